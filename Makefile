@@ -1,0 +1,96 @@
+# Every target makes what it needs first: nothing but Python 3.11 and make is assumed.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+BIN := .venv/bin
+UV := uv==0.13.7
+
+# An environment is named ready by a stamp that carries the checksum of its lock, so it is made
+# again exactly when the lock changes.
+checksum = $(shell cat requirements/build.txt requirements/$(1).txt | cksum | cut -d ' ' -f 1)
+LOCKED := .venv/.locked-$(call checksum,dev)
+LOCKED_35 := .venv-spark35/.locked-$(call checksum,spark35)
+
+# PySpark 3.5 runs on neither newer Pythons nor newer Javas than these.
+PYTHON_35_NEWEST_MINOR := 12
+JAVA_35_NEWEST := 21
+
+INSTALL_PROJECT = bin/python -m pip install --quiet --disable-pip-version-check \
+	--no-deps --no-build-isolation --editable .
+
+.PHONY: help
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: setup
+setup: .venv/.ready ## Make .venv with the locked dependencies and pyhudi
+
+.PHONY: demo
+demo: .venv/.ready ## Read a table that Apache Hudi wrote, with and without Spark
+	@scripts/with_spark.sh .venv 99 python examples/demo.py
+
+.PHONY: test
+test: ## Set up, check and run every test
+	@scripts/suite.sh total $(MAKE) --no-print-directory \
+		setup java check test-unit test-spark test-spark35
+
+.PHONY: check
+check: .venv/.ready ## Run ruff and mypy
+	@scripts/suite.sh check sh -c \
+		'$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy'
+
+.PHONY: test-unit
+test-unit: .venv/.ready ## Run the tests that need no Java, and the doctests
+	@scripts/suite.sh unit $(BIN)/pytest -q -m "not spark" --ignore tests/spark $(ARGS)
+
+.PHONY: test-spark
+test-spark: .venv/.ready ## Run the Spark tests on Spark 4
+	@scripts/suite.sh spark scripts/with_spark.sh .venv 99 pytest -q tests/spark $(ARGS)
+
+.PHONY: test-spark35
+ifeq ($(shell scripts/find_python.sh $(PYTHON_35_NEWEST_MINOR) 2>/dev/null),)
+test-spark35: ## Run the Spark tests that also hold on Spark 3.5
+	@echo "suite spark35: skipped, for PySpark 3.5 needs Python 3.11 or 3.12"
+else
+test-spark35: .venv-spark35/.ready
+	@scripts/suite.sh spark35 scripts/with_spark.sh .venv-spark35 $(JAVA_35_NEWEST) \
+		pytest -q -m spark35 tests/spark $(ARGS)
+endif
+
+.PHONY: java
+java: ## Find a Java for Spark, or install one
+	@home=$$(scripts/find_java.sh) && echo "Java: $$home"
+
+.PHONY: bench
+bench: .venv/.ready ## Run the benchmarks
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+.PHONY: lock
+lock: ## Lock what pyproject.toml and requirements/*.in ask for; ARGS=--upgrade takes the newest
+	@test -x .venv-lock/bin/uv || { \
+		$$(scripts/find_python.sh) -m venv --clear .venv-lock && \
+		.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check $(UV); }
+	@scripts/lock.sh .venv-lock/bin/uv $(ARGS)
+
+.PHONY: clean
+clean: ## Remove everything the other targets made
+	rm -rf .venv .venv-spark35 .venv-lock build dist src/*.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse artifacts
+	find src tests scripts -name __pycache__ -prune -exec rm -rf {} +
+
+$(LOCKED):
+	@scripts/make_venv.sh .venv requirements/dev.txt "$$(scripts/find_python.sh)"
+	@touch $@
+
+$(LOCKED_35):
+	@scripts/make_venv.sh .venv-spark35 requirements/spark35.txt \
+		"$$(scripts/find_python.sh $(PYTHON_35_NEWEST_MINOR))"
+	@touch $@
+
+.venv/.ready: $(LOCKED) pyproject.toml
+	@.venv/$(INSTALL_PROJECT)
+	@touch $@
+
+.venv-spark35/.ready: $(LOCKED_35) pyproject.toml
+	@.venv-spark35/$(INSTALL_PROJECT)
+	@touch $@

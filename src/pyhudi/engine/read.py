@@ -1,0 +1,230 @@
+"""Reads, step by step: load what is new, decide at which point to read, plan the slices.
+
+What a read means is decided here for both engines. A point in time is one of three:
+
+- *now*: every write that has completed;
+- *a completion time*: every write that had completed by then (RFC-66);
+- *a requested time*: Hudi's own time travel, for those who need its answer.
+
+A time that is older than what cleaning has left is refused, since the answer would silently miss
+rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pyhudi.engine.history import History
+from pyhudi.engine.load import TableLoader
+from pyhudi.errors import InvalidRequestError
+from pyhudi.format.instant import Action, Instant
+from pyhudi.format.service_metadata import CLEAN
+from pyhudi.plan.changes import CompletedWrite, in_range, plan_changes
+from pyhudi.plan.predicate import Predicate
+from pyhudi.plan.predicate_binding import bind
+from pyhudi.plan.scan import (
+    ReadSpec,
+    ScanPlan,
+    SliceOf,
+    plan_scan,
+    read_optimized,
+    read_spec,
+    with_path_columns,
+)
+from pyhudi.table.schema import META_COLUMNS, table_schema
+from pyhudi.table.snapshot import archive_needed, latest_slice, slice_at_request
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import (
+    CompletionTimes,
+    Visibility,
+    only,
+    visible_at_completion,
+    visible_at_request,
+    visible_now,
+)
+
+_AVRO_FOOTER = b"parquet.avro.schema"
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """Every completed write."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtCompletion:
+    """Every write that had completed by the time, inclusive."""
+
+    time: str
+
+
+@dataclass(frozen=True, slots=True)
+class AtRequest:
+    """Every completed write that was requested by the time, inclusive: Hudi's meaning."""
+
+    time: str
+
+
+Point: TypeAlias = Now | AtCompletion | AtRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the user wants to see of the rows."""
+
+    columns: tuple[str, ...] | None = None
+    where: str | Predicate | None = None
+    read_optimized: bool = False
+    path_columns: bool = False  # partition columns as the path has them: Hudi's incremental reads
+
+
+class Reader:
+    """Plans reads of one table. Holds the loader and the archive, and no table state."""
+
+    def __init__(self, loader: TableLoader) -> None:
+        self._loader = loader
+        self._history = History(loader.storage, loader.history_folder)
+
+    # -- snapshots
+
+    def plan_snapshot(self, state: TableState, point: Point, question: Question) -> ScanPlan:
+        self._refuse_cleaned(state, point)
+        times = self._completion_times(state, point)
+        visibility = _visibility(times, point)
+        schema = self.schema_at(state, visibility, by_request=isinstance(point, AtRequest))
+        spec = _spec(state, schema, visibility, question)
+        plan = plan_scan(state, schema, spec, _slice_of(times, visibility, point))
+        if question.read_optimized:
+            plan = read_optimized(plan)
+        return with_path_columns(plan, state.config, as_in_path=question.path_columns)
+
+    def _completion_times(self, state: TableState, point: Point) -> CompletionTimes:
+        timeline = state.timeline
+        if isinstance(point, AtCompletion):
+            files = (f for group in state.groups() for f in group.files)
+            needed: frozenset[str] = frozenset(
+                f.name.requested for f in files if timeline.is_archived(f.name.requested)
+            )
+        else:
+            needed = archive_needed(state.groups(), timeline)
+        return CompletionTimes(timeline, self._history.completion_times(needed))
+
+    def _refuse_cleaned(self, state: TableState, point: Point) -> None:
+        """A point before the earliest one that the last clean kept has lost files."""
+        cleans = state.timeline.completed(Action.CLEAN)
+        if isinstance(point, Now) or not cleans:
+            return
+        earliest = self._earliest_kept(cleans[-1])
+        if isinstance(point, AtCompletion):
+            earliest = state.timeline.completion_times.get(earliest, earliest)
+        if point.time < earliest:
+            raise InvalidRequestError(
+                f"the table as of {point.time} can no longer be read",
+                why=f"cleaning has kept what is needed from {earliest} on",
+                next_step="Ask for a later time, or keep more commits when cleaning",
+            )
+
+    def _earliest_kept(self, clean: Instant) -> str:
+        path = f"{self._loader.timeline_folder}/{clean.file_name}"
+        cleaned = CLEAN.decode(self._loader.storage.read(path), path)
+        if cleaned.earliest_commit_to_retain or not cleaned.total_files_deleted:
+            return cleaned.earliest_commit_to_retain
+        # Cleaning by file versions keeps no point in time: only what is newer than it is whole.
+        return cleaned.last_completed_commit_timestamp
+
+    # -- schema
+
+    def schema_at(
+        self, state: TableState, visibility: Visibility, *, by_request: bool = False
+    ) -> pa.Schema:
+        """The schema that the last visible write left, with the meta columns."""
+        writes = [i for i in state.timeline.writes if visibility.sees(i.requested)]
+        if by_request:
+            writes.sort(key=lambda instant: instant.requested)
+        for instant in reversed(writes):
+            if schema := self._loader.metadata(instant).schema_json:
+                return table_schema(schema, instant.file_name)
+        if schema := self._footer_schema(state, visibility) or state.config.create_schema:
+            return table_schema(schema, "hoodie.properties")
+        return pa.schema([pa.field(name, pa.string()) for name in META_COLUMNS])
+
+    def _footer_schema(self, state: TableState, visibility: Visibility) -> str | None:
+        """The newest visible base file's, when no write on the timeline kept a schema."""
+        bases = [b for g in state.groups() for b in g.bases if visibility.sees(b.name.requested)]
+        newest = max(bases, key=lambda base: base.name.requested, default=None)
+        if newest is None:
+            return None
+        with self._loader.storage.open(newest.path) as source:
+            footer = pq.read_metadata(source).metadata or {}
+        found = footer.get(_AVRO_FOOTER)
+        return found.decode() if found else None
+
+    # -- changes
+
+    def plan_changes(
+        self, state: TableState, since: str, until: str | None, question: Question
+    ) -> tuple[ScanPlan, str]:
+        """The changes in (since, until], and the time up to which they are complete."""
+        timeline = state.timeline
+        end = until or max([since, *timeline.completion_times.values()])
+        active = in_range(timeline.completion_times.items(), since, end)
+        archived = self._history.writes(since, end)
+        writes = [*archived, *self._active_writes(state, active)]
+        instants = frozenset(write.requested for write in writes)
+        times = CompletionTimes(timeline, {write.requested: write.completed for write in archived})
+        at_end = visible_at_completion(times, end)
+        schema = self.schema_at(state, visible_now(timeline))
+        spec = _spec(state, schema, only(instants), question, instants, at_end)
+        plan = plan_changes(state, writes, times, schema, spec)
+        return with_path_columns(plan, state.config, as_in_path=question.path_columns), end
+
+    def _active_writes(
+        self, state: TableState, requested: frozenset[str]
+    ) -> Sequence[CompletedWrite]:
+        return [
+            CompletedWrite(i.requested, i.completed or "", self._loader.metadata(i))
+            for i in state.timeline.writes
+            if i.requested in requested
+        ]
+
+
+def _visibility(times: CompletionTimes, point: Point) -> Visibility:
+    match point:
+        case AtCompletion(time):
+            return visible_at_completion(times, time)
+        case AtRequest(time):
+            return visible_at_request(times.timeline, time)
+        case Now():
+            return visible_now(times.timeline)
+
+
+def _slice_of(times: CompletionTimes, visibility: Visibility, point: Point) -> SliceOf:
+    if isinstance(point, AtRequest):
+        now = visible_now(times.timeline)
+        return lambda group: slice_at_request(group, times, now, visibility, point.time)
+    return lambda group: latest_slice(group, times, visibility)
+
+
+def _spec(
+    state: TableState,
+    schema: pa.Schema,
+    visibility: Visibility,
+    question: Question,
+    row_instants: frozenset[str] | None = None,
+    whole_visibility: Visibility | None = None,
+) -> ReadSpec:
+    predicate = bind(question.where, schema) if question.where is not None else None
+    return read_spec(
+        state.config,
+        schema,
+        visibility,
+        columns=question.columns,
+        predicate=predicate,
+        row_instants=row_instants,
+        whole_visibility=whole_visibility,
+    )

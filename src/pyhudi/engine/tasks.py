@@ -1,0 +1,230 @@
+"""Work that runs beside the data: splits in, Arrow batches out.
+
+These functions know a storage, a spec and a split, and nothing of Spark or of the process they run
+in; the local engine and Spark tasks call the very same ones. A base file streams through in
+batches, so a task holds the logs of one slice and one batch of its base file.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pyhudi.errors import CorruptTableError, UnavailableError
+from pyhudi.format.log_file import CorruptSpan, decode_blocks
+from pyhudi.plan.predicate_binding import BoundPredicate, ColumnRange
+from pyhudi.plan.scan import ReadSpec, SliceRead, Split
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.file_group import BaseFile, LogFile
+from pyhudi.table.log_blocks import PlacedBlock, counting_blocks, decode_log_block
+from pyhudi.table.merge import LogDeletes, LogRows, fold_logs, merge_slice
+from pyhudi.table.schema import COMMIT_TIME, conform
+from pyhudi.timeline.completion import Visibility
+
+BATCH_ROWS = 1 << 16
+#: A log file up to this size is read in one request; of larger ones, blocks are read singly.
+_WHOLE_LOG_BYTES = 8 * 1024 * 1024
+
+
+class CorruptBlockWarning(UserWarning):
+    """Bytes of a log file hold no whole block and were stepped over, as the format demands."""
+
+
+def read_split(storage: Storage, spec: ReadSpec, split: Split) -> Iterator[pa.RecordBatch]:
+    """The rows of a split, in the spec's output schema."""
+    for read in split.reads:
+        for batch in _slice_rows(storage, spec, read):
+            finished = _finished(batch, spec, read)
+            if finished.num_rows:
+                yield finished
+
+
+def _slice_rows(storage: Storage, spec: ReadSpec, read: SliceRead) -> Iterator[pa.RecordBatch]:
+    slice_ = read.slice
+    if not slice_.logs:
+        return _base_rows(storage, slice_.base, spec.plain, spec.predicate)
+    blocks = _log_blocks(storage, slice_.logs, spec, spec.visibility)
+    if read.whole is not None and any(isinstance(b, LogRows) and b.columns for b in blocks):
+        assert spec.whole_visibility is not None
+        slice_ = read.whole
+        blocks = _log_blocks(storage, slice_.logs, spec, spec.whole_visibility)
+    base = _base_rows(storage, slice_.base, spec.merged, spec.key_predicate)
+    if not blocks:
+        return base
+    return merge_slice(base, fold_logs(blocks, spec.merged, spec.rule), spec.rule)
+
+
+def _finished(batch: pa.RecordBatch, spec: ReadSpec, read: SliceRead) -> pa.RecordBatch:
+    """Filter merged rows and leave the columns that were asked for."""
+    for name, value in read.constants:
+        index = batch.schema.get_field_index(name)
+        if index >= 0:
+            column = pa.repeat(pa.scalar(value, batch.schema.field(index).type), batch.num_rows)
+            batch = batch.set_column(index, batch.schema.field(index), column)
+    if spec.row_instants is not None:
+        instants = pa.array(sorted(spec.row_instants), pa.string())
+        batch = batch.filter(pc.is_in(batch.column(COMMIT_TIME), value_set=instants))
+    if spec.predicate is not None:
+        batch = batch.filter(spec.predicate.mask(batch))
+    return batch.select(spec.output.names)
+
+
+# ---- base files
+
+
+def _base_rows(
+    storage: Storage, base: BaseFile | None, schema: pa.Schema, predicate: BoundPredicate | None
+) -> Iterator[pa.RecordBatch]:
+    if base is None:
+        return
+    with _opened(storage, base.path) as source:
+        try:
+            file = pq.ParquetFile(source, pre_buffer=False)
+            groups = _row_groups(file, schema, predicate)
+            names = [name for name in file.schema_arrow.names if name in schema.names]
+            if not names:  # only columns that the file is too old to have
+                yield from _empty_rows(file, groups, schema)
+                return
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=names):
+                yield conform(batch, schema, base.path)
+        except (pa.ArrowException, OSError) as error:
+            raise _broken_base(base.path, error) from error
+
+
+def _opened(storage: Storage, path: str) -> pa.NativeFile:
+    try:
+        return storage.open(path)
+    except FileNotFoundError:
+        raise UnavailableError(
+            f"{path!r} is gone",
+            why="it was cleaned, or its write rolled back, after this read was planned",
+            next_step="Read again, or keep more commits when cleaning",
+        ) from None
+
+
+def _empty_rows(
+    file: pq.ParquetFile, groups: Sequence[int], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    for group in groups:
+        rows = file.metadata.row_group(group).num_rows
+        nulls = [pa.nulls(rows, field.type) for field in schema]
+        yield pa.RecordBatch.from_arrays(nulls, schema=schema)
+
+
+def _row_groups(
+    file: pq.ParquetFile, schema: pa.Schema, predicate: BoundPredicate | None
+) -> list[int]:
+    """Row groups that may hold a matching row, judged by their statistics."""
+    every = range(file.metadata.num_row_groups)
+    if predicate is None:
+        return list(every)
+    arrow = file.schema_arrow
+    # Statistics of a column that is promoted on the way would speak of another type.
+    columns = {
+        name: number
+        for number, name in enumerate(_leaf_paths(file))
+        if name in predicate.columns
+        and name in schema.names
+        and arrow.field(name).type == schema.field(name).type
+    }
+    return [group for group in every if predicate.may_match(_group_ranges(file, group, columns))]
+
+
+def _leaf_paths(file: pq.ParquetFile) -> list[str]:
+    return [file.schema.column(number).path for number in range(len(file.schema))]
+
+
+def _group_ranges(
+    file: pq.ParquetFile, group: int, columns: dict[str, int]
+) -> dict[str, ColumnRange]:
+    rows = file.metadata.row_group(group)
+    ranges = {}
+    for name, number in columns.items():
+        stats = rows.column(number).statistics
+        if stats is not None and stats.has_min_max:
+            nulls = stats.null_count if stats.has_null_count else None
+            ranges[name] = ColumnRange(stats.min, stats.max, nulls, rows.num_rows)
+    return ranges
+
+
+def _broken_base(path: str, error: Exception) -> CorruptTableError:
+    return CorruptTableError(
+        "a base file cannot be read",
+        why=f"it is not sound parquet ({error})",
+        next_step="Restore the file from a copy, or restore the table to a savepoint",
+        path=path,
+    )
+
+
+# ---- log files
+
+
+def _log_blocks(
+    storage: Storage, logs: Sequence[LogFile], spec: ReadSpec, visibility: Visibility
+) -> list[LogRows | LogDeletes]:
+    """What the visible blocks of a slice's log files say, in merge order."""
+    sources = {log.path: _LogSource(storage, log) for log in logs}
+    placed = [block for log in logs for block in sources[log.path].blocks()]
+    decoded = (
+        decode_log_block(
+            block,
+            sources[block.path].read(block.block.content_start, block.block.content_end),
+            spec.merged,
+            spec.rule,
+        )
+        for block in counting_blocks(placed, visibility)
+    )
+    return [block for block in decoded if block is not None]
+
+
+class _LogSource:
+    """One log file: small ones are read whole, once."""
+
+    def __init__(self, storage: Storage, log: LogFile) -> None:
+        self._storage = storage
+        self._log = log
+        self._whole: bytes | None = None
+
+    def blocks(self) -> Iterator[PlacedBlock]:
+        path = self._log.path
+        if self._log.size <= _WHOLE_LOG_BYTES:
+            self._whole = self._fetch(0, None)
+        size = self._log.size if self._whole is None else len(self._whole)
+        for found in decode_blocks(self.read, size, path):
+            if isinstance(found, CorruptSpan):
+                warnings.warn(
+                    f"bytes {found.start} to {found.end} of {path!r} hold no whole log block"
+                    f" ({found.why}) and are skipped",
+                    CorruptBlockWarning,
+                    stacklevel=2,
+                )
+            else:
+                yield PlacedBlock(path, found)
+
+    def read(self, start: int, end: int) -> bytes:
+        if self._whole is not None:
+            return self._whole[start:end]
+        data = self._fetch(start, end)
+        if len(data) != end - start:
+            raise CorruptTableError(
+                "a log file is shorter than its listing said",
+                why=f"{end - start} bytes were asked for and {len(data)} are there",
+                next_step="Read again; if it stays so, restore the file from a copy",
+                path=self._log.path,
+                offset=start,
+            )
+        return data
+
+    def _fetch(self, start: int, end: int | None) -> bytes:
+        try:
+            return self._storage.read(self._log.path, start, end)
+        except FileNotFoundError:
+            raise UnavailableError(
+                f"{self._log.path!r} is gone",
+                why="it was cleaned, or its write rolled back, after this read was planned",
+                next_step="Read again, or keep more commits when cleaning",
+            ) from None

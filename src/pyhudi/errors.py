@@ -1,0 +1,76 @@
+"""Every error pyhudi raises on purpose, as five kinds.
+
+    HudiError
+    ├── ConflictError          another writer won: begin again from the table as it is now
+    ├── UnavailableError       storage or a lock did not answer: repeat the same call
+    ├── InvalidRequestError    the call cannot be served: change the call
+    ├── CorruptTableError      bytes break the format: no retry helps, repair the table
+    └── UnsupportedTableError  the table is sound, but needs what this engine lacks
+
+A kind says what the caller can do; match on the class, never on the text. The text says what
+happened, why, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class HudiError(Exception):
+    """Base of every error raised on purpose."""
+
+    def __init__(self, what: str, *, why: str, next_step: str) -> None:
+        super().__init__(f"{what}: {why}. {next_step}.")
+        self.what = what
+        self.why = why
+        self.next_step = next_step
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders (Spark tasks); the default would lose the keywords.
+        return _rebuild, (type(self), self.what, self.why, self.next_step, dict(self.__dict__))
+
+
+def _rebuild(
+    kind: type[HudiError], what: str, why: str, next_step: str, state: dict[str, object]
+) -> HudiError:
+    error = HudiError.__new__(kind)
+    HudiError.__init__(error, what, why=why, next_step=next_step)
+    error.__dict__.update(state)
+    return error
+
+
+class ConflictError(HudiError):
+    """Another writer won. Begin again from the table as it is now."""
+
+
+class UnavailableError(HudiError):
+    """Storage, a lock or a service did not answer. The same call may succeed later."""
+
+
+class InvalidRequestError(HudiError):
+    """The call asks for what the table cannot give. Change the call."""
+
+
+class CorruptTableError(HudiError):
+    """The bytes of the table break the format. No retry helps.
+
+    `path` is relative to the table and `offset` counts bytes from the start of that file, where
+    the reader knows them.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        why: str,
+        next_step: str,
+        path: str | None = None,
+        offset: int | None = None,
+    ) -> None:
+        place = "" if path is None else f" in {path!r}"
+        place += "" if offset is None else f" at byte {offset}"
+        super().__init__(f"{what}{place}", why=why, next_step=next_step)
+        self.path = path
+        self.offset = offset
+
+
+class UnsupportedTableError(HudiError):
+    """The table is sound, but it uses a feature that this engine does not have."""

@@ -1,0 +1,255 @@
+"""The archived timeline: old instants, moved from files of their own into sorted parquet files.
+
+    <least>_<greatest>_<level>.parquet   instants, sorted by requested time
+    manifest_<n>                         JSON: the parquet files that make up snapshot n
+    _version_                            text: the n that is current
+
+A writer adds parquet files, then the next manifest, then replaces `_version_`; a file that the
+current manifest does not list is garbage. New files have level 0 and merged ones the next level.
+
+Reading wants the times of thousands of instants and the metadata of few, so the columns are
+chosen by the caller. Everything here comes from storage: names are parsed before they are used as
+names, and the sizes a parquet footer claims are checked before its pages are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pyhudi.errors import CorruptTableError
+from pyhudi.format.instant import InstantTime, is_instant_time
+from pyhudi.format.metadata_schemas import ARCHIVED_INSTANT
+
+VERSION_FILE: Final = "_version_"
+MANIFEST_BYTES_MAX: Final = 64 * 1024 * 1024
+FILE_BYTES_MAX: Final = 512 * 1024 * 1024
+INFLATED_BYTES_MAX: Final = 512 * 1024 * 1024
+INFLATED_RATIO_MAX: Final = 200
+
+TIMES: Final = ("instantTime", "completionTime", "action")  # what most questions need
+CONTENTS: Final = ("metadata", "plan")  # the raw completed file, and the raw requested file
+
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+_SCHEMA: Final = pa.schema(
+    [
+        ("instantTime", pa.string()),
+        ("completionTime", pa.string()),
+        ("action", pa.string()),
+        ("metadata", pa.binary()),
+        ("plan", pa.binary()),
+        pa.field("version", pa.int32(), nullable=False),
+    ]
+)
+_FOOTER: Final = {
+    "parquet.avro.schema": json.dumps(ARCHIVED_INSTANT, separators=(",", ":")),
+    "writer.model.name": "avro",
+}
+_INSTANT_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ArchiveFileName:
+    """The name of a parquet file: the range of requested times in it, and its level."""
+
+    least: InstantTime
+    greatest: InstantTime
+    level: int
+
+    @classmethod
+    def parse(cls, file_name: str) -> Self:
+        parts = file_name.removesuffix(".parquet").split("_")
+        if file_name.endswith(".parquet") and len(parts) == 3:
+            least, greatest, level = parts
+            ordered = is_instant_time(least) and is_instant_time(greatest) and least <= greatest
+            if ordered and _NUMBER.fullmatch(level):
+                return cls(InstantTime(least), InstantTime(greatest), int(level))
+        raise _damaged(
+            f"{file_name[:200]!r} is not the name of an archive file",
+            "expected <least>_<greatest>_<level>.parquet",
+        )
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.least}_{self.greatest}_{self.level}.parquet"
+
+    def overlaps(self, start: str, end: str) -> bool:
+        """Whether an instant requested in [start, end] could be in the file."""
+        return self.least <= end and start <= self.greatest
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestEntry:
+    file: ArchiveFileName
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One snapshot of the archive: all its parquet files."""
+
+    entries: tuple[ManifestEntry, ...]
+
+
+def manifest_name(version: int) -> str:
+    return f"manifest_{version}"
+
+
+def parse_manifest_name(file_name: str) -> int | None:
+    """The snapshot's number; None if the file is not a manifest."""
+    number = file_name.removeprefix("manifest_")
+    return int(number) if number != file_name and _NUMBER.fullmatch(number) else None
+
+
+def decode_archive_version(data: bytes, path: str) -> int:
+    """The number of the current snapshot, from `_version_`."""
+    text = data[:20].decode("latin-1").strip()
+    if len(data) > 20 or not _NUMBER.fullmatch(text):
+        raise _damaged("the archive's version cannot be read", "it is not a number", path)
+    return int(text)
+
+
+def encode_archive_version(version: int) -> bytes:
+    return str(version).encode()
+
+
+def decode_manifest(data: bytes, path: str) -> Manifest:
+    if len(data) > MANIFEST_BYTES_MAX:
+        why = f"it has {len(data)} bytes, more than {MANIFEST_BYTES_MAX}"
+        raise _damaged("an archive manifest is too large", why, path)
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        why = f"it is not JSON ({type(error).__name__})"
+        raise _damaged("an archive manifest cannot be decoded", why, path) from None
+    files = content.get("files") if isinstance(content, dict) else None
+    if not isinstance(files, list):
+        raise _damaged("an archive manifest cannot be decoded", "it has no list of files", path)
+    entries = tuple(_entry(file, path) for file in files)
+    if len({entry.file for entry in entries}) != len(entries):
+        raise _damaged("an archive manifest cannot be decoded", "it has a file twice", path)
+    return Manifest(entries)
+
+
+def _entry(file: Any, path: str) -> ManifestEntry:
+    name, size = (file.get("fileName"), file.get("fileLen")) if isinstance(file, dict) else (0, 0)
+    if not isinstance(name, str) or type(size) is not int or size < 0:
+        why = f"{file!r:.200} is not a file name and a length"
+        raise _damaged("an archive manifest cannot be decoded", why, path)
+    return ManifestEntry(ArchiveFileName.parse(name), size)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The manifest, laid out as Hudi's JSON writer lays it out."""
+    files = ", ".join(
+        f'{{\n    "fileName" : "{entry.file.file_name}",\n    "fileLen" : {entry.size}\n  }}'
+        for entry in manifest.entries
+    )
+    return f'{{\n  "files" : [ {files}{" " if files else ""}]\n}}'.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedInstant:
+    """A completed instant with what its timeline files held."""
+
+    requested: InstantTime
+    completed: InstantTime
+    action: str  # the completed one: an archived compaction is a commit
+    metadata: bytes | None = None
+    plan: bytes | None = None  # of a table service or a replace commit
+
+
+def decode_archive_file(
+    data: bytes | pa.NativeFile, path: str, columns: Sequence[str] = TIMES
+) -> pa.Table:
+    """The chosen columns of an archive file, one row an instant.
+
+    An open file is read only where those columns are: metadata is most of an archive.
+    """
+    assert {*columns} <= {*_SCHEMA.names}
+    source = pa.BufferReader(data) if isinstance(data, bytes) else data
+    size = source.size()
+    if size > FILE_BYTES_MAX:
+        why = f"it has {size} bytes, more than {FILE_BYTES_MAX}"
+        raise _damaged("an archive file is too large", why, path)
+    try:
+        file = pq.ParquetFile(source)
+        _check_footer(file, size, columns, path)
+        return file.read(columns=list(columns), use_threads=False).cast(
+            pa.schema([_SCHEMA.field(name) for name in columns])
+        )
+    # pyarrow reports damage with either, and a column that is missing or null with the last two.
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        why = f"pyarrow says {str(error)[:200]!r}"
+        raise _damaged("an archive file cannot be decoded", why, path) from None
+
+
+def _check_footer(file: pq.ParquetFile, size: int, columns: Sequence[str], path: str) -> None:
+    """Refuse what claims to grow out of proportion, before any page is inflated."""
+    footer, names = file.metadata, file.schema_arrow.names
+    if missing := [name for name in columns if name not in names]:
+        raise _damaged("an archive file cannot be decoded", f"it lacks {missing}", path)
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    claimed = sum(c.total_uncompressed_size for c in chunks if c.path_in_schema in columns)
+    most = min(INFLATED_BYTES_MAX, INFLATED_RATIO_MAX * size)
+    if claimed > most or footer.num_rows > most:
+        why = f"{footer.num_rows} rows and {claimed} bytes are claimed by a file of {size}"
+        raise _damaged("an archive file cannot be decoded", why, path)
+
+
+def decode_archived_instants(data: bytes, path: str) -> tuple[ArchivedInstant, ...]:
+    """Every instant of an archive file, with its contents."""
+    table = decode_archive_file(data, path, (*TIMES, *CONTENTS))
+    times = (*table["instantTime"].to_pylist(), *table["completionTime"].to_pylist())
+    if table["action"].null_count or not all(time and is_instant_time(time) for time in times):
+        why = "an instant lacks a time or an action"
+        raise _damaged("an archive file cannot be decoded", why, path)
+    columns = (column.to_pylist() for column in table.columns)
+    return tuple(ArchivedInstant(*row) for row in zip(*columns, strict=True))
+
+
+def encode_archive_file(instants: Sequence[ArchivedInstant]) -> bytes:
+    """An archive file with these instants, which must be sorted by requested time."""
+    requested = [instant.requested for instant in instants]
+    assert requested == sorted(requested), "readers search archive files by requested time"
+    columns = [
+        requested,
+        [instant.completed for instant in instants],
+        [instant.action for instant in instants],
+        [instant.metadata for instant in instants],
+        [instant.plan for instant in instants],
+        [_INSTANT_VERSION] * len(instants),
+    ]
+    table = pa.table(columns, schema=_SCHEMA)
+    sink = pa.BufferOutputStream()
+    # Without its own schema key pyarrow drops all others, hence the two kept by hand. Statistics
+    # and dictionaries of whole files would only store those files three times.
+    with pq.ParquetWriter(
+        sink,
+        _SCHEMA,
+        compression="gzip",
+        store_schema=False,
+        use_dictionary=["action"],
+        write_statistics=list(TIMES),
+    ) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(_FOOTER)
+    encoded: bytes = sink.getvalue().to_pybytes()
+    return encoded
+
+
+def archive_file_name(instants: Sequence[ArchivedInstant], level: int = 0) -> ArchiveFileName:
+    """The name under which a file with these sorted instants is found again."""
+    return ArchiveFileName(instants[0].requested, instants[-1].requested, level)
+
+
+def _damaged(what: str, why: str, path: str | None = None) -> CorruptTableError:
+    next_step = "Restore the timeline's history folder from a copy of the table"
+    return CorruptTableError(what, why=why, next_step=next_step, path=path)

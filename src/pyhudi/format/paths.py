@@ -1,0 +1,68 @@
+"""Paths inside a table: relative, of plain segments, and never decoded.
+
+Partition values, commit metadata, markers and clean and rollback plans all name files by path,
+and whoever wrote the table chose those names. A path that climbs out of the table would let a
+forged plan delete a stranger's files, so there is one definition of what a path may be, and
+storage asks it about every path it is handed.
+
+A percent sequence stays what it is: Hudi may write the partition value "a/b" as the folder
+"a%2Fb", and decoding that before joining would open the very hole this module closes.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pyhudi.errors import CorruptTableError
+
+PATH_BYTES_MAX = 4096  # no file system or object store we speak to takes a longer one
+
+_SHOWN_CHARACTERS_MAX = 200  # of a bad path, in an error
+
+# One or more segments, each neither empty nor a dot nor two dots, without backslash, control
+# characters or lone surrogates (which have no bytes in UTF-8). Nearly every path is a good one,
+# so this is the whole cost; the reason for a refusal is sought afterwards.
+_SEGMENT = r"(?!\.{1,2}(?:/|\Z))[^/\\\x00-\x1f\x7f-\x9f\ud800-\udfff]+"
+_PATH = re.compile(rf"(?![A-Za-z][A-Za-z0-9+.\-]*:/){_SEGMENT}(?:/{_SEGMENT})*\Z")
+
+_REASONS = (
+    (re.compile(r"\Z"), "it is empty"),
+    (re.compile(r"/"), "it is absolute"),
+    (re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/"), "it begins with a scheme"),
+    (re.compile(r".*[\x00-\x1f\x7f-\x9f]", re.DOTALL), "it holds a control character"),
+    (re.compile(r".*\\"), "it holds a backslash"),
+    (re.compile(r".*[\ud800-\udfff]"), "it has no form in UTF-8"),
+    (re.compile(r"(?:.*/)?\.{1,2}(?:/|\Z)"), "it holds a segment '.' or '..'"),
+    (re.compile(r".*(?://|/\Z)"), "it holds an empty segment"),
+)
+
+
+def table_path(path: str) -> str:
+    """The path itself, if it names a place below the table's root; else CorruptTableError.
+
+    >>> table_path("day=2026-01-01/a%2Fb.parquet")
+    'day=2026-01-01/a%2Fb.parquet'
+    >>> table_path("day=../../x")
+    Traceback (most recent call last):
+    pyhudi.errors.CorruptTableError: 'day=../../x' is no path inside a table: it holds a segment \
+'.' or '..'. Look for the commit, plan or partition that names it, and distrust its writer.
+    """
+    if _PATH.match(path) is None:
+        raise _refusal(path, next(why for shape, why in _REASONS if shape.match(path)))
+    if len(path) > PATH_BYTES_MAX // 4 and len(path.encode()) > PATH_BYTES_MAX:
+        raise _refusal(path, f"it is longer than {PATH_BYTES_MAX} bytes")
+    return path
+
+
+def table_folder(path: str) -> str:
+    """As `table_path`, but the empty text is a folder too: the root."""
+    return path and table_path(path)
+
+
+def _refusal(path: str, why: str) -> CorruptTableError:
+    shown = path if len(path) <= _SHOWN_CHARACTERS_MAX else path[:_SHOWN_CHARACTERS_MAX] + "…"
+    return CorruptTableError(
+        f"{shown!r} is no path inside a table",
+        why=why,
+        next_step="Look for the commit, plan or partition that names it, and distrust its writer",
+    )

@@ -1,0 +1,51 @@
+"""The simple bucket index: a fixed number of buckets in each partition, one file group in each.
+
+The bucket of a key is the Java list hash of its values to hash, made positive, modulo the number
+of buckets. The file id begins with the bucket's number. Writers that do not wait for each other
+must agree on the rest of it too, so there it is all zeros (RFC-66's non-blocking mode).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyhudi.errors import CorruptTableError
+from pyhudi.format.hashing import java_list_hashes
+from pyhudi.index.hash_values import extracted_key_values
+
+BUCKETS_MAX: Final = 10**8 - 1  # the number is written in eight digits
+
+_NUMBER_LENGTH = 8
+_FIXED_TAIL = "-0000-0000-0000-000000000000-0"
+
+
+def bucket_ids(record_keys: pa.Array, hash_fields: Sequence[str], count: int) -> pa.Int32Array:
+    """The bucket of each record key, from 0 to count - 1."""
+    assert 0 < count <= BUCKETS_MAX, count
+    hashes = java_list_hashes(extracted_key_values(record_keys, hash_fields))
+    return pa.array((hashes & np.int32(0x7FFFFFFF)) % np.int32(count), pa.int32())
+
+
+def file_id(bucket: int) -> str:
+    """The file id that every writer gives a bucket's first file.
+
+    >>> file_id(3)
+    '00000003-0000-0000-0000-000000000000-0'
+    """
+    return f"{bucket:08d}{_FIXED_TAIL}"
+
+
+def bucket_of_file(file_id: str) -> int:
+    """The bucket whose rows a file group holds; its tail may be fixed or random."""
+    number = file_id[:_NUMBER_LENGTH]
+    if not (len(number) == _NUMBER_LENGTH and number.isascii() and number.isdigit()):
+        raise CorruptTableError(
+            f"The file group {file_id!r} has no bucket",
+            why="the file id of a bucket begins with eight digits",
+            next_step="Open the table with the index it was written with",
+        )
+    return int(number)

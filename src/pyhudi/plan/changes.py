@@ -1,0 +1,116 @@
+"""Incremental reads: the rows that the writes of a time range left behind.
+
+A range is (since, until] over completion times, so a consumer that passes each read's `until` as
+the next `since` sees every write once: a write that completes later has a later completion time,
+whenever it was requested.
+
+As in Hudi, the files that those writes wrote are sliced on their own and merged, and of the merged
+rows those remain whose commit time is in the range. A compaction in the range carries older rows
+along, which that filter drops; deletes leave no row. Files that a later write of the range
+replaced are not needed, and a file that is needed and was cleaned is an error, never fewer rows.
+
+Rows of partial-update blocks are not whole without what came before the range; for them the whole
+slice is given along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pyhudi.errors import InvalidRequestError
+from pyhudi.format.commit_metadata import CommitMetadata
+from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, may_hold_matches
+from pyhudi.table.file_group import FileGroupFiles, FileSlice
+from pyhudi.table.snapshot import grouped_files, latest_slice
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import CompletionTimes
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedWrite:
+    """A completed write and what it says of itself."""
+
+    requested: str
+    completed: str
+    metadata: CommitMetadata
+
+
+def in_range(writes: Iterable[tuple[str, str]], since: str, until: str | None) -> frozenset[str]:
+    """Requested times of the (requested, completed) pairs that completed in (since, until]."""
+    return frozenset(
+        requested
+        for requested, completed in writes
+        if since < completed and (until is None or completed <= until)
+    )
+
+
+def written_files(writes: Sequence[CompletedWrite]) -> dict[str, dict[str, int]]:
+    """Partition path → data file path → size, as the writes recorded them."""
+    files: dict[str, dict[str, int]] = {}
+    for write in writes:
+        for partition, stats in write.metadata.write_stats.items():
+            paths = files.setdefault(partition, {})
+            for stat in stats:
+                if stat.path:  # a write may record a file group in which nothing was left
+                    paths[stat.data_path] = stat.file_size_in_bytes or 0
+    return files
+
+
+def plan_changes(
+    state: TableState,
+    writes: Sequence[CompletedWrite],
+    times: CompletionTimes,
+    schema: pa.Schema,
+    spec: ReadSpec,
+) -> ScanPlan:
+    """The slices made of the files that these writes wrote."""
+    replaced = _replaced(writes)
+    reads: list[SliceRead] = []
+    for partition, files in sorted(written_files(writes).items()):
+        if not may_hold_matches(partition, schema, state.config, spec):
+            continue
+        listed = {group.file_id: group for group in state.partitions.get(partition, ())}
+        for group in grouped_files(partition, sorted(files.items())):
+            slice_ = latest_slice(group, times, spec.visibility)
+            if slice_ is None or (partition, group.file_id) in replaced:
+                continue
+            there = listed.get(group.file_id)
+            _refuse_missing(slice_, there)
+            reads.append(SliceRead(slice_, whole=_whole(there, slice_, times, spec)))
+    return ScanPlan(spec, tuple(reads))
+
+
+def _whole(
+    group: FileGroupFiles | None, slice_: FileSlice, times: CompletionTimes, spec: ReadSpec
+) -> FileSlice | None:
+    """The slice with its past; only logs can hold rows that are not whole."""
+    if group is None or not slice_.logs or spec.whole_visibility is None:
+        return None
+    return latest_slice(group, times, spec.whole_visibility)
+
+
+def _replaced(writes: Sequence[CompletedWrite]) -> set[tuple[str, str]]:
+    return {
+        (partition, file_id)
+        for write in writes
+        for partition, file_ids in write.metadata.replaced_file_ids.items()
+        for file_id in file_ids
+    }
+
+
+def _refuse_missing(slice_: FileSlice, there: FileGroupFiles | None) -> None:
+    paths: Mapping[str, object] = {}
+    if there is not None:
+        paths = {file.path: file for file in there.files}
+    needed = [*(log.path for log in slice_.logs), *([slice_.base.path] if slice_.base else [])]
+    missing = [path for path in needed if path not in paths]
+    if missing:
+        raise InvalidRequestError(
+            "the changes of this range are no longer complete",
+            why=f"{missing[0]!r} was cleaned, and {len(missing)} of {len(needed)} files of its"
+            " slice are gone",
+            next_step="Read the table as it is now, and go on from its latest completion time",
+        )

@@ -1,0 +1,236 @@
+"""From a table's state and a question to the list of slices that answer it.
+
+A predicate on partition columns skips partitions before anything is opened. What is left of it goes
+to the tasks: there it skips row groups, on any column where a slice has no logs, on key columns
+alone where it has (an older version that does not match may be the one that a log replaces), and is
+applied to the merged rows in any case. So `read(where=p)` is always the same as filtering `read()`.
+
+Slices are packed into splits, one for each task: a large slice alone, small ones together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from pyhudi.errors import InvalidRequestError
+from pyhudi.format.merge_rules import MergeMode, PartialUpdateMode
+from pyhudi.format.table_config import TableConfig
+from pyhudi.plan.predicate_binding import BoundPredicate, ColumnRange
+from pyhudi.table.file_group import FileGroupFiles, FileSlice
+from pyhudi.table.merge import MergeRule, NotMine
+from pyhudi.table.partitions import partition_texts, partition_values, path_texts
+from pyhudi.table.schema import COMMIT_TIME, IS_DELETED, RECORD_KEY
+from pyhudi.table.snapshot import is_replaced
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import Visibility
+
+#: A slice below this size shares its task with others.
+SPLIT_BYTES = 128 * 1024 * 1024
+#: What opening a slice costs, as bytes read: keeps thousands of tiny slices out of one split.
+OPEN_COST_BYTES = 1024 * 1024
+
+_DELETE_FIELD = "hoodie.payload.delete.field"
+_DELETE_MARKER = "hoodie.payload.delete.marker"
+_UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
+_UNAVAILABLE_DEFAULT = "__debezium_unavailable_value"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSpec:
+    """What each task of a read has to know besides its slices."""
+
+    output: pa.Schema  # the columns asked for, in that order
+    plain: pa.Schema  # the columns to read of a slice without logs
+    merged: pa.Schema  # the columns to read of a slice with logs
+    rule: MergeRule
+    visibility: Visibility
+    predicate: BoundPredicate | None = None
+    key_predicate: BoundPredicate | None = None  # the part that holds for every version of a row
+    row_instants: frozenset[str] | None = None  # changes: only rows of these instants
+    whole_visibility: Visibility | None = None  # changes: for slices read with their past
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRead:
+    """A slice to read, and what its path or its history adds."""
+
+    slice: FileSlice
+    constants: tuple[tuple[str, str | None], ...] = ()  # columns whose value the path gives
+    whole: FileSlice | None = None  # changes: the slice with what came before, for partial rows
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The work of one task."""
+
+    reads: tuple[SliceRead, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(read.slice.bytes for read in self.reads)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    spec: ReadSpec
+    reads: tuple[SliceRead, ...]
+
+    def splits(self, target_bytes: int = SPLIT_BYTES) -> tuple[Split, ...]:
+        return tuple(packed(self.reads, target_bytes))
+
+
+def merge_rule(config: TableConfig) -> MergeRule:
+    """The table's own way to merge, from its properties."""
+    rules = config.merge
+    modes = {
+        None: NotMine.NOTHING,
+        PartialUpdateMode.IGNORE_DEFAULTS: NotMine.NULLS,
+        PartialUpdateMode.FILL_UNAVAILABLE: NotMine.MARKER,
+    }
+    event_time = rules.mode is MergeMode.EVENT_TIME_ORDERING
+    return MergeRule(
+        ordering=rules.ordering_fields if event_time else (),
+        not_mine=modes[rules.partial_update_mode],
+        marker=rules.properties.get(_UNAVAILABLE, _UNAVAILABLE_DEFAULT),
+        delete_column=rules.properties.get(_DELETE_FIELD),
+        delete_value=rules.properties.get(_DELETE_MARKER),
+    )
+
+
+def read_spec(
+    config: TableConfig,
+    schema: pa.Schema,
+    visibility: Visibility,
+    *,
+    columns: Sequence[str] | None = None,
+    predicate: BoundPredicate | None = None,
+    row_instants: frozenset[str] | None = None,
+    whole_visibility: Visibility | None = None,
+) -> ReadSpec:
+    """Decide which columns are read for which purpose."""
+    rule = merge_rule(config)
+    output = chosen_columns(schema, columns)
+    wanted = set(output.names) | (predicate.columns if predicate else frozenset())
+    if row_instants is not None:
+        wanted.add(COMMIT_TIME)
+    merging = wanted | {RECORD_KEY, *rule.ordering}
+    merging |= {name for name in (IS_DELETED, rule.delete_column) if name in schema.names}
+    keys = predicate.restricted_to(config.record_key_fields) if predicate else None
+    return ReadSpec(
+        output=output,
+        plain=_subset(schema, wanted),
+        merged=_subset(schema, merging),
+        rule=rule,
+        visibility=visibility,
+        predicate=predicate,
+        key_predicate=keys,
+        row_instants=row_instants,
+        whole_visibility=whole_visibility,
+    )
+
+
+def chosen_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    if columns is None:
+        return schema
+    if not columns:
+        raise InvalidRequestError(
+            "no column is asked for",
+            why="columns is empty",
+            next_step="Name at least one column, or leave columns out for all of them",
+        )
+    for name in columns:
+        if name not in schema.names:
+            raise InvalidRequestError(
+                f"there is no column {name!r}",
+                why=f"the table has {', '.join(schema.names)}",
+                next_step="Choose among these",
+            )
+    if len(set(columns)) != len(columns):
+        raise InvalidRequestError(
+            "a column is asked for twice",
+            why=f"columns are {list(columns)}",
+            next_step="Name each column once",
+        )
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def _subset(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
+    chosen = set(names)
+    return pa.schema([field for field in schema if field.name in chosen])
+
+
+SliceOf = Callable[[FileGroupFiles], FileSlice | None]
+
+
+def plan_scan(state: TableState, schema: pa.Schema, spec: ReadSpec, slice_of: SliceOf) -> ScanPlan:
+    """The slices that a read at the spec's point in time has to open."""
+    reads: list[SliceRead] = []
+    for partition, groups in state.partitions.items():
+        if not may_hold_matches(partition, schema, state.config, spec):
+            continue
+        for group in groups:
+            if is_replaced(group, state.replaced, spec.visibility):
+                continue
+            slice_ = slice_of(group)
+            if slice_ is not None:
+                reads.append(SliceRead(slice_))
+    return ScanPlan(spec, tuple(reads))
+
+
+def may_hold_matches(
+    partition: str, schema: pa.Schema, config: TableConfig, spec: ReadSpec
+) -> bool:
+    """Whether a row of the partition can satisfy the predicate, by its path alone."""
+    if spec.predicate is None:
+        return True
+    values = partition_values(partition, schema, config)
+    ranges = {name: ColumnRange(value, value, 0, None) for name, value in values.items()}
+    return spec.predicate.may_match(ranges)
+
+
+def read_optimized(plan: ScanPlan) -> ScanPlan:
+    """The same slices without their logs; those that have no base file drop out."""
+    return replace(
+        plan,
+        reads=tuple(
+            replace(read, slice=read.slice._replace(logs=()))
+            for read in plan.reads
+            if read.slice.base is not None
+        ),
+    )
+
+
+def with_path_columns(plan: ScanPlan, config: TableConfig, *, as_in_path: bool) -> ScanPlan:
+    """Take partition columns from the path where the files do not have them, or if asked to.
+
+    `as_in_path` is what Hudi's incremental reads do: the value as it stands in the path, still
+    encoded. It is offered for those who need Hudi's answer to the letter.
+    """
+    if not (config.drop_partition_columns or as_in_path):
+        return plan
+    texts = path_texts if as_in_path else partition_texts
+    return replace(
+        plan,
+        reads=tuple(
+            replace(read, constants=tuple((texts(read.slice.partition, config) or {}).items()))
+            for read in plan.reads
+        ),
+    )
+
+
+def packed(reads: Iterable[SliceRead], target_bytes: int) -> Iterator[Split]:
+    """Neighbouring slices together, up to the target."""
+    batch: list[SliceRead] = []
+    total = 0
+    for read in reads:
+        cost = read.slice.bytes + OPEN_COST_BYTES
+        if batch and total + cost > target_bytes:
+            yield Split(tuple(batch))
+            batch, total = [], 0
+        batch.append(read)
+        total += cost
+    if batch:
+        yield Split(tuple(batch))

@@ -1,0 +1,184 @@
+"""Files that appear whole or not at all, and change hands under a lock.
+
+The primitives of `local_disk`, which explains what they are for. They take places (absolute paths)
+and raise the system's own errors, which `reporting` turns into ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+
+from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
+
+# O_NONBLOCK, or opening a named pipe would wait for its other end.
+READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+_READS = frozenset({"read", "list", "open"})
+_NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
+
+
+class TemporaryFile:
+    """A new file that nobody sees, on its way to a name; locked until it is closed."""
+
+    def __init__(self, folder: str, path: str) -> None:
+        self._path = path
+        self._place, self._descriptor = _new_locked_file(folder)
+
+    def fill(self, chunks: Iterable[bytes], *, after_ns: int = 0) -> int:
+        """Write the chunks and make them durable; their length in all."""
+        size = 0
+        with open(self._descriptor, "wb", closefd=False) as file:
+            for chunk in chunks:  # whose own errors are left as they are
+                with reporting("write", self._path):
+                    size += file.write(chunk)
+            with reporting("write", self._path):
+                file.flush()
+        with reporting("write", self._path):
+            now_ns = max(time.time_ns(), after_ns + 1)
+            os.utime(self._descriptor, ns=(now_ns, now_ns))
+            os.fsync(self._descriptor)
+        return size
+
+    @property
+    def etag(self) -> str:
+        return version(os.fstat(self._descriptor))
+
+    def link(self, place: str) -> bool:
+        """Give the file its name; False if the name is taken."""
+        folder = os.path.dirname(place)
+        make_folder(folder)
+        try:
+            os.link(self._place, place)
+        except FileExistsError:
+            return False
+        _sync_folder(folder)
+        return True
+
+    def rename(self, place: str) -> None:
+        """Give the file the name of another, which must be held."""
+        os.rename(self._place, place)
+        _sync_folder(os.path.dirname(place))
+
+    def close(self) -> None:
+        with contextlib.suppress(FileNotFoundError):  # a rename took the name away
+            os.unlink(self._place)
+        _unlock(self._descriptor)
+
+
+def _new_locked_file(folder: str) -> tuple[str, int]:
+    while True:
+        place = os.path.join(folder, uuid.uuid4().hex)
+        descriptor = os.open(place, _CREATE_FLAGS, 0o666)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return place, descriptor
+        _unlock(descriptor)  # a sweep came between creating and locking
+
+
+def sweep(folder: str) -> None:
+    """Remove the temporary files of processes that ended before they could."""
+    with os.scandir(folder) as entries:
+        places = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
+    for place in places:
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):  # somebody is at work on it
+            descriptor = os.open(place, READ_FLAGS)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(place)
+            finally:
+                _unlock(descriptor)
+
+
+@contextlib.contextmanager
+def held(place: str) -> Iterator[os.stat_result | None]:
+    """Keep others from replacing or deleting the file; None if there is none to keep."""
+    while True:
+        try:
+            descriptor = os.open(place, READ_FLAGS)
+        except (FileNotFoundError, NotADirectoryError):
+            yield None
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            locked, named = os.fstat(descriptor), regular_file(place)
+            if named is None or os.path.samestat(locked, named):
+                yield named
+                return
+        finally:
+            _unlock(descriptor)
+
+
+def _unlock(descriptor: int) -> None:
+    """Close the file. Closing alone would leave it locked if a forked child has it open too."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def regular_file(place: str) -> os.stat_result | None:
+    try:
+        found = os.lstat(place)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found if stat.S_ISREG(found.st_mode) else None
+
+
+def version(found: os.stat_result) -> str:
+    """The etag of what was found."""
+    return f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
+
+
+def make_folder(folder: str) -> None:
+    """Make the folder and those above it, durably."""
+    if os.path.isdir(folder):
+        return
+    above = os.path.dirname(folder)
+    make_folder(above)
+    with contextlib.suppress(FileExistsError):  # another process was faster
+        os.mkdir(folder)
+    _sync_folder(above)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def reporting(operation: str, path: str) -> Iterator[None]:
+    """Turn the system's errors into ours; only reading may find no file."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if operation in _READS:
+            raise FileNotFoundError(path) from error
+        raise translated(error, operation, path) from error
+    except OSError as error:
+        raise translated(error, operation, path) from error
+
+
+def translated(error: OSError, operation: str, path: str) -> HudiError:
+    what = f"{operation} of {path!r} on local disk failed"
+    why = error.strerror or type(error).__name__
+    match error.errno:
+        case errno.EACCES | errno.EROFS:
+            return InvalidRequestError(what, why=why, next_step="Allow this user to do it")
+        case errno.ENOTDIR | errno.EISDIR | errno.ENAMETOOLONG:
+            return InvalidRequestError(what, why=why, next_step="Choose another path")
+    if operation in ("create", "write") and error.errno in _NO_HARD_LINKS:
+        return InvalidRequestError(
+            what,
+            why=f"creating a file if there is none needs hard links, but: {why}",
+            next_step="Keep the table on one file system that has them",
+        )
+    return UnavailableError(what, why=why, next_step="Repeat the call when the disk is well again")

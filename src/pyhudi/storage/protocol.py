@@ -1,0 +1,101 @@
+"""What the engine asks of storage, and what it may rely on.
+
+Every promise below is one that local disk, S3, GCS and Azure can all keep. There is no rename and
+no copy: object stores either lack them or make them neither atomic nor conditional. What many
+writers build on is `create`, which lets exactly one of them win, and `replace`, which lets exactly
+one of those that saw the same version win.
+
+An `UnavailableError` from a call that changes something leaves open whether the change was made:
+the reply may be what got lost. The client of an object store also repeats a request by itself, so
+`create` may answer False, and `replace` None, because of the caller's own first try. Who must know
+reads the object and looks for its own bytes.
+
+Paths are relative to the table's root, and each call checks them (`table_path`). A listing gives
+names as they are found, good or bad; a bad one is refused where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStat:
+    """An object as a listing shows it.
+
+    The etag names this version of the object and is good for `replace`. A listing may lack it
+    (GCS); `stat` has it always.
+    """
+
+    path: str
+    size: int
+    etag: str | None
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """One level of a listing; paths are full, and in byte order."""
+
+    folders: tuple[str, ...]
+    objects: tuple[ObjectStat, ...]
+
+
+class Storage(Protocol):
+    """All the engine asks of a file system or object store; paths are relative to the root."""
+
+    @property
+    def uri(self) -> str:
+        """The root's address, free of secrets."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a new object, all or nothing; False, and no change, if the path is taken."""
+
+    def create_from(self, path: str, chunks: Iterable[bytes]) -> int | None:
+        """As `create`, from a stream of any length in bounded memory.
+
+        Gives the number of bytes written, or None, and no change, if the path is taken. If the
+        stream raises, nothing becomes visible.
+        """
+
+    def replace(self, path: str, data: bytes, *, etag: str) -> str | None:
+        """Overwrite the object if it still is the version named; the new version's etag.
+
+        None, and no change, if the object is another version or gone. To S3 the same bytes are
+        the same version, so who relies on this never writes the same bytes twice.
+        """
+
+    def write(self, path: str, data: bytes) -> str:
+        """Write the object, all or nothing, whatever is there; its etag."""
+
+    def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        """Bytes [start, end) of the object, or what there is of them.
+
+        FileNotFoundError if there is no object.
+        """
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        """As `read` for each range, in as few requests as pay off."""
+
+    def stat(self, path: str) -> ObjectStat | None:
+        """The object's size and version; None if there is no object."""
+
+    def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
+        """All objects under the folder, however deep, in byte order of their paths.
+
+        With `after`, only those whose path is greater: a refresh costs what is new. The empty
+        prefix is the root.
+        """
+
+    def list_folder(self, prefix: str) -> Folder:
+        """What lies in the folder itself: its objects and its folders."""
+
+    def delete(self, path: str) -> None:
+        """Remove the object. Removing what is gone is no error: retries are safe."""
+
+    def open(self, path: str) -> pa.NativeFile:
+        """The object for reading at random places; FileNotFoundError if there is none."""

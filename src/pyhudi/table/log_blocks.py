@@ -1,0 +1,191 @@
+"""Which blocks of a slice's log files count, in which order, and what they say.
+
+A log file's name carries the instant that wrote it, but the block's own INSTANT_TIME decides
+whether it may be seen: the two differ in files that older writers appended to. Two kinds of blocks
+speak of other blocks in the slice: a rollback command takes back all blocks of its target instant,
+and a block made by log compaction stands for the blocks of the instants it lists, in the place of
+the newest of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pyhudi.errors import CorruptTableError, UnsupportedTableError
+from pyhudi.format.avro_records import decode_avro_content
+from pyhudi.format.delete_records import DeleteBatch, decode_delete_records
+from pyhudi.format.log_file import BlockType, HeaderKey, LogBlock
+from pyhudi.table.merge import LogDeletes, LogRows, MergeRule
+from pyhudi.table.schema import IS_DELETED, OPERATION, conform
+from pyhudi.timeline.completion import Visibility
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedBlock:
+    """A block and the log file it is in."""
+
+    path: str
+    block: LogBlock
+
+
+def counting_blocks(blocks: Iterable[PlacedBlock], visibility: Visibility) -> list[PlacedBlock]:
+    """The blocks to merge, in merge order; given in the order of files and of bytes."""
+    seen = [placed for placed in blocks if _is_visible(placed, visibility)]
+    gone = {placed.block.rolled_back for placed in seen}
+    for placed in seen:
+        if placed.block.instant_time not in gone:
+            gone.update(placed.block.compacted)
+    kept = [
+        placed
+        for placed in seen
+        if placed.block.type is not BlockType.COMMAND and placed.block.instant_time not in gone
+    ]
+    if any(placed.block.compacted for placed in kept):
+        kept.sort(key=_merge_place)
+    return kept
+
+
+def _is_visible(placed: PlacedBlock, visibility: Visibility) -> bool:
+    instant = placed.block.instant_time
+    if instant is None:
+        raise CorruptTableError(
+            "a log block has no instant time",
+            why="its header lacks INSTANT_TIME, so nobody can tell whether it is committed",
+            next_step="Restore the file from a copy, or roll back the instant in its name",
+            path=placed.path,
+            offset=placed.block.start,
+        )
+    return visibility.sees(instant)
+
+
+def _merge_place(placed: PlacedBlock) -> str:
+    return max(placed.block.compacted, default=placed.block.instant_time or "")
+
+
+def decode_log_block(
+    placed: PlacedBlock, content: bytes, schema: pa.Schema, rule: MergeRule
+) -> LogRows | LogDeletes | None:
+    """What a block says, in the schema of the read; None when it is empty."""
+    block = placed.block
+    match block.type:
+        case BlockType.AVRO_DATA:
+            batch = decode_avro_content(
+                content, _schema_json(placed), placed.path, block.content_start
+            )
+        case BlockType.PARQUET_DATA:
+            batch = _parquet_rows(placed, content, schema, rule)
+        case BlockType.DELETE:
+            return _deletes(placed, content, schema, rule)
+        case _:
+            raise UnsupportedTableError(
+                f"the log file {placed.path!r} has a block of type {block.type.name}",
+                why="such blocks do not belong to the rows of a data table",
+                next_step="Compact the file group with the engine that wrote it",
+            )
+    if not batch.num_rows:
+        return None
+    columns = frozenset(batch.schema.names) if block.is_partial else None
+    return LogRows(conform(batch, schema, placed.path), _deleting_rows(batch, rule), columns)
+
+
+def _schema_json(placed: PlacedBlock) -> str:
+    try:
+        return placed.block.header[HeaderKey.SCHEMA]
+    except KeyError:
+        raise _unreadable(placed, "its header has no schema") from None
+
+
+def _parquet_rows(
+    placed: PlacedBlock, content: bytes, schema: pa.Schema, rule: MergeRule
+) -> pa.RecordBatch:
+    marks = {IS_DELETED, OPERATION, rule.delete_column}
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        wanted = [n for n in file.schema_arrow.names if n in marks or n in schema.names]
+        table = file.read(columns=wanted, use_threads=False)
+        return _one_batch(table)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(placed, f"its parquet content is broken ({error})") from None
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    columns = [column.combine_chunks() for column in table.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
+def _deleting_rows(batch: pa.RecordBatch, rule: MergeRule) -> pa.BooleanArray:
+    """Rows that are deletes by a flag, by their operation, or by the table's own marker."""
+    tests: list[tuple[str | None, object]] = [
+        (IS_DELETED, True),
+        (OPERATION, "D"),
+        (rule.delete_column, rule.delete_value),
+    ]
+    deletes = pa.repeat(pa.scalar(False), batch.num_rows)
+    for name, value in tests:
+        index = batch.schema.get_field_index(name) if name is not None else -1
+        if index < 0:
+            continue
+        column = batch.column(index)
+        if isinstance(value, str):
+            column = column.cast(pa.string())
+        elif not pa.types.is_boolean(column.type):
+            continue
+        deletes = pc.or_(deletes, pc.fill_null(pc.equal(column, pa.scalar(value)), False))
+    return deletes
+
+
+def _deletes(
+    placed: PlacedBlock, content: bytes, schema: pa.Schema, rule: MergeRule
+) -> LogDeletes | None:
+    batches = decode_delete_records(content, placed.path, placed.block.content_start)
+    if not batches:
+        return None
+    parts = [_delete_batch(batch, schema, rule) for batch in batches]
+    place = pc.sort_indices(pa.concat_arrays([batch.rows for batch in batches]))
+    return LogDeletes(
+        pa.concat_arrays([part.keys for part in parts]).take(place),
+        tuple(
+            pa.concat_arrays([part.ordering[n] for part in parts]).take(place)
+            for n in range(len(rule.ordering))
+        ),
+        pa.concat_arrays([part.unconditional for part in parts]).take(place),
+    )
+
+
+def _delete_batch(batch: DeleteBatch, schema: pa.Schema, rule: MergeRule) -> LogDeletes:
+    """Deletes whose ordering values have one type, brought to the table's ordering columns."""
+    types = [schema.field(name).type for name in rule.ordering]
+    try:
+        values = _ordering_columns(batch, len(types))
+        ordering = tuple(v.cast(type_) for v, type_ in zip(values, types, strict=True))
+        return LogDeletes(batch.record_keys, ordering, batch.unconditional)
+    except (pa.ArrowException, ValueError):
+        # Values that cannot be compared with the columns: Hudi lets such a delete win.
+        nulls = tuple(pa.nulls(len(batch.rows), type_) for type_ in types)
+        return LogDeletes(batch.record_keys, nulls, pa.repeat(True, len(batch.rows)))
+
+
+def _ordering_columns(batch: DeleteBatch, count: int) -> list[pa.Array]:
+    if batch.ordering is None:
+        return [pa.nulls(len(batch.rows))] * count
+    if pa.types.is_struct(batch.ordering.type):
+        return list(batch.ordering.flatten())
+    if bool(pc.all(batch.unconditional).as_py()):
+        # Hudi's int 0 stands for "no value" whatever the column's type is.
+        return [pa.nulls(len(batch.rows))] * count
+    return [batch.ordering]
+
+
+def _unreadable(placed: PlacedBlock, why: str) -> CorruptTableError:
+    return CorruptTableError(
+        "a log block cannot be read",
+        why=why,
+        next_step="Restore the file from a copy, or roll back the instant in its name",
+        path=placed.path,
+        offset=placed.block.start,
+    )

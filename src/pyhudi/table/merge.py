@@ -1,0 +1,356 @@
+"""Merging a file slice: many versions of a record become one row, or none.
+
+Hudi's rule, which both judges follow: the log entries of a record are folded in log order into one,
+then that one meets the base file's row.
+
+*Commit time.* The later entry wins.
+*Event time.* The entry with the greater ordering value wins, the later one on a tie. A delete
+without an ordering value is a commit-time delete: it beats what precedes it, and anything after
+beats it.
+*Partial updates.* A row may lack columns (a block of partial updates), or hold values that mean
+"not mine" (the table's partial update mode). The winner then takes those columns from the loser. A
+delete has no columns to give: a row that wins over one starts afresh.
+
+Here all records are folded at once. Without partial rows a record's winner is found by one sort.
+With them, round r folds the r-th entry of every record, and each column keeps the number of the
+row its value comes from; values are copied once, at the end.
+
+Base files stream through: memory holds the logs and one batch. Only a record's first row in the
+base file meets its log entries; further rows with the same key (a base file may hold duplicates)
+stay as they are, as in Hudi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyhudi.table.ordering import at_least, dense_ranks
+from pyhudi.table.schema import RECORD_KEY
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+_OUTPUT_ROWS = 1 << 16
+
+
+class NotMine(IntEnum):
+    """Which values of a whole row mean that the writer did not set the column."""
+
+    NOTHING = 0
+    NULLS = 1  # Hudi's IGNORE_DEFAULTS, whose default is null
+    MARKER = 2  # Hudi's FILL_UNAVAILABLE: a text in place of the value
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRule:
+    """How versions of a record compare. `ordering` is empty under commit time."""
+
+    ordering: tuple[str, ...] = ()
+    not_mine: NotMine = NotMine.NOTHING
+    marker: str = ""
+    delete_column: str | None = None
+    delete_value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogRows:
+    """The rows of one data block, in the schema of the read."""
+
+    rows: pa.RecordBatch
+    deletes: pa.BooleanArray  # rows that say of themselves that they are deletes
+    columns: frozenset[str] | None = None  # the block's own, when it is partial
+
+
+@dataclass(frozen=True, slots=True)
+class LogDeletes:
+    """The deletes of one delete block."""
+
+    keys: pa.Array
+    ordering: tuple[pa.Array, ...]
+    unconditional: pa.BooleanArray  # commit-time deletes
+
+
+class Kind(IntEnum):
+    NONE = 0
+    ROW = 1
+    DELETE = 2
+    COMMIT_TIME_DELETE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """All log entries of a slice in log order, column by column."""
+
+    keys: pa.Array
+    codes: Ints  # which of `keys` the entry belongs to
+    kinds: npt.NDArray[np.int8]
+    source: Ints  # the entry's row in `rows`; -1 for a delete
+    ordering: tuple[pa.Array, ...]
+    rows: pa.Table
+    partial: tuple[Bools, ...] | None  # per column of `rows`: does the entry have it?
+
+    def ranks(self) -> Ints:
+        if not self.ordering:
+            return np.arange(len(self.codes))
+        return dense_ranks(self.ordering)
+
+
+class MergedLogs:
+    """One folded log entry per record key, ready to meet the base file."""
+
+    def __init__(
+        self, entries: _Entries, kinds: npt.NDArray[np.int8], winners: Ints, sources: Ints | None
+    ) -> None:
+        self.keys = entries.keys
+        self.kinds = kinds
+        self.is_partial = sources is not None
+        self._rows = entries.rows
+        self._sources = sources
+        self._row = entries.source[winners] if len(winners) else winners
+        picked = pa.array(winners)
+        self.ordering = tuple(values.take(picked) for values in entries.ordering)
+        self.met = np.zeros(len(self.keys), dtype=bool)  # by a row of the base file
+        self.open = np.ones(len(self.keys), dtype=bool)  # still to come out as a row of its own
+
+    def column(self, number: int, keys: Ints) -> tuple[pa.Array, Bools]:
+        """A column's values for these keys, and which of them the logs have."""
+        rows = self._row[keys] if self._sources is None else self._sources[number][keys]
+        has = rows >= 0
+        return _combined(self._rows.column(number)).take(pa.array(rows, mask=~has)), has
+
+    def remaining(self) -> Iterator[pa.RecordBatch]:
+        """Rows of the logs that no base row has taken up."""
+        left = np.flatnonzero(self.open & (self.kinds == Kind.ROW))
+        for start in range(0, len(left), _OUTPUT_ROWS):
+            keys = left[start : start + _OUTPUT_ROWS]
+            columns = [self.column(n, keys)[0] for n in range(self._rows.num_columns)]
+            yield pa.RecordBatch.from_arrays(columns, schema=self._rows.schema)
+
+
+def fold_logs(
+    blocks: Sequence[LogRows | LogDeletes], schema: pa.Schema, rule: MergeRule
+) -> MergedLogs:
+    """Fold a slice's log blocks, given in log order, into one entry per record key."""
+    entries = _entries(blocks, schema, rule)
+    if entries.partial is None:
+        winners = _winners(entries, event_time=bool(rule.ordering))
+        return MergedLogs(entries, entries.kinds[winners], winners, None)
+    return _folded(entries, event_time=bool(rule.ordering))
+
+
+def _entries(
+    blocks: Sequence[LogRows | LogDeletes], schema: pa.Schema, rule: MergeRule
+) -> _Entries:
+    data = [block for block in blocks if isinstance(block, LogRows)]
+    rows = pa.Table.from_batches([block.rows for block in data], schema).combine_chunks()
+    keys, kinds, source, seen = [], [], [], 0
+    ordering: list[list[pa.Array]] = [[] for _ in rule.ordering]
+    for block in blocks:
+        if isinstance(block, LogRows):
+            keys.append(block.rows.column(RECORD_KEY))
+            values = tuple(block.rows.column(name) for name in rule.ordering)
+            kinds.append(_row_kinds(block, values))
+            source.append(np.arange(seen, seen + block.rows.num_rows))
+            seen += block.rows.num_rows
+        else:
+            keys.append(block.keys)
+            values = block.ordering
+            unconditional = np.asarray(block.unconditional)
+            kinds.append(np.where(unconditional, Kind.COMMIT_TIME_DELETE, Kind.DELETE))
+            source.append(np.full(len(block.keys), -1))
+        for collected, value in zip(ordering, values, strict=True):
+            collected.append(value)
+    encoded = pa.concat_arrays(keys).dictionary_encode()
+    return _Entries(
+        keys=encoded.dictionary,
+        codes=np.asarray(encoded.indices).astype(np.int64),
+        kinds=np.concatenate(kinds).astype(np.int8),
+        source=np.concatenate(source).astype(np.int64),
+        ordering=tuple(pa.concat_arrays(values) for values in ordering),
+        rows=rows,
+        partial=_partial_columns(blocks, rows, rule),
+    )
+
+
+def _row_kinds(block: LogRows, ordering: Sequence[pa.Array]) -> Ints:
+    deletes = np.asarray(block.deletes)
+    kinds = np.where(deletes, Kind.DELETE, Kind.ROW)
+    if ordering and deletes.any():
+        # A deleting row whose ordering value is Hudi's default, null or the int 0, is a
+        # commit-time delete like one from a delete block.
+        default = np.asarray(_is_default_ordering(ordering))
+        kinds = np.where(deletes & default, Kind.COMMIT_TIME_DELETE, kinds)
+    return kinds.astype(np.int64)
+
+
+def _is_default_ordering(ordering: Sequence[pa.Array]) -> pa.BooleanArray:
+    first = ordering[0]
+    default = pc.is_null(first)
+    if len(ordering) == 1 and first.type == pa.int32():
+        default = pc.or_(default, pc.fill_null(pc.equal(first, 0), False))
+    return default
+
+
+def _winners(entries: _Entries, *, event_time: bool) -> Ints:
+    """The entry that wins for each key, when every row is whole."""
+    codes = entries.codes
+    order = np.arange(len(codes))
+    winners = np.full(len(entries.keys), -1, dtype=np.int64)
+    if not event_time:
+        winners[codes] = order  # the last assignment stays: the latest entry
+        return winners
+    last_reset = np.full(len(entries.keys), -1, dtype=np.int64)
+    resets = np.flatnonzero(entries.kinds == Kind.COMMIT_TIME_DELETE)
+    last_reset[codes[resets]] = resets
+    winners[:] = last_reset
+    alive = np.flatnonzero(order > last_reset[codes])
+    ranked = alive[np.argsort(entries.ranks()[alive], kind="stable")]
+    winners[codes[ranked]] = ranked
+    return winners
+
+
+def _partial_columns(
+    blocks: Sequence[LogRows | LogDeletes], rows: pa.Table, rule: MergeRule
+) -> tuple[Bools, ...] | None:
+    """For each column, which *rows* set it; None when every row sets all of them."""
+    data = [block for block in blocks if isinstance(block, LogRows)]
+    if rule.not_mine is NotMine.NOTHING and all(block.columns is None for block in data):
+        return None
+    result = []
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        has = [
+            np.full(block.rows.num_rows, block.columns is None or field.name in block.columns)
+            for block in data
+        ]
+        mine = _is_set(_combined(column), field.type, rule)
+        result.append(np.concatenate(has) & mine if has else np.zeros(0, dtype=bool))
+    return tuple(result)
+
+
+def _is_set(column: pa.Array, type_: pa.DataType, rule: MergeRule) -> Bools:
+    """Which values of a column their writer set, under the table's partial update mode."""
+    if rule.not_mine is NotMine.NULLS:
+        return np.asarray(pc.is_valid(column))
+    if rule.not_mine is NotMine.MARKER and type_ in (pa.string(), pa.binary()):
+        marker = pa.scalar(rule.marker.encode() if type_ == pa.binary() else rule.marker, type_)
+        return ~np.asarray(pc.fill_null(pc.equal(column, marker), False))
+    return np.ones(len(column), dtype=bool)
+
+
+def _folded(entries: _Entries, *, event_time: bool) -> MergedLogs:
+    """Fold rows that may lack columns: round r takes the r-th entry of every key."""
+    assert entries.partial is not None
+    ranks, count = entries.ranks(), len(entries.keys)
+    kinds = np.zeros(count, dtype=np.int8)
+    winners = np.full(count, -1, dtype=np.int64)
+    sources = np.full((len(entries.partial), count), -1, dtype=np.int64)
+    for chosen in _rounds(entries.codes):
+        keys, new = entries.codes[chosen], entries.kinds[chosen]
+        old, row = kinds[keys], entries.source[chosen]
+        newer = old == Kind.NONE
+        if event_time:
+            newer |= (new == Kind.COMMIT_TIME_DELETE) | (old == Kind.COMMIT_TIME_DELETE)
+            newer |= ranks[chosen] >= ranks[winners[keys]]
+        else:
+            newer[:] = True
+        wins = newer & (new == Kind.ROW)
+        fills = ~newer & (new == Kind.ROW) & (old == Kind.ROW)
+        for number, has in enumerate(entries.partial):
+            now = sources[number][keys]
+            sets = has[row] & (row >= 0)
+            now = np.where(wins & (old != Kind.ROW), -1, now)
+            sources[number][keys] = np.where(sets & (wins | (fills & (now < 0))), row, now)
+        kinds[keys] = np.where(newer, new, old)
+        winners[keys] = np.where(newer, chosen, winners[keys])
+    return MergedLogs(entries, kinds, winners, sources)
+
+
+def _rounds(codes: Ints) -> Iterator[Ints]:
+    """Entry numbers, so that each round holds at most one entry of a key, in log order."""
+    by_key = np.argsort(codes, kind="stable")
+    ordered = codes[by_key]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    occurrence = np.arange(len(codes)) - np.repeat(starts, np.diff(np.r_[starts, len(codes)]))
+    for number in range(int(occurrence.max(initial=-1)) + 1):
+        yield by_key[occurrence == number]
+
+
+def merge_slice(
+    base: Iterable[pa.RecordBatch], logs: MergedLogs, rule: MergeRule
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a slice: base file batches with the folded logs applied, then what is new."""
+    for batch in base:
+        yield from _merge_batch(batch, logs, rule)
+    yield from logs.remaining()
+
+
+def _merge_batch(
+    batch: pa.RecordBatch, logs: MergedLogs, rule: MergeRule
+) -> Iterator[pa.RecordBatch]:
+    rows, keys = _first_meetings(batch, logs)
+    if not len(rows):
+        yield batch
+        return
+    newer = _log_is_newer(batch, rows, logs, keys, rule)
+    is_row = logs.kinds[keys] == Kind.ROW
+    stays = np.ones(batch.num_rows, dtype=bool)
+    if logs.is_partial:
+        # A row on both sides is put together column by column, whichever is newer.
+        logs.open[keys] = False
+        stays[rows[newer | is_row]] = False
+        yield _joined(batch, rows[is_row], logs, keys[is_row], newer[is_row], rule)
+    else:
+        # The winner is whole: winning log rows come out at the end with the new ones.
+        logs.open[keys[~newer]] = False
+        stays[rows[newer]] = False
+    yield batch.filter(pa.array(stays))
+
+
+def _first_meetings(batch: pa.RecordBatch, logs: MergedLogs) -> tuple[Ints, Ints]:
+    """Rows of the batch that meet a log entry, and which: each entry is met once only."""
+    found = pc.index_in(batch.column(RECORD_KEY), value_set=logs.keys)
+    if found.null_count == len(found):
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    index = np.asarray(pc.fill_null(found, -1)).astype(np.int64)
+    rows = np.flatnonzero(index >= 0)
+    keys, first = np.unique(index[rows], return_index=True)
+    fresh = ~logs.met[keys]
+    logs.met[keys] = True
+    return rows[first[fresh]], keys[fresh]
+
+
+def _log_is_newer(
+    batch: pa.RecordBatch, rows: Ints, logs: MergedLogs, keys: Ints, rule: MergeRule
+) -> Bools:
+    if not rule.ordering:
+        return np.ones(len(rows), dtype=bool)
+    ours = [values.take(pa.array(keys)) for values in logs.ordering]
+    theirs = [batch.column(name).take(pa.array(rows)) for name in rule.ordering]
+    newer: Bools = np.asarray(at_least(ours, theirs))
+    resets: Bools = logs.kinds[keys] == Kind.COMMIT_TIME_DELETE
+    return newer | resets
+
+
+def _joined(
+    batch: pa.RecordBatch, rows: Ints, logs: MergedLogs, keys: Ints, newer: Bools, rule: MergeRule
+) -> pa.RecordBatch:
+    """Base rows and log rows of the same keys as one, each column from whoever set it last."""
+    columns = []
+    for number, field in enumerate(batch.schema):
+        old = batch.column(number).take(pa.array(rows))
+        new, has = logs.column(number, keys)
+        from_log = has & (newer | ~_is_set(old, field.type, rule))
+        pick = np.where(from_log, np.arange(len(rows)) + len(rows), np.arange(len(rows)))
+        columns.append(pa.concat_arrays([old, new]).take(pa.array(pick)))
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _combined(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

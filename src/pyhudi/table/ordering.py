@@ -1,0 +1,62 @@
+"""Ordering values: comparing them as Hudi does, on whole columns.
+
+An ordering value may have any scalar type, and a table may order by several fields, compared one
+after the other. Null is below everything. Floats follow Java's total order, in which -0.0 is below
+0.0 and NaN is above everything; they are mapped to integers of the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ranks = npt.NDArray[np.int64]
+
+
+def comparable(array: pa.Array) -> pa.Array:
+    """The same order in a type whose comparison has no surprises."""
+    if pa.types.is_floating(array.type):
+        bits = np.asarray(pc.fill_null(array.cast(pa.float64()), 0.0)).view(np.int64)
+        # Positive floats order as their bits; negative ones in reverse.
+        ordered = np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)
+        return pa.array(ordered, mask=np.asarray(pc.is_null(array)))
+    if pa.types.is_boolean(array.type):
+        return array.cast(pa.int8())
+    return array
+
+
+def dense_ranks(columns: Sequence[pa.Array]) -> Ranks:
+    """One integer per row, in the order of the columns taken together; null is lowest."""
+    length = len(columns[0])
+    combined: Ranks = np.zeros(length, dtype=np.int64)
+    for column in columns:
+        ranks = _column_ranks(column)
+        # Equal so far is decided by this column: re-rank the pairs densely, so nothing overflows.
+        pairs = combined * (np.int64(ranks.max(initial=0)) + 1) + ranks
+        combined = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
+    return combined
+
+
+def _column_ranks(column: pa.Array) -> Ranks:
+    ranks: Ranks = np.asarray(pc.rank(comparable(column), tiebreaker="dense")).astype(np.int64)
+    return np.where(np.asarray(pc.is_null(column)), 0, ranks)  # ranks of values begin at 1
+
+
+def at_least(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> pa.BooleanArray:
+    """Row by row: is the left ordering value not below the right one?"""
+    result: pa.Array = pa.repeat(pa.scalar(True), len(left[0]))
+    for a, b in reversed(list(zip(left, right, strict=True))):
+        a, b = comparable(a), comparable(b)
+        above = _null_lowest(pc.greater(a, b), pc.is_valid(a), pc.is_null(b))
+        same = _null_lowest(pc.equal(a, b), pc.is_null(a), pc.is_null(b))
+        result = pc.or_(above, pc.and_(same, result))
+    return result
+
+
+def _null_lowest(known: pa.Array, left: pa.Array, right: pa.Array) -> pa.Array:
+    """The comparison where both values are known, and what null means where they are not."""
+    return pc.coalesce(known, pc.and_(left, right))

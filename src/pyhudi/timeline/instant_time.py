@@ -1,0 +1,69 @@
+"""Times a user may give → instant times, which are digits in the timeline's own zone.
+
+A table's timeline runs in UTC or, in tables that Hudi made by default, in the zone of the machine
+that wrote it. Digits are taken as they are; a datetime has to say its zone, since a guess would
+read another version of the table without telling.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+
+from pyhudi.errors import InvalidRequestError
+
+_FORMAT = "%Y%m%d%H%M%S"
+#: Seconds stand for their last millisecond: "as of 12:00:00" includes that second, as in Hudi.
+_LAST_MILLISECOND = "999"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedTime:
+    """A time that is to be compared with requested times, as Hudi's own time travel does."""
+
+    time: str | datetime
+
+
+def timeline_time(time: str | datetime, zone: tzinfo | None) -> str:
+    """Seventeen digits; `zone` is the timeline's, None for this machine's own.
+
+    >>> from datetime import UTC
+    >>> timeline_time("2026-01-02T03:04:05.678+00:00", UTC)
+    '20260102030405678'
+    >>> timeline_time("20260102030405", UTC)
+    '20260102030405999'
+    """
+    if isinstance(time, str):
+        digits = time.strip()
+        if digits.isascii() and digits.isdigit():
+            return _from_digits(digits)
+        time = _from_iso(digits)
+    if not isinstance(time, datetime):
+        raise _unusable(time, "it is neither text nor a datetime")
+    if time.tzinfo is None:
+        raise _unusable(time, "it has no time zone")
+    there = time.astimezone(zone)
+    return there.strftime(_FORMAT).rjust(14, "0") + f"{there.microsecond // 1000:03d}"
+
+
+def _from_digits(digits: str) -> str:
+    if len(digits) == 17:
+        return digits
+    if len(digits) == 14:
+        return digits + _LAST_MILLISECOND
+    raise _unusable(digits, f"an instant time has 17 digits, or 14, and this has {len(digits)}")
+
+
+def _from_iso(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise _unusable(text, "it is neither digits nor an ISO date and time") from None
+
+
+def _unusable(time: object, why: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{time!r} is not a time of a table",
+        why=why,
+        next_step="Give an aware datetime, ISO text with an offset, or 17 digits",
+    )

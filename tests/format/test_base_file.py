@@ -1,0 +1,71 @@
+"""What a base file's footer says."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from golden_tables import NAMES, GoldenTables
+from pyhudi.errors import CorruptTableError
+from pyhudi.format.base_file import (
+    BaseFileFooter,
+    base_file_footer,
+    decode_footer,
+    encode_footer,
+)
+
+FOREIGN = {b"org.apache.spark.version", b"ARROW:schema"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_golden_footers_round_trip(golden: GoldenTables, name: str) -> None:
+    for path in golden.path(name).rglob("*.parquet"):
+        if ".hoodie" in path.parts:
+            continue
+        metadata = pq.read_metadata(path).metadata
+        footer = decode_footer(metadata)
+        expected = {key: value for key, value in metadata.items() if key not in FOREIGN}
+        assert encode_footer(footer) == expected
+        keys = pq.read_table(path, columns=["_hoodie_record_key"]).column(0).combine_chunks()
+        ours = base_file_footer(footer.avro_schema or "", keys)
+        assert (ours.min_key, ours.max_key) == (footer.min_key, footer.max_key)
+
+
+def test_a_new_footer_finds_its_keys_again() -> None:
+    keys = pa.array(["b", "a", "c"])
+    footer = base_file_footer("{}", keys)
+    assert decode_footer(encode_footer(footer)) == footer
+    assert (footer.min_key, footer.max_key, footer.bloom_type) == ("a", "c", "SIMPLE")
+    bloom = footer.bloom_filter()
+    assert bloom is not None
+    assert bloom.might_contain(keys).true_count == 3
+
+
+def test_a_file_without_rows_still_has_a_filter() -> None:
+    footer = base_file_footer("{}", pa.array([], pa.string()))
+    assert (footer.min_key, footer.max_key) == (None, None)
+    assert footer.bloom_filter() is not None
+
+
+def test_key_range_is_that_of_java() -> None:
+    footer = base_file_footer("{}", pa.array(["\uffff", "😀", "a"]))
+    assert (footer.min_key, footer.max_key) == ("a", "\uffff")  # by bytes, the face is greater
+
+
+def test_a_footer_without_hudi_entries_is_empty() -> None:
+    assert decode_footer({b"ARROW:schema": b"x"}) == BaseFileFooter()
+    assert encode_footer(BaseFileFooter()) == {}
+    assert BaseFileFooter().bloom_filter() is None
+
+
+def test_a_filter_without_a_type_is_simple() -> None:
+    written = base_file_footer("{}", pa.array(["a"]))
+    footer = BaseFileFooter(bloom=written.bloom)
+    assert footer.bloom_filter() == written.bloom_filter()
+
+
+def test_entries_that_are_no_text_are_refused() -> None:
+    with pytest.raises(CorruptTableError, match="UTF-8") as caught:
+        decode_footer({b"hoodie_min_record_key": b"\xff"}, path="p/a.parquet")
+    assert caught.value.path == "p/a.parquet"

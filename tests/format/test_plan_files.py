@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import pytest
+
+from golden_tables import GoldenTables
+from pyhudi.errors import CorruptTableError
+from pyhudi.format.plan_files import (
+    CleanerPlan,
+    CleanFile,
+    ClusteringSlice,
+    CompactionOperation,
+    RollbackPlan,
+    RollbackRequest,
+    decode_cleaner_plan,
+    decode_compaction_plan,
+    decode_requested_replace,
+    decode_rollback_plan,
+)
+
+BASE = "s3://lake/orders"
+
+
+def requested(golden: GoldenTables, table: str, action: str) -> list[bytes]:
+    files = sorted((golden.path(table) / ".hoodie/timeline").glob(f"*.{action}.requested"))
+    assert files
+    return [file.read_bytes() for file in files]
+
+
+def origin(path: str, table: str) -> str:
+    """Where the golden table stood when Hudi wrote it, from a whole path in one of its plans."""
+    return path[: path.index(f"/{table}/") + len(table) + 1]
+
+
+def test_compaction_plan_names_files_that_are_there(golden: GoldenTables) -> None:
+    table = golden.path("mor_compacted")
+    for data in requested(golden, "mor_compacted", "compaction"):
+        operations = decode_compaction_plan(data, "x").operations
+        assert operations
+        for operation in operations:
+            assert operation.base_file_path is not None
+            assert (table / operation.base_file_path).is_file()
+            assert operation.log_file_paths
+            assert all((table / path).is_file() for path in operation.log_file_paths)
+
+
+def test_clustering_plan_names_files_that_are_there(golden: GoldenTables) -> None:
+    table = golden.path("cow_clustered")
+    (data,) = requested(golden, "cow_clustered", "clustering")
+    request = decode_requested_replace(data, "x")
+    assert request is not None
+    assert request.operation_type == "CLUSTER"
+    plan = request.clustering_plan
+    assert plan is not None
+    slices = [part for group in plan.input_groups or () for part in group.slices or ()]
+    base = origin(slices[0].data_file_path or "", "cow_clustered")
+    paths = [part.base_file_path(base) for part in slices]
+    assert all(path and (table / path).is_file() for path in paths)
+    assert {partition: len(ids) for partition, ids in plan.file_ids.items()} == {
+        "b71": 3,
+        "r32": 3,
+        "t22": 3,
+    }
+
+
+def test_overwrite_has_a_request_without_a_plan(golden: GoldenTables) -> None:
+    for data in requested(golden, "cow_insert_overwrite", "replacecommit"):
+        request = decode_requested_replace(data, "x")
+        assert request is not None
+        assert request.clustering_plan is None
+
+
+def test_cleaner_plan_gives_paths_in_the_table(golden: GoldenTables) -> None:
+    (data,) = requested(golden, "mor_archived", "clean")
+    plan = decode_cleaner_plan(data, "x")
+    assert plan.file_paths_to_be_deleted_per_partition is not None
+    first = plan.file_paths_to_be_deleted_per_partition["b14"][0].file_path
+    paths = plan.paths_to_delete(origin(first or "", "mor_archived"))
+    assert len(paths) == 9
+    assert {path.split("/")[0] for path in paths} == {"b14", "u94", "x71"}
+
+
+def test_rollback_plan_gives_paths_in_the_table(golden: GoldenTables) -> None:
+    for data in requested(golden, "mor_with_rollback", "rollback"):
+        plan = decode_rollback_plan(data, "x")
+        assert plan.instant_to_rollback is not None
+        stored = [path for r in plan.rollback_requests or () for path in r.files_to_be_deleted]
+        paths = plan.paths_to_delete(origin(stored[0], "mor_with_rollback"))
+        assert all(plan.instant_to_rollback.commit_time in path for path in paths)
+        assert [path.split("/")[0] for path in paths] == [
+            request.partition_path for request in plan.rollback_requests or ()
+        ]
+
+
+def test_plan_of_a_table_that_was_moved_is_not_followed(golden: GoldenTables) -> None:
+    for data in requested(golden, "mor_with_rollback", "rollback"):
+        with pytest.raises(CorruptTableError, match="outside the table"):
+            decode_rollback_plan(data, "x").paths_to_delete("/another/place")
+
+
+@pytest.mark.parametrize(
+    "path", ["s3://lake/other/x", "/etc/passwd", "../x", "s3://lake/orders/../x"]
+)
+def test_path_outside_the_table_is_refused_in_every_plan(path: str) -> None:
+    answers = [
+        lambda: RollbackRequest("p", files_to_be_deleted=(path,)).paths_to_delete(BASE),
+        lambda: RollbackPlan(None, (RollbackRequest("p", None, None, (path,)),)).paths_to_delete(
+            BASE
+        ),
+        lambda: CleanerPlan(
+            None, "", "", file_paths_to_be_deleted_per_partition={"p": (CleanFile(path),)}
+        ).paths_to_delete(BASE),
+        lambda: CleanerPlan(
+            None, "", "", files_to_be_deleted_per_partition={"p": (path,)}
+        ).paths_to_delete(BASE),
+        lambda: ClusteringSlice(path, None, "f").base_file_path(BASE),
+        lambda: ClusteringSlice(None, (path,), "f").log_file_paths(BASE),
+        lambda: CompactionOperation("1", None, path, "f", "p").base_file_path,
+        lambda: CompactionOperation("1", (path,), None, "f", "p").log_file_paths,
+    ]
+    for answer in answers:
+        with pytest.raises(CorruptTableError):
+            answer()
+
+
+def test_slice_of_logs_alone_has_no_base_file() -> None:
+    for absent in (None, ""):
+        assert CompactionOperation("1", ("a",), absent, "f", "").base_file_path is None
+        assert ClusteringSlice(absent, ("a",), "f").base_file_path(BASE) is None
+    assert CompactionOperation("1", ("a",), None, "f", None).log_file_paths == ("a",)
+
+
+def test_old_cleaner_plan_names_files_by_partition() -> None:
+    plan = CleanerPlan(
+        None, "", "KEEP", files_to_be_deleted_per_partition={"": ("a",), "p": ("b",)}
+    )
+    assert plan.paths_to_delete(BASE) == ("a", "p/b")

@@ -1,0 +1,393 @@
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from predicate_cases import SCHEMA, batch_of, expected, predicates, rows
+from pyhudi.errors import InvalidRequestError
+from pyhudi.plan.predicate import And, Column, In, Literal, Or, Predicate
+from pyhudi.plan.predicate_binding import EQUALITY_KEYS_MAX, bind
+from pyhudi.plan.predicate_parser import parse_predicate
+
+WIDE = pa.schema(
+    [
+        ("ns", pa.timestamp("ns")),
+        ("seconds", pa.timestamp("s", "Europe/Paris")),
+        ("money", pa.decimal128(38, 2)),
+        ("huge", pa.decimal256(50, 2)),
+        ("u8", pa.uint8()),
+        ("u64", pa.uint64()),
+        ("half", pa.float16()),
+        ("coded", pa.dictionary(pa.int32(), pa.string())),
+        ("view", pa.string_view()),
+        ("fixed", pa.binary(2)),
+        ("date64", pa.date64()),
+        ("tags", pa.list_(pa.string())),
+        ("time", pa.time64("us")),
+        ("Mixed", pa.int32()),
+        ("mixed", pa.int32()),
+        ("a.b", pa.int32()),
+        ("a", pa.struct([("b", pa.int32()), ("C", pa.struct([("d", pa.string())]))])),
+        ("twice", pa.int32()),
+        ("twice", pa.int32()),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("where", "bound"),
+    [
+        # An integer column and a number that it cannot hold.
+        ("small = 1.0", "`small` = 1"),
+        ("small = 1e0", "`small` = 1"),
+        ("small = 1.5", "`small` IS NULL AND NULL"),
+        ("small <> 1.5", "`small` IS NOT NULL OR NULL"),
+        ("small <=> 1.5", "FALSE"),
+        ("small < 1.5", "`small` <= 1"),
+        ("small <= 1.5", "`small` <= 1"),
+        ("small > 1.5", "`small` > 1"),
+        ("small >= 1.5", "`small` > 1"),
+        ("small < -1.5", "`small` <= -2"),
+        ("small < 127.5", "`small` <= 127"),
+        ("small < 128", "`small` IS NOT NULL OR NULL"),
+        ("small > 1e30", "`small` IS NULL AND NULL"),
+        ("small > -128.5", "`small` IS NOT NULL OR NULL"),
+        ("small >= -1000", "`small` IS NOT NULL OR NULL"),
+        ("small <= -1000", "`small` IS NULL AND NULL"),
+        ("big = 1E18", "`big` = 1000000000000000000"),
+        ("big < 9007199254740993.5", "`big` <= 9007199254740993"),
+        ("nested.inner = 2147483648", "`nested`.`inner` IS NULL AND NULL"),
+        # A decimal column keeps its scale.
+        ("price = 1", "`price` = 1.00"),
+        ("price = 1.1e0", "`price` = 1.10"),
+        ("price = 1.255", "`price` IS NULL AND NULL"),
+        ("price < 1.255", "`price` <= 1.25"),
+        ("price < 1000", "`price` IS NOT NULL OR NULL"),
+        ("price <= -0.005", "`price` <= -0.01"),
+        # A double column takes the nearest double.
+        ("double = 0.1", "`double` = 0.1E0"),
+        ("double = 9007199254740993", "`double` = 9007199254740992.0E0"),
+        ("single = 0.1", "`single` = 0.1E0"),
+        # Times.
+        ("day = '2026-01-05'", "`day` = DATE '2026-01-05'"),
+        ("day < TIMESTAMP '2026-01-05 12:00:00'", "`day` <= DATE '2026-01-05'"),
+        ("day >= TIMESTAMP '2026-01-05'", "`day` >= DATE '2026-01-05'"),
+        ("at > '2026-01-05'", "`at` > TIMESTAMP '2026-01-05 00:00:00.000000Z'"),
+        ("at > DATE '2026-01-05'", "`at` > TIMESTAMP '2026-01-05 00:00:00.000000Z'"),
+        ("at = '2026-01-05T10:00+02:00'", "`at` = TIMESTAMP '2026-01-05 08:00:00.000000Z'"),
+        (
+            "at = TIMESTAMP_NTZ '2026-01-05 10:00:00'",
+            "`at` = TIMESTAMP '2026-01-05 10:00:00.000000Z'",
+        ),
+        (
+            "local = TIMESTAMP '2026-01-05 10:00:00+02:00'",
+            "`local` = TIMESTAMP_NTZ '2026-01-05 08:00:00.000000'",
+        ),
+        (
+            "local < '2026-01-05 00:00:00.0005'",
+            "`local` <= TIMESTAMP_NTZ '2026-01-05 00:00:00.000000'",
+        ),
+        ("local = '2026-01-05 00:00:00.0005'", "`local` IS NULL AND NULL"),
+        # Texts, binary and booleans are taken as they are.
+        ("name < 'b'", "`name` < 'b'"),
+        ("raw >= X'FF'", "`raw` >= X'FF'"),
+        ("flag", "`flag`"),
+        ("flag <> TRUE", "`flag` <> TRUE"),
+        ("double < other", "`double` < `other`"),
+    ],
+)
+def test_a_literal_takes_the_type_of_its_column_exactly(where: str, bound: str) -> None:
+    assert bind(where, SCHEMA).to_sql() == bound
+
+
+@pytest.mark.parametrize(
+    ("where", "bound"),
+    [
+        ("ns < '9999-01-01'", "`ns` IS NOT NULL OR NULL"),
+        ("ns > '2026-01-05'", "`ns` > TIMESTAMP_NTZ '2026-01-05 00:00:00.000000'"),
+        (
+            "seconds > '2026-01-05 00:00:00.5'",
+            "`seconds` > TIMESTAMP '2026-01-05 00:00:00.000000Z'",
+        ),
+        ("money < " + "9" * 38, "`money` IS NOT NULL OR NULL"),
+        ("money = " + "9" * 36 + ".99", "`money` = " + "9" * 36 + ".99"),
+        ("u8 > -1", "`u8` IS NOT NULL OR NULL"),
+        ("u64 = 18446744073709551615", "`u64` = 18446744073709551615"),
+        ("date64 = '2026-01-05'", "`date64` = DATE '2026-01-05'"),
+        ("huge IS NULL AND tags IS NOT NULL", "`huge` IS NULL AND `tags` IS NOT NULL"),
+        ("time is null", "`time` IS NULL"),
+    ],
+)
+def test_the_less_usual_types_are_bound_too(where: str, bound: str) -> None:
+    assert bind(where, WIDE).to_sql() == bound
+
+
+@pytest.mark.parametrize(
+    ("where", "bound"),
+    [
+        ("1 < big", "`big` > 1"),
+        ("1 >= big", "`big` <= 1"),
+        ("1 <=> big", "`big` <=> 1"),
+        ("NOT big < 1", "`big` >= 1"),
+        ("NOT (big < 1 AND flag)", "`big` >= 1 OR NOT `flag`"),
+        ("NOT (big = 1 OR big IS NULL)", "`big` <> 1 AND `big` IS NOT NULL"),
+        ("NOT NOT name LIKE 'a'", "`name` LIKE 'a'"),
+        ("NOT big <=> 1", "NOT (`big` <=> 1)"),
+        ("NOT big IN (2, 1)", "`big` NOT IN (1, 2)"),
+        ("NOT NULL", "NULL"),
+        ("big = NULL", "NULL"),
+        ("big <=> NULL", "`big` IS NULL"),
+        ("NOT big <=> NULL", "`big` IS NOT NULL"),
+        ("big IN (3, 1, 3, 1.0, 2.5)", "`big` IN (1, 3)"),
+        ("big IN (1, NULL)", "`big` IN (1) OR NULL"),
+        ("big NOT IN (1, NULL)", "`big` NOT IN (1) AND NULL"),
+        ("big IN (1.5)", "`big` IS NULL AND NULL"),
+        ("big IN (NULL)", "(`big` IS NULL AND NULL) OR NULL"),
+        ("flag AND (big = 1 AND TRUE)", "`flag` AND `big` = 1"),
+        ("flag AND FALSE", "FALSE"),
+        ("flag OR NOT FALSE", "TRUE"),
+        ("flag OR flag", "`flag`"),
+        ("TRUE AND TRUE", "TRUE"),
+        ("flag AND NULL", "`flag` AND NULL"),
+    ],
+)
+def test_a_bound_predicate_is_in_normal_form(where: str, bound: str) -> None:
+    assert bind(where, SCHEMA).to_sql() == bound
+
+
+@pytest.mark.parametrize(
+    ("where", "column"),
+    [
+        ("BIG = 1", "`big`"),
+        ("Nested.INNER = 1", "`nested`.`inner`"),
+    ],
+)
+def test_a_column_is_found_in_any_case(where: str, column: str) -> None:
+    assert bind(where, SCHEMA).to_sql() == f"{column} = 1"
+
+
+@pytest.mark.parametrize(
+    ("where", "column"),
+    [
+        ("Mixed = 1", "`Mixed`"),
+        ("mixed = 1", "`mixed`"),
+        ("`a.b` = 1", "`a.b`"),
+        ("a.b = 1", "`a`.`b`"),
+        ("A.c.D = '1'", "`a`.`C`.`d`"),
+    ],
+)
+def test_the_exact_spelling_comes_first(where: str, column: str) -> None:
+    assert bind(where, WIDE).to_sql().startswith(f"{column} = ")
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "why", "next_step"),
+    [
+        ("dai = '2026-01-05'", "no column 'dai'", "no such name", "Use one of 'day'"),
+        ("nested.iner = 1", "no column 'nested.iner'", "nested has no such", "'inner'"),
+        ("name.x = 1", "no column 'name.x'", "'name' is not a struct", "backticks"),
+        ("zzzzzz = 1", "no column 'zzzzzz'", "among 14", "'flag', 'small', 'big'"),
+        ("name = 5", "compared with 5", "type string", "in single quotes"),
+        ("name IN ('a', 5)", "compared with 5", "type string", "in single quotes"),
+        ("big = '5'", "compared with '5'", "type int64", "without quotes"),
+        ("big = TRUE", "compared with TRUE", "type int64", "without quotes"),
+        ("price = 'x'", "compared with 'x'", "decimal128(5, 2)", "without quotes"),
+        ("double = '1'", "compared with '1'", "type double", "without quotes"),
+        ("flag = 1", "compared with 1", "type bool", "TRUE or FALSE"),
+        ("raw = 'x'", "compared with 'x'", "type binary", "X'00FF'"),
+        ("day = 20260105", "compared with 20260105", "date32", "DATE 'YYYY-MM-DD'"),
+        ("day = '2026-13-01'", "compared with '2026-13-01'", "date32", "DATE 'YYYY-MM-DD'"),
+        ("day = '2026-01-05 10:00:00'", "compared with", "date32", "DATE 'YYYY-MM-DD'"),
+        ("at = 'yesterday'", "compared with 'yesterday'", "timestamp[us, tz=UTC]", "TIMESTAMP '"),
+        ("at = 5", "compared with 5", "timestamp[us, tz=UTC]", "TIMESTAMP '"),
+        ("at = '0001-01-01 00:00:00+01:00'", "literal", "years 1 to 9999", "within"),
+        ("nested = 1", "'nested' cannot be compared", "tested for null", "field of the struct"),
+        ("nested = NULL", "'nested' cannot be compared", "tested for null", "IS NULL"),
+        ("big = double", "'big' and 'double'", "int64 and double", "same type"),
+        ("at = local", "'at' and 'local'", "timestamp[us, tz=UTC]", "same type"),
+        ("big", "'big' cannot be used", "not a condition by itself", "Compare"),
+        ("NOT name", "'name' cannot be used", "not a condition by itself", "Compare"),
+        ("big LIKE '1%'", "'big' cannot be used", "LIKE needs text", "Compare"),
+        ("1 = 1", "1 = 1 compares no column", "must be a column", "TRUE"),
+        ("5", "5 is not a condition", "neither true nor false", "Compare"),
+        ("flag AND 'x'", "'x' is not a condition", "neither true nor false", "Compare"),
+    ],
+)
+def test_what_does_not_fit_the_schema_is_refused(
+    where: str, what: str, why: str, next_step: str
+) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        bind(where, SCHEMA)
+    assert what in caught.value.what
+    assert why in caught.value.why
+    assert next_step in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("MIXED = 1", "'Mixed', 'mixed'"),
+        ("twice = 1", "'twice', 'twice'"),
+        ("huge = 1", "decimal256"),
+        ("tags = 'x'", "list<"),
+        ("time = 1", "time64"),
+    ],
+)
+def test_what_the_schema_leaves_open_is_refused(where: str, why: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        bind(where, WIDE)
+    assert why in caught.value.why
+
+
+def test_the_columns_are_the_top_level_ones_that_are_read() -> None:
+    assert bind("nested.inner = 1 AND (Day IS NULL OR flag)", SCHEMA).columns == {
+        *("nested", "day", "flag"),
+    }
+    assert bind("big = 1 OR TRUE", SCHEMA).columns == set()
+
+
+def test_a_bound_predicate_survives_pickling() -> None:
+    bound = bind("nested.inner = 1 AND at > '2026-01-05'", SCHEMA)
+    assert pickle.loads(pickle.dumps(bound)) == bound
+
+
+def test_conjuncts_are_the_operands_of_the_outer_and() -> None:
+    bound = bind("flag AND (big = 1 AND (day IS NULL OR name = 'a'))", SCHEMA)
+    parts = bound.conjuncts()
+    assert [part.to_sql() for part in parts] == [
+        *("`flag`", "`big` = 1", "`day` IS NULL OR `name` = 'a'"),
+    ]
+    assert parts[2].columns == {"day", "name"}
+    assert bind("flag OR big = 1", SCHEMA).conjuncts() == (bind("flag OR big = 1", SCHEMA),)
+
+
+@pytest.mark.parametrize(
+    ("where", "restricted"),
+    [
+        ("day = '2026-01-05' AND big > 1", "`day` = DATE '2026-01-05'"),
+        ("day = '2026-01-05' OR big > 1", None),
+        ("(flag AND big > 1) OR (NOT flag AND big < 1)", "`flag` OR NOT `flag`"),
+        ("NOT (day = '2026-01-05' OR big > 1)", "`day` <> DATE '2026-01-05'"),
+        ("big > 1", None),
+        ("big = 1 AND NULL", "NULL"),
+        ("FALSE", "FALSE"),
+        ("nested.inner > 1 AND flag", "`flag`"),
+    ],
+)
+def test_a_restriction_keeps_what_follows_for_its_columns(
+    where: str, restricted: str | None
+) -> None:
+    kept = bind(where, SCHEMA).restricted_to(["day", "flag"])
+    assert (kept and kept.to_sql()) == restricted
+
+
+@pytest.mark.parametrize(
+    ("where", "columns", "keys"),
+    [
+        ("big = 1", ["big"], [{"big": 1}]),
+        ("big IN (2, 1) AND flag", ["big"], [{"big": 1}, {"big": 2}]),
+        ("big = 1 OR 2 = big", ["big"], [{"big": 1}, {"big": 2}]),
+        ("big <=> 1", ["big"], [{"big": 1}]),
+        ("price = 1", ["price"], [{"price": Decimal("1.00")}]),
+        ("day = '2026-01-05'", ["day"], [{"day": date(2026, 1, 5)}]),
+        ("at = '2026-01-05'", ["at"], [{"at": datetime(2026, 1, 5, tzinfo=UTC)}]),
+        ("nested.inner = 1", ["nested.inner"], [{"nested.inner": 1}]),
+        (
+            "name IN ('a', 'b') AND big IN (1, 2)",
+            ["big", "name"],
+            [{"big": big, "name": name} for big in (1, 2) for name in ("a", "b")],
+        ),
+        ("flag AND small = 1", ["flag"], [{"flag": True}]),
+        ("NOT flag", ["flag"], [{"flag": False}]),
+        ("big IN (1, 2) AND big IN (2, 3)", ["big"], [{"big": 2}]),
+        ("big = 1 AND big = 2", ["big"], []),
+        ("big = 1.5", ["big"], []),
+        ("big = NULL", ["big"], []),
+        ("big = 1 OR big = 1.5", ["big"], [{"big": 1}]),
+        ("(big = 1 AND flag) OR (big = 2 AND name = 'a')", ["big"], [{"big": 1}, {"big": 2}]),
+        ("big IN (1, NULL)", ["big"], [{"big": 1}]),
+        ("big > 1", ["big"], None),
+        ("big NOT IN (1)", ["big"], None),
+        ("NOT big = 1", ["big"], None),
+        ("big = 1 OR flag", ["big"], None),
+        ("big = small", ["big"], None),
+        ("big IS NULL", ["big"], None),
+        ("big = 1", ["big", "name"], None),
+        ("double = 1", ["double"], None),
+        ("TRUE", ["big"], None),
+        ("FALSE", ["big"], []),
+    ],
+)
+def test_equality_keys_are_the_values_that_columns_are_pinned_to(
+    where: str, columns: list[str], keys: list[dict[str, Any]] | None
+) -> None:
+    schema = SCHEMA.set(SCHEMA.get_field_index("small"), pa.field("small", pa.int64()))
+    assert bind(where, schema).equality_keys(columns) == keys
+
+
+def test_a_pinned_decimal_has_the_scale_of_its_column() -> None:
+    # A key is hashed by its text, so 1.00 and 1 would be two buckets.
+    keys = bind("price = 1", SCHEMA).equality_keys(["price"])
+    assert keys is not None
+    assert str(keys[0]["price"]) == "1.00"
+
+
+@pytest.mark.parametrize(("more", "count"), [(0, EQUALITY_KEYS_MAX), (1, None)])
+def test_the_number_of_equality_keys_is_limited(more: int, count: int | None) -> None:
+    choices = ", ".join(map(str, range(EQUALITY_KEYS_MAX // 2 + more)))
+    bound = bind(f"big IN ({choices}) AND small IN (1, 2)", SCHEMA)
+    keys = bound.equality_keys(["big", "small"])
+    assert (keys and len(keys)) == count
+
+
+def test_an_ambiguous_path_pins_nothing() -> None:
+    assert bind("`a.b` = 1", WIDE).equality_keys(["a.b"]) is None
+    assert bind("a.b = 1", WIDE).equality_keys(["a.b"]) is None
+    assert bind("a.c.d = '1'", WIDE).equality_keys(["a.C.d"]) == [{"a.C.d": "1"}]
+
+
+@settings(deadline=None, max_examples=150)
+@given(predicates, rows)
+def test_what_follows_from_a_predicate_holds_where_it_holds(
+    predicate: Predicate, some: list[dict[str, Any]]
+) -> None:
+    bound = bind(predicate, SCHEMA)
+    batch = batch_of(some)
+    kept = bound.restricted_to(["big", "name", "flag", "nested"])
+    keys = {name: bound.equality_keys([name]) for name in ("big", "name", "day", "price")}
+    consequence = kept.mask(batch).to_pylist() if kept else [True] * len(some)
+    parts = [part.mask(batch).to_pylist() for part in bound.conjuncts()]
+    for index, row in enumerate(some):
+        holds = expected(predicate, row) is True
+        assert all(part[index] is True for part in parts) == holds
+        if holds:
+            assert consequence[index] is True
+            assert all(
+                values is None or {name: row[name]} in values for name, values in keys.items()
+            )
+
+
+@settings(deadline=None, max_examples=100)
+@given(predicates)
+def test_the_text_of_a_bound_predicate_binds_to_the_same(predicate: Predicate) -> None:
+    bound = bind(predicate, SCHEMA)
+    assert bind(bound.to_sql(), SCHEMA) == bound
+
+
+def test_a_list_of_literals_may_be_long() -> None:
+    numbers = tuple(map(Literal, range(50_000)))
+    bound = bind(In(Column(("big",)), numbers), SCHEMA)
+    assert bound.predicate == In(Column(("big",)), numbers)
+
+
+def test_binding_takes_a_tree_as_well_as_text() -> None:
+    tree = parse_predicate("flag AND big = 1 OR name = 'a'")
+    assert isinstance(tree, Or)
+    assert isinstance(tree.operands[0], And)
+    assert bind(tree, SCHEMA) == bind("flag AND big = 1 OR name = 'a'", SCHEMA)

@@ -1,0 +1,83 @@
+"""Storages to test: in memory, on local disk, and S3 as a server in this process plays it."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from pyhudi.storage.memory import MemoryStorage
+from pyhudi.storage.open import open_storage
+from pyhudi.storage.protocol import Storage
+
+BUCKET = "a-bucket"
+
+
+@pytest.fixture(scope="session")
+def s3_options() -> Iterator[dict[str, str]]:
+    """Storage options of an S3 server with one empty bucket."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = {
+        "aws_endpoint": f"http://{host}:{port}",
+        "aws_access_key_id": "nobody",
+        "aws_secret_access_key": "nothing",
+        "aws_region": "us-east-1",
+        "aws_conditional_put": "etag",
+        "allow_http": "true",
+        "max_retries": "0",
+    }
+    s3_client(options).create_bucket(Bucket=BUCKET)
+    yield options
+    server.stop()
+
+
+def s3_client(options: dict[str, str]) -> object:
+    """The vendor's own client, to leave things in a bucket that our storage would not."""
+    return boto3.client(
+        "s3",
+        endpoint_url=options["aws_endpoint"],
+        region_name=options["aws_region"],
+        aws_access_key_id=options["aws_access_key_id"],
+        aws_secret_access_key=options["aws_secret_access_key"],
+    )
+
+
+@pytest.fixture
+def s3_put(s3_options: dict[str, str]) -> Callable[[Storage, str], None]:
+    """Puts an empty object of any key, also one ending in a slash, under a storage's root."""
+
+    def put(storage: Storage, key: str) -> None:
+        prefix = storage.uri.removeprefix(f"s3://{BUCKET}/")
+        s3_client(s3_options).put_object(Bucket=BUCKET, Key=f"{prefix}/{key}", Body=b"")
+
+    return put
+
+
+@pytest.fixture
+def memory() -> MemoryStorage:
+    clock = itertools.count(1_000)
+    return MemoryStorage(lambda: next(clock))
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Storage:
+    return open_storage(str(tmp_path / "table"))
+
+
+@pytest.fixture
+def s3(s3_options: dict[str, str]) -> Storage:
+    return open_storage(f"s3://{BUCKET}/tables/{uuid.uuid4().hex}", s3_options)
+
+
+@pytest.fixture(params=["memory", "local", "s3"])
+def storage(request: pytest.FixtureRequest) -> Storage:
+    return request.getfixturevalue(request.param)
