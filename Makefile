@@ -63,7 +63,7 @@ java: ## Find a Java for Spark, or install one
 
 .PHONY: bench
 bench: .venv/.ready ## Run the benchmarks
-	@$(BIN)/python benchmarks/run.py $(ARGS)
+	@scripts/with_spark.sh .venv 99 python benchmarks/run.py $(ARGS)
 
 .PHONY: lock
 lock: ## Lock what pyproject.toml and requirements/*.in ask for; ARGS=--upgrade takes the newest

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from golden_reads import score_lines
 from golden_tables import GoldenTables
 
 
@@ -19,3 +20,10 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> GoldenTables:
 def vectors() -> Path:
     """The folder of answers recorded from Hudi's own classes."""
     return Path(__file__).parent / "vectors"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many of the recorded reads each engine passed."""
+    if table := score_lines():
+        terminalreporter.section("conformance with Apache Hudi 1.2.0")
+        terminalreporter.write_line("\n".join(table))

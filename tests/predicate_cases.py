@@ -112,9 +112,10 @@ def _maybe_null(name: str) -> st.SearchStrategy[Literal]:
 
 
 def _comparison(name: str) -> st.SearchStrategy[Predicate]:
-    sides = st.tuples(st.just(column(name)), _maybe_null(name))
-    sides |= sides.map(lambda pair: pair[::-1])
-    return st.builds(lambda op, pair: Comparison(op, *pair), _operators, sides)
+    left, right = st.just(column(name)), _maybe_null(name)
+    return st.builds(Comparison, _operators, left, right) | st.builds(
+        Comparison, _operators, right, left
+    )
 
 
 _pairs = st.builds(
@@ -234,14 +235,15 @@ def _compared(op: Operator, left: Any, right: Any) -> bool | None:
         return bool(left == right)
     if left is None or right is None:
         return None
-    return {
+    results: dict[Operator, bool] = {
         Operator.EQUAL: left == right,
         Operator.NOT_EQUAL: left != right,
         Operator.LESS: left < right,
         Operator.LESS_OR_EQUAL: left <= right,
         Operator.GREATER: left > right,
         Operator.GREATER_OR_EQUAL: left >= right,
-    }[op]
+    }
+    return results[op]
 
 
 def _like(text: str, pattern: str) -> bool:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from pyhudi.engine.read import Question
 from pyhudi.errors import InvalidRequestError
-from pyhudi.format.table_config import TableType
 
 QUERY_TYPE = "hoodie.datasource.query.type"
 AS_OF = "as.of.instant"
@@ -63,7 +62,7 @@ class HudiRead:
     end: str | None = None
 
 
-def parse_read_options(options: Mapping[str, str], table_type: TableType) -> HudiRead:
+def parse_read_options(options: Mapping[str, str]) -> HudiRead:
     for name, value in options.items():
         _refuse_unknown(name, value)
     query = options.get(QUERY_TYPE, "snapshot").lower()
@@ -76,8 +75,7 @@ def parse_read_options(options: Mapping[str, str], table_type: TableType) -> Hud
         columns=_columns(options.get(COLUMNS)),
         where=options.get(WHERE),
         read_optimized=query == "read_optimized",
-        # Hudi's incremental reads of copy-on-write tables take partition values from the path.
-        path_columns=incremental and table_type is TableType.COPY_ON_WRITE,
+        path_columns=incremental,  # as Hudi's incremental reads have them
     )
     if not incremental:
         as_of = options.get(AS_OF)

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from pyhudi.engine.load import TableLoader
+from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.format.instant import Action
 from pyhudi.format.plan_files import COMPACTION_PLAN
 from pyhudi.table.file_group import FileSlice
@@ -87,7 +88,7 @@ class Inspection:
             if instant.action is not Action.COMPACTION:
                 continue
             path = f"{self._loader.timeline_folder}/{instant.requested}.compaction.requested"
-            plan = COMPACTION_PLAN.decode(self._loader.storage.read(path), path)
+            plan = COMPACTION_PLAN.decode(load_timeline_file(self._loader.storage, path), path)
             for operation in plan.operations or ():
                 found[operation.partition_path or "", operation.file_id or ""] = instant.requested
         return found

@@ -20,6 +20,7 @@ from pyhudi.plan.predicate import Predicate
 from pyhudi.scan import Changes, Scan
 from pyhudi.storage.open import open_storage
 from pyhudi.table.schema import META_COLUMNS
+from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import RequestedTime, timeline_time
 
@@ -69,7 +70,7 @@ class Table:
     def __init__(self, loader: TableLoader) -> None:
         self._loader = loader
         self._reader = Reader(loader)
-        self._state = loader.load()
+        self._state: TableState | None = None  # loaded by the first read
         self.inspect = Inspection(loader, self._refreshed)
 
     # -- what it is
@@ -155,7 +156,7 @@ class Table:
         Time travel compares requested times, and an incremental read gives partition columns as
         the path has them. An option that pyhudi cannot honour is an error.
         """
-        asked = parse_read_options(options, self.table_type)
+        asked = parse_read_options(options)
         state = self._refreshed()
         if asked.begin is not None:
             end = None if asked.end is None else self._time(asked.end)
@@ -168,8 +169,9 @@ class Table:
 
     # -- inner workings
 
-    def _refreshed(self) -> Any:
-        self._state = self._loader.refresh(self._state)
+    def _refreshed(self) -> TableState:
+        state = self._state
+        self._state = self._loader.load() if state is None else self._loader.refresh(state)
         return self._state
 
     def _point(self, as_of: Time | RequestedTime | None) -> Point:

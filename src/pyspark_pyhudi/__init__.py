@@ -1,5 +1,5 @@
 """Spark 4 looks for packages called `pyspark_*` and registers their `DefaultSource`."""
 
-from pyhudi.engine.spark.datasource import PyhudiSource as DefaultSource
+from pyspark_pyhudi.source import PyhudiSource as DefaultSource
 
 __all__ = ["DefaultSource"]

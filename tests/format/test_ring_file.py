@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
+import fastavro
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -142,6 +144,19 @@ def test_children_of_a_resize_round_trip() -> None:
         f'  "value" : 9,\n  "fileIdPrefix" : "{PREFIX}",\n  "tag" : "REPLACE"\n}} ]'
     )
     assert (encode_nodes([]), decode_nodes("[ ]")) == ("[ ]", ())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mor_consistent_hash_split", "mor_consistent_hash_merge", "mor_consistent_hash_pending"],
+)
+def test_children_in_golden_plans_round_trip_byte_for_byte(golden: GoldenTables, name: str) -> None:
+    (path,) = golden.path(name).rglob("*.clustering.requested")
+    (plan,) = fastavro.reader(BytesIO(path.read_bytes()))
+    groups = plan["clusteringPlan"]["inputGroups"]
+    texts = [group["extraMetadata"]["clustering.group.child.node"] for group in groups]
+    assert texts
+    assert [encode_nodes(decode_nodes(text)) for text in texts] == texts
 
 
 GOOD = json.loads(encode_ring(Ring("p", T, 1, 0, (RingNode(7, PREFIX),))))

@@ -17,6 +17,10 @@ from pyhudi.format.ring_file import RING_MAX, Ring, RingNode, decode_ring, initi
 from pyhudi.index.consistent_bucket import bucket_ids, bucket_of, ring_positions
 
 
+def record_keys(path: Path) -> pa.Array:
+    return pq.ParquetFile(path).read(columns=["_hoodie_record_key"]).column(0).combine_chunks()
+
+
 def recorded(vectors: Path, group: str) -> list[dict]:
     return json.loads((vectors / "consistent_bucket.json").read_bytes())[group]
 
@@ -58,7 +62,7 @@ def test_golden_rows_lie_in_the_file_group_of_their_node(golden: GoldenTables, n
     for path in files:
         file = parse_data_file(path.name)
         assert isinstance(file, BaseFileName)
-        keys = pq.read_table(path, columns=["_hoodie_record_key"]).column(0).combine_chunks()
+        keys = record_keys(path)
         owners = {stored.nodes[i].file_id for i in bucket_ids(keys, ["id"], stored).to_pylist()}
         assert owners == {file.file_id}
 

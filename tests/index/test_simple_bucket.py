@@ -18,6 +18,10 @@ from pyhudi.index.simple_bucket import bucket_ids, bucket_of_file, file_id
 BUCKET_TABLES = ["mor_simple_bucket_v8", "mor_simple_bucket_v9", "mor_with_rollback"]
 
 
+def record_keys(path: Path) -> pa.Array:
+    return pq.ParquetFile(path).read(columns=["_hoodie_record_key"]).column(0).combine_chunks()
+
+
 def recorded(vectors: Path, group: str) -> list[dict]:
     return json.loads((vectors / "simple_bucket.json").read_bytes())[group]
 
@@ -57,7 +61,7 @@ def test_golden_rows_lie_in_the_file_group_of_their_bucket(golden: GoldenTables,
     for path in files:
         file = parse_data_file(path.name)
         assert isinstance(file, BaseFileName)
-        keys = pq.read_table(path, columns=["_hoodie_record_key"]).column(0).combine_chunks()
+        keys = record_keys(path)
         assert set(bucket_ids(keys, ["id"], buckets).to_pylist()) == {bucket_of_file(file.file_id)}
 
 

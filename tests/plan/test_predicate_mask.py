@@ -17,7 +17,7 @@ from pyhudi.plan.predicate_binding import bind
 NAN, INF = float("nan"), float("inf")
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(predicates, rows)
 def test_a_mask_says_of_each_row_what_sql_says(
     predicate: Predicate, some: list[dict[str, Any]]
@@ -126,7 +126,7 @@ _alphabet = "ab%_\\.*\n\U0001f600"
 _patterns = st.lists(st.sampled_from([*"ab%_.*\n\U0001f600", r"\%", r"\_", r"\\"]), max_size=6)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(_patterns.map("".join), st.lists(st.text(_alphabet, max_size=6), min_size=1, max_size=8))
 def test_like_matches_whole_texts(pattern: str, texts: list[str]) -> None:
     predicate = Like(Column(("name",)), pattern)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +15,8 @@ import pytest
 from pyhudi.storage.protocol import Folder, Storage
 
 THREADS = 8
+
+T = TypeVar("T")
 
 
 def paths(storage: Storage, prefix: str = "", after: str | None = None) -> list[str]:
@@ -306,28 +310,26 @@ def test_open_file_is_read_at_any_place(storage: Storage) -> None:
         assert file.read_at(4, 2) == b"2345"
 
 
-def at_once(action: Callable[[int], object]) -> list[object]:
+def at_once(action: Callable[[int], T]) -> list[T]:
     """What each of several threads gets from the action, all started together."""
     barrier = threading.Barrier(THREADS)
-    answers: list[object] = [None] * THREADS
 
-    def act(n: int) -> None:
+    def act(n: int) -> T:
         barrier.wait()
-        answers[n] = action(n)
+        return action(n)
 
-    threads = [threading.Thread(target=act, args=(n,)) for n in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return answers
+    with ThreadPoolExecutor(THREADS) as threads:
+        return list(threads.map(act, range(THREADS)))
 
 
 def test_exactly_one_thread_creates(storage: Storage) -> None:
-    for n in range(5):
-        won = at_once(lambda me, n=n: storage.create(f"race/{n}", str(me).encode()))
+    def create(me: int) -> bool:
+        return storage.create(path, str(me).encode())
+
+    for path in ("race/1", "race/2", "race/3", "race/4", "race/5"):
+        won = at_once(create)
         assert sorted(won) == [False] * (THREADS - 1) + [True]
-        assert storage.read(f"race/{n}") == str(won.index(True)).encode()
+        assert storage.read(path) == str(won.index(True)).encode()
 
 
 def test_exactly_one_thread_creates_from_a_stream(storage: Storage) -> None:
@@ -338,13 +340,15 @@ def test_exactly_one_thread_creates_from_a_stream(storage: Storage) -> None:
 
 def test_exactly_one_thread_replaces_a_version(storage: Storage) -> None:
     etag = storage.write("race", b"start")
-    for n in range(5):
+
+    def replace(me: int) -> str | None:
         # Bytes that were never there before: to S3 the same bytes are the same version.
-        won = at_once(
-            lambda me, n=n, etag=etag: storage.replace("race", f"{n} {me}".encode(), etag=etag)
-        )
+        return storage.replace("race", f"{etag} {me}".encode(), etag=etag)
+
+    for _ in range(5):
+        won = at_once(replace)
         (winner,) = [me for me, answer in enumerate(won) if answer is not None]
-        assert storage.read("race") == f"{n} {winner}".encode()
+        assert storage.read("race") == f"{etag} {winner}".encode()
         etag = str(won[winner])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -26,7 +27,7 @@ ENCODED = [
     *["day=..%2F..%2Foutside%2Fcanary", "%00", "a%5C..%5Ccanary", "..;/canary", "....//canary"],
     *["..%c0%af/canary", "\u2025/canary", "\uff0e\uff0e/canary", "..\u2215canary", "~root/canary"],
     *["$HOME/canary", "`id`", "$(id)", "| id", "; rm -rf *", "-rf", "--", "nul", "con/aux"],
-    *["*", "?", "[a-z]", "{outside}canary", "x" * 4_000, "y/" * 2_000 + "y", "z" * 1_000_000],
+    *["*", "?", "[a-z]", "{outside}canary", "x" * 4_000, "y/" * 2_040 + "y", "z" * 1_000_000],
 ]
 HOSTILE = [f"{climb}/{goal}" for climb, goal in itertools.product(CLIMBS, GOALS)]
 HOSTILE += [f"{climb}{goal}" for climb in CLIMBS[:10] for goal in GOALS[:2]]
@@ -72,9 +73,11 @@ class World:
 
     def seen(self) -> list[tuple[str, bytes]]:
         """Everything outside of the table on disk."""
-        folder = self.outside.parent
-        found = [path for path in folder.rglob("*") if not path.is_relative_to(self.root)]
-        return sorted((str(path), path.read_bytes()) for path in found if path.is_file())
+        found = []
+        for folder, folders, files in os.walk(self.outside.parent):
+            folders[:] = [name for name in folders if Path(folder, name) != self.root]
+            found += [Path(folder, name) for name in files]
+        return sorted((str(path), path.read_bytes()) for path in found)
 
 
 def test_there_are_enough_values() -> None:

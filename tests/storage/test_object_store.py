@@ -31,7 +31,6 @@ from pyhudi.storage.object_store import ObstoreStorage
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import ObjectStat, Storage
 
-
 VERBS = ("GET", "PUT", "HEAD", "POST", "DELETE")
 
 
@@ -62,8 +61,8 @@ class Vendor:
         return addressed[scheme] | {"allow_http": "true", "max_retries": "0", "timeout": "5s"}
 
 
-@pytest.fixture
-def vendor() -> Iterator[Vendor]:
+@pytest.fixture(scope="module")
+def started_vendor() -> Iterator[Vendor]:
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.rfile.read(int(request.headers.get("Content-Length") or 0))
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -85,6 +84,7 @@ def vendor() -> Iterator[Vendor]:
     members |= {"protocol_version": "HTTP/1.1", "log_message": lambda *_: None}
     answering = type("Answering", (BaseHTTPRequestHandler,), members)
     server = ThreadingHTTPServer(("127.0.0.1", 0), answering)
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that left
     state = Vendor(f"http://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
@@ -92,6 +92,14 @@ def vendor() -> Iterator[Vendor]:
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@pytest.fixture
+def vendor(started_vendor: Vendor) -> Vendor:
+    """The server as if it had just been started."""
+    started_vendor.status, started_vendor.body, started_vendor.delay = 200, b"", None
+    started_vendor.requests.clear()
+    return started_vendor
 
 
 VERSIONS = {"s3": '"an-etag"', "az": '"an-etag"', "gs": "77"}
@@ -165,9 +173,7 @@ def test_refusal_of_the_store_has_a_kind(
 ) -> None:
     vendor.status, vendor.body = status, body
     storage = open_storage(f"{scheme}://bucket/table", vendor.options(scheme))
-    # Listings answer every refusal alike: obstore has one class for them.
-    expected = (error, UnavailableError)
-    with pytest.raises(expected, match=r"failed: .*\. .+\.$") as caught:
+    with pytest.raises(error, match=r"failed: .*\. .+\.$") as caught:
         operation(storage)
     assert caught.value.__context__ is None, "the vendor's own error may show a secret"
 
@@ -245,7 +251,7 @@ def test_store_told_to_make_no_conditional_writes_is_refused(vendor: Vendor) -> 
     [
         ("s3://bucket/table", {"aws_region": "eu-west-1", "aws_session_token": "t"}),
         ("s3a://bucket/table", {"region": "eu-west-1", "conditional_put": "etag"}),
-        ("s3://bucket--x-s3/table", {"aws_s3_express": "true"}),
+        ("s3://bucket--use1-az4--x-s3/table", {"aws_s3_express": "true"}),
         ("gs://bucket/table", {"google_skip_signature": "true"}),
         ("gcs://bucket/table", {"google_bearer_token": "t", "timeout": "5s"}),
         ("az://container/table", {"account_name": "me", "account_key": "bm90aGluZw=="}),
@@ -271,6 +277,10 @@ def test_options_of_every_vendor_open_a_store(uri: str, options: dict[str, str])
         ({"aws_regoin": "x"}, "aws_regoin"),
         ({"timeout": "soon"}, "soon"),
         ({"max_retries": "many"}, "many"),
+        ({"aws_endpoint": "127.0.0.1:9000"}, "aws_endpoint"),
+        ({"endpoint": "http://host:99999"}, "endpoint"),
+        ({"AWS_ENDPOINT_URL": "http://"}, "AWS_ENDPOINT_URL"),
+        ({"proxy_url": "not an address"}, "builder error"),
         ({"aws_access_key_id": "only half"}, "Missing SecretAccessKey"),
     ],
 )

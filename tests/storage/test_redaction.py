@@ -24,6 +24,7 @@ PLANTED: list[tuple[str, dict[str, str]]] = [
     ("s3://bucket/t", S3 | {"aws_session_token": CANARY}),
     ("s3://bucket/t", S3 | {"aws_sse_customer_key_base64": CANARY}),
     ("s3://bucket/t", S3 | {"aws_endpoint": f"http://me:{CANARY}@127.0.0.1:1"}),
+    ("s3://bucket/t", S3 | {"aws_endpoint": "http://me:Canary@127.0.0.1:1"}),
     ("s3://bucket/t", S3 | {"proxy_url": f"http://me:{CANARY}@127.0.0.1:1"}),
     ("s3://bucket/t", S3 | {"aws_sercet_key": CANARY}),
     ("s3://bucket/t", S3 | {"password": CANARY}),
@@ -43,10 +44,14 @@ PLANTED: list[tuple[str, dict[str, str]]] = [
 @pytest.mark.parametrize(("uri", "options"), PLANTED)
 def test_secret_shows_nowhere(uri: str, options: dict[str, str]) -> None:
     shown: list[str] = []
-    with pytest.raises(HudiError) as caught:
+
+    def use() -> None:
         storage = open_storage(uri, options)
-        shown += [repr(storage), str(storage), f"{storage}", storage.uri]
+        shown.extend([repr(storage), str(storage), f"{storage}", storage.uri])
         storage.create("a", b"1")
+
+    with pytest.raises(HudiError) as caught:
+        use()
     error = caught.value
     assert error.__context__ is None or error.__suppress_context__
     shown += [str(error), repr(error), *traceback.format_exception(error)]

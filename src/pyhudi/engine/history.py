@@ -11,14 +11,18 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyhudi.engine.timeline_files import load_timeline_file, missing_timeline_file
 from pyhudi.format.archive import (
+    MANIFEST_BYTES_MAX,
     TIMES,
+    VERSION_BYTES_MAX,
     VERSION_FILE,
     ArchiveFileName,
     decode_archive_file,
     decode_archive_version,
     decode_manifest,
     manifest_name,
+    parse_manifest_name,
 )
 from pyhudi.format.commit_metadata import decode_commit_metadata
 from pyhudi.plan.changes import CompletedWrite
@@ -67,14 +71,24 @@ class History:
 
     def _files(self) -> tuple[ArchiveFileName, ...]:
         """The files of the current snapshot; none where nothing was ever archived."""
-        try:
-            path = f"{self._folder}/{VERSION_FILE}"
-            version = decode_archive_version(self._storage.read(path), path)
-            path = f"{self._folder}/{manifest_name(version)}"
-            manifest = decode_manifest(self._storage.read(path), path)
-        except FileNotFoundError:
+        version = self._version()
+        if version is None:
             return ()
-        return tuple(entry.file for entry in manifest.entries)
+        path = f"{self._folder}/{manifest_name(version)}"
+        data = load_timeline_file(self._storage, path, MANIFEST_BYTES_MAX)
+        return tuple(entry.file for entry in decode_manifest(data, path).entries)
+
+    def _version(self) -> int | None:
+        """The current snapshot; the newest there is while Hudi rewrites the file that says so."""
+        path = f"{self._folder}/{VERSION_FILE}"
+        try:
+            data = self._storage.read(path, 0, VERSION_BYTES_MAX + 1)
+        except FileNotFoundError:
+            data = b""
+        if data:
+            return decode_archive_version(data, path)
+        names = (stat.path.rpartition("/")[2] for stat in self._storage.list(self._folder))
+        return max((n for n in map(parse_manifest_name, names) if n is not None), default=None)
 
     def _writes_of(self, file: ArchiveFileName) -> pa.Table:
         """Times of the file's writes; clean, rollback and the like bring no rows."""
@@ -85,8 +99,16 @@ class History:
 
     def _load(self, file: ArchiveFileName, columns: tuple[str, ...]) -> pa.Table:
         path = f"{self._folder}/{file.file_name}"
-        with self._storage.open(path) as source:
-            return decode_archive_file(source, path, columns)
+        try:
+            source = self._storage.open(path)
+        except FileNotFoundError:
+            raise missing_timeline_file(path) from None
+        with source:
+            table = decode_archive_file(source, path, columns)
+        # Instants of upgraded tables may lack it: they count as completed when requested.
+        completed = pc.coalesce(table["completionTime"], table["instantTime"])
+        index = table.schema.get_field_index("completionTime")
+        return table.set_column(index, "completionTime", completed)
 
     def _load_writes(self, file: ArchiveFileName, since: str, until: str) -> list[CompletedWrite]:
         path = f"{self._folder}/{file.file_name}"

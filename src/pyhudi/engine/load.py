@@ -14,10 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
+from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnsupportedTableError
 from pyhudi.format.commit_metadata import CommitMetadata, decode_commit_metadata
 from pyhudi.format.instant import Action, Instant, State
-from pyhudi.format.properties import decode_table_properties, recovered_properties
+from pyhudi.format.paths import table_folder
+from pyhudi.format.properties import (
+    PROPERTIES_BYTES_MAX,
+    decode_table_properties,
+    recovered_properties,
+)
 from pyhudi.format.service_metadata import CLEAN
 from pyhudi.format.table_config import TableConfig, unsupported_features
 from pyhudi.storage.protocol import ObjectStat, Storage
@@ -71,7 +77,7 @@ def load_config(storage: Storage) -> TableConfig:
 
 def _read_or_none(storage: Storage, path: str) -> bytes | None:
     try:
-        return storage.read(path)
+        return storage.read(path, 0, PROPERTIES_BYTES_MAX + 1)
     except FileNotFoundError:
         return None
 
@@ -117,7 +123,8 @@ class TableLoader:
         name = instant.file_name
         if name not in self._metadata:
             path = f"{self.timeline_folder}/{name}"
-            self._metadata[name] = decode_commit_metadata(self.storage.read(path), path)
+            data = load_timeline_file(self.storage, path)
+            self._metadata[name] = decode_commit_metadata(data, path)
         return self._metadata[name]
 
     # -- again
@@ -164,7 +171,7 @@ class TableLoader:
                 return None
             if instant.action is Action.CLEAN:
                 path = f"{self.timeline_folder}/{instant.file_name}"
-                cleaned = CLEAN.decode(self.storage.read(path), path)
+                cleaned = CLEAN.decode(load_timeline_file(self.storage, path), path)
                 touched.update(cleaned.partition_metadata)
             else:
                 metadata = self.metadata(instant)
@@ -187,9 +194,9 @@ def _refresh_point(timeline: Timeline) -> str | None:
     newest = timeline.instants[-1].requested
     try:
         moment = datetime.strptime(newest[:14], "%Y%m%d%H%M%S") - CLOCK_DIFFERENCE
-    except ValueError:  # a synthetic time
+    except (ValueError, OverflowError):  # a synthetic time
         return None
-    margin = moment.strftime("%Y%m%d%H%M%S") + "000"
+    margin = moment.strftime("%Y%m%d%H%M%S").rjust(14, "0") + "000"
     return min([margin, *(instant.requested for instant in timeline.pending)])
 
 
@@ -207,4 +214,5 @@ def _partitions(files: Iterable[ObjectStat]) -> dict[str, tuple[FileGroupFiles, 
     for stat in files:
         by_folder.setdefault(stat.path.rpartition("/")[0], []).append((stat.path, stat.size))
     grouped = ((folder, grouped_files(folder, found)) for folder, found in by_folder.items())
-    return {folder: groups for folder, groups in sorted(grouped) if groups}
+    # A listing gives names as they are found; a folder that holds rows must have a usable one.
+    return {table_folder(folder): groups for folder, groups in sorted(grouped) if groups}

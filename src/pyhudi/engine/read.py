@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pyhudi.engine.history import History
-from pyhudi.engine.load import TableLoader
+from pyhudi.engine.load import PROPERTIES, TableLoader
+from pyhudi.engine.tasks import load_base_schema
+from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.instant import Action, Instant
 from pyhudi.format.service_metadata import CLEAN
@@ -36,7 +37,8 @@ from pyhudi.plan.scan import (
     read_spec,
     with_path_columns,
 )
-from pyhudi.table.schema import META_COLUMNS, table_schema
+from pyhudi.table.partitions import with_dropped_columns
+from pyhudi.table.schema import table_schema, with_meta_columns
 from pyhudi.table.snapshot import archive_needed, latest_slice, slice_at_request
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import (
@@ -47,8 +49,6 @@ from pyhudi.timeline.completion import (
     visible_at_request,
     visible_now,
 )
-
-_AVRO_FOOTER = b"parquet.avro.schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Reader:
         plan = plan_scan(state, schema, spec, _slice_of(times, visibility, point))
         if question.read_optimized:
             plan = read_optimized(plan)
-        return with_path_columns(plan, state.config, as_in_path=question.path_columns)
+        return with_path_columns(plan, schema, state.config, as_in_path=question.path_columns)
 
     def _completion_times(self, state: TableState, point: Point) -> CompletionTimes:
         timeline = state.timeline
@@ -131,7 +131,7 @@ class Reader:
 
     def _earliest_kept(self, clean: Instant) -> str:
         path = f"{self._loader.timeline_folder}/{clean.file_name}"
-        cleaned = CLEAN.decode(self._loader.storage.read(path), path)
+        cleaned = CLEAN.decode(load_timeline_file(self._loader.storage, path), path)
         if cleaned.earliest_commit_to_retain or not cleaned.total_files_deleted:
             return cleaned.earliest_commit_to_retain
         # Cleaning by file versions keeps no point in time: only what is newer than it is whole.
@@ -143,26 +143,26 @@ class Reader:
         self, state: TableState, visibility: Visibility, *, by_request: bool = False
     ) -> pa.Schema:
         """The schema that the last visible write left, with the meta columns."""
+        written = self._written_schema(state, visibility, by_request=by_request)
+        return with_dropped_columns(written, state.config)
+
+    def _written_schema(
+        self, state: TableState, visibility: Visibility, *, by_request: bool
+    ) -> pa.Schema:
         writes = [i for i in state.timeline.writes if visibility.sees(i.requested)]
         if by_request:
             writes.sort(key=lambda instant: instant.requested)
-        for instant in reversed(writes):
+        # Before the first write the table had no rows, and the columns that write brought.
+        for instant in (*reversed(writes), *state.timeline.writes[:1]):
             if schema := self._loader.metadata(instant).schema_json:
                 return table_schema(schema, instant.file_name)
-        if schema := self._footer_schema(state, visibility) or state.config.create_schema:
-            return table_schema(schema, "hoodie.properties")
-        return pa.schema([pa.field(name, pa.string()) for name in META_COLUMNS])
-
-    def _footer_schema(self, state: TableState, visibility: Visibility) -> str | None:
-        """The newest visible base file's, when no write on the timeline kept a schema."""
         bases = [b for g in state.groups() for b in g.bases if visibility.sees(b.name.requested)]
-        newest = max(bases, key=lambda base: base.name.requested, default=None)
-        if newest is None:
-            return None
-        with self._loader.storage.open(newest.path) as source:
-            footer = pq.read_metadata(source).metadata or {}
-        found = footer.get(_AVRO_FOOTER)
-        return found.decode() if found else None
+        if bases:
+            newest = max(bases, key=lambda base: base.name.requested)
+            return with_meta_columns(load_base_schema(self._loader.storage, newest))
+        if state.config.create_schema:
+            return table_schema(state.config.create_schema, PROPERTIES)
+        return with_meta_columns(pa.schema([]))
 
     # -- changes
 
@@ -174,14 +174,15 @@ class Reader:
         end = until or max([since, *timeline.completion_times.values()])
         active = in_range(timeline.completion_times.items(), since, end)
         archived = self._history.writes(since, end)
-        writes = [*archived, *self._active_writes(state, active)]
+        writes = [w for w in (*archived, *self._active_writes(state, active)) if w.brings_rows]
         instants = frozenset(write.requested for write in writes)
         times = CompletionTimes(timeline, {write.requested: write.completed for write in archived})
         at_end = visible_at_completion(times, end)
         schema = self.schema_at(state, visible_now(timeline))
         spec = _spec(state, schema, only(instants), question, instants, at_end)
         plan = plan_changes(state, writes, times, schema, spec)
-        return with_path_columns(plan, state.config, as_in_path=question.path_columns), end
+        as_in_path = question.path_columns
+        return with_path_columns(plan, schema, state.config, as_in_path=as_in_path), end
 
     def _active_writes(
         self, state: TableState, requested: frozenset[str]

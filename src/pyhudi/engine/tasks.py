@@ -25,7 +25,7 @@ from pyhudi.table.merge import LogDeletes, LogRows, fold_logs, merge_slice
 from pyhudi.table.schema import COMMIT_TIME, conform
 from pyhudi.timeline.completion import Visibility
 
-BATCH_ROWS = 1 << 16
+BATCH_ROWS = 1 << 17
 #: A log file up to this size is read in one request; of larger ones, blocks are read singly.
 _WHOLE_LOG_BYTES = 8 * 1024 * 1024
 
@@ -48,14 +48,25 @@ def _slice_rows(storage: Storage, spec: ReadSpec, read: SliceRead) -> Iterator[p
     if not slice_.logs:
         return _base_rows(storage, slice_.base, spec.plain, spec.predicate)
     blocks = _log_blocks(storage, slice_.logs, spec, spec.visibility)
+    instants = spec.row_instants
     if read.whole is not None and any(isinstance(b, LogRows) and b.columns for b in blocks):
         assert spec.whole_visibility is not None
-        slice_ = read.whole
+        slice_, instants = read.whole, None
         blocks = _log_blocks(storage, slice_.logs, spec, spec.whole_visibility)
     base = _base_rows(storage, slice_.base, spec.merged, spec.key_predicate)
+    # Of changes, older rows that a compaction carried along are out before they can win.
+    base = (_of_instants(batch, instants) for batch in base)
     if not blocks:
         return base
     return merge_slice(base, fold_logs(blocks, spec.merged, spec.rule), spec.rule)
+
+
+def _of_instants(batch: pa.RecordBatch, instants: frozenset[str] | None) -> pa.RecordBatch:
+    """The rows that these instants wrote; all of them without instants."""
+    if instants is None:
+        return batch
+    times = pa.array(sorted(instants), pa.string())
+    return batch.filter(pc.is_in(batch.column(COMMIT_TIME), value_set=times))
 
 
 def _finished(batch: pa.RecordBatch, spec: ReadSpec, read: SliceRead) -> pa.RecordBatch:
@@ -65,9 +76,7 @@ def _finished(batch: pa.RecordBatch, spec: ReadSpec, read: SliceRead) -> pa.Reco
         if index >= 0:
             column = pa.repeat(pa.scalar(value, batch.schema.field(index).type), batch.num_rows)
             batch = batch.set_column(index, batch.schema.field(index), column)
-    if spec.row_instants is not None:
-        instants = pa.array(sorted(spec.row_instants), pa.string())
-        batch = batch.filter(pc.is_in(batch.column(COMMIT_TIME), value_set=instants))
+    batch = _of_instants(batch, spec.row_instants)
     if spec.predicate is not None:
         batch = batch.filter(spec.predicate.mask(batch))
     return batch.select(spec.output.names)
@@ -85,14 +94,31 @@ def _base_rows(
         try:
             file = pq.ParquetFile(source, pre_buffer=False)
             groups = _row_groups(file, schema, predicate)
-            names = [name for name in file.schema_arrow.names if name in schema.names]
-            if not names:  # only columns that the file is too old to have
-                yield from _empty_rows(file, groups, schema)
-                return
+            found = file.schema_arrow.names
+            # Where the file is too old for all of them, another column tells how many rows it has.
+            names = [name for name in found if name in schema.names] or found[:1]
+            missing = sum(file.metadata.row_group(group).num_rows for group in groups)
             for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=names):
+                missing -= batch.num_rows
                 yield conform(batch, schema, base.path)
-        except (pa.ArrowException, OSError) as error:
-            raise _broken_base(base.path, error) from error
+        # What pyarrow says of damage, and of names and statistics that make no sense.
+        except (pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
+            raise _broken_base(base.path, f"it is not sound parquet ({error})") from error
+        if missing:
+            raise _broken_base(base.path, f"{missing} rows that its footer claims are missing")
+
+
+def load_base_schema(storage: Storage, base: BaseFile) -> pa.Schema:
+    """The columns of a base file."""
+    with _opened(storage, base.path) as source:
+        try:
+            schema = pq.read_schema(source)
+            names = schema.names
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _broken_base(base.path, f"it is not sound parquet ({error})") from error
+    if len(set(names)) != len(names):
+        raise _broken_base(base.path, "it has several columns of one name")
+    return schema
 
 
 def _opened(storage: Storage, path: str) -> pa.NativeFile:
@@ -104,15 +130,6 @@ def _opened(storage: Storage, path: str) -> pa.NativeFile:
             why="it was cleaned, or its write rolled back, after this read was planned",
             next_step="Read again, or keep more commits when cleaning",
         ) from None
-
-
-def _empty_rows(
-    file: pq.ParquetFile, groups: Sequence[int], schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    for group in groups:
-        rows = file.metadata.row_group(group).num_rows
-        nulls = [pa.nulls(rows, field.type) for field in schema]
-        yield pa.RecordBatch.from_arrays(nulls, schema=schema)
 
 
 def _row_groups(
@@ -151,10 +168,10 @@ def _group_ranges(
     return ranges
 
 
-def _broken_base(path: str, error: Exception) -> CorruptTableError:
+def _broken_base(path: str, why: str) -> CorruptTableError:
     return CorruptTableError(
         "a base file cannot be read",
-        why=f"it is not sound parquet ({error})",
+        why=why,
         next_step="Restore the file from a copy, or restore the table to a savepoint",
         path=path,
     )

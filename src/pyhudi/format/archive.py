@@ -26,8 +26,10 @@ import pyarrow.parquet as pq
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.instant import InstantTime, is_instant_time
 from pyhudi.format.metadata_schemas import ARCHIVED_INSTANT
+from pyhudi.format.parquet_claims import excessive_claim
 
 VERSION_FILE: Final = "_version_"
+VERSION_BYTES_MAX: Final = 20
 MANIFEST_BYTES_MAX: Final = 64 * 1024 * 1024
 FILE_BYTES_MAX: Final = 512 * 1024 * 1024
 INFLATED_BYTES_MAX: Final = 512 * 1024 * 1024
@@ -109,8 +111,8 @@ def parse_manifest_name(file_name: str) -> int | None:
 
 def decode_archive_version(data: bytes, path: str) -> int:
     """The number of the current snapshot, from `_version_`."""
-    text = data[:20].decode("latin-1").strip()
-    if len(data) > 20 or not _NUMBER.fullmatch(text):
+    text = data[:VERSION_BYTES_MAX].decode("latin-1").strip()
+    if len(data) > VERSION_BYTES_MAX or not _NUMBER.fullmatch(text):
         raise _damaged("the archive's version cannot be read", "it is not a number", path)
     return int(text)
 
@@ -181,26 +183,25 @@ def decode_archive_file(
     try:
         file = pq.ParquetFile(source)
         _check_footer(file, size, columns, path)
-        return file.read(columns=list(columns), use_threads=False).cast(
+        table = file.read(columns=list(columns), use_threads=False).cast(
             pa.schema([_SCHEMA.field(name) for name in columns])
         )
     # pyarrow reports damage with either, and a column that is missing or null with the last two.
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         why = f"pyarrow says {str(error)[:200]!r}"
         raise _damaged("an archive file cannot be decoded", why, path) from None
+    if "instantTime" in columns and table["instantTime"].null_count:
+        raise _damaged("an archive file cannot be decoded", "an instant lacks its time", path)
+    return table
 
 
 def _check_footer(file: pq.ParquetFile, size: int, columns: Sequence[str], path: str) -> None:
     """Refuse what claims to grow out of proportion, before any page is inflated."""
-    footer, names = file.metadata, file.schema_arrow.names
+    names = file.schema_arrow.names
     if missing := [name for name in columns if name not in names]:
         raise _damaged("an archive file cannot be decoded", f"it lacks {missing}", path)
-    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-    claimed = sum(c.total_uncompressed_size for c in chunks if c.path_in_schema in columns)
-    most = min(INFLATED_BYTES_MAX, INFLATED_RATIO_MAX * size)
-    if claimed > most or footer.num_rows > most:
-        why = f"{footer.num_rows} rows and {claimed} bytes are claimed by a file of {size}"
+    bytes_max = min(INFLATED_BYTES_MAX, INFLATED_RATIO_MAX * size)
+    if why := excessive_claim(file, columns, bytes_max):
         raise _damaged("an archive file cannot be decoded", why, path)
 
 

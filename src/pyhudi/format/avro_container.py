@@ -30,7 +30,7 @@ from pyhudi.format.avro_encoding import compiled_encoder, write_bytes, write_lon
 from pyhudi.format.avro_types import AvroError, linked_type, parse_schema
 
 CONTAINER_BYTES_MAX: Final = 512 * 1024 * 1024
-INFLATED_BYTES_MAX: Final = 512 * 1024 * 1024
+INFLATED_BYTES_MAX: Final = 16 * 1024 * 1024  # Hudi's own are not compressed, and may be larger
 INFLATED_RATIO_MAX: Final = 200
 SYNC_BYTES: Final = 16
 

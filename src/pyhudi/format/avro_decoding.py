@@ -33,10 +33,13 @@ from pyhudi.format.avro_types import (
 Decoder = Callable[[bytes, int], tuple[Any, int]]
 Classes = Mapping[str, type]  # record name → the class of its values; other records become dicts
 
-#: What reading malformed bytes may raise; everything else is a bug.
-MALFORMED: Final = (AvroError, IndexError, UnicodeDecodeError, struct.error)
-#: A decoded file holds at most this many values, however little the writer's schema stores.
-VALUES_MAX: Final = 512 * 1024 * 1024
+#: What reading malformed bytes may raise; everything else is a bug. The last one is what `struct`
+#: says of a position that a forged length moved beyond 64 bits.
+MALFORMED: Final = (AvroError, IndexError, UnicodeDecodeError, struct.error, OverflowError)
+#: Older releases know fewer fields than we do, so a stored byte may stand for up to two values.
+#: Where it stands for more, a file may not hold more than this many.
+VALUES_MAX: Final = 16 * 1024 * 1024
+_DENSITY_USUAL: Final = 2
 
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
@@ -128,7 +131,7 @@ class CompiledDecoder:
 
     def __call__(self, data: bytes) -> Any:
         """The value that these bytes, all of them, stand for; raises one of MALFORMED."""
-        if len(data) * self._density > VALUES_MAX:
+        if self._density > _DENSITY_USUAL and len(data) * self._density > VALUES_MAX:
             raise AvroError(f"{len(data)} bytes may stand for more than {VALUES_MAX} values")
         value, end = self._decode(data, 0)
         if end != len(data):

@@ -3,13 +3,15 @@
 Hudi keeps a table's schema as Avro JSON, in commit metadata, in log block headers and in base file
 footers. Everything in this package works on Arrow types, so this is the one place where the two
 meet. A nullable column is the union of null and one type; any other union has no Arrow column and
-is refused by name. Schemas come from files, so their size, depth and width are capped.
+is refused by name. Schemas come from files, so their size, depth and width are capped; a named type
+counts as often as it is used, or thirty short lines could stand for a billion columns.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -58,7 +60,7 @@ def decode_arrow_schema(text: str | bytes, path: str) -> pa.Schema:
     avro = load_avro_json(text, path)
     if not isinstance(avro, dict) or avro.get("type") != "record":
         raise _corrupt(path, "the schema is not a record")
-    return pa.schema(_Reading(path).record_fields(avro, 0))
+    return pa.schema(_Reading(path).fields_of(avro, 0))
 
 
 class _Reading:
@@ -66,23 +68,33 @@ class _Reading:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._named: dict[str, pa.DataType] = {}
+        self._named: dict[str, _Named] = {}
+        self._namespace = ""  # of the record that is being read
         self._fields = 0
 
-    def record_fields(self, avro: Mapping[str, Any], depth: int) -> list[pa.Field]:
+    def _record_fields(self, avro: Mapping[str, Any], depth: int) -> list[pa.Field]:
         fields = avro.get("fields")
         if not isinstance(fields, list):
             raise _corrupt(self._path, "a record without fields")
-        self._fields += len(fields)
+        self._count(len(fields))
+        made = [self._field(field, depth) for field in fields]
+        if len({field.name for field in made}) != len(made):
+            raise _corrupt(self._path, "a record with two fields of one name")
+        return made
+
+    def _count(self, fields: int) -> None:
+        self._fields += fields
         if self._fields > FIELDS_MAX:
             raise _corrupt(self._path, f"the schema has more than {FIELDS_MAX} fields")
-        return [self._field(field, depth) for field in fields]
 
     def _field(self, field: Any, depth: int) -> pa.Field:
         if not isinstance(field, dict) or not isinstance(field.get("name"), str):
             raise _corrupt(self._path, "a field without a name")
         type_, nullable = self.type(field.get("type"), depth + 1)
-        return pa.field(field["name"], type_, nullable=nullable)
+        try:
+            return pa.field(field["name"], type_, nullable=nullable)
+        except UnicodeEncodeError:  # JSON can say half a character
+            raise _corrupt(self._path, f"a field named {field['name'][:100]!a}") from None
 
     def type(self, avro: AvroType, depth: int) -> tuple[pa.DataType, bool]:
         """The Arrow type, and whether null is allowed."""
@@ -91,13 +103,21 @@ class _Reading:
         if isinstance(avro, list):
             return self._union(avro, depth)
         if isinstance(avro, str):
-            known = _PRIMITIVES.get(avro) or self._named.get(avro)
-            if known is None:
-                raise _corrupt(self._path, f"type {avro!r} is not defined, or contains itself")
+            known = _PRIMITIVES.get(avro) or self._reference(avro, depth)
             return known, avro == "null"
         if isinstance(avro, dict):
-            return self._complex(avro, depth), False
-        raise _corrupt(self._path, f"{avro!r} is not a type")
+            made = self._complex(avro, depth)
+            return made, bool(pa.types.is_null(made))
+        raise _corrupt(self._path, f"{avro!r:.100} is not a type")
+
+    def _reference(self, name: str, depth: int) -> pa.DataType:
+        known = self._named.get(_full_name(name, self._namespace)) or self._named.get(name)
+        if known is None:
+            raise _corrupt(self._path, f"type {name[:100]!r} is not defined, or contains itself")
+        self._count(known.fields)
+        if depth + known.height > DEPTH_MAX:
+            raise _corrupt(self._path, f"the schema is more than {DEPTH_MAX} levels deep")
+        return known.type
 
     def _union(self, branches: list[AvroType], depth: int) -> tuple[pa.DataType, bool]:
         others = [branch for branch in branches if branch != "null"]
@@ -113,9 +133,10 @@ class _Reading:
 
     def _complex(self, avro: Mapping[str, Any], depth: int) -> pa.DataType:
         kind = avro.get("type")
+        fields = self._fields
         match kind:
             case "record":
-                result = pa.struct(self.record_fields(avro, depth))
+                result = pa.struct(self.fields_of(avro, depth))
             case "array":
                 item, nullable = self.type(avro.get("items"), depth + 1)
                 return pa.list_(pa.field("element", item, nullable=nullable))
@@ -127,13 +148,13 @@ class _Reading:
             case "fixed":
                 size = avro.get("size")
                 if not isinstance(size, int) or not 0 < size <= 1 << 20:
-                    raise _corrupt(self._path, f"a fixed type of size {size!r}")
+                    raise _corrupt(self._path, f"a fixed type of size {size!r:.100}")
                 result = self._decimal(avro) or pa.binary(size)
             case str():
                 return self._logical(kind, avro, depth)
             case _:
                 return self.type(kind, depth + 1)[0]
-        self._remember(avro, result)
+        self._remember(avro, _Named(result, self._fields - fields, _height(result)))
         return result
 
     def _logical(self, kind: str, avro: Mapping[str, Any], depth: int) -> pa.DataType:
@@ -148,14 +169,45 @@ class _Reading:
         precision, scale = avro.get("precision"), avro.get("scale", 0)
         try:
             return pa.decimal128(precision, scale)
-        except (TypeError, ValueError):
-            raise _corrupt(self._path, f"decimal({precision!r}, {scale!r})") from None
+        except (TypeError, ValueError, OverflowError):
+            why = f"decimal({precision!r:.100}, {scale!r:.100})"
+            raise _corrupt(self._path, why) from None
 
-    def _remember(self, avro: Mapping[str, Any], type_: pa.DataType) -> None:
-        name = str(avro.get("name", ""))
-        self._named[name] = type_
-        if namespace := avro.get("namespace"):
-            self._named[f"{namespace}.{name}"] = type_
+    def fields_of(self, avro: Mapping[str, Any], depth: int) -> list[pa.Field]:
+        """The fields of a record; types named inside it inherit its namespace."""
+        outer = self._namespace
+        self._namespace = self._name(avro).rpartition(".")[0]
+        fields = self._record_fields(avro, depth)
+        self._namespace = outer
+        return fields
+
+    def _name(self, avro: Mapping[str, Any]) -> str:
+        own = avro.get("namespace")
+        return _full_name(
+            str(avro.get("name", "")), own if isinstance(own, str) else self._namespace
+        )
+
+    def _remember(self, avro: Mapping[str, Any], named: _Named) -> None:
+        self._named[self._name(avro)] = named
+
+
+def _full_name(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A type that the schema may use again by its name, and what each use adds."""
+
+    type: pa.DataType
+    fields: int
+    height: int
+
+
+def _height(type_: pa.DataType) -> int:
+    """How many levels of other types the type has inside."""
+    inner = (type_.field(number).type for number in range(type_.num_fields))
+    return max((1 + _height(child) for child in inner), default=0)
 
 
 def avro_record_schema(schema: pa.Schema, table_name: str) -> dict[str, Any]:

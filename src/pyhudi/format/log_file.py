@@ -34,6 +34,8 @@ MAGIC = b"#HUDI#"
 FORMAT_VERSION = 1
 BLOCK_BYTES_MAX = 512 * 1024 * 1024
 HEADER_ENTRIES_MAX = 64
+#: A torn write leaves one span, and one more for each magic among the bytes that it did write.
+CORRUPT_SPANS_MAX = 1000
 
 _PREFIX = struct.Struct(">6sQ")  # magic, H
 _LONG = struct.Struct(">Q")
@@ -123,7 +125,7 @@ class CorruptSpan:
 
 def decode_blocks(read: ReadRange, size: int, path: str) -> Iterator[LogBlock | CorruptSpan]:
     """Walk a log file's blocks in order, without reading their contents."""
-    start = 0
+    start, spans = 0, 0
     while start < size:
         prefix = read(start, min(start + _PREFIX.size, size))
         if prefix[: len(MAGIC)] != MAGIC[: len(prefix)]:
@@ -137,6 +139,9 @@ def decode_blocks(read: ReadRange, size: int, path: str) -> Iterator[LogBlock | 
             )
         end, broken = _block_end(prefix, start, size, read)
         if broken:
+            spans += 1
+            if spans > CORRUPT_SPANS_MAX:
+                raise _damaged(path, start, f"more than {CORRUPT_SPANS_MAX} here are not whole")
             start, span = _after_corrupt(read, start, size, broken)
             yield span
             continue

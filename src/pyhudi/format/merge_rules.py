@@ -3,8 +3,10 @@
 Tables of version 9 say it in plain keys: a merge mode, ordering fields, a partial update mode, and
 `hoodie.record.merge.property.*`. Tables of version 8 may name a Java payload class instead. Hudi's
 upgrade from 8 to 9 translates the payload classes it ships into plain keys; the table `_PAYLOADS`
-is that translation. Class names are compared with it and never loaded: what it does not list
-cannot be honoured, and the mode stays CUSTOM so that the table is refused by name.
+is that translation, for the classes whose code merges as its translation does. Debezium's do not:
+before the upgrade they keep the marker text, and let a late delete win. Class names are compared
+with the table and never loaded: what it does not list cannot be honoured, and the mode stays CUSTOM
+so that the table is refused by name.
 """
 
 from __future__ import annotations
@@ -59,33 +61,24 @@ class MergeRules:
     partial_update_mode: PartialUpdateMode | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     unsupported: tuple[str, ...] = ()  # reasons why a reader must refuse the table
+    latest_meta: bool = False  # a late row that fills in values leaves its meta columns too
 
 
 _MODEL = "org.apache.hudi.common.model."
 _COMMIT_TIME, _EVENT_TIME = MergeMode.COMMIT_TIME_ORDERING, MergeMode.EVENT_TIME_ORDERING
-_DEBEZIUM_DELETE = {DELETE_FIELD: "_change_operation_type", DELETE_MARKER: "d"}
 
 _PAYLOADS: dict[str, MergeRules] = {
     f"{_MODEL}DefaultHoodieRecordPayload": MergeRules(_EVENT_TIME),
     f"{_MODEL}EventTimeAvroPayload": MergeRules(_EVENT_TIME),
     f"{_MODEL}OverwriteWithLatestAvroPayload": MergeRules(_COMMIT_TIME),
     f"{_MODEL}PartialUpdateAvroPayload": MergeRules(
-        _EVENT_TIME, partial_update_mode=PartialUpdateMode.IGNORE_DEFAULTS
+        _EVENT_TIME, partial_update_mode=PartialUpdateMode.IGNORE_DEFAULTS, latest_meta=True
     ),
     f"{_MODEL}OverwriteNonDefaultsWithLatestAvroPayload": MergeRules(
         _COMMIT_TIME, partial_update_mode=PartialUpdateMode.IGNORE_DEFAULTS
     ),
     f"{_MODEL}AWSDmsAvroPayload": MergeRules(
         _COMMIT_TIME, properties={DELETE_FIELD: "Op", DELETE_MARKER: "D"}
-    ),
-    f"{_MODEL}debezium.MySqlDebeziumAvroPayload": MergeRules(
-        _EVENT_TIME, ("_event_bin_file", "_event_pos"), properties=_DEBEZIUM_DELETE
-    ),
-    f"{_MODEL}debezium.PostgresDebeziumAvroPayload": MergeRules(
-        _EVENT_TIME,
-        ("_event_lsn",),
-        PartialUpdateMode.FILL_UNAVAILABLE,
-        {UNAVAILABLE_VALUE: "__debezium_unavailable_value", **_DEBEZIUM_DELETE},
     ),
 }
 
@@ -160,6 +153,7 @@ def _translated(rules: MergeRules, strategy: str | None, payload: str | None) ->
         rules.partial_update_mode or known.partial_update_mode,
         {**known.properties, **rules.properties},
         rules.unsupported,
+        known.latest_meta,
     )
 
 

@@ -22,6 +22,7 @@ from pyhudi.errors import CorruptTableError
 
 PROPERTIES_FILE: Final = "hoodie.properties"
 BACKUP_FILE: Final = "hoodie.properties.backup"
+PROPERTIES_BYTES_MAX: Final = 4 * 1024 * 1024  # most of it would be the table's first schema
 
 TABLE_NAME: Final = "hoodie.table.name"
 DATABASE_NAME: Final = "hoodie.database.name"
@@ -47,6 +48,13 @@ _RESTORE = "Restore the file from a backup of the table"
 
 def decode_properties(data: bytes, path: str | None = None) -> dict[str, str]:
     """The keys and values of Java properties text, in file order; a repeated key's last wins."""
+    if len(data) > PROPERTIES_BYTES_MAX:
+        raise CorruptTableError(
+            "Properties text is too large",
+            why=f"it has more than {PROPERTIES_BYTES_MAX} bytes",
+            next_step=_RESTORE,
+            path=path,
+        )
     pairs: dict[str, str] = {}
     for line in _logical_lines(data.decode("iso-8859-1")):
         key = _matched(_KEY, line, 0)
@@ -247,7 +255,7 @@ def recovered_properties(main: bytes | None, backup: bytes | None) -> bytes:
     if sound:
         return (whole or sound)[0]
     if main is not None:
-        decode_table_properties(main)  # raises, and says what is wrong
+        decode_table_properties(main, f".hoodie/{PROPERTIES_FILE}")  # raises, says what is wrong
     raise CorruptTableError(
         "The table has no usable properties",
         why=f"{PROPERTIES_FILE} is absent and {BACKUP_FILE} is absent or damaged",

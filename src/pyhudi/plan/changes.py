@@ -4,10 +4,11 @@ A range is (since, until] over completion times, so a consumer that passes each 
 the next `since` sees every write once: a write that completes later has a later completion time,
 whenever it was requested.
 
-As in Hudi, the files that those writes wrote are sliced on their own and merged, and of the merged
-rows those remain whose commit time is in the range. A compaction in the range carries older rows
-along, which that filter drops; deletes leave no row. Files that a later write of the range
-replaced are not needed, and a file that is needed and was cleaned is an error, never fewer rows.
+As in Hudi, the files that those writes wrote are sliced on their own and merged, and of their rows
+those count whose commit time is in the range. A compaction in the range carries older rows along;
+they are dropped before the merge, so that a late row of the range is shown as it would be without
+the compaction. Deletes leave no row. Files that a later write of the range replaced are not needed,
+and a file that is needed and was cleaned is an error, never fewer rows.
 
 Rows of partial-update blocks are not whole without what came before the range; for them the whole
 slice is given along.
@@ -20,9 +21,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pyhudi.errors import InvalidRequestError
-from pyhudi.format.commit_metadata import CommitMetadata
-from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, may_hold_matches
+from pyhudi.errors import CorruptTableError, InvalidRequestError
+from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
+from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, may_hold_matches, refuse_unordered
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
 from pyhudi.table.snapshot import grouped_files, latest_slice
 from pyhudi.table.state import TableState
@@ -37,6 +38,11 @@ class CompletedWrite:
     completed: str
     metadata: CommitMetadata
 
+    @property
+    def brings_rows(self) -> bool:
+        """Log compaction brings none, and gives the rows it carries its own commit time."""
+        return self.metadata.operation_type != "LOG_COMPACT"
+
 
 def in_range(writes: Iterable[tuple[str, str]], since: str, until: str | None) -> frozenset[str]:
     """Requested times of the (requested, completed) pairs that completed in (since, until]."""
@@ -47,16 +53,26 @@ def in_range(writes: Iterable[tuple[str, str]], since: str, until: str | None) -
     )
 
 
-def written_files(writes: Sequence[CompletedWrite]) -> dict[str, dict[str, int]]:
-    """Partition path → data file path → size, as the writes recorded them."""
-    files: dict[str, dict[str, int]] = {}
+def written_files(writes: Sequence[CompletedWrite]) -> dict[str, set[str]]:
+    """Partition path → paths of the data files that the writes recorded."""
+    files: dict[str, set[str]] = {}
     for write in writes:
         for partition, stats in write.metadata.write_stats.items():
-            paths = files.setdefault(partition, {})
-            for stat in stats:
-                if stat.path:  # a write may record a file group in which nothing was left
-                    paths[stat.data_path] = stat.file_size_in_bytes or 0
+            paths = files.setdefault(partition, set())
+            # A write may record a file group in which nothing was left.
+            paths.update(_data_path(stat, partition) for stat in stats if stat.path)
     return files
+
+
+def _data_path(stat: WriteStat, partition: str) -> str:
+    path = stat.data_path
+    if path.rpartition("/")[0] != partition:
+        raise CorruptTableError(
+            "a write stat names a file outside of its partition",
+            why=f"{path!r} is not in {partition!r}",
+            next_step="Restore the timeline file it is in from a copy of the table",
+        )
+    return path
 
 
 def plan_changes(
@@ -73,13 +89,16 @@ def plan_changes(
         if not may_hold_matches(partition, schema, state.config, spec):
             continue
         listed = {group.file_id: group for group in state.partitions.get(partition, ())}
-        for group in grouped_files(partition, sorted(files.items())):
+        # The listing knows how large a file is; what a write says of that is not believed.
+        sizes = {file.path: file.size for group in listed.values() for file in group.files}
+        for group in grouped_files(partition, [(p, sizes.get(p, 0)) for p in sorted(files)]):
             slice_ = latest_slice(group, times, spec.visibility)
             if slice_ is None or (partition, group.file_id) in replaced:
                 continue
             there = listed.get(group.file_id)
             _refuse_missing(slice_, there)
             reads.append(SliceRead(slice_, whole=_whole(there, slice_, times, spec)))
+    refuse_unordered(spec, reads)
     return ScanPlan(spec, tuple(reads))
 
 

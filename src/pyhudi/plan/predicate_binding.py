@@ -94,7 +94,8 @@ class BoundPredicate:
 
     def to_sql(self) -> str:
         """The text that Spark filters by with the same meaning."""
-        return to_sql(self.predicate)
+        # Alone, NULL has no type for Spark, and a filter must be boolean.
+        return "NULL AND TRUE" if self.predicate == _UNKNOWN else to_sql(self.predicate)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """True, false or null for each row; a filter keeps the true ones."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import reduce
+from math import isnan
 from typing import Any, Self
 
 import pyarrow as pa
@@ -230,7 +231,8 @@ def _span(known: ColumnRange, kind: pa.DataType | None) -> _Span:
 def _bound(value: Any, kind: pa.DataType | None) -> Any:
     """A bound as literals of the type are; None if it is of another type, and so says nothing.
 
-    A file's statistics may be older than the column's present type.
+    A file's statistics may be older than the column's present type. An integer says nothing of
+    a floating-point column either: when the column changed, its values may have been rounded.
     """
     types = pa.types
     match value:
@@ -242,8 +244,8 @@ def _bound(value: Any, kind: pa.DataType | None) -> Any:
             return value if types.is_boolean(kind) else None
         case int() if types.is_integer(kind) or types.is_decimal(kind):
             return value
-        case int() | float() if types.is_floating(kind):
-            return None if value != value else float(value)
+        case float() if types.is_floating(kind):
+            return None if isnan(value) else value
         case Decimal() if types.is_decimal(kind):
             return value if value.is_finite() else None
         case str() if is_text(kind):

@@ -15,13 +15,24 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from pyhudi.errors import InvalidRequestError
-from pyhudi.format.merge_rules import MergeMode, PartialUpdateMode
+from pyhudi.errors import InvalidRequestError, UnsupportedTableError
+from pyhudi.format.merge_rules import (
+    DELETE_FIELD,
+    DELETE_MARKER,
+    UNAVAILABLE_VALUE,
+    MergeMode,
+    PartialUpdateMode,
+)
 from pyhudi.format.table_config import TableConfig
 from pyhudi.plan.predicate_binding import BoundPredicate, ColumnRange
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
 from pyhudi.table.merge import MergeRule, NotMine
-from pyhudi.table.partitions import partition_texts, partition_values, path_texts
+from pyhudi.table.partitions import (
+    DEFAULT_PARTITION,
+    partition_texts,
+    partition_values,
+    plain_fields,
+)
 from pyhudi.table.schema import COMMIT_TIME, IS_DELETED, RECORD_KEY
 from pyhudi.table.snapshot import is_replaced
 from pyhudi.table.state import TableState
@@ -32,9 +43,6 @@ SPLIT_BYTES = 128 * 1024 * 1024
 #: What opening a slice costs, as bytes read: keeps thousands of tiny slices out of one split.
 OPEN_COST_BYTES = 1024 * 1024
 
-_DELETE_FIELD = "hoodie.payload.delete.field"
-_DELETE_MARKER = "hoodie.payload.delete.marker"
-_UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
 _UNAVAILABLE_DEFAULT = "__debezium_unavailable_value"
 
 
@@ -58,8 +66,13 @@ class SliceRead:
     """A slice to read, and what its path or its history adds."""
 
     slice: FileSlice
-    constants: tuple[tuple[str, str | None], ...] = ()  # columns whose value the path gives
+    constants: tuple[tuple[str, str | None], ...] = ()  # text columns whose value the path gives
     whole: FileSlice | None = None  # changes: the slice with what came before, for partial rows
+
+    @property
+    def cost(self) -> int:
+        """What reading it costs, in bytes."""
+        return self.slice.bytes + OPEN_COST_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +107,10 @@ def merge_rule(config: TableConfig) -> MergeRule:
     return MergeRule(
         ordering=rules.ordering_fields if event_time else (),
         not_mine=modes[rules.partial_update_mode],
-        marker=rules.properties.get(_UNAVAILABLE, _UNAVAILABLE_DEFAULT),
-        delete_column=rules.properties.get(_DELETE_FIELD),
-        delete_value=rules.properties.get(_DELETE_MARKER),
+        marker=rules.properties.get(UNAVAILABLE_VALUE, _UNAVAILABLE_DEFAULT),
+        delete_column=rules.properties.get(DELETE_FIELD),
+        delete_value=rules.properties.get(DELETE_MARKER),
+        latest_meta=rules.latest_meta,
     )
 
 
@@ -177,7 +191,24 @@ def plan_scan(state: TableState, schema: pa.Schema, spec: ReadSpec, slice_of: Sl
             slice_ = slice_of(group)
             if slice_ is not None:
                 reads.append(SliceRead(slice_))
+    refuse_unordered(spec, reads)
     return ScanPlan(spec, tuple(reads))
+
+
+def refuse_unordered(spec: ReadSpec, reads: Iterable[SliceRead]) -> None:
+    """Logs are merged by ordering values: each must be a column, and have an order."""
+    if not any(read.slice.logs for read in reads):
+        return
+    for name in spec.rule.ordering:
+        index = spec.merged.get_field_index(name)
+        type_ = spec.merged.field(index).type if index >= 0 else pa.null()
+        if pa.types.is_null(type_) or pa.types.is_nested(type_):
+            found = "no column with values" if pa.types.is_null(type_) else f"a {type_}"
+            raise UnsupportedTableError(
+                "the table's log files cannot be merged",
+                why=f"its rows are ordered by {name!r}, which is {found}",
+                next_step="Correct hoodie.table.ordering.fields, or read it with Apache Hudi",
+            )
 
 
 def may_hold_matches(
@@ -203,22 +234,48 @@ def read_optimized(plan: ScanPlan) -> ScanPlan:
     )
 
 
-def with_path_columns(plan: ScanPlan, config: TableConfig, *, as_in_path: bool) -> ScanPlan:
+def with_path_columns(
+    plan: ScanPlan, schema: pa.Schema, config: TableConfig, *, as_in_path: bool
+) -> ScanPlan:
     """Take partition columns from the path where the files do not have them, or if asked to.
 
     `as_in_path` is what Hudi's incremental reads do: the value as it stands in the path, still
-    encoded. It is offered for those who need Hudi's answer to the letter.
+    encoded, and null for an empty text. It is offered for those who need Hudi's answer to the
+    letter. Only texts differ from what the files have, and times that a path formats are as there.
     """
     if not (config.drop_partition_columns or as_in_path):
         return plan
-    texts = path_texts if as_in_path else partition_texts
+    taken = set(config.partition_fields if config.drop_partition_columns else plain_fields(config))
+    texts = {name for name in taken if _is_text(name, schema)}
+
+    def constants(partition: str) -> tuple[tuple[str, str | None], ...]:
+        values = partition_texts(partition, config, decoded=not as_in_path)
+        if values is None:
+            return _no_constants(partition, config)
+        nulled = ((k, None if v == DEFAULT_PARTITION else v) for k, v in values.items())
+        return tuple(pair for pair in nulled if pair[0] in texts)
+
     return replace(
         plan,
         reads=tuple(
-            replace(read, constants=tuple((texts(read.slice.partition, config) or {}).items()))
-            for read in plan.reads
+            replace(read, constants=constants(read.slice.partition)) for read in plan.reads
         ),
     )
+
+
+def _is_text(column: str, schema: pa.Schema) -> bool:
+    index = schema.get_field_index(column)
+    return index >= 0 and bool(schema.field(index).type == pa.string())
+
+
+def _no_constants(partition: str, config: TableConfig) -> tuple[()]:
+    if config.drop_partition_columns and config.partition_fields:
+        raise UnsupportedTableError(
+            f"the partition columns of {partition!r} cannot be read",
+            why="they are not in the files, and the path does not tell their values apart",
+            next_step="Read it with Apache Hudi; docs/format.md lists what pyhudi supports",
+        )
+    return ()
 
 
 def packed(reads: Iterable[SliceRead], target_bytes: int) -> Iterator[Split]:
@@ -226,11 +283,10 @@ def packed(reads: Iterable[SliceRead], target_bytes: int) -> Iterator[Split]:
     batch: list[SliceRead] = []
     total = 0
     for read in reads:
-        cost = read.slice.bytes + OPEN_COST_BYTES
-        if batch and total + cost > target_bytes:
+        if batch and total + read.cost > target_bytes:
             yield Split(tuple(batch))
             batch, total = [], 0
         batch.append(read)
-        total += cost
+        total += read.cost
     if batch:
         yield Split(tuple(batch))

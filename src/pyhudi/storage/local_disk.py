@@ -140,11 +140,11 @@ class LocalStorage:
     def list_folder(self, prefix: str) -> Folder:
         place, beginning = self._locate_folder(prefix)
         folders, objects = [], []
-        for name, entry in _entries(place, beginning):
-            if name.endswith("/"):
-                folders.append(beginning + name[:-1])
+        for path, entry in _entries(place, beginning):
+            if path.endswith("/"):
+                folders.append(path[:-1])
             elif found := _entry_stat(entry):
-                objects.append(_object_stat(beginning + name, found))
+                objects.append(_object_stat(path, found))
         return Folder(tuple(sorted(folders)), tuple(objects))
 
     def delete(self, path: str) -> None:
@@ -193,34 +193,38 @@ def _walk(place: str, beginning: str, after: str) -> Iterator[ObjectStat]:
     Reading folders and asking each file for its size, as here, takes about two thirds of the time
     of obstore's listing of the same hundred thousand files, which is also in no order.
     """
-    for name, entry in _entries(place, beginning):
-        path = beginning + name
-        if path <= after and not (name.endswith("/") and after.startswith(path)):
-            continue
-        if name.endswith("/"):
-            yield from _walk(entry.path, path, after)
-        elif found := _entry_stat(entry):
-            yield _object_stat(path, found)
+    folders = [iter(_entries(place, beginning))]  # a stack: a tree may be deeper than ours
+    while folders:
+        for path, entry in folders[-1]:
+            if path.endswith("/"):
+                if path > after or after.startswith(path):
+                    folders.append(iter(_entries(entry.path, path)))
+                    break
+            elif path > after and (found := _entry_stat(entry)):
+                yield _object_stat(path, found)
+        else:
+            folders.pop()
 
 
 def _entries(place: str, beginning: str) -> Sequence[tuple[str, os.DirEntry[str]]]:
-    """Names of files, and of folders with a slash behind, in the byte order of full paths."""
+    """Paths of files, and of folders with a slash behind, in byte order."""
     if beginning == f"{TEMPORARY_FOLDER}/":
         return ()
     found = []
     try:
         with reporting("list", beginning), os.scandir(place) as entries:
             for entry in entries:
+                path = beginning + entry.name
                 if entry.is_symlink():
-                    raise _symbolic_link(beginning + entry.name)
+                    raise _symbolic_link(path)
                 if entry.is_dir(follow_symlinks=False):
-                    if beginning + entry.name != TEMPORARY_FOLDER:
-                        found.append((f"{entry.name}/", entry))
+                    if path != TEMPORARY_FOLDER:
+                        found.append((f"{path}/", entry))
                 elif entry.is_file(follow_symlinks=False):
-                    found.append((entry.name, entry))
+                    found.append((path, entry))
     except FileNotFoundError:
         return ()
-    found.sort(key=lambda named: named[0])
+    found.sort(key=lambda placed: placed[0])
     return found
 
 

@@ -53,6 +53,7 @@ class TemporaryFile:
 
     def link(self, place: str) -> bool:
         """Give the file its name; False if the name is taken."""
+        regular_file(place)  # raises if the name is too long: no folder is made in vain
         folder = os.path.dirname(place)
         make_folder(folder)
         try:
@@ -137,13 +138,14 @@ def version(found: os.stat_result) -> str:
 
 def make_folder(folder: str) -> None:
     """Make the folder and those above it, durably."""
-    if os.path.isdir(folder):
-        return
-    above = os.path.dirname(folder)
-    make_folder(above)
-    with contextlib.suppress(FileExistsError):  # another process was faster
-        os.mkdir(folder)
-    _sync_folder(above)
+    missing = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for each in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            os.mkdir(each)
+        _sync_folder(os.path.dirname(each))
 
 
 def _sync_folder(folder: str) -> None:

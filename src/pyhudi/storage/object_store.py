@@ -25,7 +25,12 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
 from pyhudi.storage.folder_markers import in_order, without_markers
-from pyhudi.storage.object_store_errors import invalid_options, is_undecided, translated
+from pyhudi.storage.object_store_errors import (
+    check_addresses,
+    invalid_options,
+    is_undecided,
+    translated,
+)
 from pyhudi.storage.paths import Location, table_folder, table_path
 from pyhudi.storage.protocol import Folder, ObjectStat
 from pyhudi.storage.ranges import RangeReader, coalesced, cut
@@ -133,14 +138,14 @@ class ObstoreStorage:
         table_path(path)
         try:
             return self._read_spans(path, ranges)
-        except UnavailableError:
-            # A range that begins past the end is an error to the store. One that is empty, or
-            # that ends past the end, may be. Ask for no more than there is.
-            size = self._size(path)
-            within = [(min(start, size), min(end, size)) for start, end in ranges]
-            if within == list(ranges):
-                raise
-            return self._read_spans(path, within)
+        except UnavailableError as error:
+            failure = error
+        # To the store a range that begins past the end is an error. Ask for what there is.
+        size = self._size(path)
+        within = [(min(start, size), min(end, size)) for start, end in ranges]
+        if within == list(ranges):
+            raise failure
+        return self._read_spans(path, within)
 
     def _read_spans(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
         spans = coalesced(ranges)
@@ -234,6 +239,7 @@ class ObstoreStorage:
 
     def _opened(self, timeout_s: int) -> _Store:
         options = dict(self._options)
+        check_addresses(options, uri=self.uri)
         try:
             retry = {
                 "max_retries": int(options.pop("max_retries", _MAX_RETRIES)),

@@ -6,6 +6,10 @@ quote addresses, headers and options, so only its first line is kept, and redact
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
 from obstore.exceptions import (
     InvalidPathError,
     NotSupportedError,
@@ -22,27 +26,36 @@ _TEXT_CHARACTERS_MAX = 500
 # key is taken. obstore takes it for "already exists".
 _UNDECIDED = ("ConditionalRequestConflict", "OperationAborted")
 
+_ADDRESS_NAME = re.compile(r"(?:endpoint(?:_url(?:_s3)?)?|base_url)\Z", re.IGNORECASE)
+
+# Of a refused listing obstore tells these by text alone.
+_FORBIDDEN = ("status code: 401", "status code: 403")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 
 
 def is_undecided(error: Exception) -> bool:
-    return any(code in str(error) for code in _UNDECIDED)
+    return _says(error, _UNDECIDED)
+
+
+def _says(error: Exception, phrases: tuple[str, ...]) -> bool:
+    return any(phrase in str(error) for phrase in phrases)
 
 
 def translated(
     error: Exception, operation: str, path: str, *, uri: str, secrets: tuple[str, ...]
 ) -> HudiError | OSError:
     """The error to raise for one that came out of an operation on a path."""
-    reads = operation in ("read", "stat", "delete")
-    if isinstance(error, FileNotFoundError) and reads:
+    if isinstance(error, FileNotFoundError) and operation in ("read", "stat", "delete"):
         return FileNotFoundError(path)
     what = f"{operation} of {path!r} in {uri} failed"
     why = _first_line(error, secrets)
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or _says(error, _FORBIDDEN):
+        return InvalidRequestError(
+            what, why=why, next_step="Give credentials that allow it in the storage options"
+        )
+    if _says(error, _NO_BUCKET):
+        return InvalidRequestError(what, why=why, next_step="Create the bucket first")
     match error:
-        case PermissionDeniedError() | UnauthenticatedError():
-            return InvalidRequestError(
-                what, why=why, next_step="Give credentials that allow it in the storage options"
-            )
         case FileNotFoundError():
             return InvalidRequestError(what, why=why, next_step="Create the bucket first")
         case NotSupportedError() | NotImplementedError():
@@ -53,8 +66,6 @@ def translated(
             return CorruptTableError(
                 what, why=why, next_step="Remove the object with the impossible name"
             )
-    if any(code in str(error) for code in _NO_BUCKET):
-        return InvalidRequestError(what, why=why, next_step="Create the bucket first")
     return UnavailableError(what, why=why, next_step="Repeat the call when the store answers again")
 
 
@@ -64,6 +75,25 @@ def invalid_options(error: Exception, *, uri: str, secrets: tuple[str, ...]) -> 
         why=_first_line(error, secrets),
         next_step="Correct the storage options",
     )
+
+
+def check_addresses(options: Mapping[str, str], *, uri: str) -> None:
+    """Refuse what obstore would only find to be no address by ending in a panic."""
+    for name, value in options.items():
+        if _ADDRESS_NAME.search(name) and not _is_address(value):
+            raise InvalidRequestError(
+                f"{uri} cannot be opened",
+                why=f"the storage option {name!r} is not of the form http(s)://host[:port]",
+                next_step="Correct the storage options",
+            )
+
+
+def _is_address(value: str) -> bool:
+    try:
+        parts = urlsplit(value)
+        return bool(parts.hostname and parts.port != 0) and parts.scheme in ("http", "https")
+    except (ValueError, AttributeError):
+        return False
 
 
 def _first_line(error: Exception, secrets: tuple[str, ...]) -> str:

@@ -18,7 +18,7 @@ from pyhudi.storage.redaction import redacted
 SCHEMES = ("file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):/")
-_FILE = re.compile(r"file:(?://(?:localhost)?)?(/.*)\Z", re.IGNORECASE | re.DOTALL)
+_FILE = re.compile(r"file:(?://(?:localhost)?)?(/(?!/).*)\Z", re.IGNORECASE | re.DOTALL)
 
 _memories: dict[str, MemoryStorage] = {}
 _memories_lock = threading.Lock()
@@ -33,7 +33,7 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
     scheme = match[1].lower() if match else "file"
     if scheme not in SCHEMES:
         raise InvalidRequestError(
-            f"{redacted(uri)!r} cannot be opened",
+            "the address of the table cannot be opened",
             why=f"there is no storage for the scheme {scheme!r}",
             next_step=f"Use a plain path or one of {', '.join(SCHEMES)}",
         )

@@ -19,10 +19,18 @@ import pyarrow.parquet as pq
 from pyhudi.errors import CorruptTableError, UnsupportedTableError
 from pyhudi.format.avro_records import decode_avro_content
 from pyhudi.format.delete_records import DeleteBatch, decode_delete_records
+from pyhudi.format.instant import is_instant_time
 from pyhudi.format.log_file import BlockType, HeaderKey, LogBlock
+from pyhudi.format.parquet_claims import excessive_claim
 from pyhudi.table.merge import LogDeletes, LogRows, MergeRule
-from pyhudi.table.schema import IS_DELETED, OPERATION, conform
+from pyhudi.table.schema import IS_DELETED, OPERATION, RECORD_KEY, conform
 from pyhudi.timeline.completion import Visibility
+
+#: A parquet block may inflate to this much whatever its own size is, by the ratio beyond that, and
+#: never to more than the maximum.
+INFLATED_BYTES_FREE = 64 * 1024 * 1024
+INFLATED_RATIO_MAX = 200
+INFLATED_BYTES_MAX = 1024 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +60,16 @@ def counting_blocks(blocks: Iterable[PlacedBlock], visibility: Visibility) -> li
 
 def _is_visible(placed: PlacedBlock, visibility: Visibility) -> bool:
     instant = placed.block.instant_time
-    if instant is None:
-        raise CorruptTableError(
-            "a log block has no instant time",
-            why="its header lacks INSTANT_TIME, so nobody can tell whether it is committed",
-            next_step="Restore the file from a copy, or roll back the instant in its name",
-            path=placed.path,
-            offset=placed.block.start,
-        )
-    return visibility.sees(instant)
+    if instant is not None and is_instant_time(instant):
+        return visibility.sees(instant)
+    found = "lacks INSTANT_TIME" if instant is None else f"has INSTANT_TIME {instant[:40]!r}"
+    raise CorruptTableError(
+        "a log block has no instant time",
+        why=f"its header {found}, so nobody can tell whether it is committed",
+        next_step="Restore the file from a copy, or roll back the instant in its name",
+        path=placed.path,
+        offset=placed.block.start,
+    )
 
 
 def _merge_place(placed: PlacedBlock) -> str:
@@ -90,7 +99,17 @@ def decode_log_block(
     if not batch.num_rows:
         return None
     columns = frozenset(batch.schema.names) if block.is_partial else None
-    return LogRows(conform(batch, schema, placed.path), _deleting_rows(batch, rule), columns)
+    try:
+        rows, deleting = conform(batch, schema, placed.path), _deleting_rows(batch, rule)
+    except pa.ArrowException as error:
+        raise _unreadable(placed, f"its columns do not fit the table's ({error})") from None
+    _refuse_null_keys(placed, rows.column(RECORD_KEY))
+    return LogRows(rows, deleting, columns)
+
+
+def _refuse_null_keys(placed: PlacedBlock, keys: pa.Array) -> None:
+    if keys.null_count:
+        raise _unreadable(placed, f"{keys.null_count} of its {len(keys)} records have no key")
 
 
 def _schema_json(placed: PlacedBlock) -> str:
@@ -107,9 +126,16 @@ def _parquet_rows(
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         wanted = [n for n in file.schema_arrow.names if n in marks or n in schema.names]
-        table = file.read(columns=wanted, use_threads=False)
-        return _one_batch(table)
-    except (pa.ArrowException, OSError) as error:
+        bytes_max = max(INFLATED_BYTES_FREE, INFLATED_RATIO_MAX * len(content))
+        if why := excessive_claim(file, wanted, min(INFLATED_BYTES_MAX, bytes_max)):
+            raise _unreadable(placed, why)
+        # In batches: `read` would make room for as many rows as the footer says there are.
+        batches = list(file.iter_batches(columns=wanted, use_threads=False))
+        if sum(batch.num_rows for batch in batches) != file.metadata.num_rows:
+            raise _unreadable(placed, f"its footer claims {file.metadata.num_rows} rows")
+        return _one_batch(pa.Table.from_batches(batches, None if batches else file.schema_arrow))
+    # What pyarrow says of damage, and of names that are not UTF-8.
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(placed, f"its parquet content is broken ({error})") from None
 
 
@@ -145,6 +171,8 @@ def _deletes(
     batches = decode_delete_records(content, placed.path, placed.block.content_start)
     if not batches:
         return None
+    for batch in batches:
+        _refuse_null_keys(placed, batch.record_keys)
     parts = [_delete_batch(batch, schema, rule) for batch in batches]
     place = pc.sort_indices(pa.concat_arrays([batch.rows for batch in batches]))
     return LogDeletes(

@@ -5,8 +5,8 @@ then that one meets the base file's row.
 
 *Commit time.* The later entry wins.
 *Event time.* The entry with the greater ordering value wins, the later one on a tie. A delete
-without an ordering value is a commit-time delete: it beats what precedes it, and anything after
-beats it.
+without an ordering value is a commit-time delete: it beats what precedes it, and a row after it
+beats it. A delete block's delete of a record that is already gone that way is passed over.
 *Partial updates.* A row may lack columns (a block of partial updates), or hold values that mean
 "not mine" (the table's partial update mode). The winner then takes those columns from the loser. A
 delete has no columns to give: a row that wins over one starts afresh.
@@ -15,15 +15,15 @@ Here all records are folded at once. Without partial rows a record's winner is f
 With them, round r folds the r-th entry of every record, and each column keeps the number of the
 row its value comes from; values are copied once, at the end.
 
-Base files stream through: memory holds the logs and one batch. Only a record's first row in the
-base file meets its log entries; further rows with the same key (a base file may hold duplicates)
-stay as they are, as in Hudi.
+Base files stream through: memory holds the logs and one batch. A base file may hold several rows of
+one key. Only the first of them meets the record's log entry and the others stay as they are, unless
+a block names the key several times: its writer found so many rows, and so many meet the entry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyhudi.table.ordering import at_least, dense_ranks
-from pyhudi.table.schema import RECORD_KEY
+from pyhudi.table.schema import META_COLUMNS, RECORD_KEY
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -57,6 +57,8 @@ class MergeRule:
     marker: str = ""
     delete_column: str | None = None
     delete_value: str | None = None
+    #: Meta columns of a joined row come from the later record, even if it is the older by ordering.
+    latest_meta: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class _Entries:
     ordering: tuple[pa.Array, ...]
     rows: pa.Table
     partial: tuple[Bools, ...] | None  # per column of `rows`: does the entry have it?
+    meetings: Ints  # per key: how many rows of the base file it may meet
 
     def ranks(self) -> Ints:
         if not self.ordering:
@@ -116,22 +119,43 @@ class MergedLogs:
         self._row = entries.source[winners] if len(winners) else winners
         picked = pa.array(winners)
         self.ordering = tuple(values.take(picked) for values in entries.ordering)
-        self.met = np.zeros(len(self.keys), dtype=bool)  # by a row of the base file
-        self.open = np.ones(len(self.keys), dtype=bool)  # still to come out as a row of its own
+        self._left = entries.meetings.copy()  # rows of the base file that may still be met
+        self._met = np.zeros(len(self.keys), dtype=bool)
+        self._won = np.zeros(len(self.keys), dtype=bool)  # over one, and not come out yet
 
     def column(self, number: int, keys: Ints) -> tuple[pa.Array, Bools]:
         """A column's values for these keys, and which of them the logs have."""
-        rows = self._row[keys] if self._sources is None else self._sources[number][keys]
-        has = rows >= 0
-        return _combined(self._rows.column(number)).take(pa.array(rows, mask=~has)), has
+        rows = self._row[keys]
+        if self._sources is None:
+            has = rows >= 0
+        else:
+            has = self._sources[number][keys] >= 0
+            # What nobody set is left as the winner has it: null, or the marker text.
+            rows = np.where(has, self._sources[number][keys], rows)
+        return _combined(self._rows.column(number)).take(pa.array(rows, mask=rows < 0)), has
+
+    def rows(self, keys: Ints) -> pa.RecordBatch:
+        columns = [self.column(n, keys)[0] for n in range(self._rows.num_columns)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._rows.schema)
+
+    def meet(self, keys: Ints) -> Bools:
+        """Note which keys meet a row of the base file, and say which of them may."""
+        may = _nth(keys, len(self.keys)) < self._left[keys]
+        np.subtract.at(self._left, keys[may], 1)
+        self._met[keys] = True
+        return may
+
+    def won_again(self, keys: Ints) -> Ints:
+        """Note whose log row replaces a base row; those of which one is already to come out."""
+        again = self._won[keys] | (_nth(keys, len(self.keys)) > 0)
+        self._won[keys] = True
+        return keys[again]
 
     def remaining(self) -> Iterator[pa.RecordBatch]:
-        """Rows of the logs that no base row has taken up."""
-        left = np.flatnonzero(self.open & (self.kinds == Kind.ROW))
+        """Rows of the logs that met no base row, or won over one."""
+        left = np.flatnonzero((~self._met | self._won) & (self.kinds == Kind.ROW))
         for start in range(0, len(left), _OUTPUT_ROWS):
-            keys = left[start : start + _OUTPUT_ROWS]
-            columns = [self.column(n, keys)[0] for n in range(self._rows.num_columns)]
-            yield pa.RecordBatch.from_arrays(columns, schema=self._rows.schema)
+            yield self.rows(left[start : start + _OUTPUT_ROWS])
 
 
 def fold_logs(
@@ -139,10 +163,12 @@ def fold_logs(
 ) -> MergedLogs:
     """Fold a slice's log blocks, given in log order, into one entry per record key."""
     entries = _entries(blocks, schema, rule)
+    if rule.ordering:
+        entries = _without_idle_deletes(entries)
     if entries.partial is None:
         winners = _winners(entries, event_time=bool(rule.ordering))
         return MergedLogs(entries, entries.kinds[winners], winners, None)
-    return _folded(entries, event_time=bool(rule.ordering))
+    return _folded(entries, rule)
 
 
 def _entries(
@@ -168,15 +194,30 @@ def _entries(
         for collected, value in zip(ordering, values, strict=True):
             collected.append(value)
     encoded = pa.concat_arrays(keys).dictionary_encode()
+    codes = np.asarray(encoded.indices).astype(np.int64)
     return _Entries(
         keys=encoded.dictionary,
-        codes=np.asarray(encoded.indices).astype(np.int64),
+        codes=codes,
         kinds=np.concatenate(kinds).astype(np.int8),
         source=np.concatenate(source).astype(np.int64),
         ordering=tuple(pa.concat_arrays(values) for values in ordering),
         rows=rows,
         partial=_partial_columns(blocks, rows, rule),
+        meetings=_most_in_a_block(codes, [len(block_keys) for block_keys in keys]),
     )
+
+
+def _most_in_a_block(codes: Ints, lengths: Sequence[int]) -> Ints:
+    """How often each key occurs in the block that names it most often."""
+    most = np.ones(int(codes.max(initial=-1)) + 1, dtype=np.int64)
+    start = 0
+    for length in lengths:
+        block = codes[start : start + length]
+        nth = _nth(block, len(most))
+        if nth.any():
+            np.maximum.at(most, block, nth + 1)
+        start += length
+    return most
 
 
 def _row_kinds(block: LogRows, ordering: Sequence[pa.Array]) -> Ints:
@@ -192,10 +233,35 @@ def _row_kinds(block: LogRows, ordering: Sequence[pa.Array]) -> Ints:
 
 def _is_default_ordering(ordering: Sequence[pa.Array]) -> pa.BooleanArray:
     first = ordering[0]
+    if len(ordering) > 1:  # several fields make a list, which is never the default
+        return pa.repeat(False, len(first))
     default = pc.is_null(first)
-    if len(ordering) == 1 and first.type == pa.int32():
+    if first.type == pa.int32():
         default = pc.or_(default, pc.fill_null(pc.equal(first, 0), False))
     return default
+
+
+def _without_idle_deletes(entries: _Entries) -> _Entries:
+    """Leave out deletes of delete blocks whose record a commit-time delete has already taken."""
+    block_deletes = (entries.kinds == Kind.DELETE) & (entries.source < 0)
+    resets = entries.kinds == Kind.COMMIT_TIME_DELETE
+    if not (block_deletes.any() and resets.any()):
+        return entries
+    by_key = np.argsort(entries.codes, kind="stable")
+    codes, block_deletes = entries.codes[by_key], block_deletes[by_key]
+    place = np.arange(len(codes))
+    # The last entry before each that is no such delete; it must be the same record's.
+    before = np.maximum.accumulate(np.where(block_deletes, -1, place))
+    idle = block_deletes & (before >= 0) & (codes[before] == codes) & resets[by_key[before]]
+    kept = np.ones(len(codes), dtype=bool)
+    kept[by_key[idle]] = False
+    return replace(
+        entries,
+        codes=entries.codes[kept],
+        kinds=entries.kinds[kept],
+        source=entries.source[kept],
+        ordering=tuple(values.filter(pa.array(kept)) for values in entries.ordering),
+    )
 
 
 def _winners(entries: _Entries, *, event_time: bool) -> Ints:
@@ -221,7 +287,8 @@ def _partial_columns(
 ) -> tuple[Bools, ...] | None:
     """For each column, which *rows* set it; None when every row sets all of them."""
     data = [block for block in blocks if isinstance(block, LogRows)]
-    if rule.not_mine is NotMine.NOTHING and all(block.columns is None for block in data):
+    whole = rule.not_mine is NotMine.NOTHING and all(block.columns is None for block in data)
+    if whole or not data:
         return None
     result = []
     for field, column in zip(rows.schema, rows.columns, strict=True):
@@ -230,7 +297,7 @@ def _partial_columns(
             for block in data
         ]
         mine = _is_set(_combined(column), field.type, rule)
-        result.append(np.concatenate(has) & mine if has else np.zeros(0, dtype=bool))
+        result.append(np.concatenate(has) & mine)
     return tuple(result)
 
 
@@ -238,13 +305,12 @@ def _is_set(column: pa.Array, type_: pa.DataType, rule: MergeRule) -> Bools:
     """Which values of a column their writer set, under the table's partial update mode."""
     if rule.not_mine is NotMine.NULLS:
         return np.asarray(pc.is_valid(column))
-    if rule.not_mine is NotMine.MARKER and type_ in (pa.string(), pa.binary()):
-        marker = pa.scalar(rule.marker.encode() if type_ == pa.binary() else rule.marker, type_)
-        return ~np.asarray(pc.fill_null(pc.equal(column, marker), False))
+    if rule.not_mine is NotMine.MARKER and type_ == pa.string():
+        return ~np.asarray(pc.fill_null(pc.equal(column, pa.scalar(rule.marker)), False))
     return np.ones(len(column), dtype=bool)
 
 
-def _folded(entries: _Entries, *, event_time: bool) -> MergedLogs:
+def _folded(entries: _Entries, rule: MergeRule) -> MergedLogs:
     """Fold rows that may lack columns: round r takes the r-th entry of every key."""
     assert entries.partial is not None
     ranks, count = entries.ranks(), len(entries.keys)
@@ -255,7 +321,7 @@ def _folded(entries: _Entries, *, event_time: bool) -> MergedLogs:
         keys, new = entries.codes[chosen], entries.kinds[chosen]
         old, row = kinds[keys], entries.source[chosen]
         newer = old == Kind.NONE
-        if event_time:
+        if rule.ordering:
             newer |= (new == Kind.COMMIT_TIME_DELETE) | (old == Kind.COMMIT_TIME_DELETE)
             newer |= ranks[chosen] >= ranks[winners[keys]]
         else:
@@ -266,20 +332,38 @@ def _folded(entries: _Entries, *, event_time: bool) -> MergedLogs:
             now = sources[number][keys]
             sets = has[row] & (row >= 0)
             now = np.where(wins & (old != Kind.ROW), -1, now)
-            sources[number][keys] = np.where(sets & (wins | (fills & (now < 0))), row, now)
+            late = fills & ((now < 0) | _is_latest(entries.rows.column_names[number], rule))
+            sources[number][keys] = np.where(sets & (wins | late), row, now)
         kinds[keys] = np.where(newer, new, old)
         winners[keys] = np.where(newer, chosen, winners[keys])
     return MergedLogs(entries, kinds, winners, sources)
 
 
+def _is_latest(column: str, rule: MergeRule) -> bool:
+    return rule.latest_meta and column in META_COLUMNS
+
+
 def _rounds(codes: Ints) -> Iterator[Ints]:
     """Entry numbers, so that each round holds at most one entry of a key, in log order."""
-    by_key = np.argsort(codes, kind="stable")
-    ordered = codes[by_key]
+    nth = _nth(codes, int(codes.max(initial=-1)) + 1)
+    for number in range(int(nth.max(initial=-1)) + 1):
+        yield np.flatnonzero(nth == number)
+
+
+def _nth(codes: Ints, size: int) -> Ints:
+    """How many equal codes come before each; all are below the size."""
+    place = np.arange(len(codes))
+    last = np.empty(size, dtype=np.int64)
+    last[codes] = place
+    if np.array_equal(last[codes], place):  # no code twice: the common case, without a sort
+        return np.zeros(len(codes), dtype=np.int64)
+    by_code = np.argsort(codes, kind="stable")
+    ordered = codes[by_code]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    occurrence = np.arange(len(codes)) - np.repeat(starts, np.diff(np.r_[starts, len(codes)]))
-    for number in range(int(occurrence.max(initial=-1)) + 1):
-        yield by_key[occurrence == number]
+    lengths = np.diff(np.r_[starts, len(codes)])
+    nth = np.empty(len(codes), dtype=np.int64)
+    nth[by_code] = place - np.repeat(starts, lengths)
+    return nth
 
 
 def merge_slice(
@@ -294,7 +378,7 @@ def merge_slice(
 def _merge_batch(
     batch: pa.RecordBatch, logs: MergedLogs, rule: MergeRule
 ) -> Iterator[pa.RecordBatch]:
-    rows, keys = _first_meetings(batch, logs)
+    rows, keys = _meetings(batch, logs)
     if not len(rows):
         yield batch
         return
@@ -303,27 +387,25 @@ def _merge_batch(
     stays = np.ones(batch.num_rows, dtype=bool)
     if logs.is_partial:
         # A row on both sides is put together column by column, whichever is newer.
-        logs.open[keys] = False
         stays[rows[newer | is_row]] = False
         yield _joined(batch, rows[is_row], logs, keys[is_row], newer[is_row], rule)
     else:
-        # The winner is whole: winning log rows come out at the end with the new ones.
-        logs.open[keys[~newer]] = False
+        # The winner is whole: winning log rows come out at the end with the new ones, unless
+        # they replace one more row of the same key.
         stays[rows[newer]] = False
+        again = logs.won_again(keys[newer & is_row])
+        if len(again):
+            yield logs.rows(again)
     yield batch.filter(pa.array(stays))
 
 
-def _first_meetings(batch: pa.RecordBatch, logs: MergedLogs) -> tuple[Ints, Ints]:
-    """Rows of the batch that meet a log entry, and which: each entry is met once only."""
+def _meetings(batch: pa.RecordBatch, logs: MergedLogs) -> tuple[Ints, Ints]:
+    """Rows of the batch that meet a log entry, and which."""
     found = pc.index_in(batch.column(RECORD_KEY), value_set=logs.keys)
-    if found.null_count == len(found):
-        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     index = np.asarray(pc.fill_null(found, -1)).astype(np.int64)
     rows = np.flatnonzero(index >= 0)
-    keys, first = np.unique(index[rows], return_index=True)
-    fresh = ~logs.met[keys]
-    logs.met[keys] = True
-    return rows[first[fresh]], keys[fresh]
+    may = logs.meet(index[rows])
+    return rows[may], index[rows][may]
 
 
 def _log_is_newer(
@@ -346,7 +428,8 @@ def _joined(
     for number, field in enumerate(batch.schema):
         old = batch.column(number).take(pa.array(rows))
         new, has = logs.column(number, keys)
-        from_log = has & (newer | ~_is_set(old, field.type, rule))
+        late = ~_is_set(old, field.type, rule) | _is_latest(field.name, rule)
+        from_log = has & (newer | late)
         pick = np.where(from_log, np.arange(len(rows)) + len(rows), np.arange(len(rows)))
         columns.append(pa.concat_arrays([old, new]).take(pa.array(pick)))
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

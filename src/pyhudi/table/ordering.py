@@ -1,8 +1,10 @@
 """Ordering values: comparing them as Hudi does, on whole columns.
 
 An ordering value may have any scalar type, and a table may order by several fields, compared one
-after the other. Null is below everything. Floats follow Java's total order, in which -0.0 is below
-0.0 and NaN is above everything; they are mapped to integers of the same order.
+after the other. Hudi puts the int 0 in the place of null. Among ints that has a meaning, which is
+followed here; among values of any other type Hudi fails, and here null is below everything. Floats
+follow Java's total order, in which -0.0 is below 0.0 and NaN is above everything; they are mapped
+to integers of the same order.
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ Ranks = npt.NDArray[np.int64]
 
 def comparable(array: pa.Array) -> pa.Array:
     """The same order in a type whose comparison has no surprises."""
+    if array.type == pa.int32():
+        return pc.fill_null(array, 0)
     if pa.types.is_floating(array.type):
-        bits = np.asarray(pc.fill_null(array.cast(pa.float64()), 0.0)).view(np.int64)
+        values = np.asarray(pc.fill_null(array.cast(pa.float64()), 0.0))
+        bits = np.where(np.isnan(values), np.nan, values).view(np.int64)  # every NaN is the same
         # Positive floats order as their bits; negative ones in reverse.
         ordered = np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)
         return pa.array(ordered, mask=np.asarray(pc.is_null(array)))
@@ -42,8 +47,9 @@ def dense_ranks(columns: Sequence[pa.Array]) -> Ranks:
 
 
 def _column_ranks(column: pa.Array) -> Ranks:
-    ranks: Ranks = np.asarray(pc.rank(comparable(column), tiebreaker="dense")).astype(np.int64)
-    return np.where(np.asarray(pc.is_null(column)), 0, ranks)  # ranks of values begin at 1
+    values = comparable(column)
+    ranks: Ranks = np.asarray(pc.rank(values, tiebreaker="dense")).astype(np.int64)
+    return np.where(np.asarray(pc.is_null(values)), 0, ranks)  # ranks of values begin at 1
 
 
 def at_least(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> pa.BooleanArray:

@@ -5,6 +5,9 @@ style, with special characters as %XX when the table encodes them. Where a path 
 without doubt it bounds its rows, and a predicate may skip the partition. Where it cannot (a value
 with a bare slash, a key generator that formats times, a type whose text is not unique), nothing is
 said and nothing is skipped.
+
+A table may leave its partition columns out of its files. Then the path is all there is of them, and
+no schema tells their type: they are text, as in Hudi.
 """
 
 from __future__ import annotations
@@ -16,20 +19,25 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from pyhudi.format.table_config import TableConfig
+from pyhudi.format.table_config import KeyGenerator, TableConfig
 
 #: Stands for null and for the empty text alike.
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
-#: Key generators whose paths hold the field's own value.
-_PLAIN_GENERATORS = frozenset({"SIMPLE", "SIMPLE_AVRO", "COMPLEX", "COMPLEX_AVRO"})
+#: Key generators whose paths hold every field's own value.
+_PLAIN_GENERATORS = frozenset({KeyGenerator.SIMPLE, KeyGenerator.COMPLEX})
 
 
-def partition_texts(path: str, config: TableConfig) -> dict[str, str] | None:
-    """Partition field → its value as text; None when the path does not tell them apart."""
+def partition_texts(
+    path: str, config: TableConfig, *, decoded: bool = True
+) -> dict[str, str] | None:
+    """Partition field → its value as text; None when the path does not tell them apart.
+
+    A single field has the whole path, slashes and all. `decoded` is without %XX.
+    """
     fields = config.partition_fields
-    segments = path.split("/") if path else []
-    if len(segments) != len(fields):
+    segments = path.split("/") if len(fields) > 1 else [path]
+    if not path or len(segments) != len(fields):
         return None
     texts = {}
     for field, segment in zip(fields, segments, strict=True):
@@ -38,21 +46,24 @@ def partition_texts(path: str, config: TableConfig) -> dict[str, str] | None:
             name, equals, value = segment.partition("=")
             if not equals or name != field:
                 return None
-        texts[field] = unquote(value) if config.url_encode else value
+        texts[field] = unquote(value) if config.url_encode and decoded else value
     return texts
 
 
-def path_texts(path: str, config: TableConfig) -> dict[str, str] | None:
-    """Like `partition_texts`, with %XX left as it stands in the path."""
-    fields = config.partition_fields
-    segments = path.split("/") if path else []
-    if len(segments) != len(fields):
-        return None
-    prefix = len if config.hive_style else None
-    return {
-        field: segment[prefix(field) + 1 :] if prefix else segment
-        for field, segment in zip(fields, segments, strict=True)
-    }
+def plain_fields(config: TableConfig) -> tuple[str, ...]:
+    """Partition fields whose own value the path holds, and no other text made of it."""
+    if config.key_generator in _PLAIN_GENERATORS:
+        return config.partition_fields
+    kinds = zip(config.partition_fields, config.partition_kinds, strict=True)
+    return tuple(field for field, kind in kinds if kind == "SIMPLE")
+
+
+def with_dropped_columns(schema: pa.Schema, config: TableConfig) -> pa.Schema:
+    """The schema of a read: partition columns that are not in the files come last, as text."""
+    if not config.drop_partition_columns:
+        return schema
+    dropped = [name for name in config.partition_fields if name not in schema.names]
+    return pa.schema([*schema, *(pa.field(name, pa.string()) for name in dropped)])
 
 
 _PARSERS: Mapping[pa.DataType, Callable[[str], Any]] = {
@@ -66,10 +77,11 @@ _PARSERS: Mapping[pa.DataType, Callable[[str], Any]] = {
 
 def partition_values(path: str, schema: pa.Schema, config: TableConfig) -> dict[str, Any]:
     """Column → the one value that all rows of the partition have, where that is certain."""
-    if str(config.key_generator).upper() not in _PLAIN_GENERATORS:
-        return {}
     values: dict[str, Any] = {}
+    plain = plain_fields(config)
     for field, text in (partition_texts(path, config) or {}).items():
+        if field not in plain:
+            continue
         index = schema.get_field_index(field)
         parse = _PARSERS.get(schema.field(index).type) if index >= 0 else None
         if parse is None or text in (DEFAULT_PARTITION, ""):

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyhudi.errors import UnsupportedTableError
+from pyhudi.errors import CorruptTableError, UnsupportedTableError
 from pyhudi.format.avro_schema import decode_arrow_schema
 
 COMMIT_TIME = "_hoodie_commit_time"
@@ -27,7 +27,7 @@ PARTITION_PATH = "_hoodie_partition_path"
 FILE_NAME = "_hoodie_file_name"
 META_COLUMNS = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
 
-#: Written when a table keeps each row's change operation; read only to find deletes.
+#: Written when a table keeps each row's change operation; D is a delete.
 OPERATION = "_hoodie_operation"
 IS_DELETED = "_hoodie_is_deleted"
 
@@ -35,18 +35,17 @@ _META_FIELDS = tuple(pa.field(name, pa.string()) for name in META_COLUMNS)
 
 
 def table_schema(avro_json: str, path: str) -> pa.Schema:
-    """The five meta columns and the columns of a schema in commit metadata.
+    """The five meta columns and the columns of a schema in commit metadata."""
+    return with_meta_columns(decode_arrow_schema(avro_json, path))
 
-    Columns are nullable whatever the Avro says: a column added later is null in older files.
+
+def with_meta_columns(columns: pa.Schema) -> pa.Schema:
+    """The five meta columns first, then the others.
+
+    All are nullable, whatever the table says: a column added later is null in older files.
     """
-    columns = decode_arrow_schema(avro_json, path)
-    known = {*META_COLUMNS, OPERATION}
-    data = [nullable(field) for field in columns if field.name not in known]
+    data = [field.with_nullable(True) for field in columns if field.name not in META_COLUMNS]
     return pa.schema([*_META_FIELDS, *data])
-
-
-def nullable(field: pa.Field) -> pa.Field:
-    return field.with_nullable(True)
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
@@ -56,10 +55,17 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBat
     columns = []
     for field in schema:
         index = batch.schema.get_field_index(field.name)
-        if index < 0:
+        if index >= 0:
+            columns.append(promoted(batch.column(index), field.type, field.name, path))
+        elif not batch.schema.get_all_field_indices(field.name):
             columns.append(pa.nulls(batch.num_rows, field.type))
         else:
-            columns.append(promoted(batch.column(index), field.type, field.name, path))
+            raise CorruptTableError(
+                f"column {field.name!r} cannot be read",
+                why="the file has several of that name",
+                next_step="Restore the file from a copy",
+                path=path,
+            )
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -37,16 +37,19 @@ def grouped_files(partition: str, files: Iterable[tuple[str, int]]) -> tuple[Fil
     """
     bases: dict[str, list[BaseFile]] = {}
     logs: dict[str, list[LogFile]] = {}
+    prefix = len(partition) + 1 if partition else 0
     for path, size in files:
-        name = parse_data_file(path.rpartition("/")[2])
+        name = parse_data_file(path[prefix:])
         if isinstance(name, BaseFileName):
             bases.setdefault(name.file_id, []).append(BaseFile(path, size, name))
         elif isinstance(name, LogFileName) and not name.suffix:
             logs.setdefault(name.file_id, []).append(LogFile(path, size, name))
     for group in logs.values():
-        group.sort(key=_log_order)
+        if len(group) > 1:
+            group.sort(key=_log_order)
     for base_group in bases.values():
-        base_group.sort(key=_base_order)
+        if len(base_group) > 1:
+            base_group.sort(key=_base_order)
     return tuple(
         FileGroupFiles(partition, id_, tuple(bases.get(id_, ())), tuple(logs.get(id_, ())))
         for id_ in sorted({*bases, *logs})

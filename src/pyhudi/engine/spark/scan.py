@@ -25,8 +25,8 @@ from pyhudi.table.schema import needs_promotion
 from pyhudi.version import __version__
 
 #: Above this many files Spark's listing of explicit paths costs more than our tasks
-#: (`make bench` prints the measurement: bench/spark_paths.py).
-NATIVE_FILES_MAX = 1000
+#: (`make bench ARGS=spark_paths` prints the measurement).
+NATIVE_FILES_MAX = 250
 #: Footers that are read to find out whether files have the types of the read.
 _FOOTERS_MAX = 64
 
@@ -87,8 +87,11 @@ def _is_plain(read: SliceRead) -> bool:
 
 def _has_types(storage: Storage, read: SliceRead, spec: ReadSpec) -> bool:
     assert read.slice.base is not None
-    with storage.open(read.slice.base.path) as source:
-        return not needs_promotion(pq.read_schema(source), spec.plain)
+    try:
+        with storage.open(read.slice.base.path) as source:
+            return not needs_promotion(pq.read_schema(source), spec.plain)
+    except (pa.ArrowException, OSError, ValueError):
+        return False  # a file that is broken or gone: the task that reads it says so
 
 
 def _native_frame(
@@ -115,7 +118,7 @@ def _task_frame(session: SparkSession, storage: Storage, plan: ScanPlan) -> Data
 
 
 def _split_bytes(plan: ScanPlan) -> int:
-    total = sum(read.slice.bytes for read in plan.reads)
+    total = sum(read.cost for read in plan.reads)
     return min(SPLIT_BYTES, max(_SPLIT_BYTES_MIN, total // _SPLITS_WANTED))
 
 

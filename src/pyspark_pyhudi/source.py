@@ -97,7 +97,9 @@ class PushdownReader(PyhudiReader):
     is false, its default; so the user says by an option that it is on.
     """
 
-    def pushFilters(self, filters: list[api.Filter]) -> Iterable[api.Filter]:  # noqa: N802  # Spark's name
+    def pushFilters(  # noqa: N802  # the name is Spark's
+        self, filters: list[api.Filter]
+    ) -> Iterable[api.Filter]:
         """Filters prune and filter here, and Spark applies them once more."""
         known = (_predicate(pushed) for pushed in filters)
         self._pushed = tuple(predicate for predicate in known if predicate is not None)

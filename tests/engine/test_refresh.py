@@ -1,0 +1,149 @@
+"""Opening lists once; a refresh costs what is new."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import pyhudi
+from handmade import HandmadeTable, at
+from pyhudi.engine.load import TableLoader, load_config
+from pyhudi.format.service_metadata import CleanedPartition, CleanMetadata, encode_clean_metadata
+from pyhudi.storage.faulty import FaultyStorage
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.snapshot import latest_slice
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import CompletionTimes, visible_now
+
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("v", pa.string())])
+
+
+def commit(made: HandmadeTable, requested: int, partition: str, *ids: str) -> str:
+    rows = [{"id": id_, "part": partition, "v": str(requested)} for id_ in ids]
+    made.begin(requested)
+    path = made.log(requested, made.rows_block(requested, rows), partition=partition)
+    made.complete(requested, requested + 1, [path])
+    return path
+
+
+@pytest.fixture
+def made(memory: Storage) -> HandmadeTable:
+    table = HandmadeTable(memory, SCHEMA, partition_by="part")
+    for number, partition in enumerate(("x", "y", "z")):
+        commit(table, 10 * (number + 1), partition, "a")
+    return table
+
+
+def traced(made: HandmadeTable) -> tuple[FaultyStorage, TableLoader]:
+    storage = FaultyStorage(made.storage)
+    return storage, TableLoader(storage, load_config(storage))
+
+
+def operations(storage: FaultyStorage) -> list[tuple[str, str]]:
+    return [(operation.name, operation.path) for operation in storage.trace]
+
+
+def test_a_refresh_of_an_unchanged_table_lists_the_timeline_and_nothing_else(
+    made: HandmadeTable,
+) -> None:
+    storage, loader = traced(made)
+    state = loader.load()
+    storage.trace.clear()
+    assert loader.refresh(state) is state
+    assert [name for name, _ in operations(storage)] == ["list"]
+
+
+def test_a_refresh_lists_only_the_partitions_that_new_writes_touched(made: HandmadeTable) -> None:
+    storage, loader = traced(made)
+    state = loader.load()
+    storage.trace.clear()
+    commit(made, 40, "y", "b")
+    refreshed = loader.refresh(state)
+    listed = [path for name, path in operations(storage) if name == "list_folder"]
+    assert listed == ["y"]
+    assert len(refreshed.partitions["y"][0].logs) == 2
+    assert refreshed.partitions["x"] is state.partitions["x"]
+    assert refreshed == loader.load()
+
+
+def seen(state: TableState) -> tuple[object, ...]:
+    """What a reader can see of a state; a refresh need not find files of pending writes."""
+    visible = visible_now(state.timeline)
+    times = CompletionTimes(state.timeline)
+    slices = {latest_slice(group, times, visible) for group in state.groups()}
+    return state.timeline, state.replaced, slices - {None}
+
+
+def test_refreshing_after_each_step_gives_what_opening_anew_gives(made: HandmadeTable) -> None:
+    _, loader = traced(made)
+    state = loader.load()
+    made.begin(40)
+    path = made.log(40, made.rows_block(40, [{"id": "p", "part": "x", "v": "p"}]), partition="x")
+    state = loader.refresh(state)
+    assert seen(state) == seen(loader.load())
+    commit(made, 50, "new", "n")
+    state = loader.refresh(state)
+    assert seen(state) == seen(loader.load())
+    made.complete(40, 60, [path])  # requested before, completed after
+    state = loader.refresh(state)
+    assert seen(state) == seen(loader.load())
+    made.begin(70, "replacecommit")
+    made.complete(70, 71, [], "replacecommit", replaced={"x": ("f-0",)})
+    state = loader.refresh(state)
+    assert seen(state) == seen(loader.load())
+    assert ("x", "f-0") in state.replaced
+
+
+def test_a_refresh_sees_what_a_clean_removed(made: HandmadeTable) -> None:
+    storage, loader = traced(made)
+    path = commit(made, 40, "y", "b")
+    state = loader.load()
+    made.storage.delete(path)
+    clean = CleanMetadata(
+        start_clean_time=at(50),
+        time_taken_in_millis=1,
+        total_files_deleted=1,
+        earliest_commit_to_retain=at(30),
+        last_completed_commit_timestamp=at(40),
+        partition_metadata={"y": CleanedPartition("y", "KEEP_LATEST_COMMITS", (), (path,), ())},
+    )
+    data = encode_clean_metadata(clean, bytes(16))
+    made.storage.write(f".hoodie/timeline/{at(50)}_{at(51)}.clean", data)
+    storage.trace.clear()
+    refreshed = loader.refresh(state)
+    assert [p for name, p in operations(storage) if name == "list_folder"] == ["y"]
+    assert refreshed == loader.load()
+
+
+def test_a_refresh_after_a_rollback_loads_everything_again(made: HandmadeTable) -> None:
+    _, loader = traced(made)
+    path = commit(made, 40, "y", "b")
+    state = loader.load()
+    made.storage.delete(path)
+    for name in (f"{at(40)}.deltacommit.requested", f"{at(40)}.deltacommit.inflight"):
+        made.storage.delete(f".hoodie/timeline/{name}")
+    made.storage.delete(f".hoodie/timeline/{at(40)}_{at(41)}.deltacommit")
+    made.storage.write(f".hoodie/timeline/{at(50)}_{at(51)}.rollback", b"Obj")
+    refreshed = loader.refresh(state)
+    assert refreshed == loader.load()
+    assert refreshed != state
+
+
+def test_times_older_than_what_cleaning_kept_are_refused(made: HandmadeTable) -> None:
+    clean = CleanMetadata(
+        start_clean_time=at(50),
+        time_taken_in_millis=1,
+        total_files_deleted=3,
+        earliest_commit_to_retain=at(20),
+        last_completed_commit_timestamp=at(30),
+        partition_metadata={},
+    )
+    data = encode_clean_metadata(clean, bytes(16))
+    made.storage.write(f".hoodie/timeline/{at(50)}_{at(51)}.clean", data)
+    table = pyhudi.open_table(made.storage.uri)
+    assert table.read(as_of=at(21)).to_arrow().num_rows == 2
+    with pytest.raises(pyhudi.InvalidRequestError, match=f"from {at(21)} on"):
+        table.read(as_of=at(20))
+    assert table.read(as_of=pyhudi.RequestedTime(at(20))).to_arrow().num_rows == 2
+    with pytest.raises(pyhudi.InvalidRequestError, match=f"from {at(20)} on"):
+        table.read(as_of=pyhudi.RequestedTime(at(19)))

@@ -1,0 +1,65 @@
+"""The front door: exactly these names, and errors that say what a caller can do."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+import pyhudi
+
+PUBLIC = {
+    "Changes",
+    "ConflictError",
+    "CorruptBlockWarning",
+    "CorruptTableError",
+    "HudiError",
+    "InvalidRequestError",
+    "RequestedTime",
+    "Scan",
+    "Table",
+    "UnavailableError",
+    "UnsupportedTableError",
+    "__version__",
+    "is_table",
+    "open_table",
+}
+
+
+def test_the_public_names_are_exactly_these() -> None:
+    assert set(pyhudi.__all__) == PUBLIC
+    assert all(hasattr(pyhudi, name) for name in PUBLIC)
+
+
+def test_a_table_has_few_verbs() -> None:
+    verbs = {name for name in vars(pyhudi.Table) if not name.startswith("_")}
+    assert len(verbs) <= 15, sorted(verbs)
+
+
+KINDS = [
+    pyhudi.ConflictError,
+    pyhudi.UnavailableError,
+    pyhudi.InvalidRequestError,
+    pyhudi.CorruptTableError,
+    pyhudi.UnsupportedTableError,
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_say_what_why_and_what_next_also_across_processes(
+    kind: type[pyhudi.HudiError],
+) -> None:
+    error = kind("it broke", why="of rust", next_step="Oil it")
+    assert str(error) == "it broke: of rust. Oil it."
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind
+    assert str(again) == str(error)
+    assert (again.what, again.why, again.next_step) == ("it broke", "of rust", "Oil it")
+
+
+def test_a_corrupt_table_error_keeps_its_place_across_processes() -> None:
+    error = pyhudi.CorruptTableError("bad", why="x", next_step="Y", path="a/b", offset=7)
+    assert str(error) == "bad in 'a/b' at byte 7: x. Y."
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error)
+    assert (again.path, again.offset) == ("a/b", 7)

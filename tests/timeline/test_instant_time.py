@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Any
+
+import pytest
+
+from pyhudi.errors import InvalidRequestError
+from pyhudi.timeline.instant_time import timeline_time
+
+EAST = timezone(timedelta(hours=2))
+
+TIMES: list[tuple[Any, tzinfo, str]] = [
+    ("20260102030405678", UTC, "20260102030405678"),
+    ("20260102030405", UTC, "20260102030405999"),
+    ("20260102030405678", EAST, "20260102030405678"),  # digits are the timeline's own
+    ("2026-01-02T03:04:05.678Z", UTC, "20260102030405678"),
+    ("2026-01-02T03:04:05.678+00:00", EAST, "20260102050405678"),
+    (datetime(2026, 1, 2, 3, 4, 5, 678_999, tzinfo=UTC), UTC, "20260102030405678"),
+    (datetime(2026, 1, 2, 3, 4, 5, tzinfo=EAST), UTC, "20260102010405000"),
+]
+
+
+@pytest.mark.parametrize(("given", "zone", "digits"), TIMES)
+def test_times_become_digits_of_the_timelines_zone(given: Any, zone: tzinfo, digits: str) -> None:
+    assert timeline_time(given, zone) == digits
+
+
+REFUSED: list[tuple[Any, str]] = [
+    ("yesterday", "neither digits nor an ISO"),
+    ("2026", "has 4"),
+    ("2026-01-02T03:04:05", "no time zone"),
+    (datetime(2026, 1, 2), "no time zone"),
+    (20260102030405678, "neither text nor a datetime"),
+    ("٢٠٢٦٠١٠٢٠٣٠٤٠٥٦٧٨", "neither digits"),  # digits, but not ASCII
+]
+
+
+@pytest.mark.parametrize(("given", "why"), REFUSED)
+def test_times_that_could_mean_another_moment_are_refused(given: Any, why: str) -> None:
+    with pytest.raises(InvalidRequestError, match=why):
+        timeline_time(given, UTC)
