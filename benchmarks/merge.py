@@ -6,6 +6,8 @@ measured in a process of its own: ours must follow the row groups and the logs, 
 
 from __future__ import annotations
 
+import io
+import json
 import subprocess
 import sys
 import tempfile
@@ -14,9 +16,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from measure import best_of, peak_memory_mb, verdict
 
 import pyhudi
-from measure import best_of, peak_memory_mb, verdict
+from pyhudi.format.avro_schema import avro_record_schema
+from pyhudi.format.log_file import BlockType, HeaderKey, encode_block
 from pyhudi.storage.open import open_storage
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -57,31 +61,31 @@ def columns(numbers: np.ndarray, instant: str, ts: int) -> pa.Table:
         pa.array(np.full(count, ts)),
         *(pa.array(random.integers(0, 1 << 40, count)) for _ in range(3)),
         *(pa.array(random.random(count)) for _ in range(3)),
-        *(pa.array(np.char.mod("text number %d", random.integers(0, 9999, count))) for _ in range(3)),
+        *(
+            pa.array(np.char.mod("text number %d", random.integers(0, 9999, count)))
+            for _ in range(3)
+        ),
     ]
-    names = [f"_hoodie_{n}" for n in ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")]
+    names = [
+        f"_hoodie_{n}"
+        for n in ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
+    ]
     return pa.table([*meta, *data], names=[*names, *SCHEMA.names])
 
 
-def build(folder: Path) -> Path:
+def build(folder: Path, base_rows: int = BASE_ROWS) -> Path:
     """The table; half of each log updates rows of the base file, half is new."""
-    from pyhudi.format.avro_schema import avro_record_schema
-    from pyhudi.format.log_file import BlockType, HeaderKey, encode_block
-
     made = HandmadeTable(open_storage(str(folder / "table")), SCHEMA, ordering="ts")
     random = np.random.default_rng(7)
     base = folder / "table" / f"f-0_0-1-0_{at(1)}.parquet"
     made.begin(1)
-    rows = columns(np.arange(BASE_ROWS), at(1), 1)
+    rows = columns(np.arange(base_rows), at(1), 1)
     pq.write_table(rows, base, compression="snappy", row_group_size=ROW_GROUP_ROWS)
     made.complete(1, 2, [base.name])
-    import io
-    import json
-
     for number in range(LOGS):
         time = 10 + 2 * number
-        updates = random.choice(BASE_ROWS, LOG_ROWS // 2, replace=False)
-        inserts = BASE_ROWS + number * LOG_ROWS + np.arange(LOG_ROWS - LOG_ROWS // 2)
+        updates = random.choice(base_rows, LOG_ROWS // 2, replace=False)
+        inserts = base_rows + number * LOG_ROWS + np.arange(LOG_ROWS - LOG_ROWS // 2)
         table = columns(np.concatenate([updates, inserts]), at(time), time)
         sink = io.BytesIO()
         pq.write_table(table, sink, compression="snappy")
@@ -124,8 +128,13 @@ def main() -> bool:
             name: _memory(name, argument)
             for name, argument in (("idle", ""), ("plain", str(base)), ("merged", table))
         }
-        print("  peak memory, MB: " + ", ".join(f"{k} {v:.0f}" for k, v in memory.items()))
-    return verdict("CPU ratio", merged.cpu_s / plain.cpu_s, RATIO_MAX)
+    with tempfile.TemporaryDirectory() as folder:
+        build(Path(folder), 4 * BASE_ROWS)
+        memory["merged, base file 4 times as large"] = _memory("merged", f"{folder}/table")
+    print("  peak memory, MB: " + ", ".join(f"{k} {v:.0f}" for k, v in memory.items()))
+    grown = memory["merged, base file 4 times as large"] / memory["merged"]
+    met = verdict("CPU ratio", merged.cpu_s / plain.cpu_s, RATIO_MAX)
+    return met & verdict("memory with the larger base file", grown, 1.25)
 
 
 def _memory(what: str, argument: str) -> float:

@@ -1,7 +1,7 @@
 """Opening a table and planning a snapshot: 100,000 files, 10,000 instants, half of them archived.
 
-Compared with listing those files and nothing else. A second read that finds one new commit must cost
-what changed.
+Compared with listing those files and nothing else. A second read that finds one new commit must
+cost what changed.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 
 import pyarrow as pa
+from measure import best_of, verdict
 
 import pyhudi
-from measure import best_of, verdict
 from pyhudi.format.archive import (
     VERSION_FILE,
     ArchivedInstant,

@@ -1,8 +1,8 @@
 """Spark's own parquet scan against our tasks, by the number of base files.
 
-Both read the same plain slices, 50 KB each, and sum one column. What grows with the number of files is
-the driver's work on explicit paths; `NATIVE_FILES_MAX` stands where that has eaten up what the
-native scan saves.
+Both read the same small plain slices and sum one column. What grows with the number of files is the
+driver's work on explicit paths; `NATIVE_FILES_MAX` stands where that has eaten up what the native
+scan saves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import tempfile
 from pathlib import Path
 
 import pyarrow as pa
-
 from measure import best_of
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from pyhudi.engine.load import TableLoader
+from pyhudi.engine.read import Reader
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.format.instant import Action
 from pyhudi.format.plan_files import COMPACTION_PLAN
 from pyhudi.table.file_group import FileSlice
 from pyhudi.table.snapshot import file_slices, is_replaced
 from pyhudi.table.state import TableState
-from pyhudi.timeline.completion import CompletionTimes, visible_now
+from pyhudi.timeline.completion import visible_now
 
 _TIMELINE = pa.schema(
     [
@@ -41,8 +42,11 @@ _SLICES = pa.schema(
 class Inspection:
     """`table.inspect`: each method loads what is new and gives one Arrow table."""
 
-    def __init__(self, loader: TableLoader, state: Callable[[], TableState]) -> None:
+    def __init__(
+        self, loader: TableLoader, reader: Reader, state: Callable[[], TableState]
+    ) -> None:
         self._loader = loader
+        self._reader = reader
         self._state = state
 
     def timeline(self) -> pa.Table:
@@ -69,7 +73,7 @@ class Inspection:
         a read joins it with the one before.
         """
         state = self._state()
-        times = CompletionTimes(state.timeline)
+        times = self._reader.completion_times(state)
         visibility = visible_now(state.timeline)
         pending = self._pending_compactions(state)
         rows: list[dict[str, Any]] = []

@@ -71,7 +71,7 @@ class Table:
         self._loader = loader
         self._reader = Reader(loader)
         self._state: TableState | None = None  # loaded by the first read
-        self.inspect = Inspection(loader, self._refreshed)
+        self.inspect = Inspection(loader, self._reader, self._refreshed)
 
     # -- what it is
 

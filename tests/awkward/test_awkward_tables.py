@@ -234,6 +234,16 @@ def test_dropped_partition_columns_can_be_chosen_and_filtered(tables: Path) -> N
     ]
 
 
+def test_a_predicate_on_a_path_text_filters_what_is_shown(tables: Path) -> None:
+    table = pyhudi.open_table(tables / "cow_odd_partitions")
+    how = hudi_options(recorded("cow_odd_partitions")["incremental_all"]["how"])
+    shown = table.read_with_hudi_options(how).to_arrow().to_pylist()
+    assert "a%2Fb" in {row["p"] for row in shown}
+    for row in shown:
+        chosen = table.read_with_hudi_options({**how, "where": f"p = '{row['p']}'"})
+        assert chosen.to_arrow().to_pylist() == [row]
+
+
 # ---- the recordings
 
 

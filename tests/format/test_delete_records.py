@@ -86,13 +86,20 @@ def content_of(*orderings: Any) -> bytes:
 
 
 def delete_blocks(table: Path) -> list[bytes]:
-    found = []
+    found: list[bytes] = []
     for path in table.rglob(".*.log.*"):
         data = path.read_bytes()
-        for block in decode_blocks(lambda start, end, d=data: d[start:end], len(data), path.name):
-            if isinstance(block, LogBlock) and block.type is BlockType.DELETE:
-                found.append(data[block.content_start : block.content_end])
+        found += deletes_in(data, path.name)
     return found
+
+
+def deletes_in(data: bytes, name: str) -> list[bytes]:
+    blocks = decode_blocks(lambda start, end: data[start:end], len(data), name)
+    return [
+        data[block.content_start : block.content_end]
+        for block in blocks
+        if isinstance(block, LogBlock) and block.type is BlockType.DELETE
+    ]
 
 
 def test_golden_delete_blocks_decode_and_encode_to_the_same_bytes(golden: GoldenTables) -> None:
@@ -143,6 +150,7 @@ def test_every_wrapper_has_its_arrow_type(wrapped: Any, type_: Any, value: Any) 
         assert batch.ordering is None
         assert batch.unconditional.to_pylist() == [True, True]
     else:
+        assert batch.ordering is not None
         assert batch.ordering.type == type_
         first = batch.ordering.to_pylist()[0]
         assert (str(first) if isinstance(value, str) and value != "é" else first) == value
@@ -185,6 +193,8 @@ def test_several_ordering_fields_are_a_struct() -> None:
     content = content_of(pair, half, pair)
     whole, partial = decode_delete_records(content, PATH, 0)
     assert whole.part_kinds == (OrderingKind.LONG, OrderingKind.LOCAL_DATE)
+    assert whole.ordering is not None
+    assert partial.ordering is not None
     assert whole.ordering.type == pa.struct([("0", pa.int64()), ("1", pa.date32())])
     assert partial.ordering.to_pylist() == [{"0": 6, "1": None}]
     assert partial.rows.to_pylist() == [1]

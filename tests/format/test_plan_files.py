@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from golden_tables import GoldenTables
@@ -101,7 +103,7 @@ def test_plan_of_a_table_that_was_moved_is_not_followed(golden: GoldenTables) ->
     "path", ["s3://lake/other/x", "/etc/passwd", "../x", "s3://lake/orders/../x"]
 )
 def test_path_outside_the_table_is_refused_in_every_plan(path: str) -> None:
-    answers = [
+    answers: list[Callable[[], object]] = [
         lambda: RollbackRequest("p", files_to_be_deleted=(path,)).paths_to_delete(BASE),
         lambda: RollbackPlan(None, (RollbackRequest("p", None, None, (path,)),)).paths_to_delete(
             BASE

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any, cast
 
 import fastavro
 import pytest
@@ -152,7 +153,7 @@ def test_children_of_a_resize_round_trip() -> None:
 )
 def test_children_in_golden_plans_round_trip_byte_for_byte(golden: GoldenTables, name: str) -> None:
     (path,) = golden.path(name).rglob("*.clustering.requested")
-    (plan,) = fastavro.reader(BytesIO(path.read_bytes()))
+    (plan,) = cast("list[Any]", list(fastavro.reader(BytesIO(path.read_bytes()))))
     groups = plan["clusteringPlan"]["inputGroups"]
     texts = [group["extraMetadata"]["clustering.group.child.node"] for group in groups]
     assert texts
@@ -175,7 +176,7 @@ NODE = GOOD["nodes"][0]
         b'{"nodes":' * 100_000,
         *[json.dumps({k: v for k, v in GOOD.items() if k != key}).encode() for key in GOOD],
         *[
-            json.dumps({**GOOD, **change}).encode()
+            json.dumps({**GOOD, **cast("dict[str, Any]", change)}).encode()
             for change in [
                 {"version": "0"},
                 {"version": True},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,8 +22,11 @@ def record_keys(path: Path) -> pa.Array:
     return pq.ParquetFile(path).read(columns=["_hoodie_record_key"]).column(0).combine_chunks()
 
 
-def recorded(vectors: Path, group: str) -> list[dict]:
-    return json.loads((vectors / "consistent_bucket.json").read_bytes())[group]
+def recorded(vectors: Path, group: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((vectors / "consistent_bucket.json").read_bytes())[
+        group
+    ]
+    return found
 
 
 def ring(*positions: int) -> Ring:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,8 +23,9 @@ def record_keys(path: Path) -> pa.Array:
     return pq.ParquetFile(path).read(columns=["_hoodie_record_key"]).column(0).combine_chunks()
 
 
-def recorded(vectors: Path, group: str) -> list[dict]:
-    return json.loads((vectors / "simple_bucket.json").read_bytes())[group]
+def recorded(vectors: Path, group: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((vectors / "simple_bucket.json").read_bytes())[group]
+    return found
 
 
 @pytest.mark.parametrize(("group", "count"), [("vectors", 222), ("real_table_vectors", 51)])

@@ -296,3 +296,24 @@ def test_only_the_first_of_duplicate_base_rows_meets_the_log() -> None:
     base = [Row("p", 1, "x", 1), Row("q", 1, "y", 1), Row("p", 1, "z", 1)]
     found = merged_rows(base, [Block((Delete("p", 2),))], EVENT_TIME)
     assert sorted(row["a"] for row in found) == ["y", "z"]
+
+
+#: How often the log names the key, and which of its three base rows are left as they were.
+NAMED = [(1, ["y", "z"]), (2, ["z"]), (3, []), (4, [])]
+
+
+@pytest.mark.parametrize(("times", "left"), NAMED)
+def test_as_many_duplicates_meet_the_log_as_one_block_names(times: int, left: list[str]) -> None:
+    base = [Row("p", 1, a, 1) for a in "xyz"]
+    block = Block(tuple(Row("p", 2, "new", n) for n in range(times)))
+    found = merged_rows(base, [block], EVENT_TIME)
+    assert sorted(row["a"] for row in found if row["a"] != "new") == left
+    assert sum(row["a"] == "new" for row in found) == 3 - len(left)
+    deleted = merged_rows(base, [Block((Delete("p", 2),) * times)], EVENT_TIME)
+    assert sorted(row["a"] for row in deleted) == left
+
+
+def test_a_marker_that_replaces_nothing_stays() -> None:
+    rule = RULES["event time, a marker is not mine"]
+    (found,) = merged_rows([], [Block((Row("p", 1, "?", 1),))], rule)
+    assert found["a"] == "?"

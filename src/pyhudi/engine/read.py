@@ -71,6 +71,7 @@ class AtRequest:
 
 
 Point: TypeAlias = Now | AtCompletion | AtRequest
+_NOW = Now()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Reader:
 
     def plan_snapshot(self, state: TableState, point: Point, question: Question) -> ScanPlan:
         self._refuse_cleaned(state, point)
-        times = self._completion_times(state, point)
+        times = self.completion_times(state, point)
         visibility = _visibility(times, point)
         schema = self.schema_at(state, visibility, by_request=isinstance(point, AtRequest))
         spec = _spec(state, schema, visibility, question)
@@ -103,7 +104,8 @@ class Reader:
             plan = read_optimized(plan)
         return with_path_columns(plan, schema, state.config, as_in_path=question.path_columns)
 
-    def _completion_times(self, state: TableState, point: Point) -> CompletionTimes:
+    def completion_times(self, state: TableState, point: Point = _NOW) -> CompletionTimes:
+        """Completion times, with what a read at the point needs of the archive."""
         timeline = state.timeline
         if isinstance(point, AtCompletion):
             files = (f for group in state.groups() for f in group.files)
@@ -172,16 +174,20 @@ class Reader:
         """The changes in (since, until], and the time up to which they are complete."""
         timeline = state.timeline
         end = until or max([since, *timeline.completion_times.values()])
-        active = in_range(timeline.completion_times.items(), since, end)
         archived = self._history.writes(since, end)
+        # An instant may have moved into the archive since the timeline was loaded.
+        moved = frozenset(write.requested for write in archived)
+        active = in_range(timeline.completion_times.items(), since, end) - moved
         writes = [w for w in (*archived, *self._active_writes(state, active)) if w.brings_rows]
         instants = frozenset(write.requested for write in writes)
-        times = CompletionTimes(timeline, {write.requested: write.completed for write in archived})
+        older = self.completion_times(state).archived
+        in_archive = {write.requested: write.completed for write in archived}
+        times = CompletionTimes(timeline, {**older, **in_archive})
         at_end = visible_at_completion(times, end)
         schema = self.schema_at(state, visible_now(timeline))
         spec = _spec(state, schema, only(instants), question, instants, at_end)
-        plan = plan_changes(state, writes, times, schema, spec)
         as_in_path = question.path_columns
+        plan = plan_changes(state, writes, times, schema, spec, prune=not as_in_path)
         return with_path_columns(plan, schema, state.config, as_in_path=as_in_path), end
 
     def _active_writes(

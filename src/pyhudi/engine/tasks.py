@@ -46,7 +46,7 @@ def read_split(storage: Storage, spec: ReadSpec, split: Split) -> Iterator[pa.Re
 def _slice_rows(storage: Storage, spec: ReadSpec, read: SliceRead) -> Iterator[pa.RecordBatch]:
     slice_ = read.slice
     if not slice_.logs:
-        return _base_rows(storage, slice_.base, spec.plain, spec.predicate)
+        return _base_rows(storage, slice_.base, spec.plain, _file_predicate(spec, read))
     blocks = _log_blocks(storage, slice_.logs, spec, spec.visibility)
     instants = spec.row_instants
     if read.whole is not None and any(isinstance(b, LogRows) and b.columns for b in blocks):
@@ -59,6 +59,13 @@ def _slice_rows(storage: Storage, spec: ReadSpec, read: SliceRead) -> Iterator[p
     if not blocks:
         return base
     return merge_slice(base, fold_logs(blocks, spec.merged, spec.rule), spec.rule)
+
+
+def _file_predicate(spec: ReadSpec, read: SliceRead) -> BoundPredicate | None:
+    """The predicate, unless it is about a column that the file does not have, or has otherwise."""
+    if spec.predicate is None or spec.predicate.columns.isdisjoint(dict(read.constants)):
+        return spec.predicate
+    return None
 
 
 def _of_instants(batch: pa.RecordBatch, instants: frozenset[str] | None) -> pa.RecordBatch:

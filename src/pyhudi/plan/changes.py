@@ -81,12 +81,17 @@ def plan_changes(
     times: CompletionTimes,
     schema: pa.Schema,
     spec: ReadSpec,
+    *,
+    prune: bool = True,
 ) -> ScanPlan:
-    """The slices made of the files that these writes wrote."""
+    """The slices made of the files that these writes wrote.
+
+    With `prune` a predicate skips partitions by the values that their paths stand for.
+    """
     replaced = _replaced(writes)
     reads: list[SliceRead] = []
     for partition, files in sorted(written_files(writes).items()):
-        if not may_hold_matches(partition, schema, state.config, spec):
+        if prune and not may_hold_matches(partition, schema, state.config, spec):
             continue
         listed = {group.file_id: group for group in state.partitions.get(partition, ())}
         # The listing knows how large a file is; what a write says of that is not believed.
