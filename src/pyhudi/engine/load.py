@@ -39,6 +39,9 @@ PROPERTIES_BACKUP = f"{HOODIE}/hoodie.properties.backup"
 #: How far the clocks of two writers may differ before a refresh could miss an instant.
 CLOCK_DIFFERENCE = timedelta(minutes=10)
 
+#: Metadata of completed instants that one table keeps in memory, so that it can live for months.
+METADATA_KEPT_MAX = 1_000
+
 #: Instants whose completion only changes files in the partitions that their metadata names.
 _LOCAL_ACTIONS = WRITE_ACTIONS | {Action.CLEAN}
 #: Instants that leave data files as they are.
@@ -124,6 +127,8 @@ class TableLoader:
         if name not in self._metadata:
             path = f"{self.timeline_folder}/{name}"
             data = load_timeline_file(self.storage, path)
+            if len(self._metadata) >= METADATA_KEPT_MAX:
+                del self._metadata[next(iter(self._metadata))]  # the one read longest ago
             self._metadata[name] = decode_commit_metadata(data, path)
         return self._metadata[name]
 
