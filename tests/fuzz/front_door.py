@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -15,37 +16,45 @@ import pyhudi
 
 SECONDS_MAX = 5.0
 BYTES_MAX = 256 * 1024 * 1024
-#: Holds for every row, and needs statistics, values and a merge to say so.
-WHERE = "_hoodie_record_key >= '' AND _hoodie_record_key NOT LIKE '%no_such%'"
 
-Answer = pa.Table | pyhudi.HudiError
+Answer: TypeAlias = pa.Table | pyhudi.HudiError
+
+#: Holds for every row, and needs statistics, values and a merge to say so.
+_WHERE = "_hoodie_record_key >= '' AND _hoodie_record_key NOT LIKE '%no_such%'"
+
+_VERBS: Mapping[str, Callable[[pyhudi.Table, str], pa.Table]] = {
+    "read": lambda table, _: table.read().to_arrow(),
+    "as of": lambda table, time: table.read(as_of=time).to_arrow(),
+    "changes": lambda table, _: table.changes().to_arrow(),
+    "where": lambda table, _: table.read(where=_WHERE).to_arrow(),
+    "timeline": lambda table, _: table.inspect.timeline(),
+    "slices": lambda table, _: table.inspect.file_slices(),
+}
+VERBS = tuple(_VERBS)
+#: Those whose rows come out of the table's files.
+ROWS = ("read", "as of", "changes", "where")
 
 
 class TookTooLong(BaseException):
     """Not an Exception, so that no `except` of the code under test can take it for bad bytes."""
 
 
-def answers(uri: str, time: str) -> Mapping[str, Answer]:
-    """What each verb of the front door says about the table; another exception is left to fly."""
-    opened = _answer(lambda: pyhudi.open_table(uri))
-    if isinstance(opened, pyhudi.HudiError):
-        return {"open": opened}
-    verbs: Mapping[str, Callable[[], pa.Table]] = {
-        "read": lambda: opened.read().to_arrow(),
-        "as of": lambda: opened.read(as_of=time).to_arrow(),
-        "where": lambda: opened.read(where=WHERE).to_arrow(),
-        "changes": lambda: opened.changes().to_arrow(),
-        "timeline": opened.inspect.timeline,
-        "slices": opened.inspect.file_slices,
-    }
-    return {name: _answer(verb) for name, verb in verbs.items()}
+def answers(uri: str, time: str, verbs: Sequence[str] = VERBS) -> dict[str, Answer]:
+    """What each verb says about the table. Another exception than ours is left to fly."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pyhudi.CorruptBlockWarning)
+        try:
+            table = pyhudi.open_table(uri)
+        except pyhudi.HudiError as error:
+            return {"open": error}
+        return {verb: _answer(_VERBS[verb], table, time) for verb in verbs}
 
 
-def _answer(verb: Callable[[], object]) -> object:
+def _answer(
+    verb: Callable[[pyhudi.Table, str], pa.Table], table: pyhudi.Table, time: str
+) -> Answer:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", pyhudi.CorruptBlockWarning)
-            return verb()
+        return verb(table, time)
     except pyhudi.HudiError as error:
         return error
 
@@ -69,13 +78,18 @@ def bounded(seconds: float = SECONDS_MAX, bytes_max: int = BYTES_MAX) -> Iterato
     assert grown <= bytes_max, f"memory grew by {grown:,} bytes"
 
 
+# The kernel keeps a high-water mark of a process's memory, and sets it back when told to. Only
+# Linux does, and elsewhere memory is not judged.
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def _begin_of_peak() -> int:
-    """Memory in use now, with the kernel's high-water mark set back to it (on Linux alone)."""
     if _CLEAR.exists():
         _CLEAR.write_text("5")
+    return memory_in_use()
+
+
+def memory_in_use() -> int:
     return _status("VmRSS")
 
 

@@ -1,7 +1,7 @@
 """Damaged copies of a file, each with a name that says what was done to it.
 
-A mutation is *structural* when it moves or forges the framing of a log file (magic, lengths, counts,
-the order of blocks, where the file ends) and leaves the bytes of every record alone. Whatever a
+A mutation is *structural* when it moves or forges the framing of a log file (magic, lengths, counts
+and order of blocks, where the file ends) and leaves the bytes of every record alone. Whatever a
 reader makes of such a file, it may lose rows but never make one up. Bits flipped inside values are
 another matter: the format has no checksum, so nobody can tell a flipped value from a written one.
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import pyhudi
+from golden_tables import GoldenTables
 from handmade import HandmadeTable, at
 from pyhudi.format.log_file import BlockType, HeaderKey, LogBlock, decode_blocks
 from pyhudi.storage.open import open_storage
@@ -21,8 +21,13 @@ from pyhudi.table.log_blocks import PlacedBlock, decode_log_block
 from pyhudi.table.merge import LogRows
 from pyhudi.table.schema import conform
 
+SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+
 _numbers = count()
-_SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+
+
+def new_memory() -> Storage:
+    return open_storage(f"memory://fuzz-{next(_numbers)}")
 
 
 class Subject:
@@ -35,20 +40,22 @@ class Subject:
         table = pyhudi.open_table(storage.uri)
         completed = [time for time in table.inspect.timeline()["completed"].to_pylist() if time]
         self.time = sorted(completed)[len(completed) // 2]
-        self.rows = _rows(table.read().to_arrow())
-        self.written = frozenset(_written(self))
+        sound = table.read()
+        self.schema = sound.schema
+        self.rows = row_texts(sound.to_arrow())
+        self.written = frozenset(self._written(table))
+
+    @property
+    def uri(self) -> str:
+        return self.storage.uri
 
     @property
     def logs(self) -> list[str]:
-        """The log files of the data, whichever slice they are in."""
-        return [path for path in self.data_files if ".log." in path]
+        return [path for path in self.files if _is_data(path) and ".log." in path]
 
     @property
-    def data_files(self) -> list[str]:
-        return [p for p in self.files if not p.startswith(".hoodie/") and not p.endswith(".cdc")]
-
-    def put(self, path: str, data: bytes) -> None:
-        self.storage.write(path, data)
+    def bases(self) -> list[str]:
+        return [path for path in self.files if _is_data(path) and path.endswith(".parquet")]
 
     def restore(self, path: str) -> None:
         if path in self.files:
@@ -56,89 +63,78 @@ class Subject:
         else:
             self.storage.delete(path)
 
+    def _written(self, table: pyhudi.Table) -> Iterator[str]:
+        """Every version of every row in the table's files, seen or not, in today's columns."""
+        spec = table.read().plan.spec
+        for path in self.bases:
+            for batch in pq.ParquetFile(pa.BufferReader(self.files[path])).iter_batches():
+                yield from row_texts(conform(batch, self.schema, path))
+        for path in self.logs:
+            for placed, content in _blocks(path, self.files[path]):
+                rows = decode_log_block(placed, content, spec.merged, spec.rule)
+                if isinstance(rows, LogRows):
+                    yield from row_texts(rows.rows.select(self.schema.names))
 
-def golden_subject(name: str, folder: Path) -> Subject:
-    storage = new_memory()
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
+
+def _is_data(path: str) -> bool:
+    return not path.startswith(".hoodie/") and not path.endswith(".cdc")
+
+
+def _blocks(path: str, data: bytes) -> Iterator[tuple[PlacedBlock, bytes]]:
+    for block in decode_blocks(lambda start, end: data[start:end], len(data), path):
+        assert isinstance(block, LogBlock), "a sound table has no corrupt spans"
+        if block.type is not BlockType.COMMAND:
+            yield PlacedBlock(path, block), data[block.content_start : block.content_end]
+
+
+def row_texts(rows: pa.Table | pa.RecordBatch) -> list[str]:
+    """Rows as texts: values of every type that can be compared and put into sets."""
+    return sorted(map(repr, rows.to_pylist()))
+
+
+class Subjects:
+    """Makes each subject when it is first asked for."""
+
+    def __init__(self, golden: GoldenTables) -> None:
+        self._golden = golden
+        self._made: dict[str, Subject] = {}
+
+    def __getitem__(self, name: str) -> Subject:
+        if name not in self._made:
+            self._made[name] = Subject(name, self._storage(name))
+        return self._made[name]
+
+    def _storage(self, name: str) -> Storage:
+        storage = new_memory()
+        if name.startswith("handmade"):
+            ordering = "ts" if name == "handmade by event time" else ""
+            make_every_kind_of_block(HandmadeTable(storage, SCHEMA, ordering=ordering))
+            return storage
+        folder = self._golden.path(name)
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             storage.write(path.relative_to(folder).as_posix(), path.read_bytes())
-    return Subject(name, storage)
+        return storage
 
 
-def new_memory() -> Storage:
-    return open_storage(f"memory://fuzz-{next(_numbers)}")
-
-
-# ---- handmade tables
-
-
-def event_time_subject() -> Subject:
-    """One slice with a base file, row blocks of both kinds, deletes and a rollback."""
-    storage = new_memory()
-    made = HandmadeTable(storage, _SCHEMA, ordering="ts")
-    _every_kind_of_block(made)
-    return Subject("handmade by event time", storage)
-
-
-def commit_time_subject() -> Subject:
-    storage = new_memory()
-    _every_kind_of_block(HandmadeTable(storage, _SCHEMA))
-    return Subject("handmade by commit time", storage)
-
-
-def _every_kind_of_block(made: HandmadeTable) -> None:
-    _commit(made, 1, made.base(1, [_row(key, 1, "base") for key in "abcdefgh"]))
-    parquet = made.rows_block(3, [_row("a", 3, "log"), _row("i", 3, "log")])
-    avro = made.rows_block(3, [_row("b", 3, "log"), _row("j", 3, "log")], avro=True)
-    _commit(made, 3, made.log(3, parquet, avro))
-    gone = made.rows_block(5, [_row("c", 5, "rolled back")])
-    _commit(made, 5, made.log(5, gone))
+def make_every_kind_of_block(made: HandmadeTable) -> None:
+    """One slice: a base file, row blocks of both kinds, deletes, a rollback, a compacted block."""
+    commit(made, 1, made.base(1, [row(key, 1, "base") for key in "abcdefgh"]))
+    parquet = made.rows_block(3, [row("a", 3, "log"), row("i", 3, "log")])
+    avro = made.rows_block(3, [row("b", 3, "log"), row("j", 3, "log")], avro=True)
+    commit(made, 3, made.log(3, parquet, avro))
+    commit(made, 5, made.log(5, made.rows_block(5, [row("c", 5, "rolled back")], avro=True)))
     rollback = made.rollback_block(7, 5)
     deletes = made.deletes_block(7, ["d", "i"], pa.array([9, 9], pa.int64()))
-    newer = made.rows_block(7, [_row("e", 7, "newest"), _row("a", 2, "late")], avro=True)
-    _commit(made, 7, made.log(7, rollback, deletes, newer))
-    compacted = made.rows_block(
-        9, [_row("f", 9, "compacted")], header={HeaderKey.COMPACTED_BLOCK_TIMES: at(3)}
-    )
-    _commit(made, 9, made.log(9, compacted))
+    newer = made.rows_block(7, [row("e", 7, "newest"), row("a", 2, "late")], avro=True)
+    commit(made, 7, made.log(7, rollback, deletes, newer))
+    replaced = {HeaderKey.COMPACTED_BLOCK_TIMES: at(3)}
+    commit(made, 9, made.log(9, made.rows_block(9, [row("f", 9, "new")], header=replaced)))
 
 
-def _commit(made: HandmadeTable, requested: int, path: str) -> None:
+def commit(made: HandmadeTable, requested: int, path: str) -> None:
     made.begin(requested)
     made.complete(requested, requested + 1, [path])
 
 
-def _row(key: str, ts: int, value: str) -> dict[str, object]:
+def row(key: str, ts: int, value: str) -> dict[str, object]:
     return {"id": key, "ts": ts, "v": f"{value} of {key}"}
-
-
-# ---- versions
-
-
-def _rows(table: pa.Table) -> list[str]:
-    return sorted(map(repr, table.to_pylist()))
-
-
-def _written(subject: Subject) -> Iterator[str]:
-    """Every version of every row in the table's files, seen or not, in today's columns."""
-    spec = pyhudi.open_table(subject.storage.uri).read().plan.spec
-    for path in subject.data_files:
-        data = subject.files[path]
-        if path.endswith(".parquet"):
-            for batch in pq.ParquetFile(pa.BufferReader(data)).iter_batches():
-                yield from _texts(conform(batch, spec.output, path))
-        elif ".log." in path:
-            blocks = decode_blocks(lambda a, b, data=data: data[a:b], len(data), path)  # type: ignore[misc]
-            for block in blocks:
-                assert isinstance(block, LogBlock), "the sound table is sound"
-                if block.type is BlockType.COMMAND:
-                    continue
-                content = data[block.content_start : block.content_end]
-                placed = PlacedBlock(path, block)
-                decoded = decode_log_block(placed, content, spec.merged, spec.rule)
-                if isinstance(decoded, LogRows):
-                    yield from _texts(decoded.rows.select(spec.output.names))
-
-
-def _texts(batch: pa.RecordBatch) -> list[str]:
-    return [repr(row) for row in batch.to_pylist()]

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.log_file import CorruptSpan, decode_blocks
+from pyhudi.format.parquet_footer import RowGroup, decode_row_groups
 from pyhudi.plan.predicate_binding import BoundPredicate, ColumnRange
 from pyhudi.plan.scan import ReadSpec, SliceRead, Split
 from pyhudi.storage.protocol import Storage
@@ -100,7 +101,7 @@ def _base_rows(
     with _opened(storage, base.path) as source:
         try:
             file = pq.ParquetFile(source, pre_buffer=False)
-            groups = _row_groups(file, schema, predicate)
+            groups = _row_groups(source, file, schema, predicate)
             found = file.schema_arrow.names
             # Where the file is too old for all of them, another column tells how many rows it has.
             names = [name for name in found if name in schema.names] or found[:1]
@@ -109,7 +110,7 @@ def _base_rows(
                 missing -= batch.num_rows
                 yield conform(batch, schema, base.path)
         # What pyarrow says of damage, and of names and statistics that make no sense.
-        except (pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
+        except (pa.ArrowException, OSError, ValueError, LookupError) as error:
             raise _broken_base(base.path, f"it is not sound parquet ({error})") from error
         if missing:
             raise _broken_base(base.path, f"{missing} rows that its footer claims are missing")
@@ -140,39 +141,34 @@ def _opened(storage: Storage, path: str) -> pa.NativeFile:
 
 
 def _row_groups(
-    file: pq.ParquetFile, schema: pa.Schema, predicate: BoundPredicate | None
+    source: pa.NativeFile,
+    file: pq.ParquetFile,
+    schema: pa.Schema,
+    predicate: BoundPredicate | None,
 ) -> list[int]:
     """Row groups that may hold a matching row, judged by their statistics."""
-    every = range(file.metadata.num_row_groups)
+    every = list(range(file.metadata.num_row_groups))
     if predicate is None:
-        return list(every)
+        return every
     arrow = file.schema_arrow
     # Statistics of a column that is promoted on the way would speak of another type.
-    columns = {
-        name: number
-        for number, name in enumerate(_leaf_paths(file))
-        if name in predicate.columns
-        and name in schema.names
-        and arrow.field(name).type == schema.field(name).type
+    types = {
+        name: arrow.field(name).type
+        for name in predicate.columns & {*arrow.names} & {*schema.names}
+        if arrow.field(name).type == schema.field(name).type
     }
-    return [group for group in every if predicate.may_match(_group_ranges(file, group, columns))]
+    if not types:
+        return every
+    groups = decode_row_groups(source)
+    return [n for n in every if predicate.may_match(_group_ranges(groups[n], types))]
 
 
-def _leaf_paths(file: pq.ParquetFile) -> list[str]:
-    return [file.schema.column(number).path for number in range(len(file.schema))]
-
-
-def _group_ranges(
-    file: pq.ParquetFile, group: int, columns: dict[str, int]
-) -> dict[str, ColumnRange]:
-    rows = file.metadata.row_group(group)
-    ranges = {}
-    for name, number in columns.items():
-        stats = rows.column(number).statistics
-        if stats is not None and stats.has_min_max:
-            nulls = stats.null_count if stats.has_null_count else None
-            ranges[name] = ColumnRange(stats.min, stats.max, nulls, rows.num_rows)
-    return ranges
+def _group_ranges(group: RowGroup, types: dict[str, pa.DataType]) -> dict[str, ColumnRange]:
+    return {
+        chunk.path: ColumnRange(*chunk.bounds(types[chunk.path]), chunk.null_count, group.rows)
+        for chunk in group.columns
+        if chunk.path in types
+    }
 
 
 def _broken_base(path: str, why: str) -> CorruptTableError:

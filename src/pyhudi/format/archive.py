@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.instant import InstantTime, is_instant_time
 from pyhudi.format.metadata_schemas import ARCHIVED_INSTANT
-from pyhudi.format.parquet_claims import excessive_claim
+from pyhudi.format.parquet_footer import decode_row_groups, excessive_claim
 
 VERSION_FILE: Final = "_version_"
 VERSION_BYTES_MAX: Final = 20
@@ -181,8 +181,12 @@ def decode_archive_file(
         why = f"it has {size} bytes, more than {FILE_BYTES_MAX}"
         raise _damaged("an archive file is too large", why, path)
     try:
+        bytes_max = min(INFLATED_BYTES_MAX, INFLATED_RATIO_MAX * size)
+        if claim := excessive_claim(decode_row_groups(source), columns, bytes_max):
+            raise _damaged("an archive file cannot be decoded", claim, path)
         file = pq.ParquetFile(source)
-        _check_footer(file, size, columns, path)
+        if missing := [name for name in columns if name not in file.schema_arrow.names]:
+            raise _damaged("an archive file cannot be decoded", f"it lacks {missing}", path)
         table = file.read(columns=list(columns), use_threads=False).cast(
             pa.schema([_SCHEMA.field(name) for name in columns])
         )
@@ -193,16 +197,6 @@ def decode_archive_file(
     if "instantTime" in columns and table["instantTime"].null_count:
         raise _damaged("an archive file cannot be decoded", "an instant lacks its time", path)
     return table
-
-
-def _check_footer(file: pq.ParquetFile, size: int, columns: Sequence[str], path: str) -> None:
-    """Refuse what claims to grow out of proportion, before any page is inflated."""
-    names = file.schema_arrow.names
-    if missing := [name for name in columns if name not in names]:
-        raise _damaged("an archive file cannot be decoded", f"it lacks {missing}", path)
-    bytes_max = min(INFLATED_BYTES_MAX, INFLATED_RATIO_MAX * size)
-    if why := excessive_claim(file, columns, bytes_max):
-        raise _damaged("an archive file cannot be decoded", why, path)
 
 
 def decode_archived_instants(data: bytes, path: str) -> tuple[ArchivedInstant, ...]:

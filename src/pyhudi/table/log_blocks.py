@@ -21,7 +21,6 @@ from pyhudi.format.avro_records import decode_avro_content
 from pyhudi.format.delete_records import DeleteBatch, decode_delete_records
 from pyhudi.format.instant import is_instant_time
 from pyhudi.format.log_file import BlockType, HeaderKey, LogBlock
-from pyhudi.format.parquet_claims import excessive_claim
 from pyhudi.table.merge import LogDeletes, LogRows, MergeRule
 from pyhudi.table.schema import IS_DELETED, OPERATION, RECORD_KEY, conform
 from pyhudi.timeline.completion import Visibility
@@ -92,7 +91,7 @@ def decode_log_block(
             return _deletes(placed, content, schema, rule)
         case _:
             raise UnsupportedTableError(
-                f"the log file {placed.path!r} has a block of type {block.type.name}",
+                f"the log block at byte {block.start} of {placed.path!r} is {block.type.name}",
                 why="such blocks do not belong to the rows of a data table",
                 next_step="Compact the file group with the engine that wrote it",
             )
@@ -122,13 +121,11 @@ def _schema_json(placed: PlacedBlock) -> str:
 def _parquet_rows(
     placed: PlacedBlock, content: bytes, schema: pa.Schema, rule: MergeRule
 ) -> pa.RecordBatch:
-    marks = {IS_DELETED, OPERATION, rule.delete_column}
+    known = {*schema.names, IS_DELETED, OPERATION, rule.delete_column or IS_DELETED}
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
-        wanted = [n for n in file.schema_arrow.names if n in marks or n in schema.names]
-        bytes_max = max(INFLATED_BYTES_FREE, INFLATED_RATIO_MAX * len(content))
-        if why := excessive_claim(file, wanted, min(INFLATED_BYTES_MAX, bytes_max)):
-            raise _unreadable(placed, why)
+        _refuse_bomb(placed, file.metadata, len(content))
+        wanted = [name for name in file.schema_arrow.names if name in known]
         # In batches: `read` would make room for as many rows as the footer says there are.
         batches = list(file.iter_batches(columns=wanted, use_threads=False))
         if sum(batch.num_rows for batch in batches) != file.metadata.num_rows:
@@ -137,6 +134,15 @@ def _parquet_rows(
     # What pyarrow says of damage, and of names that are not UTF-8.
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(placed, f"its parquet content is broken ({error})") from None
+
+
+def _refuse_bomb(placed: PlacedBlock, footer: pq.FileMetaData, size: int) -> None:
+    """A few kilobytes of parquet can stand for gigabytes; its footer says so beforehand."""
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    claimed = sum(group.total_byte_size for group in groups)
+    most = min(INFLATED_BYTES_MAX, max(INFLATED_BYTES_FREE, INFLATED_RATIO_MAX * size))
+    if claimed > most:
+        raise _unreadable(placed, f"it claims {claimed} bytes of rows, and {most} are allowed")
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
