@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -61,11 +61,18 @@ class Scan:
 
         return pl.DataFrame(self.to_arrow())
 
-    def to_spark(self, spark: SparkSession | None = None) -> DataFrame:
-        """A Spark DataFrame, read in Spark's tasks; in the active session by default."""
+    def to_spark(
+        self, spark: SparkSession | None = None, *, native_schemes: Collection[str] = ("file",)
+    ) -> DataFrame:
+        """A Spark DataFrame, read in Spark's tasks; in the active session by default.
+
+        `native_schemes` are those that this Spark can open by itself, with its own credentials:
+        slices without logs then go through its own parquet scan. Add "s3", "gs" or "az" where
+        it can.
+        """
         from pyhudi.engine.spark.scan import spark_frame
 
-        return spark_frame(self.storage, self._plan, spark)
+        return spark_frame(self.storage, self._plan, spark, native_schemes)
 
     def __repr__(self) -> str:
         slices = self._plan.reads

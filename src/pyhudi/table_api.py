@@ -140,12 +140,6 @@ class Table:
         """
         begin = _BEGINNING if since is None else self._time(since)
         end = None if until is None else self._time(until)
-        if end is not None and end < begin:
-            raise InvalidRequestError(
-                "the range of changes is empty",
-                why=f"it begins at {begin} and ends before, at {end}",
-                next_step="Give a later `until`",
-            )
         question = _question(columns, where)
         plan, reached = self._reader.plan_changes(self._refreshed(), begin, end, question)
         return Changes(self._loader.storage, plan, begin, reached)

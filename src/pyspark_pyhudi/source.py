@@ -132,6 +132,13 @@ _OPERATORS: dict[type[Any], Operator] = {
 
 def _predicate(pushed: Any) -> Predicate | None:
     """Spark's filter as our tree; None for what we leave to Spark."""
+    try:
+        return _known_predicate(pushed)
+    except InvalidRequestError:  # a value that the tree does not take, such as NaN
+        return None
+
+
+def _known_predicate(pushed: Any) -> Predicate | None:
     kind = type(pushed)
     if kind in _OPERATORS:
         return Comparison(_OPERATORS[kind], Column(pushed.attribute), Literal(pushed.value))

@@ -23,6 +23,7 @@ from pyhudi.format.archive import (
     manifest_name,
 )
 from pyhudi.format.instant import instant_time
+from pyhudi.format.service_metadata import CleanMetadata, encode_clean_metadata
 from pyhudi.storage.faulty import FaultyStorage
 from pyhudi.storage.protocol import Storage
 
@@ -136,3 +137,37 @@ def test_a_long_lived_table_sees_each_write_once_while_instants_are_archived(
     archive(made, (1, 2), (3, 4))
     assert values(first) == {"a": "1", "1": ""}
     assert values(table.changes(since=first.until)) == {"a": "10", "3": "", "10": ""}
+
+
+def test_changes_of_partial_updates_are_the_same_once_they_are_archived(memory: Storage) -> None:
+    made = HandmadeTable(memory, SCHEMA)
+    commit(made, 1, 2, base=True)
+    for requested in (3, 5):
+        made.begin(requested)
+        block = made.rows_block(requested, [{"id": "a", "v": str(requested)}], columns=["v"])
+        made.complete(requested, requested + 1, [made.log(requested, block)])
+    commit(made, 10, 11)
+    table = pyhudi.open_table(memory.uri)
+    before = values(table.changes(since=at(2), until=at(4)))
+    archive(made, (1, 2), (3, 4), (5, 6))
+    assert before == {"a": "3"}
+    assert values(pyhudi.open_table(memory.uri).changes(since=at(2), until=at(4))) == before
+
+
+def test_a_time_that_an_archived_clean_has_taken_is_refused(memory: Storage) -> None:
+    made = HandmadeTable(memory, SCHEMA)
+    commit(made, 10, 11)
+    metadata = CleanMetadata(
+        start_clean_time=at(7),
+        time_taken_in_millis=1,
+        total_files_deleted=1,
+        earliest_commit_to_retain=at(5),
+        last_completed_commit_timestamp=at(6),
+        partition_metadata={},
+    )
+    made.storage.write(
+        f"{TIMELINE}/{at(7)}_{at(8)}.clean", encode_clean_metadata(metadata, bytes(16))
+    )
+    archive(made, (7, 8), action="clean")
+    with pytest.raises(pyhudi.InvalidRequestError, match="no longer be read"):
+        pyhudi.open_table(memory.uri).read(as_of=at(4))

@@ -52,7 +52,9 @@ histories = st.tuples(base_rows, st.lists(blocks, max_size=4))
 
 literals = st.sampled_from(["n = 1", "n <> 0", "n IS NULL", "n < 0", "n IN (1, 2)", "n >= 1"])
 texts = st.sampled_from(["v = 'a'", "v > 'a'", "v LIKE 'z%'", "v IS NOT NULL", "v <=> NULL"])
-keys = st.sampled_from(["id = 'k1'", "id > 'k2'", "id IN ('k0', 'k5')", "NOT id < 'k3'"])
+keys = st.sampled_from(
+    ["id = 'k1'", "id > 'k2'", "id IN ('k0', 'k5')", "NOT id < 'k3'", "id IS NULL", "id <=> NULL"]
+)
 places = st.sampled_from(["part = 'x'", "part <> 'x'", "part IN ('y', 'q')", "part > 'x'"])
 atoms = st.one_of(literals, texts, keys, places)
 predicates = st.recursive(

@@ -22,7 +22,8 @@ Answer: TypeAlias = pa.Table | pyhudi.HudiError
 #: Holds for every row, and needs statistics, values and a merge to say so.
 _WHERE = "_hoodie_record_key >= '' AND _hoodie_record_key NOT LIKE '%no_such%'"
 
-_VERBS: Mapping[str, Callable[[pyhudi.Table, str], pa.Table]] = {
+_Verb: TypeAlias = Callable[[pyhudi.Table, str], pa.Table]
+_VERBS: Mapping[str, _Verb] = {
     "read": lambda table, _: table.read().to_arrow(),
     "as of": lambda table, time: table.read(as_of=time).to_arrow(),
     "changes": lambda table, _: table.changes().to_arrow(),
@@ -50,9 +51,7 @@ def answers(uri: str, time: str, verbs: Sequence[str] = VERBS) -> dict[str, Answ
         return {verb: _answer(_VERBS[verb], table, time) for verb in verbs}
 
 
-def _answer(
-    verb: Callable[[pyhudi.Table, str], pa.Table], table: pyhudi.Table, time: str
-) -> Answer:
+def _answer(verb: _Verb, table: pyhudi.Table, time: str) -> Answer:
     try:
         return verb(table, time)
     except pyhudi.HudiError as error:

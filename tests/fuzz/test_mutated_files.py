@@ -11,6 +11,7 @@ A failure names the seed, the file and the mutation; all of it happens again in 
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -125,11 +126,11 @@ def kinds(found: Iterable[Answer]) -> Counter[str]:
 
 
 def test_more_than_two_thousand_files_are_damaged(subjects: Subjects) -> None:
-    plan = [(LOGS, log_cases), (BASES, base_cases), (TIMELINES, timeline_cases)]
-    read = sum(1 for names, cases in plan for name in names for _ in cases(subjects[name]))
-    others = sum(1 for name in OTHERS for _ in other_cases(subjects[name]))
-    assert read >= 2_000
-    assert others >= 100
+    logs = sum(1 for name in LOGS for _ in log_cases(subjects[name]))
+    bases = sum(1 for name in BASES for _ in base_cases(subjects[name]))
+    timelines = sum(1 for name in TIMELINES for _ in timeline_cases(subjects[name]))
+    assert logs >= 1_500
+    assert logs + bases + timelines >= 2_000
 
 
 @pytest.mark.parametrize("name", LOGS)
@@ -280,8 +281,7 @@ def test_a_file_that_poses_as_an_instant_is_refused_by_name(
 
 def test_the_bounds_can_fail() -> None:
     with pytest.raises(TookTooLong), bounded(seconds=0.05):
-        while True:
-            pass
+        time.sleep(60)
     with pytest.raises(AssertionError, match="memory grew"), bounded(bytes_max=1 << 20):
         assert len(bytes(1) * (64 << 20)) == 64 << 20
 

@@ -6,7 +6,7 @@ each time: archiving goes on while a table is open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,8 @@ from pyhudi.format.archive import (
     parse_manifest_name,
 )
 from pyhudi.format.commit_metadata import decode_commit_metadata
+from pyhudi.format.instant import Action
+from pyhudi.format.service_metadata import CLEAN, CleanMetadata
 from pyhudi.plan.changes import CompletedWrite
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.timeline import WRITE_ACTIONS
@@ -68,6 +70,15 @@ class History:
             if pc.any(inside).as_py():
                 found += self._load_writes(file, since, until)
         return sorted(found, key=lambda write: (write.completed, write.requested))
+
+    def cleans(self) -> Iterator[CleanMetadata]:
+        """What archived cleans removed and kept, the newest first."""
+        for file in sorted(self._files(), key=lambda file: file.greatest, reverse=True):
+            table = self._load(file, (*TIMES, "metadata"))
+            cleans = table.filter(pc.equal(table["action"], Action.CLEAN.value))
+            for row in cleans.sort_by([("instantTime", "descending")]).to_pylist():
+                place = f"{self._folder}/{file.file_name} ({row['instantTime']})"
+                yield CLEAN.decode(row["metadata"] or b"", place)
 
     def _files(self) -> tuple[ArchiveFileName, ...]:
         """The files of the current snapshot; none where nothing was ever archived."""

@@ -6,16 +6,24 @@ for clocks that disagree) and then only the partitions that new instants touched
 undo others (rollback, restore) make it load everything again; they are rare.
 
 The timeline is read before the files: files that appear in between belong to instants the timeline
-does not have yet, and stay invisible.
+does not have yet, and stay invisible. Files may also vanish in between, those of slices that were
+the latest a moment ago; so the end of the timeline is listed once more, and a clean or rollback
+that has begun since makes it start again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 from pyhudi.engine.timeline_files import load_timeline_file
-from pyhudi.errors import CorruptTableError, InvalidRequestError, UnsupportedTableError
+from pyhudi.errors import (
+    CorruptTableError,
+    InvalidRequestError,
+    UnavailableError,
+    UnsupportedTableError,
+)
 from pyhudi.format.commit_metadata import CommitMetadata, decode_commit_metadata
 from pyhudi.format.instant import Action, Instant, State
 from pyhudi.format.paths import table_folder
@@ -36,14 +44,21 @@ HOODIE = ".hoodie"
 PROPERTIES = f"{HOODIE}/hoodie.properties"
 PROPERTIES_BACKUP = f"{HOODIE}/hoodie.properties.backup"
 
-#: How far the clocks of two writers may differ before a refresh could miss an instant.
-CLOCK_DIFFERENCE = timedelta(minutes=10)
+#: How far back in time a new instant may be requested: clocks differ, and a timeline in local time
+#: repeats an hour in autumn.
+CLOCK_DIFFERENCE = timedelta(hours=2)
+#: Listings of a table from which files keep vanishing, before we say so.
+LOAD_ATTEMPTS_MAX = 5
+
+Replaced: TypeAlias = Mapping[tuple[str, str], frozenset[str]]
 
 #: Metadata of completed instants that one table keeps in memory, so that it can live for months.
 METADATA_KEPT_MAX = 1_000
 
 #: Instants whose completion only changes files in the partitions that their metadata names.
 _LOCAL_ACTIONS = WRITE_ACTIONS | {Action.CLEAN}
+#: Instants that remove data files.
+_REMOVERS = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE})
 #: Instants that leave data files as they are.
 _HARMLESS_ACTIONS = frozenset({Action.SAVEPOINT, Action.INDEXING, Action.SCHEMACOMMIT})
 
@@ -104,22 +119,45 @@ class TableLoader:
     # -- whole
 
     def load(self) -> TableState:
-        names = (stat.path for stat in self.storage.list_folder(self.timeline_folder).objects)
-        timeline = Timeline.of(_instants(names))
-        return self._state(timeline, _partitions(_data_files(self.storage)))
+        for _ in range(LOAD_ATTEMPTS_MAX):
+            objects = self.storage.list_folder(self.timeline_folder).objects
+            timeline = Timeline.of(_instants(stat.path for stat in objects))
+            partitions = _partitions(_data_files(self.storage))
+            if not self._files_may_have_gone(timeline):
+                replaced = self._replaced(timeline.instants, {})
+                return TableState(self.config, timeline, partitions, replaced)
+        raise UnavailableError(
+            f"the table at {self.storage.uri} does not hold still",
+            why=f"files were removed during each of {LOAD_ATTEMPTS_MAX} listings",
+            next_step="Read again, and clean less often or keep more commits when cleaning",
+        )
 
-    def _state(
-        self, timeline: Timeline, partitions: Mapping[str, tuple[FileGroupFiles, ...]]
-    ) -> TableState:
-        return TableState(self.config, timeline, partitions, self._replaced(timeline))
+    def _files_may_have_gone(self, timeline: Timeline) -> bool:
+        """Whether something that removes files began after the timeline was listed.
 
-    def _replaced(self, timeline: Timeline) -> dict[tuple[str, str], frozenset[str]]:
-        replaced: dict[tuple[str, str], set[str]] = {}
-        for instant in timeline.completed(Action.REPLACECOMMIT):
+        What was planned before then spares the slices of that timeline.
+        """
+        start = _refresh_point(timeline)
+        known = {(i.requested, i.action) for i in timeline.instants}
+        recent = self._recent(start).instants if start else ()
+        return any(i.action in _REMOVERS and (i.requested, i.action) not in known for i in recent)
+
+    def _recent(self, start: str) -> Timeline:
+        """The timeline from a requested time on."""
+        after = f"{self.timeline_folder}/{start}"
+        paths = (stat.path for stat in self.storage.list(self.timeline_folder, after=after))
+        return Timeline.of(_instants(path for path in paths if self._is_timeline_file(path)))
+
+    def _replaced(self, instants: Iterable[Instant], known: Replaced) -> Replaced:
+        """The groups that replace commits took out, besides those already known."""
+        replaced = dict(known)
+        for instant in instants:
+            if instant.action is not Action.REPLACECOMMIT or instant.completed is None:
+                continue
             for partition, file_ids in self.metadata(instant).replaced_file_ids.items():
-                for file_id in file_ids:
-                    replaced.setdefault((partition, file_id), set()).add(instant.requested)
-        return {group: frozenset(instants) for group, instants in replaced.items()}
+                for group in ((partition, file_id) for file_id in file_ids):
+                    replaced[group] = replaced.get(group, frozenset()) | {instant.requested}
+        return replaced
 
     def metadata(self, instant: Instant) -> CommitMetadata:
         """What a completed write of the active timeline says of itself."""
@@ -139,9 +177,7 @@ class TableLoader:
         start = _refresh_point(state.timeline)
         if start is None:
             return self.load()
-        after = f"{self.timeline_folder}/{start}"
-        names = [stat.path for stat in self.storage.list(self.timeline_folder, after=after)]
-        recent = Timeline.of(_instants(name for name in names if self._is_timeline_file(name)))
+        recent = self._recent(start)
         known = {i for i in state.timeline.instants if i.requested >= start}
         now = set(recent.instants)
         if known == now:
@@ -155,7 +191,11 @@ class TableLoader:
         for partition in sorted(touched):
             objects = self.storage.list_folder(partition).objects
             partitions[partition] = grouped_files(partition, ((o.path, o.size) for o in objects))
-        return self._state(timeline, partitions)
+        if touched and self._files_may_have_gone(timeline):
+            return self.load()
+        return TableState(
+            self.config, timeline, partitions, self._replaced(now - known, state.replaced)
+        )
 
     def _is_timeline_file(self, path: str) -> bool:
         return path.rpartition("/")[0] == self.timeline_folder

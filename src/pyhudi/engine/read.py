@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -22,9 +23,9 @@ from pyhudi.engine.history import History
 from pyhudi.engine.load import PROPERTIES, TableLoader
 from pyhudi.engine.tasks import load_base_schema
 from pyhudi.engine.timeline_files import load_timeline_file
-from pyhudi.errors import InvalidRequestError
+from pyhudi.errors import InvalidRequestError, UnsupportedTableError
 from pyhudi.format.instant import Action, Instant
-from pyhudi.format.service_metadata import CLEAN
+from pyhudi.format.service_metadata import CLEAN, CleanMetadata
 from pyhudi.plan.changes import CompletedWrite, in_range, plan_changes
 from pyhudi.plan.predicate import Predicate
 from pyhudi.plan.predicate_binding import bind
@@ -49,6 +50,7 @@ from pyhudi.timeline.completion import (
     visible_at_request,
     visible_now,
 )
+from pyhudi.timeline.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +119,14 @@ class Reader:
         return CompletionTimes(timeline, self._history.completion_times(needed))
 
     def _refuse_cleaned(self, state: TableState, point: Point) -> None:
-        """A point before the earliest one that the last clean kept has lost files."""
-        cleans = state.timeline.completed(Action.CLEAN)
-        if isinstance(point, Now) or not cleans:
+        """A point before the earliest one that cleaning kept has lost files."""
+        if isinstance(point, Now):
             return
-        earliest = self._earliest_kept(cleans[-1])
+        active = map(self._clean, reversed(state.timeline.completed(Action.CLEAN)))
+        # Cleans are archived too, and what they removed stays removed. The newest one that
+        # removed something has the last word.
+        bounds = (clean.earliest_kept for clean in chain(active, self._history.cleans()))
+        earliest = next(filter(None, bounds), "")
         if isinstance(point, AtCompletion):
             earliest = state.timeline.completion_times.get(earliest, earliest)
         if point.time < earliest:
@@ -131,13 +136,9 @@ class Reader:
                 next_step="Ask for a later time, or keep more commits when cleaning",
             )
 
-    def _earliest_kept(self, clean: Instant) -> str:
-        path = f"{self._loader.timeline_folder}/{clean.file_name}"
-        cleaned = CLEAN.decode(load_timeline_file(self._loader.storage, path), path)
-        if cleaned.earliest_commit_to_retain or not cleaned.total_files_deleted:
-            return cleaned.earliest_commit_to_retain
-        # Cleaning by file versions keeps no point in time: only what is newer than it is whole.
-        return cleaned.last_completed_commit_timestamp
+    def _clean(self, instant: Instant) -> CleanMetadata:
+        path = f"{self._loader.timeline_folder}/{instant.file_name}"
+        return CLEAN.decode(load_timeline_file(self._loader.storage, path), path)
 
     # -- schema
 
@@ -154,17 +155,38 @@ class Reader:
         writes = [i for i in state.timeline.writes if visibility.sees(i.requested)]
         if by_request:
             writes.sort(key=lambda instant: instant.requested)
-        # Before the first write the table had no rows, and the columns that write brought.
-        for instant in (*reversed(writes), *state.timeline.writes[:1]):
-            if schema := self._loader.metadata(instant).schema_json:
-                return table_schema(schema, instant.file_name)
+        if schema := self._last_schema(state.timeline, writes):
+            return schema
         bases = [b for g in state.groups() for b in g.bases if visibility.sees(b.name.requested)]
-        if bases:
+        if bases:  # of writes that were archived
             newest = max(bases, key=lambda base: base.name.requested)
             return with_meta_columns(load_base_schema(self._loader.storage, newest))
+        # Before the first write the table had no rows, and the columns that write brought.
+        if schema := self._last_schema(state.timeline, state.timeline.writes[:1]):
+            return schema
         if state.config.create_schema:
             return table_schema(state.config.create_schema, PROPERTIES)
         return with_meta_columns(pa.schema([]))
+
+    def _last_schema(self, timeline: Timeline, writes: Sequence[Instant]) -> pa.Schema | None:
+        """The schema of the last of these writes that has one.
+
+        A table service keeps the schema it was planned with, which may be older than that of a
+        write it overlapped: it is asked only if no write has a schema.
+        """
+        services = [i for i in writes if timeline.is_table_service(i)]
+        others = [i for i in writes if not timeline.is_table_service(i)]
+        for instant in (*reversed(others), *reversed(services)):
+            metadata = self._loader.metadata(instant)
+            if metadata.schema_history:
+                raise UnsupportedTableError(
+                    f"the schema of {instant.requested} cannot be read",
+                    why="it was changed with schema-on-read, whose renames are not followed",
+                    next_step="Read this table with Apache Hudi",
+                )
+            if metadata.schema_json:
+                return table_schema(metadata.schema_json, instant.file_name)
+        return None
 
     # -- changes
 
@@ -173,14 +195,22 @@ class Reader:
     ) -> tuple[ScanPlan, str]:
         """The changes in (since, until], and the time up to which they are complete."""
         timeline = state.timeline
-        end = until or max([since, *timeline.completion_times.values()])
+        if until is not None and until < since:
+            raise InvalidRequestError(
+                "the range of changes is empty",
+                why=f"it begins at {since or 'the beginning'} and ends before, at {until}",
+                next_step="Give a later end",
+            )
+        # No further than what has completed: a later write may still complete within `until`.
+        newest = max([since, *timeline.completion_times.values()])
+        end = newest if until is None else min(until, newest)
         archived = self._history.writes(since, end)
         # An instant may have moved into the archive since the timeline was loaded.
         moved = frozenset(write.requested for write in archived)
         active = in_range(timeline.completion_times.items(), since, end) - moved
         writes = [w for w in (*archived, *self._active_writes(state, active)) if w.brings_rows]
         instants = frozenset(write.requested for write in writes)
-        older = self.completion_times(state).archived
+        older = self.completion_times(state, AtCompletion(end)).archived
         in_archive = {write.requested: write.completed for write in archived}
         times = CompletionTimes(timeline, {**older, **in_archive})
         at_end = visible_at_completion(times, end)

@@ -54,7 +54,10 @@ def _slice_rows(storage: Storage, spec: ReadSpec, read: SliceRead) -> Iterator[p
         assert spec.whole_visibility is not None
         slice_, instants = read.whole, None
         blocks = _log_blocks(storage, slice_.logs, spec, spec.whole_visibility)
-    base = _base_rows(storage, slice_.base, spec.merged, spec.key_predicate)
+    # A partial row has its key columns from the base row, so that no base row may be left out.
+    whole = all(isinstance(block, LogDeletes) or block.columns is None for block in blocks)
+    predicate = spec.key_predicate if whole else None
+    base = _base_rows(storage, slice_.base, spec.merged, predicate)
     # Of changes, older rows that a compaction carried along are out before they can win.
     base = (_of_instants(batch, instants) for batch in base)
     if not blocks:

@@ -15,6 +15,7 @@ from pyhudi.format.stored_paths import required_path
 from pyhudi.format.timeline_record import TimelineRecord
 
 SCHEMA_KEY = "schema"
+SCHEMA_HISTORY_KEY = "latest_schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,11 @@ class CommitMetadata:
     def schema_json(self) -> str | None:
         """The table's schema as Avro JSON, without meta columns; None if the write kept none."""
         return (self.extra_metadata or {}).get(SCHEMA_KEY) or None
+
+    @property
+    def schema_history(self) -> bool:
+        """Whether the schema was changed with schema-on-read, which this schema alone hides."""
+        return bool((self.extra_metadata or {}).get(SCHEMA_HISTORY_KEY))
 
     @property
     def operation(self) -> str | None:

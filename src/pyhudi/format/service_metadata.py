@@ -46,6 +46,14 @@ class CleanMetadata:
     bootstrap_partition_metadata: Mapping[str, CleanedPartition] | None = None
     extra_metadata: Mapping[str, str] | None = None
 
+    @property
+    def earliest_kept(self) -> str:
+        """The requested time from which every state of the table can be read; "" if any can."""
+        if self.earliest_commit_to_retain or not self.total_files_deleted:
+            return self.earliest_commit_to_retain
+        # Cleaning by file versions keeps no point in time: only what is newer than it is whole.
+        return self.last_completed_commit_timestamp
+
 
 @dataclass(frozen=True, slots=True)
 class RolledBackPartition:

@@ -43,6 +43,7 @@ SPLIT_BYTES = 128 * 1024 * 1024
 #: What opening a slice costs, as bytes read: keeps thousands of tiny slices out of one split.
 OPEN_COST_BYTES = 1024 * 1024
 
+_RECORD_INDEX = "record_index"
 _UNAVAILABLE_DEFAULT = "__debezium_unavailable_value"
 
 
@@ -215,7 +216,8 @@ def may_hold_matches(
     partition: str, schema: pa.Schema, config: TableConfig, spec: ReadSpec
 ) -> bool:
     """Whether a row of the partition can satisfy the predicate, by its path alone."""
-    if spec.predicate is None:
+    if spec.predicate is None or _RECORD_INDEX in config.metadata_partitions:
+        # With a record index Hudi leaves a row in its folder when its partition column changes.
         return True
     values = partition_values(partition, schema, config)
     ranges = {name: ColumnRange(value, value, 0, None) for name, value in values.items()}

@@ -42,8 +42,10 @@ class PlacedBlock:
 
 def counting_blocks(blocks: Iterable[PlacedBlock], visibility: Visibility) -> list[PlacedBlock]:
     """The blocks to merge, in merge order; given in the order of files and of bytes."""
-    seen = [placed for placed in blocks if _is_visible(placed, visibility)]
-    gone = {placed.block.rolled_back for placed in seen}
+    found = list(blocks)
+    # A command counts whatever became of the rollback's own instant: its target is gone.
+    gone = {placed.block.rolled_back for placed in found}
+    seen = [placed for placed in found if _is_visible(placed, visibility)]
     for placed in seen:
         if placed.block.instant_time not in gone:
             gone.update(placed.block.compacted)

@@ -64,7 +64,8 @@ def _divided(
     storage: Storage, plan: ScanPlan, native_schemes: Collection[str]
 ) -> tuple[tuple[SliceRead, ...], ScanPlan]:
     """Reads for Spark's parquet scan, and the plan of the others."""
-    if storage.uri.partition(":")[0] not in native_schemes or plan.spec.row_instants is not None:
+    able = storage.uri.partition(":")[0] in native_schemes and plan.spec.row_instants is None
+    if not able or not _PATTERN_CHARACTERS.isdisjoint(storage.uri):
         return (), plan
     plain = [read for read in plan.reads if _is_plain(read)]
     instants = {read.slice.base_instant: read for read in plain}
