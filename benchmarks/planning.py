@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,6 +41,12 @@ RATIO_MAX = 3.0
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("v", pa.string())])
 
 
+def moment(number: int, millisecond: int = 0) -> str:
+    """The time of the n-th instant: one a minute, the last on New Year's Eve."""
+    time = datetime(2026, 1, 1) - timedelta(minutes=ARCHIVED + ACTIVE - number)
+    return time.strftime("%Y%m%d%H%M%S") + f"{millisecond:03}"
+
+
 def build(folder: Path) -> HandmadeTable:
     """Empty files with real names: planning opens none of them.
 
@@ -54,7 +61,7 @@ def build(folder: Path) -> HandmadeTable:
     made.complete(1_000_000, 1_000_001)
     metadata = next(timeline.glob(f"{at(1_000_000)}_*")).read_bytes()
     for number in range(ARCHIVED + ACTIVE):
-        requested, completed = at(10 * number + 10), at(10 * number + 15)
+        requested, completed = moment(number), moment(number, 5)
         if number >= ARCHIVED:
             (timeline / f"{requested}.deltacommit.requested").touch()
             (timeline / f"{requested}.deltacommit.inflight").touch()
@@ -63,7 +70,7 @@ def build(folder: Path) -> HandmadeTable:
     for number in range(FILES):
         partition = folder / f"part{number % PARTITIONS:03}"
         group, version = divmod(number // PARTITIONS, 5)
-        file_id, requested = f"{group:08}-0", at(10 * (number // 10) + 10)
+        file_id, requested = f"{group:08}-0", moment(number // 10)
         base = f"{file_id}_0-1-0_{requested}.parquet"
         (partition / (base if version == 0 else f".{file_id}_{requested}.log.1_0-1-0")).touch()
     return made
@@ -71,9 +78,7 @@ def build(folder: Path) -> HandmadeTable:
 
 def _archive(storage: Storage, metadata: bytes) -> None:
     instants = [
-        ArchivedInstant(
-            InstantTime(at(10 * n + 10)), InstantTime(at(10 * n + 15)), "deltacommit", metadata
-        )
+        ArchivedInstant(InstantTime(moment(n)), InstantTime(moment(n, 5)), "deltacommit", metadata)
         for n in range(ARCHIVED)
     ]
     data, name = encode_archive_file(instants), archive_file_name(instants)

@@ -83,6 +83,7 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def _begin_of_peak() -> int:
+    pa.default_memory_pool().release_unused()
     if _CLEAR.exists():
         _CLEAR.write_text("5")
     return memory_in_use()

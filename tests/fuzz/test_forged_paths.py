@@ -92,6 +92,15 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
+def test_the_canaries_can_be_noticed(world: World) -> None:
+    world.assert_untouched({"rows": pa.table({"v": ["base"]})})
+    with pytest.raises(AssertionError):
+        world.assert_untouched({"rows": pa.table({"v": [CANARY]})})
+    (world.outside / BASE).write_bytes(b"changed")
+    with pytest.raises(AssertionError):
+        world.assert_untouched({})
+
+
 #: Ways to say the folder beside the table; {there} is its absolute path.
 CLIMBS = [
     *["../outside", "x/../../outside", "./../outside", "..", "../..", "{there}", "//{there}"],

@@ -113,7 +113,9 @@ class CommitMetadata:
 
 _INNER = {"HoodieWriteStat": WriteStat, "HoodieRuntimeStats": RuntimeStats}
 COMMIT = TimelineRecord(COMMIT_METADATA, CommitMetadata, **_INNER)
-REPLACE_COMMIT = TimelineRecord(REPLACE_COMMIT_METADATA, CommitMetadata, **_INNER)
+REPLACE_COMMIT = TimelineRecord(
+    REPLACE_COMMIT_METADATA, CommitMetadata, also=[COMMIT_METADATA["name"]], **_INNER
+)
 
 
 def decode_commit_metadata(data: bytes, path: str) -> CommitMetadata:

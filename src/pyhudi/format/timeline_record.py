@@ -9,7 +9,7 @@ timeline compiles one decoder and not one a file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar
 
@@ -22,7 +22,7 @@ from pyhudi.format.avro_container import (
 )
 from pyhudi.format.avro_decoding import MALFORMED, CompiledDecoder
 from pyhudi.format.avro_encoding import compiled_encoder
-from pyhudi.format.avro_types import linked_type, parse_schema
+from pyhudi.format.avro_types import AvroError, Record, linked_type, parse_schema
 
 Value = TypeVar("Value")
 
@@ -32,9 +32,16 @@ _SCHEMA_BYTES_KEPT_MAX: Final = 64 * 1024  # longer schemas are not Hudi's; comp
 class TimelineRecord(Generic[Value]):
     """Decodes and encodes timeline files whose record stands for a `Value`."""
 
-    def __init__(self, schema: Any, value: type[Value], **inner: type) -> None:
-        """`inner` gives the class for each record inside, under the record's own name."""
+    def __init__(
+        self, schema: Any, value: type[Value], *, also: Sequence[str] = (), **inner: type
+    ) -> None:
+        """`inner` gives the class for each record inside, under the record's own name.
+
+        `also` names records that may stand in the file as well. Any other is refused: all fields
+        have defaults, so a file of another kind would pass for an empty one of this.
+        """
         self.schema = schema
+        self._names = frozenset({schema["name"], *also})
         self._reader = linked_type(schema)
         self.classes: Mapping[str, type] = {schema["name"]: value, **inner}
         self._encode = compiled_encoder(self._reader, self.classes)
@@ -72,4 +79,7 @@ class TimelineRecord(Generic[Value]):
         return encode_container(new_container(self.schema, bytes(body), sync))
 
     def _decoder(self, schema_json: bytes) -> CompiledDecoder:
-        return CompiledDecoder(parse_schema(schema_json), self._reader, self.classes)
+        writer = parse_schema(schema_json)
+        if not isinstance(writer, Record) or writer.name not in self._names:
+            raise AvroError(f"it does not hold a {self.schema['name']} record")
+        return CompiledDecoder(writer, self._reader, self.classes)
