@@ -252,20 +252,21 @@ def test_other_schema_resolves_with_defaults_and_drops_what_is_unknown(codec: st
 def test_version_left_out_takes_the_default_of_the_schema() -> None:
     slim = {
         "type": "record",
-        "name": "HoodieRollbackRequest",
+        "name": "HoodieRollbackPlan",
         "fields": [{"name": "instantToRollback", "type": ["null", "string"]}],
     }
     plan = plan_files.decode_rollback_plan(
         written_by_fastavro(slim, {"instantToRollback": None}), PATH
     )
     assert plan == plan_files.RollbackPlan(None, None, 1)
-    restore = {"type": "record", "name": "P", "fields": [{"name": "x", "type": "int"}]}
+    fields_ = [{"name": "x", "type": "int"}]
+    restore = {"type": "record", "name": "HoodieRestorePlan", "fields": fields_}
     assert plan_files.decode_restore_plan(
         written_by_fastavro(restore, {"x": 1}), PATH
     ) == plan_files.RestorePlan((), 2, None)
 
 
-def with_type(kind: Any, name: str = "R") -> dict[str, Any]:
+def with_type(kind: Any, name: str = "HoodieCommitMetadata") -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [{"name": "operationType", "type": kind}]}
 
 
@@ -294,7 +295,8 @@ def test_branch_that_does_not_resolve_matters_only_when_used() -> None:
 
 
 def test_missing_field_without_a_default_is_refused() -> None:
-    data = written_by_fastavro(with_type("string"), {"operationType": "x"})
+    schema = with_type("string", "HoodieCleanMetadata")
+    data = written_by_fastavro(schema, {"operationType": "x"})
     with pytest.raises(CorruptTableError, match=r"leaves out HoodieCleanMetadata\.startCleanTime"):
         service_metadata.decode_clean_metadata(data, PATH)
 
@@ -321,6 +323,16 @@ def one_golden_file_of_each_record(golden: GoldenTables) -> dict[str, tuple[Reco
                 record = record_of(instant)
                 found[record.schema["name"]] = (record, data)
     return found
+
+
+def test_a_record_of_another_kind_does_not_pass_for_an_empty_one(golden: GoldenTables) -> None:
+    files = one_golden_file_of_each_record(golden)
+    commits = {"HoodieCommitMetadata", "HoodieReplaceCommitMetadata"}  # one reads the other
+    for name, (record, _) in files.items():
+        for other, (_, data) in files.items():
+            if name != other and {name, other} != commits:
+                with pytest.raises(CorruptTableError, match=f"does not hold a {name} record"):
+                    record.decode(data, PATH)
 
 
 def test_file_cut_anywhere_is_refused(golden: GoldenTables) -> None:
@@ -357,8 +369,9 @@ def test_few_bytes_cannot_stand_for_very_many_values() -> None:
     """One byte a stat in the writer's schema, 31 fields each in ours: refused by its size."""
     stat = {"type": "record", "name": "HoodieWriteStat", "fields": [
         {"name": "path", "type": ["null", "string"]}]}  # fmt: skip
-    schema = {"type": "record", "name": "R", "fields": [{"name": "partitionToWriteStats",
-        "type": {"type": "map", "values": {"type": "array", "items": stat}}}]}  # fmt: skip
+    stats = {"type": "map", "values": {"type": "array", "items": stat}}
+    fields_ = [{"name": "partitionToWriteStats", "type": stats}]
+    schema = {"type": "record", "name": "HoodieCommitMetadata", "fields": fields_}
     small = decode_container(written_by_fastavro(schema, {"partitionToWriteStats": {}}), PATH)
     begun = time.process_time()
     with pytest.raises(CorruptTableError, match="may stand for more than"):

@@ -182,6 +182,10 @@ class TableLoader:
         now = set(recent.instants)
         if known == now:
             return state
+        config = load_config(self.storage)
+        if config != self.config:  # upgraded, say; whoever did it has also written
+            self.config = config
+            return self.load()
         touched = self._touched(now - known) if self._only_grew(known, now) else None
         if touched is None:
             return self.load()

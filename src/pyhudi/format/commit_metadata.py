@@ -111,10 +111,18 @@ class CommitMetadata:
         return self.operation_type
 
 
-_INNER = {"HoodieWriteStat": WriteStat, "HoodieRuntimeStats": RuntimeStats}
-COMMIT = TimelineRecord(COMMIT_METADATA, CommitMetadata, **_INNER)
+COMMIT = TimelineRecord(
+    COMMIT_METADATA,
+    CommitMetadata,
+    HoodieWriteStat=WriteStat,
+    HoodieRuntimeStats=RuntimeStats,
+)
 REPLACE_COMMIT = TimelineRecord(
-    REPLACE_COMMIT_METADATA, CommitMetadata, also=[COMMIT_METADATA["name"]], **_INNER
+    REPLACE_COMMIT_METADATA,
+    CommitMetadata,
+    also=[COMMIT_METADATA["name"]],
+    HoodieWriteStat=WriteStat,
+    HoodieRuntimeStats=RuntimeStats,
 )
 
 
