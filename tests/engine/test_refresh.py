@@ -147,3 +147,13 @@ def test_times_older_than_what_cleaning_kept_are_refused(made: HandmadeTable) ->
     assert table.read(as_of=pyhudi.RequestedTime(at(20))).to_arrow().num_rows == 2
     with pytest.raises(pyhudi.InvalidRequestError, match=f"from {at(20)} on"):
         table.read(as_of=pyhudi.RequestedTime(at(19)))
+
+
+def test_a_refresh_heeds_a_table_that_was_upgraded_meanwhile(made: HandmadeTable) -> None:
+    _, loader = traced(made)
+    state = loader.load()
+    path = ".hoodie/hoodie.properties"
+    data = made.storage.read(path).replace(b"COMMIT_TIME_ORDERING", b"EVENT_TIME_ORDERING")
+    made.storage.write(path, data + b"hoodie.table.ordering.fields=v\n")
+    commit(made, 40, "y", "b")
+    assert loader.refresh(state).config.merge.ordering_fields == ("v",)
