@@ -32,9 +32,9 @@ LOGS: dict[str, int | None] = {
     "handmade by event time": None,
     "handmade by commit time": 40,
     "mor_parquet_logs": 12,
-    "mor_avro_logs_with_deletes": 8,
+    "mor_avro_logs_with_deletes": 5,
     "mor_schema_evolved": 8,
-    "mor_nbcc": 4,
+    "mor_nbcc": 2,
     "mor_all_types": 8,
 }
 #: Table → how many mutations of each base file.
