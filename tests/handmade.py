@@ -26,6 +26,7 @@ from pyhudi.format.commit_metadata import (
 from pyhudi.format.delete_records import delete_batch, encode_delete_records
 from pyhudi.format.log_file import BlockType, HeaderKey, encode_block
 from pyhudi.format.properties import encode_properties, table_checksum
+from pyhudi.format.service_metadata import CleanedPartition, CleanMetadata, encode_clean_metadata
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.schema import META_COLUMNS
 
@@ -110,6 +111,28 @@ class HandmadeTable:
         encode = encode_commit_metadata if replaced is None else encode_replace_commit_metadata
         path = f"{TIMELINE}/{at(requested)}_{at(completed)}.{action}"
         self.storage.write(path, encode(metadata, SYNC))
+
+    def clean(
+        self, requested: int, completed: int, *, earliest: str, removed: Sequence[str] = ("gone",)
+    ) -> None:
+        """A completed clean that removed these files; `earliest` is what it kept from, if known."""
+        partitions: dict[str, list[str]] = {}
+        for path in removed:
+            partition, _, name = path.rpartition("/")
+            partitions.setdefault(partition, []).append(name)
+        metadata = CleanMetadata(
+            start_clean_time=at(requested),
+            time_taken_in_millis=1,
+            total_files_deleted=len(removed),
+            earliest_commit_to_retain=earliest,
+            last_completed_commit_timestamp=at(requested - 1),
+            partition_metadata={
+                partition: CleanedPartition(partition, "KEEP_LATEST_COMMITS", (), tuple(names), ())
+                for partition, names in partitions.items()
+            },
+        )
+        path = f"{TIMELINE}/{at(requested)}_{at(completed)}.clean"
+        self.storage.write(path, encode_clean_metadata(metadata, SYNC))
 
     # -- files
 

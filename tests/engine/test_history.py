@@ -23,7 +23,6 @@ from pyhudi.format.archive import (
     manifest_name,
 )
 from pyhudi.format.instant import instant_time
-from pyhudi.format.service_metadata import CleanMetadata, encode_clean_metadata
 from pyhudi.storage.faulty import FaultyStorage
 from pyhudi.storage.protocol import Storage
 
@@ -157,17 +156,7 @@ def test_changes_of_partial_updates_are_the_same_once_they_are_archived(memory: 
 def test_a_time_that_an_archived_clean_has_taken_is_refused(memory: Storage) -> None:
     made = HandmadeTable(memory, SCHEMA)
     commit(made, 10, 11)
-    metadata = CleanMetadata(
-        start_clean_time=at(7),
-        time_taken_in_millis=1,
-        total_files_deleted=1,
-        earliest_commit_to_retain=at(5),
-        last_completed_commit_timestamp=at(6),
-        partition_metadata={},
-    )
-    made.storage.write(
-        f"{TIMELINE}/{at(7)}_{at(8)}.clean", encode_clean_metadata(metadata, bytes(16))
-    )
+    made.clean(7, 8, earliest=at(5))
     archive(made, (7, 8), action="clean")
     with pytest.raises(pyhudi.InvalidRequestError, match="no longer be read"):
         pyhudi.open_table(memory.uri).read(as_of=at(4))

@@ -8,7 +8,6 @@ import pytest
 import pyhudi
 from handmade import HandmadeTable, at
 from pyhudi.engine.load import TableLoader, load_config
-from pyhudi.format.service_metadata import CleanedPartition, CleanMetadata, encode_clean_metadata
 from pyhudi.storage.faulty import FaultyStorage
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.snapshot import latest_slice
@@ -99,16 +98,7 @@ def test_a_refresh_sees_what_a_clean_removed(made: HandmadeTable) -> None:
     path = commit(made, 40, "y", "b")
     state = loader.load()
     made.storage.delete(path)
-    clean = CleanMetadata(
-        start_clean_time=at(50),
-        time_taken_in_millis=1,
-        total_files_deleted=1,
-        earliest_commit_to_retain=at(30),
-        last_completed_commit_timestamp=at(40),
-        partition_metadata={"y": CleanedPartition("y", "KEEP_LATEST_COMMITS", (), (path,), ())},
-    )
-    data = encode_clean_metadata(clean, bytes(16))
-    made.storage.write(f".hoodie/timeline/{at(50)}_{at(51)}.clean", data)
+    made.clean(50, 51, earliest=at(30), removed=[path])
     storage.trace.clear()
     refreshed = loader.refresh(state)
     assert [p for name, p in operations(storage) if name == "list_folder"] == ["y"]
@@ -130,16 +120,7 @@ def test_a_refresh_after_a_rollback_loads_everything_again(made: HandmadeTable) 
 
 
 def test_times_older_than_what_cleaning_kept_are_refused(made: HandmadeTable) -> None:
-    clean = CleanMetadata(
-        start_clean_time=at(50),
-        time_taken_in_millis=1,
-        total_files_deleted=3,
-        earliest_commit_to_retain=at(20),
-        last_completed_commit_timestamp=at(30),
-        partition_metadata={},
-    )
-    data = encode_clean_metadata(clean, bytes(16))
-    made.storage.write(f".hoodie/timeline/{at(50)}_{at(51)}.clean", data)
+    made.clean(50, 51, earliest=at(20))
     table = pyhudi.open_table(made.storage.uri)
     assert table.read(as_of=at(21)).to_arrow().num_rows == 2
     with pytest.raises(pyhudi.InvalidRequestError, match=f"from {at(21)} on"):

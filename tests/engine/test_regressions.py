@@ -15,7 +15,6 @@ from handmade import TIMELINE, HandmadeTable, at
 from pyhudi.engine import load
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
-from pyhudi.format.service_metadata import CleanMetadata, encode_clean_metadata
 from pyhudi.storage.protocol import Folder, Storage
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.string())])
@@ -63,27 +62,14 @@ def test_a_compaction_takes_no_column_away_that_a_write_added_meanwhile(memory: 
     assert pyhudi.open_table(memory.uri).schema.data_columns == ["id", "v", "w"]
 
 
-def clean(made: HandmadeTable, time: int, *, earliest: str, deleted: int) -> None:
-    metadata = CleanMetadata(
-        start_clean_time=at(time),
-        time_taken_in_millis=1,
-        total_files_deleted=deleted,
-        earliest_commit_to_retain=earliest,
-        last_completed_commit_timestamp=at(time - 1),
-        partition_metadata={},
-    )
-    path = f"{TIMELINE}/{at(time)}_{at(time)}.clean"
-    made.storage.write(path, encode_clean_metadata(metadata, bytes(16)))
-
-
 def test_a_clean_that_removed_nothing_does_not_hide_one_that_removed_files(
     memory: Storage,
 ) -> None:
     made = HandmadeTable(memory, SCHEMA)
     commit(made, 1, 2, "a")
     commit(made, 10, 11, "b")
-    clean(made, 20, earliest="", deleted=3)  # by file versions
-    clean(made, 30, earliest="", deleted=0)
+    made.clean(20, 21, earliest="")  # by file versions
+    made.clean(30, 31, earliest="", removed=[])
     with pytest.raises(pyhudi.InvalidRequestError, match="no longer be read"):
         pyhudi.open_table(memory.uri).read(as_of=at(5))
 
@@ -114,7 +100,7 @@ def test_files_that_are_compacted_and_cleaned_while_a_table_is_opened_are_not_mi
     def compact_and_clean() -> None:
         made.begin(3, "compaction")
         made.complete(3, 4, [made.base(3, [{"id": "a", "v": "1"}])], action="commit")
-        clean(made, 5, earliest=at(3), deleted=1)
+        made.clean(5, 6, earliest=at(3), removed=[log])
         memory.delete(log)
 
     storage: Any = Interrupted(memory, compact_and_clean)
