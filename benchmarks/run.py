@@ -7,11 +7,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import commits
 import merge
 import planning
 import spark_paths
 
-BENCHMARKS = {"merge": merge.main, "planning": planning.main, "spark_paths": spark_paths.main}
+BENCHMARKS = {
+    "commits": commits.main,
+    "merge": merge.main,
+    "planning": planning.main,
+    "spark_paths": spark_paths.main,
+}
 
 if __name__ == "__main__":
     chosen = sys.argv[1:] or list(BENCHMARKS)

@@ -1,6 +1,6 @@
-"""`make demo`: read a table that Apache Hudi wrote, without Spark and with it.
+"""`make demo`: read a table that Apache Hudi wrote, without Spark and with it; then write one.
 
-The table is one of the golden ones of the tests: merge on read, with a completed compaction, log
+The first table is one of the golden ones of the tests: merge on read, with a completed compaction, log
 files on top of it, a compaction that is still pending, and more log files after that.
 """
 
@@ -48,6 +48,32 @@ def main() -> None:
         print(f"Spark and the local engine give the same rows: {same}")
         assert same
         spark.stop()
+        write(f"{folder}/orders")
+
+
+def write(uri: str) -> None:
+    """Two writers on one table, neither of which knows of the other."""
+    schema = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
+    first, second = (
+        pyhudi.create_table(
+            uri,
+            schema,
+            record_key="id",
+            partition_by="day",
+            ordering="ts",
+            buckets=pyhudi.SimpleBuckets(2),
+            exist_ok=True,
+        )
+        for _ in range(2)
+    )
+    ids = [f"order {number}" for number in range(6)]
+    rows = pa.table({"id": ids, "day": ["monday"] * 6, "ts": range(6)}, schema=schema)
+    print(f"\nWritten: {first.upsert(rows)}")
+    late = pa.table({"id": ids[:2], "day": ["monday"] * 2, "ts": [9, -1]}, schema=schema)
+    print(f"By a second writer: {second.upsert(late)}")
+    print(f"Deleted: {first.delete('ts = 5')}\n")
+    show("The table now", first.read(columns=schema.names).to_arrow().sort_by("id"))
+    assert second.read().to_arrow().num_rows == 5
 
 
 def show(title: str, table: pa.Table) -> None:

@@ -26,23 +26,26 @@ _TIMELINE = _FORMAT | {"timeline"}
 _TABLE = _TIMELINE | {"table"}
 _INDEX = _TABLE | {"index"}
 _PURE = _INDEX | {"plan", "conflict"}
-_ENGINE = _PURE | {"storage", "engine"}
-_FACADE = _ENGINE | {"hudi_options", "scan", "inspection"}
+_ENGINE = _PURE | {"world", "storage", "engine"}
+_FACADE = _ENGINE | {"hudi_options", "scan", "inspection", "services"}
 MAY_IMPORT = {
     "errors": set[str](),
     "version": set[str](),
     "settings": {"errors"},
+    "world": {"errors"},
     "format": _BASE,
     "timeline": _FORMAT,
     "table": _TIMELINE,
     "index": _TABLE,
     "plan": _INDEX,
     "conflict": _INDEX,
-    "storage": _TIMELINE,
-    "engine": _PURE | {"storage"},
+    "storage": _TIMELINE | {"world"},
+    "engine": _PURE | {"world", "storage"},
     "hudi_options": _ENGINE,
     "scan": _ENGINE,
     "inspection": _ENGINE,
+    "services": _ENGINE,
+    "simulate": _FACADE | {"table_api"},
     "table_api": _FACADE,
     "__init__": _FACADE | {"table_api"},
 }

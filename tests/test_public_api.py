@@ -13,14 +13,22 @@ PUBLIC = {
     "ConflictError",
     "CorruptBlockWarning",
     "CorruptTableError",
+    "FailedWrites",
     "HudiError",
     "InvalidRequestError",
+    "LogBlockFormat",
+    "OutcomeUnknownError",
+    "Repaired",
     "RequestedTime",
     "Scan",
+    "SimpleBuckets",
     "Table",
     "UnavailableError",
     "UnsupportedTableError",
+    "WriteResult",
+    "WriteSettings",
     "__version__",
+    "create_table",
     "is_table",
     "open_table",
 }
@@ -63,3 +71,11 @@ def test_a_corrupt_table_error_keeps_its_place_across_processes() -> None:
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
     assert (again.path, again.offset) == ("a/b", 7)
+
+
+def test_an_unknown_outcome_keeps_its_instant_across_processes() -> None:
+    error = pyhudi.OutcomeUnknownError("lost", why="x", next_step="Y", instant="20260101000000000")
+    again = pickle.loads(pickle.dumps(error))
+    assert isinstance(again, pyhudi.OutcomeUnknownError)
+    assert isinstance(again, pyhudi.UnavailableError)
+    assert (str(again), again.instant) == (str(error), "20260101000000000")

@@ -3,6 +3,7 @@
     HudiError
     ├── ConflictError          another writer won: begin again from the table as it is now
     ├── UnavailableError       storage or a lock did not answer: repeat the same call
+    │   └── OutcomeUnknownError  ... in the very moment of a write's decision
     ├── InvalidRequestError    the call cannot be served: change the call
     ├── CorruptTableError      bytes break the format: no retry helps, repair the table
     └── UnsupportedTableError  the table is sound, but needs what this engine lacks
@@ -43,6 +44,18 @@ class ConflictError(HudiError):
 
 class UnavailableError(HudiError):
     """Storage, a lock or a service did not answer. The same call may succeed later."""
+
+
+class OutcomeUnknownError(UnavailableError):
+    """Storage failed while a write was being decided, so it may have become visible, or may yet.
+
+    `instant` is its requested time. Repeating the write with the same `write_id` finds out, and
+    writes only if it has to.
+    """
+
+    def __init__(self, what: str, *, why: str, next_step: str, instant: str) -> None:
+        super().__init__(what, why=why, next_step=next_step)
+        self.instant = instant
 
 
 class InvalidRequestError(HudiError):

@@ -2,43 +2,161 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
+from enum import StrEnum
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from pyhudi.engine.create import create_table_files
+from pyhudi.engine.deletes import (
+    gathered_deletes,
+    given_keys,
+    is_located,
+    looked_up,
+    lookup_columns,
+    refuse_known_keys,
+)
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.engine.load import is_table as is_table_at
+from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.read import AtCompletion, AtRequest, Now, Point, Question, Reader
+from pyhudi.engine.write_result import WriteResult
 from pyhudi.errors import InvalidRequestError
+from pyhudi.format.bucket_config import SimpleBuckets
+from pyhudi.format.concurrency_mode import ConcurrencyMode
+from pyhudi.format.lock_kind import LockKind
+from pyhudi.format.merge_rules import MergeMode
 from pyhudi.format.table_config import TableType, TimelineTimezone
+from pyhudi.format.table_definition import TableDefinition
 from pyhudi.hudi_options import parse_read_options
 from pyhudi.inspection import Inspection
 from pyhudi.plan.predicate import Predicate
 from pyhudi.scan import Changes, Scan
+from pyhudi.services import Services
+from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
-from pyhudi.table.schema import META_COLUMNS
+from pyhudi.table.input_rows import storable_schema
+from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import RequestedTime, timeline_time
+from pyhudi.world import real_world
 
-Time = str | datetime
+Time = str | datetime | WriteResult
+Columns = str | Sequence[str]
+_T = TypeVar("_T")
+_E = TypeVar("_E", bound=StrEnum)
 
 #: Before every instant: the beginning of the table.
 _BEGINNING = "0" * 17
 
 
 def open_table(
-    uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None
+    uri: str | PathLike[str],
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    write_settings: WriteSettings | None = None,
+    buckets: SimpleBuckets | None = None,
+    lock: str | None = None,
 ) -> Table:
     """Open the Hudi table at a path or URI (local disk, s3://, gs://, az://).
 
     Raises UnsupportedTableError, naming the feature, when pyhudi could not read its rows exactly.
+    `buckets` and `lock` are for writing tables that another engine made and that do not tell.
     """
     storage = open_storage(fspath(uri), storage_options)
-    return Table(TableLoader(storage, load_config(storage)))
+    loader = TableLoader(storage, load_config(storage))
+    settings = write_settings or WriteSettings()
+    kind = None if lock is None else _choice("lock", lock, LockKind)
+    return Table(loader, LocalWriter(storage, real_world(), settings, buckets=buckets, lock=kind))
+
+
+def create_table(
+    uri: str | PathLike[str],
+    schema: Any,
+    *,
+    record_key: Columns,
+    buckets: SimpleBuckets,
+    partition_by: Columns = (),
+    ordering: Columns = (),
+    name: str | None = None,
+    table_type: str = "mor",
+    version: int = 9,
+    merge_mode: str | None = None,
+    hive_style: bool = False,
+    url_encode: bool = False,
+    concurrency: str | None = None,
+    lock: str = "none",
+    storage_options: Mapping[str, str] | None = None,
+    write_settings: WriteSettings | None = None,
+    exist_ok: bool = False,
+) -> Table:
+    """Create a Hudi table, or with `exist_ok` open the same one if it is there.
+
+    `schema` is an Arrow schema, or anything with `__arrow_c_schema__`. With `ordering` the row
+    with the greatest value wins (event time) and writers never block each other; without it the
+    last commit wins and writers of one bucket conflict. `table_type` is "mor" or "cow",
+    `merge_mode` "event_time" or "commit_time", `concurrency` "non_blocking" or "optimistic".
+    `lock` is needed only beside a Java writer: "file" on local disk, "storage" on object stores.
+    Safe when several processes race to create the table.
+    """
+    storage = open_storage(fspath(uri), storage_options)
+    definition = TableDefinition.of(
+        name or _name_of(fspath(uri)),
+        storable_schema(pa.schema(schema)),
+        record_key=record_key,
+        partition_by=partition_by,
+        ordering=ordering,
+        buckets=buckets,
+        table_type=_word("table_type", table_type, _TABLE_TYPES),
+        version=version,
+        merge_mode=None if merge_mode is None else _word("merge_mode", merge_mode, _MERGE_MODES),
+        hive_style=hive_style,
+        url_encode=url_encode,
+        concurrency=(
+            None if concurrency is None else _word("concurrency", concurrency, _CONCURRENCY)
+        ),
+        lock=_choice("lock", lock, LockKind),
+    )
+    world = real_world()
+    config = create_table_files(storage, definition, world, exist_ok=exist_ok)
+    writer = LocalWriter(storage, world, write_settings or WriteSettings())
+    return Table(TableLoader(storage, config), writer)
+
+
+_TABLE_TYPES = {"mor": TableType.MERGE_ON_READ, "cow": TableType.COPY_ON_WRITE}
+_MERGE_MODES = {
+    "event_time": MergeMode.EVENT_TIME_ORDERING,
+    "commit_time": MergeMode.COMMIT_TIME_ORDERING,
+}
+_CONCURRENCY = {
+    "non_blocking": ConcurrencyMode.NON_BLOCKING,
+    "optimistic": ConcurrencyMode.OPTIMISTIC,
+}
+
+
+def _word(what: str, given: str, words: Mapping[str, _T]) -> _T:
+    if given not in words:
+        raise InvalidRequestError(
+            f"{what}={given!r} is not known",
+            why=f"it is one of {', '.join(map(repr, words))}",
+            next_step=f"Change {what}",
+        )
+    return words[given]
+
+
+def _choice(what: str, given: str, choices: type[_E]) -> _E:
+    return _word(what, given, {choice.value: choice for choice in choices})
+
+
+def _name_of(uri: str) -> str:
+    """The last part of the address, as far as a table may be called so."""
+    last = uri.rstrip("/").rpartition("/")[2]
+    return re.sub(r"[^A-Za-z0-9_]", "_", last) or "table"
 
 
 def is_table(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> bool:
@@ -67,11 +185,13 @@ class TableSchema:
 class Table:
     """A Hudi table. Every read begins by loading what other writers have completed since."""
 
-    def __init__(self, loader: TableLoader) -> None:
+    def __init__(self, loader: TableLoader, writer: LocalWriter) -> None:
         self._loader = loader
         self._reader = Reader(loader)
+        self._writer = writer
         self._state: TableState | None = None  # loaded by the first read
         self.inspect = Inspection(loader, self._reader, self._refreshed)
+        self.services = Services(writer)
 
     # -- what it is
 
@@ -161,7 +281,60 @@ class Table:
         plan = self._reader.plan_snapshot(state, point, asked.question)
         return Scan(self._loader.storage, plan)
 
+    # -- writing
+
+    def upsert(self, rows: Any, *, write_id: str | None = None) -> WriteResult:
+        """Write rows: a new key is added, a known one merged by the table's rule.
+
+        `rows` is anything with `__arrow_c_stream__` (Arrow, pandas, Polars, DuckDB), read once.
+        ConflictError, OutcomeUnknownError and the like leave the table as it was, unless they say
+        otherwise. A `write_id` makes it safe to repeat the call.
+        """
+        return self._writer.write(_batches(rows), "UPSERT", write_id)
+
+    def append(
+        self, rows: Any, *, require_new_keys: bool = False, write_id: str | None = None
+    ) -> WriteResult:
+        """Write rows that are new; a key that is there already is merged as by `upsert`.
+
+        With `require_new_keys` it is refused instead. That reads the keys of the whole table, and
+        the check holds only if no other writer adds the same keys at the same moment.
+        """
+        batches = _batches(rows)
+        if require_new_keys:
+            batches = iter(self._with_new_keys(batches))
+        return self._writer.write(batches, "INSERT", write_id)
+
+    def delete(
+        self, what: Any, *, unconditional: bool = False, write_id: str | None = None
+    ) -> WriteResult:
+        """Delete the rows that a predicate (SQL text) finds, or those with the given keys.
+
+        Keys are anything with `__arrow_c_stream__` that has the record key's columns. Where the
+        partition's or the ordering's columns are missing, they are looked up in the table, and
+        keys that are not there are passed over. On a table with an ordering, a row that is newer
+        than the delete stays; `unconditional` deletes whatever was written before.
+        """
+        config = self._writer.config
+        if isinstance(what, str | Predicate):
+            found = self.read(columns=lookup_columns(config), where=what).to_arrow()
+        else:
+            schema = pa.schema([self.schema.arrow.field(n) for n in self.schema.data_columns])
+            found = given_keys(_batches(what), schema, config)
+            if not is_located(found, config, unconditional=unconditional):
+                rows = self.read(columns=lookup_columns(config)).to_batches()
+                found = looked_up(found, rows, config)
+        deletes = gathered_deletes(found, config, unconditional=unconditional)
+        return self._writer.delete(deletes, write_id)
+
     # -- inner workings
+
+    def _with_new_keys(self, batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """The batches, all in memory, none of whose keys is in the table."""
+        given = list(batches)
+        known = self.read(columns=[RECORD_KEY, PARTITION_PATH]).to_arrow()
+        refuse_known_keys(given, known, self._writer.config, self._writer.schema)
+        return given
 
     def _refreshed(self) -> TableState:
         state = self._state
@@ -176,6 +349,8 @@ class Table:
         return AtCompletion(self._time(as_of))
 
     def _time(self, time: Time) -> str:
+        if isinstance(time, WriteResult):
+            return time.completed
         return timeline_time(time, self._zone)
 
     @property
@@ -201,3 +376,16 @@ def _question(
         )
     chosen = None if columns is None else tuple(columns)
     return Question(chosen, where, read_optimized)
+
+
+def _batches(rows: Any) -> Iterator[pa.RecordBatch]:
+    """The batches of anything that speaks Arrow's stream protocol."""
+    if isinstance(rows, pa.RecordBatch):
+        rows = pa.Table.from_batches([rows])
+    if not hasattr(rows, "__arrow_c_stream__"):
+        raise InvalidRequestError(
+            f"a {type(rows).__name__} cannot be written",
+            why="it has no __arrow_c_stream__, the way tables are handed over",
+            next_step="Give an Arrow table, a pandas or Polars DataFrame, or a DuckDB relation",
+        )
+    return iter(pa.RecordBatchReader.from_stream(rows))

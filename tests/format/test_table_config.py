@@ -8,6 +8,9 @@ import pytest
 
 from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import CorruptTableError
+from pyhudi.format.bucket_config import SimpleBuckets
+from pyhudi.format.concurrency_mode import ConcurrencyMode
+from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.merge_rules import MergeMode, PartialUpdateMode
 from pyhudi.format.properties import TableProperties, decode_table_properties
 from pyhudi.format.table_config import (
@@ -50,6 +53,7 @@ def test_defaults_are_those_of_hudi() -> None:
     assert (table.record_key_fields, table.partition_fields, table.ordering_fields) == ((), (), ())
     assert (table.metadata_partitions, table.create_schema) == ((), None)
     assert (table.bootstrap_base_path, table.legacy_payload_class) == (None, None)
+    assert (table.buckets, table.concurrency, table.lock) == (None, None, LockKind.NONE)
 
 
 def test_every_value_is_read() -> None:
@@ -74,6 +78,11 @@ def test_every_value_is_read() -> None:
         hoodie__table__metadata__partitions="files,column_stats",
         hoodie__table__metadata__partitions__inflight="record_index",
         hoodie__table__legacy__payload__class="x.Y",
+        hoodie__index__type="BUCKET",
+        hoodie__index__bucket__engine="SIMPLE",
+        hoodie__bucket__index__num__buckets="8",
+        hoodie__write__concurrency__mode="OPTIMISTIC_CONCURRENCY_CONTROL",
+        pyhudi__lock="FILE",
     )
     assert (table.database, table.version) == ("sales", 8)
     assert table.table_type is TableType.COPY_ON_WRITE
@@ -94,6 +103,9 @@ def test_every_value_is_read() -> None:
     assert table.metadata_partitions == ("files", "column_stats")
     assert table.metadata_partitions_inflight == ("record_index",)
     assert table.legacy_payload_class == "x.Y"
+    assert table.buckets == SimpleBuckets(8, ("a", "b"))
+    assert table.concurrency is ConcurrencyMode.OPTIMISTIC
+    assert table.lock is LockKind.FILE
 
 
 def test_custom_key_generators_tell_the_kind_of_each_partition_field() -> None:
@@ -161,6 +173,9 @@ def test_key_generator_is_inferred_as_hudi_chooses_it(
         ("hoodie.populate.meta.fields", "perhaps"),
         ("hoodie.table.cdc.enabled", "2"),
         ("hoodie.table.cdc.supplemental.logging.mode", "ALL"),
+        ("hoodie.bucket.index.num.buckets", "many"),
+        ("hoodie.write.concurrency.mode", "HOPE"),
+        ("pyhudi.lock", "PADLOCK"),
     ],
 )
 def test_a_malformed_value_is_refused_by_key(key: str, value: str) -> None:

@@ -72,6 +72,8 @@ def load_config(storage: Storage) -> TableConfig:
     main, backup = _read_or_none(storage, PROPERTIES), None
     if main is None:
         backup = _read_or_none(storage, PROPERTIES_BACKUP)
+        if backup is None:  # perhaps a rewrite was finished between the two looks
+            main = _read_or_none(storage, PROPERTIES)
     if main is None and backup is None:
         raise InvalidRequestError(
             f"there is no Hudi table at {storage.uri}",

@@ -7,11 +7,14 @@ a table is refused before any row is read and never half understood.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
+from pyhudi.format.bucket_config import SimpleBuckets, kept_buckets
+from pyhudi.format.concurrency_mode import ConcurrencyMode, kept_concurrency
+from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.merge_rules import (
     LEGACY_PAYLOAD_CLASS,
     PARTIAL_UPDATE_MODE,
@@ -49,7 +52,9 @@ CDC_LOGGING_MODE: Final = "hoodie.table.cdc.supplemental.logging.mode"
 CREATE_SCHEMA: Final = "hoodie.table.create.schema"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_PARTITIONS_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
+METADATA_TABLE_ENABLED: Final = "hoodie.metadata.enable"  # a writer's option that a table may keep
 BOOTSTRAP_BASE_PATH: Final = "hoodie.bootstrap.base.path"
+LOCK_KIND: Final = "pyhudi.lock"  # ours: Hudi keeps what it does not know
 
 READABLE_VERSIONS: Final = frozenset({8, 9})
 READABLE_LAYOUT: Final = 2
@@ -131,6 +136,9 @@ class TableConfig:
     metadata_partitions_inflight: tuple[str, ...]
     bootstrap_base_path: str | None
     legacy_payload_class: str | None
+    buckets: SimpleBuckets | None  # with every hashed column named; None if the table tells none
+    concurrency: ConcurrencyMode | None
+    lock: LockKind
 
     @classmethod
     def of(cls, properties: TableProperties) -> Self:
@@ -141,6 +149,7 @@ class TableConfig:
         assert version is not None, "verified"
         assert table_type is not None, "verified"
         layout_version = properties.number(LAYOUT_VERSION)
+        record_key = properties.names(RECORD_KEY_FIELDS)
         partitions = [part.partition(":") for part in properties.names(PARTITION_FIELDS)]
         return cls(
             properties=properties,
@@ -157,7 +166,7 @@ class TableConfig:
             base_file_format=properties.choice(BASE_FILE_FORMAT, BaseFileFormat)
             or BaseFileFormat.PARQUET,
             multiple_base_file_formats=properties.flag(MULTIPLE_BASE_FILE_FORMATS, default=False),
-            record_key_fields=properties.names(RECORD_KEY_FIELDS),
+            record_key_fields=record_key,
             partition_fields=tuple(name for name, _, _ in partitions),
             partition_kinds=tuple(kind.upper() or None for _, _, kind in partitions),
             key_generator=_key_generator(properties),
@@ -174,6 +183,9 @@ class TableConfig:
             metadata_partitions_inflight=properties.names(METADATA_PARTITIONS_INFLIGHT),
             bootstrap_base_path=properties.text(BOOTSTRAP_BASE_PATH),
             legacy_payload_class=properties.text(LEGACY_PAYLOAD_CLASS),
+            buckets=kept_buckets(properties, record_key),
+            concurrency=kept_concurrency(properties),
+            lock=_lock_kind(properties),
         )
 
     @property
@@ -193,6 +205,14 @@ class TableConfig:
         return self.merge.properties
 
 
+def _lock_kind(properties: TableProperties) -> LockKind:
+    text = (properties.text(LOCK_KIND) or LockKind.NONE).strip()
+    found = {kind.value.upper(): kind for kind in LockKind}.get(text.upper())
+    if found is None:
+        raise properties.malformed(LOCK_KIND, f"one of {', '.join(LockKind)}")
+    return found
+
+
 def _key_generator(properties: TableProperties) -> KeyGenerator:
     """The type, else what the class name says, else the choice Hudi makes for its users."""
     if text := properties.text(KEY_GENERATOR_TYPE):
@@ -203,9 +223,14 @@ def _key_generator(properties: TableProperties) -> KeyGenerator:
     if class_name := properties.text(KEY_GENERATOR_CLASS):
         return _KEY_GENERATOR_CLASSES.get(class_name, KeyGenerator.USER_PROVIDED)
     partitions = properties.names(PARTITION_FIELDS)
-    if not partitions:
+    return plain_key_generator(properties.names(RECORD_KEY_FIELDS), partitions)
+
+
+def plain_key_generator(record_key: Sequence[str], partition_by: Sequence[str]) -> KeyGenerator:
+    """The key generator that Hudi takes for these columns when its user names none."""
+    if not partition_by:
         return KeyGenerator.NON_PARTITION
-    one_each = len(partitions) == 1 and len(properties.names(RECORD_KEY_FIELDS)) == 1
+    one_each = len(partition_by) == 1 and len(record_key) == 1
     return KeyGenerator.SIMPLE if one_each else KeyGenerator.COMPLEX
 
 

@@ -8,16 +8,14 @@ must agree on the rest of it too, so there it is all zeros (RFC-66's non-blockin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from pyhudi.errors import CorruptTableError
+from pyhudi.format.bucket_config import BUCKETS_MAX
 from pyhudi.format.hashing import java_list_hashes
 from pyhudi.index.hash_values import extracted_key_values
-
-BUCKETS_MAX: Final = 10**8 - 1  # the number is written in eight digits
 
 _NUMBER_LENGTH = 8
 _FIXED_TAIL = "-0000-0000-0000-000000000000-0"

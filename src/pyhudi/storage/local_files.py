@@ -44,7 +44,8 @@ class TemporaryFile:
         with reporting("write", self._path):
             now_ns = max(time.time_ns(), after_ns + 1)
             os.utime(self._descriptor, ns=(now_ns, now_ns))
-            os.fsync(self._descriptor)
+            if size:  # of an empty file the name is all there is to keep, and its folder has it
+                os.fsync(self._descriptor)
         return size
 
     @property

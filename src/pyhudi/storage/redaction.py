@@ -14,12 +14,18 @@ _SECRET_NAME = re.compile(_SECRET_WORD, re.IGNORECASE)
 # user:password@ after any scheme, up to the last @, for a password may hold a slash; and a user
 # alone, who may be a token. (In abfss://container@account the part before the @ is no secret.)
 _USER = re.compile(
-    r"([a-z][a-z0-9+.\-]*://)[^/@\s]*:\S*@|\b(?!abfss?:)([a-z][a-z0-9+.\-]*://)[^/@\s]+@",
+    r"(?<![a-z0-9+.\-])(?:([a-z][a-z0-9+.\-]*+://)[^/@\s]*:\S*@"
+    r"|(?!abfss?:)([a-z][a-z0-9+.\-]*+://)[^/@\s]+@)",
     re.IGNORECASE,
 )
 
 # name=value, as in a shared access signature or a presigned address.
-_PARAMETER = re.compile(rf"([\w.\-]*{_SECRET_WORD}[\w.\-]*=)[^&\s\"'<>]+", re.IGNORECASE)
+_PARAMETER = re.compile(
+    rf"(?<![\w.\-])([\w.\-]*{_SECRET_WORD}[\w.\-]*+=)[^&\s\"'<>]+", re.IGNORECASE
+)
+
+#: Beyond this a text is cut: patterns take longer than the text is long, and nobody reads so far.
+_CHARACTERS_MAX = 4_000
 
 
 def secret_values(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -37,5 +43,7 @@ def redacted(text: str, secrets: tuple[str, ...] = ()) -> str:
     """
     for secret in secrets:
         text = text.replace(secret, REDACTED)
+    if len(text) > _CHARACTERS_MAX:
+        text = f"{text[:_CHARACTERS_MAX]}..."
     text = _USER.sub(lambda match: f"{match[1] or match[2]}{REDACTED}@", text)
     return _PARAMETER.sub(rf"\1{REDACTED}", text)

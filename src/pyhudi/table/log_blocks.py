@@ -101,7 +101,7 @@ def decode_log_block(
         return None
     columns = frozenset(batch.schema.names) if block.is_partial else None
     try:
-        rows, deleting = conform(batch, schema, placed.path), _deleting_rows(batch, rule)
+        rows, deleting = conform(batch, schema, placed.path), deleting_rows(batch, rule)
     except pa.ArrowException as error:
         raise _unreadable(placed, f"its columns do not fit the table's ({error})") from None
     _refuse_null_keys(placed, rows.column(RECORD_KEY))
@@ -152,7 +152,7 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
 
-def _deleting_rows(batch: pa.RecordBatch, rule: MergeRule) -> pa.BooleanArray:
+def deleting_rows(batch: pa.RecordBatch, rule: MergeRule) -> pa.BooleanArray:
     """Rows that are deletes by a flag, by their operation, or by the table's own marker."""
     tests: list[tuple[str | None, object]] = [
         (IS_DELETED, True),
@@ -181,7 +181,7 @@ def _deletes(
         return None
     for batch in batches:
         _refuse_null_keys(placed, batch.record_keys)
-    parts = [_delete_batch(batch, schema, rule) for batch in batches]
+    parts = [delete_rows_batch(batch, schema, rule) for batch in batches]
     place = pc.sort_indices(pa.concat_arrays([batch.rows for batch in batches]))
     return LogDeletes(
         pa.concat_arrays([part.keys for part in parts]).take(place),
@@ -193,7 +193,7 @@ def _deletes(
     )
 
 
-def _delete_batch(batch: DeleteBatch, schema: pa.Schema, rule: MergeRule) -> LogDeletes:
+def delete_rows_batch(batch: DeleteBatch, schema: pa.Schema, rule: MergeRule) -> LogDeletes:
     """Deletes whose ordering values have one type, brought to the table's ordering columns."""
     types = [schema.field(name).type for name in rule.ordering]
     try:

@@ -8,7 +8,7 @@ read another version of the table without telling.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from pyhudi.errors import InvalidRequestError
 
@@ -44,6 +44,29 @@ def timeline_time(time: str | datetime, zone: tzinfo | None) -> str:
         raise _unusable(time, "it has no time zone")
     there = time.astimezone(zone)
     return there.strftime(_FORMAT).rjust(14, "0") + f"{there.microsecond // 1000:03d}"
+
+
+def clock_time(now_ms: int, zone: tzinfo | None) -> str:
+    """A clock's reading as seventeen digits in the timeline's zone.
+
+    >>> clock_time(1_767_323_045_678, UTC)
+    '20260102030405678'
+    """
+    moment = datetime.fromtimestamp(now_ms // 1000, UTC).astimezone(zone)
+    return f"{moment:{_FORMAT}}{now_ms % 1000:03d}"
+
+
+def following_time(time: str) -> str:
+    """One millisecond later, by the calendar: times count in digits, not in seconds since 1970.
+
+    >>> following_time("20261231235959999")
+    '20270101000000000'
+    """
+    if time[:4] == "0000":  # the synthetic times that Hudi's metadata tables begin with
+        return f"{int(time) + 1:017d}"
+    moment = datetime.strptime(time[:14], _FORMAT)
+    later = moment + timedelta(milliseconds=int(time[14:].ljust(3, "9") or 0) + 1)
+    return f"{later:{_FORMAT}}{later.microsecond // 1000:03d}"
 
 
 def _from_digits(digits: str) -> str:

@@ -1,0 +1,187 @@
+"""Writing base files: whole ones from rows, and empty ones that open a file group.
+
+A base file streams: row groups are encoded as rows come, and go to storage as they are encoded.
+Memory holds one row group, and the record keys of the whole file, which its bloom filter needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pyhudi.engine.write_files import (
+    WRITE_TOKEN,
+    KeyedRows,
+    WriteSpec,
+    attempts_disagree,
+    create_marker,
+    data_path,
+    file_stat,
+    not_whole,
+    taken_away,
+)
+from pyhudi.format.base_file import base_file_footer
+from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.format.file_names import BaseFileName, FileGroupId, IoType
+from pyhudi.format.row_blocks import ParquetEncoder, block_sized
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.file_group import BaseFile
+from pyhudi.table.row_layout import RowLayout, RowOrigin, moved_rows, row_layout, stored_rows
+from pyhudi.table.schema import RECORD_KEY
+
+#: A row group ends when it holds this much. Readers skip row groups, and hold one at a time.
+ROW_GROUP_ROWS = 1 << 20
+ROW_GROUP_BYTES = 64 << 20
+
+#: What Hudi puts in the place of the previous commit where there is none: the text.
+_NO_COMMIT = "null"
+
+
+def write_base(
+    storage: Storage,
+    spec: WriteSpec,
+    group: FileGroupId,
+    rows: Iterable[KeyedRows | pa.RecordBatch],
+    *,
+    previous: BaseFile | None = None,
+) -> WriteStat:
+    """Write a base file of these rows. A record batch has its meta columns and keeps them.
+
+    `previous` is the base file that this one replaces. The rows count as inserts; who knows more
+    about them says so in the stat.
+    """
+    file = _BaseFile(spec, group, rows)
+    io_type = IoType.CREATE if previous is None else IoType.MERGE
+    create_marker(storage, spec.requested, file.path, io_type)
+    chunks = file.chunks()
+    size = storage.create_from(file.path, chunks)
+    if size is None:
+        for _ in chunks:
+            pass  # a store may see that the name is taken before it has asked for all of them
+        size = _winner_size(storage, file.path, file.rows)
+    return _base_stat(file, size, previous)
+
+
+def write_seed(storage: Storage, spec: WriteSpec, group: FileGroupId) -> WriteStat:
+    """Write a group's first base file, without a row: it opens the group's first slice."""
+    file = _BaseFile(spec, group, ())
+    create_marker(storage, spec.requested, file.path, IoType.CREATE)
+    data = _empty_base(spec.avro_schema)
+    size = len(data) if storage.create(file.path, data) else _winner_size(storage, file.path, 0)
+    return _base_stat(file, size, None)
+
+
+@lru_cache(maxsize=16)
+def _empty_base(avro_schema: str) -> bytes:
+    """The same for every group and instant of a schema: there is no row to name them."""
+    return b"".join(_encoded(row_layout(avro_schema), ()))
+
+
+class _BaseFile:
+    """A base file on its way: its name, and its rows counted while they pass."""
+
+    def __init__(
+        self, spec: WriteSpec, group: FileGroupId, rows: Iterable[KeyedRows | pa.RecordBatch]
+    ) -> None:
+        self.group = group
+        self.name = BaseFileName(group.file_id, WRITE_TOKEN, spec.requested).file_name
+        self.path = data_path(group.partition, self.name)
+        self.rows = 0
+        self._layout = spec.layout
+        self._origin = RowOrigin(spec.requested, group, self.name)
+        self._given = rows
+
+    def chunks(self) -> Iterator[bytes]:
+        return _encoded(self._layout, self._stored())
+
+    def _stored(self) -> Iterator[pa.RecordBatch]:
+        for given in self._given:
+            if isinstance(given, KeyedRows):
+                batch = stored_rows(self._layout, given.rows, given.keys, self._origin, self.rows)
+            else:
+                batch = moved_rows(self._layout, given, self.name)
+            self.rows += batch.num_rows
+            yield batch
+
+
+def _base_stat(file: _BaseFile, size: int, previous: BaseFile | None) -> WriteStat:
+    stat = file_stat(file.group, file.name, size, writes=file.rows, deletes=0)
+    return replace(
+        stat,
+        num_inserts=file.rows,
+        prev_commit=_NO_COMMIT if previous is None else previous.name.requested,
+        prev_base_file=None if previous is None else previous.name.file_name,
+    )
+
+
+def _winner_size(storage: Storage, path: str, rows: int) -> int:
+    """The size of the file that another attempt left, if it may stand for this attempt's."""
+    found = storage.stat(path)
+    if found is None:
+        raise taken_away(path)
+    try:
+        with storage.open(path) as source:
+            stored = pq.read_metadata(source).num_rows
+    except FileNotFoundError:
+        raise taken_away(path) from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise not_whole(path, f"it is not sound parquet ({error})") from None
+    if stored != rows:
+        why = f"{stored} rows are there, where this attempt has {rows}"
+        raise attempts_disagree(path, why)
+    return found.size
+
+
+# ---- encoding
+
+
+class _Sink:
+    """Where pyarrow writes, and from where the bytes are taken away between row groups."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self._pieces.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def taken(self) -> bytes:
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        return data
+
+
+def _encoded(layout: RowLayout, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """A base file, piece by piece."""
+    sink = _Sink()
+    encoder = ParquetEncoder(sink, layout.stored)
+    keys = [pa.array([], pa.string())]
+    for row_group in _row_groups(batches):
+        encoder.write(row_group)
+        keys += row_group.column(RECORD_KEY).chunks
+        yield sink.taken()
+    encoder.close(base_file_footer(layout.avro_json, pa.concat_arrays(keys)))
+    yield sink.taken()
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in (piece for given in batches for piece in block_sized(given, ROW_GROUP_BYTES)):
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(held)

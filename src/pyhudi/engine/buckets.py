@@ -1,0 +1,165 @@
+"""File groups of buckets, and the seed that opens each.
+
+A table of logs and no base file has a weak spot in Hudi's readers: the oldest log opens the slice,
+and while that log is pending the slice is invisible, committed logs and all. So before the first
+write to a partition becomes visible, a *seed* does: a small commit of its own with an empty base
+file for every bucket. From then on a pending log, however old, joins a slice that is visible.
+
+Nothing may open a slice behind logs that were committed before it, or they would be hidden. Hence
+a seed is written only for buckets that have no committed file, as seen *after* the seed's instant
+began, and it completes only if no write to them completed since. Of two that race, one loses.
+
+Which file group each bucket has is kept in an object beside the log, written once when the
+partition is known to be complete; that spares every later write the listing of the partition.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from pyhudi.engine.base_writer import write_seed
+from pyhudi.engine.transaction import Transaction
+from pyhudi.engine.write_files import WriteSpec, create_partition_metadata
+from pyhudi.errors import ConflictError, CorruptTableError
+from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
+from pyhudi.format.file_names import FileGroupId
+from pyhudi.index.simple_bucket import bucket_of_file, file_id
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.snapshot import grouped_files
+from pyhudi.timeline.ledger import Ledger
+
+BUCKETS_FOLDER: Final = ".hoodie/.pyhudi/buckets"
+SEED_OPERATION: Final = "BULK_INSERT"
+#: Seeds lost to other seeds before something else must be wrong.
+SEED_ATTEMPTS_MAX = 10
+_GROUPS_BYTES_MAX = 64 << 20
+
+BeginSeed = Callable[[], Transaction]
+
+
+class BucketGroups:
+    """Partition and bucket → file id, with partitions seeded on demand."""
+
+    def __init__(self, storage: Storage, count: int) -> None:
+        self._storage = storage
+        self._count = count
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    def __call__(self, partition: str, bucket: int) -> str:
+        """The file id of a bucket, in a partition that was prepared."""
+        return self._known[partition][bucket]
+
+    def prepare(
+        self,
+        partitions: Iterable[str],
+        ledger: Callable[[], Ledger],
+        begin: BeginSeed,
+        spec: Callable[[str], WriteSpec],
+    ) -> None:
+        """Make sure that every bucket of the partitions has a committed file group."""
+        new = [p for p in dict.fromkeys(partitions) if p not in self._known]
+        unknown = [partition for partition in new if not self._load(partition)]
+        for _ in range(SEED_ATTEMPTS_MAX):
+            found = {partition: self._found(partition, ledger()) for partition in unknown}
+            if all(len(groups) == self._count for groups in found.values()):
+                break
+            try:
+                self._seed(unknown, ledger, begin(), spec)
+            except ConflictError:
+                continue  # somebody else seeded one of them
+        else:
+            raise ConflictError(
+                f"the partitions {', '.join(map(repr, unknown[:3]))} could not be prepared",
+                why=f"other writers got in the way {SEED_ATTEMPTS_MAX} times",
+                next_step="Write again",
+            )
+        for partition, groups in found.items():
+            self._keep(partition, groups)
+
+    def _seed(
+        self,
+        partitions: Sequence[str],
+        ledger: Callable[[], Ledger],
+        transaction: Transaction,
+        spec: Callable[[str], WriteSpec],
+    ) -> None:
+        try:
+            write = spec(transaction.requested)
+            stats: dict[str, tuple[WriteStat, ...]] = {}
+            for partition in partitions:
+                found = self._found(partition, ledger())
+                missing = [b for b in range(self._count) if b not in found]
+                if missing:
+                    create_partition_metadata(self._storage, partition, write.requested)
+                    groups = (FileGroupId(partition, file_id(bucket)) for bucket in missing)
+                    stats[partition] = tuple(
+                        write_seed(self._storage, write, group) for group in groups
+                    )
+        except BaseException:
+            transaction.abandon()
+            raise
+        metadata = CommitMetadata(
+            partition_to_write_stats=stats,
+            extra_metadata={"schema": write.avro_schema, "pyhudi.seed": "true"},
+            operation_type=SEED_OPERATION,
+        )
+        transaction.complete(metadata, is_checked=True)
+
+    def _found(self, partition: str, ledger: Ledger) -> dict[int, str]:
+        """Bucket → file id of the groups that have a committed file."""
+        objects = self._storage.list_folder(partition).objects
+        files = ((stat.path, stat.size) for stat in objects)
+        found: dict[int, str] = {}
+        for group in grouped_files(partition, files):
+            if not any(ledger.is_committed(file.name.requested) for file in group.files):
+                continue
+            bucket = bucket_of_file(group.file_id)
+            if bucket >= self._count or found.setdefault(bucket, group.file_id) != group.file_id:
+                raise CorruptTableError(
+                    f"the file group {group.file_id} of partition {partition!r} is out of place",
+                    why=f"the table has {self._count} buckets, with one file group each",
+                    next_step="Find the writer with another number of buckets, and write its rows"
+                    " again",
+                )
+        return found
+
+    # -- the object that remembers
+
+    def _load(self, partition: str) -> bool:
+        path = _groups_path(partition)
+        try:
+            data = self._storage.read(path, 0, _GROUPS_BYTES_MAX)
+        except FileNotFoundError:
+            return False
+        self._known[partition] = _decode_groups(data, self._count, path)
+        return True
+
+    def _keep(self, partition: str, groups: dict[int, str]) -> None:
+        ids = tuple(groups[bucket] for bucket in range(self._count))
+        self._known[partition] = ids
+        self._storage.create(_groups_path(partition), json.dumps({"groups": ids}).encode())
+
+
+def _groups_path(partition: str) -> str:
+    return (
+        f"{BUCKETS_FOLDER}/{partition}/groups.json"
+        if partition
+        else (f"{BUCKETS_FOLDER}/groups.json")
+    )
+
+
+def _decode_groups(data: bytes, count: int, path: str) -> tuple[str, ...]:
+    try:
+        ids = tuple(json.loads(data)["groups"])
+        if len(ids) != count or [bucket_of_file(id_) for id_ in ids] != list(range(count)):
+            raise ValueError(f"it does not name {count} buckets in order")
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptTableError(
+            "the file groups of a partition cannot be read",
+            why=str(error),
+            next_step="Delete the object: the next write makes it again",
+            path=path,
+        ) from None
+    return ids

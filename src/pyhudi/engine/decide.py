@@ -1,0 +1,495 @@
+"""Deciding: the one place that appends to the decision log, and the one that carries entries out.
+
+Every begin, completion and abort is decided by creating the next number of the log, and only then
+carried out on Hudi's timeline, by its owner or by whoever comes next. Nobody creates entry n+1
+before entry n is carried out. The number is the fence: a writer that froze after its checks finds
+its number taken and has to check again. `docs/protocol/README.md` has the steps, which the
+comments below number, and the reasons; the model beside it was checked.
+
+On a table that only pyhudi writes, no lock is needed. With a Java writer on the table (`shared`)
+the table's lock surrounds each append, the timeline is listed each time, and an entry that the
+other engine overtook is voided instead of carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import tzinfo
+
+from pyhudi.engine.decisions import Decided, Job, Outcome, Refused, Rule
+from pyhudi.engine.known_log import KnownLog
+from pyhudi.engine.timeline_files import load_timeline_file
+from pyhudi.errors import CorruptTableError, UnavailableError
+from pyhudi.format.instant import Action, Instant, InstantTime, State
+from pyhudi.format.lock_kind import LockKind
+from pyhudi.format.log_entry import (
+    INLINE_BYTES_MAX,
+    Entry,
+    EntryKind,
+    encode_entry,
+    entry_path,
+    staged_path,
+)
+from pyhudi.format.plan_files import decode_rollback_plan
+from pyhudi.settings import WriteSettings
+from pyhudi.storage.decision_log import entries_after, last_entries, load_entry
+from pyhudi.storage.lock import HeldLock, Lock
+from pyhudi.storage.protocol import ObjectStat, Storage
+from pyhudi.storage.store_clock import StoreClock
+from pyhudi.timeline.instant_time import clock_time, following_time
+from pyhudi.timeline.ledger import Ledger
+from pyhudi.world import World, jittered_ms, new_uuid
+
+#: A process that needed longer since it read the log's end reads it again before it goes on.
+STALE_MS = 60_000
+#: How often to look, on a table of our own, whether another engine writes it after all.
+LOOK_AGAIN_MS = 30_000
+#: How far ahead of the store's clock a writer's own may pull the table's times.
+CLOCK_AHEAD_MAX_MS = 600_000
+#: The longest pause after a lost race.
+BACK_OFF_MS = 200
+#: Locks that a Java writer takes too.
+SHARED_LOCKS = (LockKind.FILE, LockKind.STORAGE)
+#: How long to wait for a lock that guards nothing.
+COURTESY_WAIT_MS = 3_000
+#: Entries that may vanish under a reader's hands before it says so.
+READ_ATTEMPTS_MAX = 5
+
+
+class DecisionLog:
+    """One process's access to the decision log of one table, and what it knows from it.
+
+    Not to be shared among threads.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        world: World,
+        settings: WriteSettings,
+        *,
+        timeline_folder: str,
+        zone: tzinfo | None,
+        lock: Lock | None = None,
+        skew_ms: int = 0,
+    ) -> None:
+        self.storage = storage
+        self.world = world
+        self.clock = StoreClock(storage, world)
+        self._settings = settings
+        self._folder = timeline_folder
+        self._zone = zone
+        self._lock = lock
+        self._skew_ms = skew_ms
+        self._known: KnownLog | None = None
+        self._ledger: Ledger | None = None
+        self._looked_at = 0
+        self._targets: dict[str, str | None] = {}  # rollback → what it undoes
+        self._slowest_ms = 0
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a foreign engine may write the table, so that the lock guards it."""
+        return self._lock is not None and self._lock.kind in SHARED_LOCKS
+
+    # -- what is known
+
+    def refresh(self) -> Ledger:
+        """The timeline now, with the log's last entry carried out."""
+        for _ in range(self._settings.commit_rounds):
+            with self._locked() as held:
+                self._catch_up()
+                if self._settle_tail(held):
+                    return self._current()
+        raise self._too_busy()
+
+    @property
+    def ledger(self) -> Ledger:
+        """The timeline as this process last saw it."""
+        return self.refresh() if self._ledger is None else self._ledger
+
+    def is_whole_from(self, n: int) -> bool:
+        known = self._known
+        return known is not None and 0 < known.whole_from <= n <= known.n
+
+    def is_inflight(self, requested: str, action: Action) -> bool:
+        return self._stat(Instant(InstantTime(requested), action, State.INFLIGHT)) is not None
+
+    def number_of(self, requested: str) -> int | None:
+        """The number of the entry that began the instant, if this process has read it."""
+        entries = self._known.by_number.values() if self._known else ()
+        starts = (EntryKind.BEGIN, EntryKind.ABORT)
+        return next((e.n for e in entries if e.instant == requested and e.kind in starts), None)
+
+    def rollback_of(self, requested: str) -> str | None:
+        """The rollback, of any state, that undoes the instant; for instants that are long gone."""
+        later = (i.requested for i in self.ledger.rollbacks() if i.requested > requested)
+        return next((r for r in sorted(later) if self._target(r) == requested), None)
+
+    def forget(self) -> None:
+        """List the timeline again at the next occasion."""
+        self._ledger = None
+
+    def path(self, instant: Instant) -> str:
+        return f"{self._folder}/{instant.file_name}"
+
+    def stage(self, instant: str, data: bytes) -> str | None:
+        """Put bytes that are too large for an entry where it can name them; None if they are not.
+
+        Whoever staged them removes them once the entry is carried out.
+        """
+        if len(data) <= INLINE_BYTES_MAX:
+            return None
+        path = staged_path(instant, new_uuid(self.world))
+        self.storage.create(path, data)
+        return path
+
+    # -- append: the only way to decide
+
+    def append(self, job: Job) -> Outcome:
+        """Decide the job, and carry it out.
+
+        UnavailableError leaves open whether it was decided: storage failed, or others kept
+        winning the race. Whoever must know calls again.
+        """
+        tried: set[str] = set()
+        for _ in range(self._settings.commit_rounds):
+            with self._locked() as held:
+                if (outcome := self._attempt(job, held, tried)) is not None:
+                    return outcome
+            self.world.sleep_ms(jittered_ms(self.world, BACK_OFF_MS))
+        raise self._too_busy()
+
+    def _attempt(self, job: Job, held: HeldLock | None, tried: set[str]) -> Outcome | None:
+        started = self.world.elapsed_ms()
+        known = self._catch_up()  # 2
+        mine = known.standing(tried)
+        if mine is not None and mine is known.tail:
+            job.before_effect(mine)
+        if not self._settle_tail(held):  # 3
+            return None
+        if mine is not None and mine.n not in known.voided:
+            return Decided(mine)  # an earlier round decided it, and only the reply was lost
+        ledger = self._current()
+        refused = self._foreign(ledger) or job.refusal(self, ledger)  # 4
+        if refused is not None:
+            return refused
+        entry = job.entry(self._blank(), self._next_time(ledger))  # 5
+        if self.world.elapsed_ms() - started > STALE_MS or not self._is_safe(held):
+            return None
+        tried.add(entry.id)
+        if not self._create(entry) or not self._verify(entry):  # 6, 7
+            return None
+        self._note(entry)
+        if not self._may_carry_out(entry, held):
+            return None  # decided; the next round settles or voids it
+        job.before_effect(entry)
+        self._carry_out(entry)  # 8
+        self._slowest_ms = max(self._slowest_ms, self.world.elapsed_ms() - started)
+        self._wait_out_skew()
+        return Decided(entry)
+
+    @contextmanager
+    def _locked(self) -> Iterator[HeldLock | None]:
+        held = self._acquired()
+        try:
+            yield held if self.is_shared else None
+        finally:
+            if held is not None:
+                held.release()
+
+    def _acquired(self) -> HeldLock | None:
+        if self._lock is None:
+            return None
+        if self.is_shared:
+            return self._lock.acquire(self._settings.lock_wait_ms)
+        try:
+            return self._lock.acquire(min(self._settings.lock_wait_ms, COURTESY_WAIT_MS))
+        except UnavailableError:
+            return None  # it only saves lost races
+
+    def _is_safe(self, held: HeldLock | None) -> bool:
+        """Whether the lock, where it guards the table, will outlive what we are about to do."""
+        if held is None:
+            return True
+        remaining = held.remaining_ms()
+        return held.is_held() and (remaining is None or remaining > 3 * self._slowest_ms)
+
+    def _may_carry_out(self, entry: Entry, held: HeldLock | None) -> bool:
+        if held is None:
+            return True
+        if entry.kind is EntryKind.COMPLETE and not self._still_inflight(entry):
+            return False  # the one fence that the other engine knows
+        return self._is_safe(held)
+
+    def _still_inflight(self, entry: Entry) -> bool:
+        assert entry.instant is not None
+        assert entry.action is not None
+        return self.is_inflight(entry.instant, entry.action)
+
+    def _wait_out_skew(self) -> None:
+        """A Java writer reads its clock, not the timeline: keep the lock until it must see more."""
+        if not self.is_shared or self._known is None:
+            return
+        while clock_time(self.world.now_ms() - self._skew_ms, self._zone) <= self._known.highest:
+            self.world.sleep_ms(max(1, self._skew_ms))
+
+    # -- step 2: the tail
+
+    def _catch_up(self) -> KnownLog:
+        """Read the entries that are new, each chained to the one before it."""
+        if self._known is None:
+            return self._open()
+        for number, stat in entries_after(self.storage, self._known.n):
+            entry = self._load(number, stat)
+            if entry is None or not self._known.follows(entry):
+                return self._open()  # it was pruned while we slept
+            self._note(entry)
+        return self._known
+
+    def _open(self) -> KnownLog:
+        """Begin at the tail, knowing nothing of what was before."""
+        self._ledger = None
+        for _ in range(READ_ATTEMPTS_MAX):
+            known = KnownLog()
+            numbered = last_entries(self.storage)
+            if not numbered:
+                self._known = known
+                known.whole_from = 1
+                return known
+            number, stat = numbered[-1]
+            if (entry := self._load(number, stat)) is not None:
+                known.note(entry)
+                known.whole_from = number
+                self._known = known
+                return known
+        raise UnavailableError(
+            f"the decision log of the table at {self.storage.uri} does not hold still",
+            why=f"its last entry vanished {READ_ATTEMPTS_MAX} times",
+            next_step="Repeat the call",
+        )
+
+    def _load(self, number: int, stat: ObjectStat) -> Entry | None:
+        self.clock.observe(stat.modified_ms)
+        return load_entry(self.storage, number)
+
+    def _note(self, entry: Entry) -> None:
+        assert self._known is not None
+        self._known.note(entry)
+        self._known.settled = max(self._known.settled, entry.n - 1)
+        if entry.kind is EntryKind.VOID:
+            self._ledger = None
+        elif self._ledger is not None and not self.is_shared:
+            self._ledger.note(entry)
+
+    # -- step 3: settle, and the timeline
+
+    def _settle_tail(self, held: HeldLock | None) -> bool:
+        """Make sure that the last entry is carried out, or void it; False if the race is lost."""
+        assert self._known is not None
+        if self.is_shared:
+            self._ledger = None  # the other engine may have written
+        tail = self._known.tail
+        if tail is None or tail.n <= self._known.settled or tail.kind is EntryKind.VOID:
+            return True
+        if not self._has_effect(tail):
+            if self.is_shared and self._is_overtaken(tail, self._current()):
+                void = self._blank(kind=EntryKind.VOID, voids=tail.n)
+                if self._is_safe(held) and self._create(void) and self._verify(void):
+                    self._note(void)
+                return False
+            if not self._is_safe(held):
+                return False
+            self._carry_out(tail)
+            self._ledger = None if self.is_shared else self._ledger
+        self._known.settled = tail.n
+        return True
+
+    def _has_effect(self, entry: Entry) -> bool:
+        assert entry.creates is not None
+        return self.storage.stat(f"{self._folder}/{entry.creates.name}") is not None
+
+    def _is_overtaken(self, entry: Entry, ledger: Ledger) -> bool:
+        """Whether a foreign engine went past the entry, or took its instant away."""
+        assert entry.time is not None
+        assert entry.instant is not None
+        if ledger.highest >= entry.time:
+            return True
+        if entry.target is not None:
+            target = entry.target.instant
+            rollback = ledger.named_by.get(target, entry.instant)
+            return target in ledger.completed or rollback != entry.instant
+        if entry.kind is EntryKind.COMPLETE:
+            return entry.instant in ledger.named_by or not self._still_inflight(entry)
+        return False
+
+    def _current(self) -> Ledger:
+        """The ledger; listed where the log alone does not tell."""
+        if self._ledger is None:
+            self._ledger = self._listed()
+            self._looked_at = self.world.elapsed_ms()
+        return self._ledger
+
+    def _listed(self) -> Ledger:
+        assert self._known is not None
+        objects = self.storage.list_folder(self._folder).objects
+        names = (stat.path.rpartition("/")[2] for stat in objects)
+        ledger = Ledger(Instant.parse(name) for name in names if name[:1].isdigit())
+        for rollback in ledger.rollbacks_to_look_at():
+            if target := self._target(rollback):
+                ledger.name(target, rollback)
+        for target, abort in self._known.aborts.items():
+            if abort.instant is not None:
+                ledger.name(target, abort.instant)
+        return ledger
+
+    def _target(self, rollback: str) -> str | None:
+        """What a rollback undoes; its plan tells."""
+        if rollback not in self._targets:
+            plan = Instant(InstantTime(rollback), Action.ROLLBACK, State.REQUESTED)
+            path = self.path(plan)
+            try:
+                decoded = decode_rollback_plan(load_timeline_file(self.storage, path), path)
+            except UnavailableError:
+                return None  # it completed and was archived since
+            named = decoded.instant_to_rollback
+            self._targets[rollback] = named.commit_time if named else None
+        return self._targets[rollback]
+
+    def _foreign(self, ledger: Ledger) -> Refused | None:
+        """On a table without a lock, whether somebody else writes who does not heed the log."""
+        known = self._known
+        assert known is not None
+        since = known.first_time
+        is_recent = self.world.elapsed_ms() - self._looked_at <= LOOK_AGAIN_MS
+        if self.is_shared or since is None or (ledger.is_ours and is_recent):
+            return None
+        times = ledger.times_after(since) if not ledger.is_ours else self._times_after(since)
+        unknown = times - known.times
+        if unknown:
+            # Perhaps decided since we read the log: the timeline was listed after it.
+            unknown = times - self._catch_up().times
+        self._looked_at = self.world.elapsed_ms()
+        ledger.is_ours = not unknown
+        return Refused(Rule.FOREIGN, min(unknown)) if unknown else None
+
+    def _times_after(self, since: str) -> set[str]:
+        """Times of the timeline as it is now, of instants requested after that time."""
+        objects = self.storage.list(self._folder, after=f"{self._folder}/{since}")
+        names = (stat.path[len(self._folder) + 1 :] for stat in objects)
+        found = [Instant.parse(name) for name in names if name[:1].isdigit() and "/" not in name]
+        times = {i.requested for i in found} | {i.completed for i in found if i.completed}
+        return {time for time in times if time > since}
+
+    # -- steps 5 to 8
+
+    def _next_time(self, ledger: Ledger) -> str:
+        assert self._known is not None
+        highest = max(ledger.highest, self._known.highest)
+        now = clock_time(self._bounded_now_ms(), self._zone)
+        return now if now > highest else following_time(highest)
+
+    def _bounded_now_ms(self) -> int:
+        """This machine's clock, unless it is far ahead of the store's."""
+        now = self.world.now_ms()
+        reached = self.clock.at_least_ms()
+        if reached is None or now > reached + CLOCK_AHEAD_MAX_MS:
+            reached = self.clock.read_ms()
+        return min(now, reached + CLOCK_AHEAD_MAX_MS)
+
+    def _blank(self, kind: EntryKind = EntryKind.BEGIN, voids: int | None = None) -> Entry:
+        assert self._known is not None
+        tail = self._known.tail
+        return Entry(
+            n=self._known.n + 1,
+            id=new_uuid(self.world),
+            prev=None if tail is None else tail.id,
+            kind=kind,
+            voids=voids,
+            writer=self.world.label,
+            wall=clock_time(self.world.now_ms(), self._zone),
+        )
+
+    def _create(self, entry: Entry) -> bool:
+        """Take the number; a lost reply is looked up."""
+        try:
+            if self.storage.create(entry_path(entry.n), encode_entry(entry)):
+                return True
+        except UnavailableError:
+            found = load_entry(self.storage, entry.n)
+            if found is None:
+                raise
+        else:
+            found = load_entry(self.storage, entry.n)
+        return found is not None and found.id == entry.id
+
+    def _verify(self, entry: Entry) -> bool:
+        """Whether the chain goes through the entry: its number may have been pruned and reused."""
+        beyond = entries_after(self.storage, entry.n - 1)
+        for number, stat in beyond:
+            if number == entry.n:
+                self.clock.observe(stat.modified_ms)
+        if not beyond or beyond[0][0] != entry.n:
+            return False
+        if len(beyond) == 1:
+            return True
+        successor = load_entry(self.storage, entry.n + 1)
+        if successor is not None and successor.prev == entry.id:
+            return True
+        self.storage.delete(entry_path(entry.n))
+        self._known = None
+        return False
+
+    def _carry_out(self, entry: Entry) -> None:
+        """Make the entry's effect. Its name and bytes are fixed, so it may be made twice."""
+        assert self._known is not None
+        if entry.creates is None:
+            return
+        if entry.target is not None:
+            action, target = entry.target.action, InstantTime(entry.target.instant)
+            self.storage.delete(self.path(Instant(target, action, State.INFLIGHT)))
+        path = f"{self._folder}/{entry.creates.name}"
+        data = self._effect_bytes(entry)
+        if data is not None and not self.storage.create(path, data):
+            found = self.storage.read(path, 0, entry.creates.size + 1)
+            if not entry.creates.is_of(found):
+                raise CorruptTableError(
+                    "a timeline file is not what was decided",
+                    why=f"entry {entry.n} of the decision log gives it other bytes",
+                    next_step="Find out who wrote it before anything else is written",
+                    path=path,
+                )
+        self._known.settled = max(self._known.settled, entry.n)
+
+    def _effect_bytes(self, entry: Entry) -> bytes | None:
+        """The bytes to create; None if the owner made the file, and removed what it staged."""
+        made = entry.creates
+        assert made is not None
+        if made.inline is not None:
+            return made.inline
+        assert made.staged is not None
+        try:
+            data = self.storage.read(made.staged, 0, made.size + 1)
+        except FileNotFoundError:
+            data = b""
+        if made.is_of(data):
+            return data
+        if self._has_effect(entry):
+            return None
+        raise CorruptTableError(
+            f"entry {entry.n} of the decision log cannot be carried out",
+            why="the bytes staged for it are missing or damaged",
+            next_step="Restore the object from a copy of the table",
+            path=made.staged,
+        )
+
+    def _stat(self, instant: Instant) -> ObjectStat | None:
+        return self.storage.stat(self.path(instant))
+
+    def _too_busy(self) -> UnavailableError:
+        return UnavailableError(
+            f"the table at {self.storage.uri} is too busy",
+            why=f"{self._settings.commit_rounds} races for the next entry of its log were lost",
+            next_step="Repeat the call, or let fewer writers commit at once",
+        )

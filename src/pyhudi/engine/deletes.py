@@ -1,0 +1,180 @@
+"""What to delete: keys with their partitions and ordering values, found where they were not given.
+
+On a table that merges by event time a delete has a time as well: it removes what is older, and a
+row that is newer stays, whatever is written first. The caller gives that ordering value, or it is
+looked up: the value of the row to be deleted, which that delete then beats and a newer one does
+not. A delete without a value beats everything that was written before it, also rows that its
+author never saw; it is written only when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyhudi.engine.gathering import GatheredDeletes, Place
+from pyhudi.engine.write_files import DeleteRows
+from pyhudi.errors import InvalidRequestError
+from pyhudi.format.merge_rules import MergeMode
+from pyhudi.format.table_config import TableConfig
+from pyhudi.index.placement import refuse_null_ordering
+from pyhudi.index.simple_bucket import bucket_ids
+from pyhudi.table.bad_rows import sample, true_rows
+from pyhudi.table.input_rows import conformed
+from pyhudi.table.partition_paths import partition_paths
+from pyhudi.table.record_keys import record_keys
+from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
+
+
+def ordering_columns(config: TableConfig) -> tuple[str, ...]:
+    """The columns by which deletes are ordered; none where the commit decides."""
+    return config.ordering_fields if config.merge_mode is MergeMode.EVENT_TIME_ORDERING else ()
+
+
+def lookup_columns(config: TableConfig) -> list[str]:
+    """What `located` needs of the rows that are to be deleted."""
+    return [RECORD_KEY, PARTITION_PATH, *ordering_columns(config)]
+
+
+def given_keys(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, config: TableConfig
+) -> pa.Table:
+    """The caller's keys as a table with `RECORD_KEY`, and what else it was given of
+    `lookup_columns`."""
+    tables = [_keyed(batch, schema, config) for batch in batches if batch.num_rows]
+    if not tables:
+        return pa.table({RECORD_KEY: pa.array([], pa.string())})
+    return pa.concat_tables(tables)
+
+
+def _keyed(batch: pa.RecordBatch, schema: pa.Schema, config: TableConfig) -> pa.Table:
+    names = [name for name in schema.names if name in batch.schema.names]
+    missing = [name for name in config.record_key_fields if name not in names]
+    unknown = [name for name in batch.schema.names if name not in names]
+    if missing or unknown:
+        what = f"{missing[0]!r} is missing" if missing else f"{unknown[0]!r} is not in the table"
+        raise InvalidRequestError(
+            "these keys cannot be deleted",
+            why=f"the column {what}",
+            next_step=f"Give the columns {', '.join(config.record_key_fields)}, and if they are"
+            " known those of the partition and the ordering",
+        )
+    rows = conformed(batch, pa.schema([schema.field(name) for name in names]))
+    columns: dict[str, pa.Array] = {RECORD_KEY: record_keys(rows, config)}
+    if set(config.partition_fields) <= set(names):
+        columns[PARTITION_PATH] = partition_paths(rows, config).cast(pa.string())
+    ordering = ordering_columns(config)
+    if ordering and set(ordering) <= set(names):
+        refuse_null_ordering(rows, ordering)
+        columns.update({name: rows.column(name) for name in ordering})
+    return pa.table(columns)
+
+
+def is_located(keys: pa.Table, config: TableConfig, *, unconditional: bool) -> bool:
+    """Whether nothing has to be looked up."""
+    needed = {RECORD_KEY, PARTITION_PATH}
+    if not unconditional:
+        needed |= set(ordering_columns(config))
+    return needed <= set(keys.column_names)
+
+
+def looked_up(keys: pa.Table, rows: Iterable[pa.RecordBatch], config: TableConfig) -> pa.Table:
+    """The keys with partition and ordering value of the rows that are there; others fall away.
+
+    `rows` have the `lookup_columns` of the table as it is. What the caller gave stays.
+    """
+    wanted = keys.column(RECORD_KEY).combine_chunks()
+    by_partition = PARTITION_PATH in keys.column_names
+    if by_partition:
+        wanted = _joint(keys)
+    found = [_matching(batch, wanted, keys, by_partition=by_partition) for batch in rows]
+    if not found:
+        return keys.slice(0, 0)
+    return pa.concat_tables(found)
+
+
+def _joint(rows: pa.Table | pa.RecordBatch) -> pa.Array:
+    """Key and partition in one text: a line break cannot be in a partition path."""
+    path = rows.column(PARTITION_PATH)
+    joint = pc.binary_join_element_wise(path, rows.column(RECORD_KEY), "\n")
+    return joint.combine_chunks() if isinstance(joint, pa.ChunkedArray) else joint
+
+
+def _matching(
+    batch: pa.RecordBatch, wanted: pa.Array, keys: pa.Table, *, by_partition: bool
+) -> pa.Table:
+    present = _joint(batch) if by_partition else batch.column(RECORD_KEY)
+    place = pc.index_in(present, value_set=wanted)
+    hit = place.is_valid()
+    rows = pa.Table.from_batches([batch]).filter(hit)
+    given = keys.take(place.filter(hit))
+    for name in keys.column_names:
+        if name not in (RECORD_KEY, PARTITION_PATH):
+            rows = rows.set_column(rows.column_names.index(name), name, given.column(name))
+    return rows
+
+
+def gathered_deletes(
+    keys: pa.Table, config: TableConfig, *, unconditional: bool
+) -> GatheredDeletes:
+    """The deletes by partition and bucket."""
+    assert config.buckets is not None
+    if not keys.num_rows:
+        return GatheredDeletes({})
+    record = keys.column(RECORD_KEY).combine_chunks()
+    buckets = np.asarray(bucket_ids(record, config.buckets.hash_fields, config.buckets.count))
+    path = keys.column(PARTITION_PATH).combine_chunks().dictionary_encode()
+    codes = np.asarray(path.indices, np.int64) * config.buckets.count + buckets
+    ordering = None if unconditional else _ordering(keys, ordering_columns(config))
+    return GatheredDeletes(dict(_groups(record, path.dictionary, codes, ordering, config)))
+
+
+def _ordering(keys: pa.Table, names: Sequence[str]) -> pa.Array | None:
+    columns = [keys.column(name).combine_chunks() for name in names]
+    if len(columns) > 1:
+        return pa.StructArray.from_arrays(columns, names=list(names))
+    return columns[0] if columns else None
+
+
+def _groups(
+    record: pa.Array,
+    paths: pa.Array,
+    codes: np.ndarray[tuple[int], np.dtype[np.int64]],
+    ordering: pa.Array | None,
+    config: TableConfig,
+) -> Iterator[tuple[Place, DeleteRows]]:
+    assert config.buckets is not None
+    order = np.argsort(codes, kind="stable")
+    sorted_codes = codes[order]
+    starts = np.flatnonzero(np.diff(sorted_codes, prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(codes)], strict=True):
+        partition, bucket = divmod(int(sorted_codes[start]), config.buckets.count)
+        rows = pa.array(order[start:end])
+        values = None if ordering is None else ordering.take(rows)
+        yield (paths[partition].as_py(), bucket), DeleteRows(record.take(rows), values)
+
+
+def refuse_known_keys(
+    batches: Iterable[pa.RecordBatch], known: pa.Table, config: TableConfig, schema: pa.Schema
+) -> None:
+    """InvalidRequestError, with a sample, if a key of the batches is among the known ones."""
+    there = _joint(known)
+    for batch in batches:
+        rows = conformed(batch, schema)
+        keys = pa.table(
+            {
+                RECORD_KEY: record_keys(rows, config),
+                PARTITION_PATH: partition_paths(rows, config).cast(pa.string()),
+            }
+        )
+        mask = pc.is_in(_joint(keys), value_set=there)
+        if count := pc.sum(mask).as_py():
+            columns = {name: rows.column(name) for name in config.record_key_fields}
+            raise InvalidRequestError(
+                f"{count} of the keys are in the table already",
+                why=f"require_new_keys was asked, and so is {sample(true_rows(mask), columns)}",
+                next_step="Leave these rows out, or write them with upsert",
+            )

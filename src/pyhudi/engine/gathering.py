@@ -1,0 +1,107 @@
+"""Changes gathered for the file groups they go to, as far as memory allows.
+
+Input comes as a stream of batches and is evaluated once. Each batch is checked as it comes, so
+what fits in memory is known to be good before anything is written. A write that is larger than
+that puts out the fullest file groups, each as another log file of the same instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from pyhudi.engine.write_files import DeleteRows, KeyedRows
+from pyhudi.format.merge_rules import MergeMode
+from pyhudi.format.table_config import TableConfig
+from pyhudi.index.placement import Placed, latest_per_key, placed, refuse_null_ordering
+from pyhudi.table.input_rows import conformed
+
+Place = tuple[str, int]  # partition, bucket
+
+
+@dataclass(slots=True)
+class _Pending:
+    rows: list[Placed] = field(default_factory=list)
+    bytes: int = 0
+
+
+class GatheredRows:
+    """Rows to write, by partition and bucket."""
+
+    def __init__(self, config: TableConfig, schema: pa.Schema) -> None:
+        assert config.buckets is not None
+        self._config = config
+        self._buckets = config.buckets
+        self._schema = schema
+        self._groups: dict[Place, _Pending] = {}
+        self.bytes = 0
+
+    @property
+    def is_event_time(self) -> bool:
+        return self._config.merge_mode is MergeMode.EVENT_TIME_ORDERING
+
+    def fill(self, batches: Iterator[pa.RecordBatch], bytes_max: int | None) -> bool:
+        """Take batches until there are so many bytes of them; True when there are no more."""
+        for batch in batches:
+            self._add(conformed(batch, self._schema))
+            if bytes_max is not None and self.bytes >= bytes_max:
+                return False
+        return True
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        if self.is_event_time:
+            refuse_null_ordering(batch, self._config.ordering_fields)
+        count, fields = self._buckets.count, self._buckets.hash_fields
+        for group in placed(batch, self._config, count, fields):
+            pending = self._groups.setdefault((group.partition, group.bucket), _Pending())
+            size = max(1, batch.nbytes * group.rows.num_rows // batch.num_rows)
+            pending.rows.append(group)
+            pending.bytes += size
+            self.bytes += size
+
+    def partitions(self) -> list[str]:
+        return sorted({partition for partition, _ in self._groups})
+
+    def taken(self, bytes_left: int = 0) -> Iterator[tuple[Place, KeyedRows]]:
+        """Groups, taken out until no more than so many bytes are left; all of them for 0."""
+        places = sorted(self._groups)
+        if bytes_left:
+            places.sort(key=lambda place: -self._groups[place].bytes)
+        for place in places:
+            if bytes_left and self.bytes <= bytes_left:
+                return
+            pending = self._groups.pop(place)
+            self.bytes -= pending.bytes
+            yield place, self._one_per_key(pending.rows)
+
+    def kept(self) -> Iterator[tuple[Place, KeyedRows]]:
+        """All groups, which stay here: the write may have to be repeated."""
+        for place in sorted(self._groups):
+            yield place, self._one_per_key(self._groups[place].rows)
+
+    def _one_per_key(self, groups: list[Placed]) -> KeyedRows:
+        keys, rows = groups[0].keys, groups[0].rows
+        if len(groups) > 1:
+            table = pa.Table.from_batches([group.rows for group in groups]).combine_chunks()
+            keys = pa.concat_arrays([group.keys for group in groups])
+            rows = pa.RecordBatch.from_arrays(
+                [column.combine_chunks() for column in table.columns], schema=table.schema
+            )
+        keys, rows = latest_per_key(
+            keys, rows, self._config.ordering_fields, event_time=self.is_event_time
+        )
+        return KeyedRows(rows, keys)
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredDeletes:
+    """Deletes to write, by partition and bucket."""
+
+    groups: dict[Place, DeleteRows]
+
+    def partitions(self) -> list[str]:
+        return sorted({partition for partition, _ in self.groups})

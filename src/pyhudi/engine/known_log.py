@@ -1,0 +1,71 @@
+"""What one process has read of the decision log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyhudi.format.log_entry import Entry
+from pyhudi.timeline.ledger import BEFORE_ALL
+
+#: Entries that one process keeps in memory.
+ENTRIES_KEPT_MAX = 2_000
+
+
+@dataclass(slots=True)
+class KnownLog:
+    """An unbroken stretch of the log, up to its tail: each entry chained to the one before."""
+
+    whole_from: int = 0
+    tail: Entry | None = None
+    settled: int = 0  # entries up to this number have been carried out
+    by_number: dict[int, Entry] = field(default_factory=dict)
+    ids: set[str] = field(default_factory=set)
+    times: set[str] = field(default_factory=set)
+    voided: set[int] = field(default_factory=set)
+    aborts: dict[str, Entry] = field(default_factory=dict)  # target → the abort that stands
+    first_time: str | None = None
+    highest: str = BEFORE_ALL
+
+    @property
+    def n(self) -> int:
+        return 0 if self.tail is None else self.tail.n
+
+    def follows(self, entry: Entry) -> bool:
+        """Whether the entry continues the stretch."""
+        return entry.n == self.n + 1 and entry.prev == (self.tail.id if self.tail else None)
+
+    def note(self, entry: Entry) -> None:
+        self.tail = entry
+        self.by_number[entry.n] = entry
+        self.ids.add(entry.id)
+        if entry.voids is not None:
+            self._void(entry.voids)
+        if entry.time is not None:
+            self.first_time = self.first_time or entry.time
+            self.times.add(entry.time)
+            self.highest = max(self.highest, entry.time)
+        if entry.target is not None:
+            self.aborts[entry.target.instant] = entry
+        if len(self.by_number) > ENTRIES_KEPT_MAX:
+            self._forget(ENTRIES_KEPT_MAX // 2)
+
+    def _forget(self, count: int) -> None:
+        """Let the oldest entries go; a process may write for months."""
+        for number in sorted(self.by_number)[:count]:
+            entry = self.by_number.pop(number)
+            self.ids.discard(entry.id)
+            self.times.discard(entry.time or "")
+            self.first_time = entry.time or self.first_time
+
+    def _void(self, n: int) -> None:
+        self.voided.add(n)
+        victim = self.by_number.get(n)
+        if victim is not None and victim.target is not None:
+            self.aborts.pop(victim.target.instant, None)
+
+    def standing(self, ids: set[str]) -> Entry | None:
+        """The latest entry with one of these ids that has not been voided."""
+        if not ids & self.ids:
+            return None
+        found = (e for n, e in self.by_number.items() if e.id in ids and n not in self.voided)
+        return max(found, key=lambda entry: entry.n, default=None)

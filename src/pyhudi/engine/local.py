@@ -1,0 +1,453 @@
+"""Writing in this process: load, decide, act, with plain Arrow and no Spark.
+
+The same task functions (`log_writer`, `base_writer`, `copy_on_write`) run in Spark's executors;
+here they run one after the other. Begin, completion and everything else that others can see is the
+transaction's, and the decision log's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC
+
+import pyarrow as pa
+
+from pyhudi.engine.buckets import BucketGroups
+from pyhudi.engine.copy_on_write import rewrite_base
+from pyhudi.engine.decide import SHARED_LOCKS, DecisionLog
+from pyhudi.engine.gathering import GatheredDeletes, GatheredRows, Place
+from pyhudi.engine.load import TableLoader, load_config
+from pyhudi.engine.log_writer import write_log
+from pyhudi.engine.properties_file import load_properties_file, switch_off_metadata_table
+from pyhudi.engine.repair import GRACE_MS, Repair, Repaired
+from pyhudi.engine.rollback import FailedWriteRecovery
+from pyhudi.engine.timeline_files import load_timeline_file
+from pyhudi.engine.transaction import Transaction
+from pyhudi.engine.write_files import (
+    DeleteRows,
+    KeyedRows,
+    WriteSpec,
+    create_partition_metadata,
+)
+from pyhudi.engine.write_ids import WRITE_ID_KEY, WriteIds
+from pyhudi.engine.write_result import WriteResult
+from pyhudi.errors import ConflictError, InvalidRequestError
+from pyhudi.format.bucket_config import SimpleBuckets
+from pyhudi.format.commit_metadata import (
+    CommitMetadata,
+    WriteStat,
+    decode_commit_metadata,
+)
+from pyhudi.format.concurrency_mode import ConcurrencyMode
+from pyhudi.format.file_names import FileGroupId
+from pyhudi.format.instant import Action, Instant, InstantTime
+from pyhudi.format.lock_kind import LockKind
+from pyhudi.format.table_config import TableConfig, TableType, TimelineTimezone
+from pyhudi.index.simple_bucket import bucket_of_file, file_id
+from pyhudi.plan.scan import merge_rule
+from pyhudi.plan.writable import refuse_unwritable, told_config
+from pyhudi.settings import WriteSettings
+from pyhudi.storage.open_lock import open_lock
+from pyhudi.storage.probe import (
+    is_true_by_construction,
+    require_true_create,
+    require_true_replace,
+)
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.file_group import BaseFile
+from pyhudi.table.snapshot import is_replaced, latest_slice
+from pyhudi.timeline.completion import CompletionTimes, visible_now
+from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.world import World
+
+SKEW_KEY = "hoodie.time.generator.max_expected_clock_skew_ms"
+SKEW_DEFAULT_MS = 200
+#: Says that the table's store was put to the test.
+PROBED = ".hoodie/.pyhudi/probed"
+#: Every so many entries of the log, the writer that made it tidies up behind all of them.
+PRUNE_EVERY = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a write does once its instant has begun: stats by partition."""
+
+    operation: str
+    write: Callable[[Transaction, WriteSpec], list[WriteStat]]
+    is_repeatable: bool = True
+
+
+class LocalWriter:
+    """Writes one table from this process, one write at a time."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        world: World,
+        settings: WriteSettings,
+        *,
+        buckets: SimpleBuckets | None = None,
+        lock: LockKind | None = None,
+    ) -> None:
+        self._storage = storage
+        self._given = (buckets, lock)
+        self._world = world
+        self._settings = settings
+        self._config: TableConfig | None = None
+        self._turn = threading.RLock()  # threads that share a table take turns
+        self._properties: bytes | None = None
+        self._own: set[str] = set()
+        self._schema: tuple[str, str] | None = None  # completion time, Avro JSON
+
+    # -- what a user asks for
+
+    def write(
+        self, batches: Iterator[pa.RecordBatch], operation: str, write_id: str | None = None
+    ) -> WriteResult:
+        """Upsert the rows of a stream, which is read once."""
+        with self._turn:
+            return self._write(batches, operation, write_id)
+
+    def _write(
+        self, batches: Iterator[pa.RecordBatch], operation: str, write_id: str | None
+    ) -> WriteResult:
+        config = self._open()
+        spec = self._spec("")
+        rows = GatheredRows(config, spec.layout.data)
+        is_cow = config.table_type is TableType.COPY_ON_WRITE
+        is_whole = rows.fill(batches, None if is_cow else self._settings.buffer_bytes_max)
+
+        def write(transaction: Transaction, spec: WriteSpec) -> list[WriteStat]:
+            if is_cow:
+                return self._rewrite(transaction, spec, dict(rows.kept()), {})
+            if is_whole:
+                return self._append_logs(spec, rows.partitions(), rows.kept())
+            return self._stream_logs(spec, rows, batches)
+
+        return self._commit(_Work(operation, write, is_whole), write_id)
+
+    def delete(self, deletes: GatheredDeletes, write_id: str | None = None) -> WriteResult:
+        """Delete by key."""
+        with self._turn:
+            return self._delete(deletes, write_id)
+
+    def _delete(self, deletes: GatheredDeletes, write_id: str | None) -> WriteResult:
+        config = self._open()
+
+        def write(transaction: Transaction, spec: WriteSpec) -> list[WriteStat]:
+            if config.table_type is TableType.COPY_ON_WRITE:
+                return self._rewrite(transaction, spec, {}, deletes.groups)
+            return self._append_deletes(spec, deletes)
+
+        return self._commit(_Work("DELETE", write), write_id)
+
+    def repair(self, grace_ms: int = GRACE_MS) -> Repaired:
+        """Finish what crashed writers began, and remove what they left."""
+        with self._turn:
+            self._open()
+            return Repair(self._log, self._recovery, grace_ms=grace_ms).run(frozenset(self._own))
+
+    def switch_off_metadata_table(self) -> None:
+        switch_off_metadata_table(self._storage, self._world)
+
+    @property
+    def config(self) -> TableConfig:
+        return self._config if self._config is not None else self._open()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns as the last completed write left them, without meta columns."""
+        self._open()
+        return self._spec("").layout.data
+
+    # -- opening
+
+    def _open(self) -> TableConfig:
+        """The table's properties, which may have changed since the last write."""
+        data = load_properties_file(self._storage)
+        if self._config is not None and data is not None and data == self._properties:
+            return self._config
+        config = told_config(load_config(self._storage), *self._given)
+        refuse_unwritable(config)
+        assert config.buckets is not None
+        if self._config is None:
+            self._require_true_store(config)
+        self._properties, self._config = data, config
+        self._loader = TableLoader(self._storage, config)
+        self._log = self._decision_log(config)
+        self._recovery = FailedWriteRecovery(self._log, self._settings)
+        self._write_ids = WriteIds(self._log, self._recovery)
+        self._groups = BucketGroups(self._storage, config.buckets.count)
+        self._with_metadata: set[str] = set()
+        self._schema = None
+        return config
+
+    def _require_true_store(self, config: TableConfig) -> None:
+        """Race for objects, once for each table, unless the storage is true by construction."""
+        if is_true_by_construction(self._storage) or self._storage.stat(PROBED) is not None:
+            return
+        require_true_create(self._storage, self._world)
+        if config.lock is LockKind.STORAGE:
+            require_true_replace(self._storage, self._world)
+        self._storage.create(PROBED, b"")
+
+    def _decision_log(self, config: TableConfig) -> DecisionLog:
+        is_shared = config.lock in SHARED_LOCKS
+        skew = config.properties.number(SKEW_KEY) or SKEW_DEFAULT_MS
+        return DecisionLog(
+            self._storage,
+            self._world,
+            self._settings,
+            timeline_folder=self._loader.timeline_folder,
+            zone=UTC if config.timezone is TimelineTimezone.UTC else None,
+            lock=open_lock(config.lock, self._storage, self._world),
+            skew_ms=skew if is_shared else 0,
+        )
+
+    # -- one write
+
+    def _commit(self, work: _Work, write_id: str | None) -> WriteResult:
+        started = self._world.elapsed_ms()
+        if write_id is not None and (done := self._write_ids.completed(write_id)):
+            return self._result_of(done)
+        retries = 0
+        while True:
+            try:
+                return self._attempt(work, write_id, retries, started)
+            except ConflictError:
+                if retries >= self._settings.conflict_retries or not work.is_repeatable:
+                    raise
+                retries += 1
+
+    def _attempt(
+        self, work: _Work, write_id: str | None, retries: int, started: int
+    ) -> WriteResult:
+        self._recovery.recover(frozenset(self._own))
+        with self._begun() as transaction:
+            if write_id and (done := self._registered(write_id, transaction)):
+                return self._result_of(done)
+            spec = self._spec(transaction.requested)
+            stats = self._guarded(transaction, lambda: work.write(transaction, spec))
+            metadata = _metadata(stats, spec, work.operation, write_id)
+            completed = transaction.complete(metadata, is_checked=self._is_checked)
+        self._schema = (completed, spec.avro_schema)
+        if transaction.number % PRUNE_EVERY == 0:
+            Repair(self._log, self._recovery).prune()
+        return _result(
+            transaction.requested,
+            completed,
+            stats,
+            retries,
+            (self._world.elapsed_ms() - started) / 1000,
+        )
+
+    def _registered(self, write_id: str, transaction: Transaction) -> Instant | None:
+        """Register the attempt; the one that made it superfluous, which is then given up."""
+        try:
+            done = self._write_ids.register(write_id, transaction.requested)
+        except BaseException:
+            transaction.abandon()
+            raise
+        if done is not None:
+            transaction.abandon()
+        return done
+
+    @contextmanager
+    def _begun(self) -> Iterator[Transaction]:
+        transaction = Transaction(self._log, self._settings, self._action, self._recovery)
+        self._own.add(transaction.requested)
+        try:
+            yield transaction
+        finally:
+            self._own.discard(transaction.requested)
+
+    @staticmethod
+    def _guarded(transaction: Transaction, write: Callable[[], list[WriteStat]]) -> list[WriteStat]:
+        try:
+            return write()
+        except BaseException:
+            transaction.abandon()
+            raise
+
+    @property
+    def _action(self) -> Action:
+        is_cow = self.config.table_type is TableType.COPY_ON_WRITE
+        return Action.COMMIT if is_cow else Action.DELTACOMMIT
+
+    @property
+    def _is_checked(self) -> bool:
+        """Whether writes of file groups that overlap conflict. Logs of an NBCC table never do."""
+        return self.config.concurrency is not ConcurrencyMode.NON_BLOCKING
+
+    def _result_of(self, done: Instant) -> WriteResult:
+        """The result of an attempt that completed earlier."""
+        path = self._log.path(done)
+        metadata = decode_commit_metadata(load_timeline_file(self._storage, path), path)
+        stats = [stat for group in metadata.write_stats.values() for stat in group]
+        assert done.completed is not None
+        return _result(done.requested, done.completed, stats, 0, 0.0)
+
+    # -- schema
+
+    def _spec(self, requested: str) -> WriteSpec:
+        return WriteSpec(
+            requested=InstantTime(requested),
+            avro_schema=self._current_schema(),
+            block_format=self._settings.log_block_format,
+            log_file_bytes_max=self._settings.log_file_bytes_max,
+        )
+
+    def _current_schema(self) -> str:
+        since, known = self._schema or ("", "")
+        config = self.config
+        skipped = {Action.COMMIT} if config.table_type is TableType.MERGE_ON_READ else set()
+        for instant in reversed(self._log.ledger.completed_after(since)):
+            if instant.action not in WRITE_ACTIONS - skipped:
+                continue
+            path = self._log.path(instant)
+            metadata = decode_commit_metadata(load_timeline_file(self._storage, path), path)
+            if metadata.schema_json:
+                assert instant.completed is not None
+                self._schema = (instant.completed, metadata.schema_json)
+                return metadata.schema_json
+        if known or config.create_schema:
+            return known or config.create_schema or ""
+        raise InvalidRequestError(
+            f"the table at {self._storage.uri} cannot be written yet",
+            why="no write has given it a schema, and its properties have none",
+            next_step="Write it once with Apache Hudi, or create it with create_table",
+        )
+
+    # -- merge on read: logs
+
+    def _prepare(self, partitions: list[str], spec: WriteSpec) -> None:
+        self._groups.prepare(
+            partitions,
+            lambda: self._log.ledger,
+            lambda: Transaction(self._log, self._settings, self._action, self._recovery),
+            self._spec,
+        )
+
+    def _append_logs(
+        self, spec: WriteSpec, partitions: list[str], groups: Iterator[tuple[Place, KeyedRows]]
+    ) -> list[WriteStat]:
+        self._prepare(partitions, spec)
+        return [stat for place, rows in groups for stat in self._log_files(spec, place, rows)]
+
+    def _log_files(
+        self, spec: WriteSpec, place: Place, rows: KeyedRows, ordinal: int = 0, more: bool = False
+    ) -> tuple[WriteStat, ...]:
+        group = FileGroupId(place[0], self._groups(*place))
+        return write_log(self._storage, spec, group, rows=rows, ordinal=ordinal, more=more)
+
+    def _stream_logs(
+        self, spec: WriteSpec, rows: GatheredRows, batches: Iterator[pa.RecordBatch]
+    ) -> list[WriteStat]:
+        """More rows than memory holds: half of them are put out whenever it is full."""
+        stats: list[WriteStat] = []
+        ordinals: dict[Place, int] = {}
+        most = self._settings.buffer_bytes_max
+        is_whole = False
+        while not is_whole:
+            self._prepare(rows.partitions(), spec)
+            for place, taken in rows.taken(most // 2):
+                made = self._log_files(spec, place, taken, ordinals.get(place, 0), more=True)
+                stats += made
+                ordinals[place] = ordinals.get(place, 0) + len(made)
+            is_whole = rows.fill(batches, most)
+        self._prepare(rows.partitions(), spec)
+        for place, taken in rows.taken():
+            stats += self._log_files(spec, place, taken, ordinals.get(place, 0))
+        return stats
+
+    def _append_deletes(self, spec: WriteSpec, deletes: GatheredDeletes) -> list[WriteStat]:
+        self._prepare(deletes.partitions(), spec)
+        stats: list[WriteStat] = []
+        for place, keys in sorted(deletes.groups.items(), key=lambda item: item[0]):
+            group = FileGroupId(place[0], self._groups(*place))
+            stats += write_log(self._storage, spec, group, deletes=keys)
+        return stats
+
+    # -- copy on write: base files
+
+    def _rewrite(
+        self,
+        transaction: Transaction,
+        spec: WriteSpec,
+        rows: Mapping[Place, KeyedRows],
+        deletes: Mapping[Place, DeleteRows],
+    ) -> list[WriteStat]:
+        bases = self._current_bases()
+        rule = merge_rule(self.config)
+        stats = []
+        for place in sorted({*rows, *deletes}):
+            previous = bases.get(place)
+            if previous is None and place not in rows:
+                continue  # nothing there to delete
+            partition, bucket = place
+            if partition not in self._with_metadata:
+                create_partition_metadata(self._storage, partition, spec.requested)
+                self._with_metadata.add(partition)
+            id_ = previous.name.file_id if previous else file_id(bucket)
+            group = FileGroupId(partition, id_)
+            stats.append(
+                rewrite_base(
+                    self._storage,
+                    spec,
+                    group,
+                    previous,
+                    rows=rows.get(place),
+                    deletes=deletes.get(place),
+                    rule=rule,
+                )
+            )
+        return stats
+
+    def _current_bases(self) -> dict[Place, BaseFile]:
+        """The base file of each bucket. Called after the instant began: what completes from then
+        on is found by the check for conflicts."""
+        state = self._loader.load()
+        times, now = CompletionTimes(state.timeline), visible_now(state.timeline)
+        bases = {}
+        for group in state.groups():
+            if is_replaced(group, state.replaced, now):
+                continue
+            found = latest_slice(group, times, now)
+            if found is not None and found.base is not None:
+                bases[group.partition, bucket_of_file(group.file_id)] = found.base
+        return bases
+
+
+def _metadata(
+    stats: list[WriteStat], spec: WriteSpec, operation: str, write_id: str | None
+) -> CommitMetadata:
+    by_partition: dict[str, list[WriteStat]] = {}
+    for stat in stats:
+        by_partition.setdefault(stat.partition_path or "", []).append(stat)
+    extra = {"schema": spec.avro_schema}
+    if write_id is not None:
+        extra[WRITE_ID_KEY] = write_id
+    return CommitMetadata(
+        partition_to_write_stats={p: tuple(found) for p, found in by_partition.items()},
+        compacted=False,
+        extra_metadata=extra,
+        operation_type=operation,
+    )
+
+
+def _result(
+    requested: str, completed: str, stats: list[WriteStat], retries: int, seconds: float
+) -> WriteResult:
+    return WriteResult(
+        instant=requested,
+        completed=completed,
+        rows=sum((s.num_inserts or 0) + (s.num_update_writes or 0) for s in stats),
+        deletes=sum(stat.num_deletes or 0 for stat in stats),
+        files=len(stats),
+        bytes=sum(stat.total_write_bytes or 0 for stat in stats),
+        retries=retries,
+        seconds=seconds,
+    )

@@ -1,0 +1,238 @@
+"""Writing log files: the rows and deletes of one instant for one file group.
+
+Rows come first and deletes behind them, as Hudi writes them, so that of the two a delete wins if
+a caller names a key in both and their ordering values do not decide.
+
+A log that grows beyond its limit continues in the next version. When that happens follows from the
+rows alone. Still an attempt may get its rows in another order, and then its files are cut
+elsewhere: one file of the first attempt and the second of another would lose some rows and double
+others. So where there is more than one file, an attempt accepts another's file only if it is its
+own to the byte; a single file it accepts if it holds as many records as its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from pyhudi.engine.write_files import (
+    WRITE_TOKEN,
+    DeleteRows,
+    KeyedRows,
+    WriteSpec,
+    attempts_disagree,
+    create_marker,
+    data_path,
+    file_stat,
+    not_whole,
+    taken_away,
+)
+from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.format.file_names import FileGroupId, IoType, LogFileName
+from pyhudi.format.log_file import BlockType, CorruptSpan, decode_blocks
+from pyhudi.format.row_blocks import (
+    BLOCK_VALUE_BYTES,
+    block_records,
+    block_sized,
+    encode_deletes_block,
+    encode_rows_block,
+)
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.row_layout import RowOrigin, stored_rows
+
+#: Files up to this size are created from one piece of memory.
+_ONE_PIECE_BYTES = 8 << 20
+#: Leaves room for the rows of one call among the sequence numbers of a file group.
+_ROWS_A_FILE = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    data: bytes
+    rows: int = 0
+    deletes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _LogFile:
+    blocks: tuple[_Block, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(len(block.data) for block in self.blocks)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Rows and deletes."""
+        return sum(block.rows for block in self.blocks), sum(b.deletes for b in self.blocks)
+
+
+def write_log(
+    storage: Storage,
+    spec: WriteSpec,
+    group: FileGroupId,
+    *,
+    rows: KeyedRows | None = None,
+    deletes: DeleteRows | None = None,
+    ordinal: int = 0,
+    more: bool = False,
+) -> tuple[WriteStat, ...]:
+    """Write rows and deletes to a file group; one write stat for each file, none for no records.
+
+    A caller with more rows than memory calls several times, with `more` while others follow, and
+    with `ordinal` the number of stats it already has for the group. Then every attempt must give
+    the same rows in the same order.
+    """
+    blocks = [*_row_blocks(spec, group, rows, ordinal), *_delete_blocks(spec, group, deletes)]
+    files = list(_rolled(blocks, spec.log_file_bytes_max))
+    alone = len(files) == 1 and ordinal == 0 and not more
+    stats = []
+    for version, file in enumerate(files, start=ordinal + 1):
+        name = LogFileName(group.file_id, spec.requested, version, WRITE_TOKEN)
+        stats.append(_written(storage, _Place(group, name, alone), file))
+    return tuple(stats)
+
+
+def _row_blocks(
+    spec: WriteSpec, group: FileGroupId, rows: KeyedRows | None, ordinal: int
+) -> Iterator[_Block]:
+    if rows is None:
+        return
+    layout = spec.layout
+    origin = RowOrigin(spec.requested, group, group.file_id)
+    batch = stored_rows(layout, rows.rows, rows.keys, origin, ordinal * _ROWS_A_FILE)
+    for piece in block_sized(batch, _block_bytes(spec)):
+        data = encode_rows_block(piece, layout.avro_json, spec.requested, spec.block_format)
+        yield _Block(data, rows=piece.num_rows)
+
+
+def _delete_blocks(
+    spec: WriteSpec, group: FileGroupId, deletes: DeleteRows | None
+) -> Iterator[_Block]:
+    for part in () if deletes is None else deletes.by_kind():
+        # The key again where there is no ordering value: a batch for cutting needs a column.
+        columns = [part.keys, part.keys if part.ordering is None else part.ordering]
+        batch = pa.RecordBatch.from_arrays(columns, names=["key", "ordering"])
+        for piece in block_sized(batch, _block_bytes(spec)):
+            keys, ordering = piece.columns
+            data = encode_deletes_block(
+                keys,
+                group.partition,
+                None if part.ordering is None else ordering,
+                spec.layout.avro_json,
+                spec.requested,
+            )
+            yield _Block(data, deletes=len(keys))
+
+
+def _block_bytes(spec: WriteSpec) -> int:
+    return min(BLOCK_VALUE_BYTES, spec.log_file_bytes_max)
+
+
+def _rolled(blocks: Iterable[_Block], bytes_max: int) -> Iterator[_LogFile]:
+    """The blocks in files of at least one block, and of at most so many bytes if they can."""
+    file: list[_Block] = []
+    size = 0
+    for block in blocks:
+        if file and size + len(block.data) > bytes_max:
+            yield _LogFile(tuple(file))
+            file, size = [], 0
+        file.append(block)
+        size += len(block.data)
+    if file:
+        yield _LogFile(tuple(file))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where one file of the log goes, and whether it is the whole log."""
+
+    group: FileGroupId
+    name: LogFileName
+    alone: bool
+
+    @property
+    def path(self) -> str:
+        return data_path(self.group.partition, self.name.file_name)
+
+    @property
+    def next_path(self) -> str:
+        following = self.name._replace(version=self.name.version + 1)
+        return data_path(self.group.partition, following.file_name)
+
+
+def _written(storage: Storage, place: _Place, file: _LogFile) -> WriteStat:
+    name = place.name
+    create_marker(storage, name.requested, place.path, IoType.CREATE)
+    created = _created(storage, place.path, file)
+    size = file.size if created else _winner_size(storage, place, file)
+    rows, deletes = file.counts
+    stat = file_stat(place.group, name.file_name, size, writes=rows, deletes=deletes)
+    return replace(
+        stat,
+        # Nobody looked whether the keys were there before. To Hudi, too, all rows for a bucket
+        # that has a file are updates.
+        num_update_writes=rows,
+        prev_commit=name.requested,
+        log_version=name.version,
+        log_offset=0,
+        base_file="",
+        log_files=(name.file_name,),
+    )
+
+
+def _created(storage: Storage, path: str, file: _LogFile) -> bool:
+    chunks = [block.data for block in file.blocks]
+    if file.size <= _ONE_PIECE_BYTES:
+        return storage.create(path, b"".join(chunks))
+    return storage.create_from(path, chunks) is not None
+
+
+# ---- another attempt was first
+
+
+def _winner_size(storage: Storage, place: _Place, file: _LogFile) -> int:
+    """The size of the file that is there, if it may stand for this attempt's."""
+    path = place.path
+    found = storage.stat(path)
+    if found is None:
+        raise taken_away(path)
+    try:
+        if found.size == file.size and _is_same(storage, path, file):
+            return file.size
+        counts = _stored_counts(storage, place, found.size)
+    except FileNotFoundError:
+        raise taken_away(path) from None
+    if counts != file.counts:
+        why = "{} rows and {} deletes are there, where this attempt has {} and {}"
+        raise attempts_disagree(path, why.format(*counts, *file.counts))
+    if not place.alone or storage.stat(place.next_path) is not None:
+        raise attempts_disagree(path, "its records are not the same, and it is not the whole log")
+    return found.size
+
+
+def _is_same(storage: Storage, path: str, file: _LogFile) -> bool:
+    start = 0
+    for block in file.blocks:
+        if storage.read(path, start, start + len(block.data)) != block.data:
+            return False
+        start += len(block.data)
+    return True
+
+
+def _stored_counts(storage: Storage, place: _Place, size: int) -> tuple[int, int]:
+    """Rows and deletes in the file that is there."""
+    path = place.path
+    counts = {True: 0, False: 0}  # by whether they are deletes
+    for block in decode_blocks(lambda start, end: storage.read(path, start, end), size, path):
+        if isinstance(block, CorruptSpan):
+            raise not_whole(path, block.why)
+        if block.instant_time != place.name.requested:
+            raise not_whole(path, f"a block in it is of the instant {block.instant_time}")
+        content = storage.read(path, block.content_start, block.content_end)
+        counts[block.type is BlockType.DELETE] += block_records(block, content, path)
+    if not size:
+        raise not_whole(path, "it is empty")
+    return counts[False], counts[True]

@@ -1,0 +1,169 @@
+"""Sweeping up: what crashed and frozen writers left that no decision is about.
+
+Nothing here is needed for the table to be right, except that a file of a given-up instant must be
+gone before the active timeline moves past that instant, for readers count older files as
+committed. Everything may be repeated, by several at once.
+
+What was seen is judged by a ledger read *after* it was seen: an object belongs to an instant that
+was decided before the object existed, so that ledger knows the instant if it is alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyhudi.engine.decide import DecisionLog
+from pyhudi.engine.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
+from pyhudi.format.instant import Instant, InstantTime, State, is_instant_time
+from pyhudi.format.log_entry import LOG_FOLDER, STAGED_FOLDER, entry_path, parse_entry_path
+from pyhudi.format.markers import MARKER_ROOT
+from pyhudi.storage.decision_log import load_entry
+from pyhudi.storage.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
+from pyhudi.storage.marker_files import load_markers, marker_objects
+from pyhudi.storage.protocol import ObjectStat
+from pyhudi.timeline.ledger import Ledger
+
+#: No single create is delayed longer than this (assumption A1 of the protocol).
+GRACE_MS = 24 * 3_600_000
+#: The newest entries of the log that pruning keeps, and how long it keeps the others.
+ENTRIES_KEPT = 100
+ENTRIES_KEPT_MS = 7 * 24 * 3_600_000
+
+WRITE_ID_FOLDER = ".hoodie/.pyhudi/writes"
+_SCRATCH_FOLDERS = (".hoodie/.pyhudi/clock", ".hoodie/.pyhudi/probe")
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What a repair did."""
+
+    rolled_back: tuple[str, ...]  # instants that it gave up
+    removed: tuple[str, ...]  # objects that it removed
+
+
+class Repair:
+    """Leaves nothing behind. `grace_ms` is how long a frozen writer may sleep and still write."""
+
+    def __init__(
+        self, log: DecisionLog, recovery: FailedWriteRecovery, *, grace_ms: int = GRACE_MS
+    ) -> None:
+        self._log = log
+        self._storage = log.storage
+        self._recovery = recovery
+        self._grace_ms = grace_ms
+        self._removed: list[str] = []
+
+    def run(self, own: frozenset[str] = frozenset()) -> Repaired:
+        self._log.refresh()
+        rolled_back = self._recovery.recover(own)
+        self.sweep()
+        self.prune()
+        return Repaired(rolled_back, tuple(self._removed))
+
+    def sweep(self) -> None:
+        """Remove ghosts, and what instants that are decided no longer need."""
+        marked = self._marked_instants()
+        beats = list(self._storage.list(HEARTBEAT_FOLDER))
+        staged = list(self._storage.list(STAGED_FOLDER))
+        scratch = [s for folder in _SCRATCH_FOLDERS for s in self._storage.list(folder)]
+        write_ids = list(self._storage.list(WRITE_ID_FOLDER))
+        self._log.forget()
+        ledger = self._log.refresh()
+        now = self._log.clock.read_ms()
+        for requested in marked:
+            self._sweep_instant(requested, ledger, now)
+        for stat in beats:
+            self._sweep_beat(stat, ledger, now)
+        for stat in staged:
+            requested = stat.path.rpartition("/")[2].partition(".")[0]
+            if requested in ledger.completed or now - stat.modified_ms >= self._grace_ms:
+                self._remove(stat.path)
+        self._remove_older(scratch, now - self._grace_ms)
+        self._remove_older(write_ids, now - max(self._grace_ms, ENTRIES_KEPT_MS))
+
+    def _marked_instants(self) -> list[str]:
+        folders = self._storage.list_folder(MARKER_ROOT).folders
+        names = (folder.rpartition("/")[2] for folder in folders)
+        return [name for name in names if is_instant_time(name)]
+
+    def _sweep_instant(self, requested: str, ledger: Ledger, now: int) -> None:
+        """Markers of a completed instant go; those of a given-up one tell what else has to."""
+        objects = marker_objects(self._storage, requested)
+        if requested in ledger.completed:
+            for path in objects:
+                self._remove(path)
+            return
+        if not self._is_undone(requested, ledger):
+            return
+        newest = max((self._modified(path) for path in objects), default=0)
+        for marker in load_markers(self._storage, requested):
+            if self._storage.stat(marker.data_file) is not None:
+                self._remove(marker.data_file)
+        for path in self._ghosts(requested):
+            if self._storage.stat(path) is not None:
+                self._remove(path)
+        if now - newest >= self._grace_ms:
+            for path in objects:
+                self._remove(path)
+
+    def _ghosts(self, requested: str) -> Iterable[str]:
+        for action in ROLLED_BACK_ACTIONS:
+            for state in (State.INFLIGHT, State.REQUESTED):
+                yield self._log.path(Instant(InstantTime(requested), action, state))
+
+    def _is_undone(self, requested: str, ledger: Ledger) -> bool:
+        """Whether a rollback of the instant has completed."""
+        rollback = ledger.named_by.get(requested) or self._log.rollback_of(requested)
+        return rollback is not None and rollback in ledger.completed
+
+    def _sweep_beat(self, stat: ObjectStat, ledger: Ledger, now: int) -> None:
+        requested = stat.path.rpartition("/")[2]
+        decided = requested in ledger.completed or self._is_undone(requested, ledger)
+        old = now - stat.modified_ms >= self._grace_ms
+        if decided or (old and requested not in ledger.pending):
+            self._remove(heartbeat_path(requested))
+
+    def _modified(self, path: str) -> int:
+        stat = self._storage.stat(path)
+        return 0 if stat is None else stat.modified_ms
+
+    def _remove_older(self, stats: Iterable[ObjectStat], before_ms: int) -> None:
+        for stat in stats:
+            if stat.modified_ms <= before_ms:
+                self._remove(stat.path)
+
+    def _remove(self, path: str) -> None:
+        self._storage.delete(path)
+        self._removed.append(path)
+
+    # -- pruning
+
+    def prune(self) -> None:
+        """Remove old entries, oldest first: never the tail, nor what an open instant needs."""
+        numbered = ((parse_entry_path(s.path), s) for s in self._storage.list(LOG_FOLDER))
+        entries = [(number, stat) for number, stat in numbered if number is not None]
+        if len(entries) <= ENTRIES_KEPT:
+            return
+        keep_from = self._oldest_needed(entries)
+        reached = self._log.clock.at_least_ms() or 0
+        for number, stat in entries[:-ENTRIES_KEPT]:
+            if number >= keep_from or reached - stat.modified_ms < ENTRIES_KEPT_MS:
+                return
+            self._remove(entry_path(number))
+
+    def _oldest_needed(self, entries: list[tuple[int, ObjectStat]]) -> int:
+        """The first number whose time is not before every pending instant's."""
+        pending = self._log.refresh().pending
+        if not pending:
+            return entries[-1][0]
+        oldest = min(pending)
+        low, high = 0, len(entries)
+        while low < high:
+            middle = (low + high) // 2
+            entry = load_entry(self._storage, entries[middle][0])
+            if entry is None or entry.time is None or entry.time < oldest:
+                low = middle + 1
+            else:
+                high = middle
+        return entries[low - 1][0] if low else entries[0][0]

@@ -1,0 +1,216 @@
+"""The life of one instant of ours: begun, written, and then completed or given up.
+
+    with heartbeat and requested file → inflight → markers and data files → completed
+
+Whatever stops on the way leaves a pending instant behind, which nobody sees, and which this
+process gives up at once if it can, or the next writer does when the heartbeat has grown old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyhudi.conflict.writes import OtherWrite, Overlap, first_overlap, touched_groups
+from pyhudi.engine.decide import DecisionLog
+from pyhudi.engine.decisions import (
+    AlreadyDone,
+    Begin,
+    Complete,
+    Decided,
+    Refused,
+    Rule,
+)
+from pyhudi.engine.rollback import FailedWriteRecovery
+from pyhudi.engine.timeline_files import load_timeline_file
+from pyhudi.errors import (
+    ConflictError,
+    HudiError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from pyhudi.format.commit_metadata import (
+    CommitMetadata,
+    decode_commit_metadata,
+    encode_commit_metadata,
+)
+from pyhudi.format.instant import Action, Instant, InstantTime, State
+from pyhudi.settings import WriteSettings
+from pyhudi.storage.heartbeats import Heartbeat
+from pyhudi.storage.marker_files import marker_objects
+from pyhudi.timeline.ledger import Ledger
+from pyhudi.timeline.timeline import WRITE_ACTIONS
+
+
+class Transaction:
+    """An instant that this process has begun."""
+
+    def __init__(
+        self,
+        log: DecisionLog,
+        settings: WriteSettings,
+        action: Action,
+        recovery: FailedWriteRecovery,
+    ) -> None:
+        self._log = log
+        self._settings = settings
+        self._recovery = recovery
+        self._heartbeat: Heartbeat | None = None
+        self._staged: str | None = None
+        self._others_known: dict[str, OtherWrite] = {}
+        self.action = action
+        try:
+            self.requested, self.number = self._begun()
+            log.storage.create(log.path(self._instant(State.INFLIGHT)), b"")
+        except BaseException:
+            self._stop_beating()  # or it would look alive for as long as this process lives
+            raise
+
+    def _begun(self) -> tuple[str, int]:
+        outcome = self._log.append(Begin(self.action, announce=self._announce))
+        if isinstance(outcome, Refused):
+            raise refusal_error(outcome, self._log.storage.uri)
+        assert isinstance(outcome, Decided)
+        assert outcome.entry.instant is not None
+        return outcome.entry.instant, outcome.entry.n
+
+    def _announce(self, requested: str) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.end()
+        self._heartbeat = Heartbeat(self._log.storage, requested)
+        self._heartbeat.start(self._log.world, self._settings.heartbeat_interval_ms)
+
+    def _instant(self, state: State) -> Instant:
+        return Instant(InstantTime(self.requested), self.action, state)
+
+    # -- the good end
+
+    def complete(self, metadata: CommitMetadata, *, is_checked: bool) -> str:
+        """Make the write visible; its completion time.
+
+        With `is_checked`, ConflictError if another write completed on one of its file groups
+        since it began. Whatever the error, unless it says that the outcome is unknown, nothing
+        of the write is ever visible.
+        """
+        data = encode_commit_metadata(metadata, self._log.world.random_bytes(16))
+        check = self._check(metadata) if is_checked else _no_check
+        try:
+            self._staged = self._log.stage(self.requested, data)
+            job = Complete(self.requested, self.action, self.number, data, self._staged, check)
+            outcome = self._log.append(job)
+        except UnavailableError as error:
+            raise self._unknown(error) from error
+        finally:
+            self._stop_beating()  # from here on the decision log knows, or others may give it up
+        if isinstance(outcome, Refused):
+            self.abandon()
+            raise refusal_error(outcome, self._log.storage.uri, self.requested)
+        time = outcome.instant.completed if isinstance(outcome, AlreadyDone) else None
+        if isinstance(outcome, Decided):
+            time = InstantTime(outcome.entry.time or "")
+        assert time
+        self._tidy()
+        return time
+
+    def _check(self, metadata: CommitMetadata) -> Callable[[Ledger], Refused | None]:
+        own = touched_groups(metadata)
+
+        def check(ledger: Ledger) -> Refused | None:
+            overlap = first_overlap(own, self._others(ledger))
+            if overlap is None:
+                return None
+            return Refused(Rule.CONFLICT, overlap.other.requested, _told(overlap))
+
+        return check
+
+    def _others(self, ledger: Ledger) -> list[OtherWrite]:
+        """Writes that completed since we began. On a table of logs, compactions do not count."""
+        counted = WRITE_ACTIONS - ({Action.COMMIT} if self.action is not Action.COMMIT else set())
+        found = []
+        for instant in ledger.completed_after(self.requested):
+            if instant.action in counted and instant.requested != self.requested:
+                found.append(self._other(instant))
+        return found
+
+    def _other(self, instant: Instant) -> OtherWrite:
+        if instant.requested not in self._others_known:
+            assert instant.completed is not None
+            path = self._log.path(instant)
+            metadata = decode_commit_metadata(load_timeline_file(self._log.storage, path), path)
+            self._others_known[instant.requested] = OtherWrite(
+                instant.requested, instant.completed, touched_groups(metadata)
+            )
+        return self._others_known[instant.requested]
+
+    def _unknown(self, error: UnavailableError) -> OutcomeUnknownError:
+        return OutcomeUnknownError(
+            f"whether the write {self.requested} became visible is not known",
+            why=f"storage failed while it was being decided ({error.what})",
+            next_step="Repeat the write with the same write_id, which writes only if it must",
+            instant=self.requested,
+        )
+
+    def _tidy(self) -> None:
+        """Remove what only a write under way needs. What fails here is swept up later."""
+        storage = self._log.storage
+        try:
+            if self._heartbeat is not None:
+                self._heartbeat.end()
+            for path in marker_objects(storage, self.requested):
+                storage.delete(path)
+            if self._staged is not None:
+                storage.delete(self._staged)
+        except UnavailableError:
+            return
+
+    # -- the bad end
+
+    def abandon(self) -> None:
+        """Give the instant up now, instead of letting others find it silent."""
+        try:
+            self._recovery.abort(self._instant(State.REQUESTED))
+            if rollback := self._log.ledger.named_by.get(self.requested):
+                self._recovery.undo(rollback)
+        except HudiError:
+            return  # the heartbeat stops below, so the next writer does it
+        finally:
+            self._stop_beating()
+
+    def _stop_beating(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+
+
+def _no_check(ledger: Ledger) -> None:
+    return None
+
+
+def _told(overlap: Overlap) -> str:
+    group = overlap.group
+    return (
+        f"write {overlap.other.requested}, completed at {overlap.other.completed}, also wrote file"
+        f" group {group.file_id} of partition {group.partition!r}"
+    )
+
+
+def refusal_error(refused: Refused, uri: str, requested: str | None = None) -> HudiError:
+    """A refusal as an error, for the user."""
+    what = f"the write {requested}" if requested else f"a write to the table at {uri}"
+    if refused.rule is Rule.FOREIGN:
+        return InvalidRequestError(
+            f"{what} is refused",
+            why=f"another engine began {refused.instant} without an entry in the decision log",
+            next_step="Make the table with lock='file' or 'storage', the lock that engine uses",
+        )
+    if refused.rule is Rule.CONFLICT:
+        return ConflictError(
+            f"{what} lost to another write",
+            why=refused.detail,
+            next_step="Read the table as it is now and write again",
+        )
+    by = f" ({refused.instant})" if refused.instant else ""
+    return ConflictError(
+        f"{what} was not completed",
+        why=f"{refused.rule}{by}",
+        next_step="Write again; nothing of this write is visible",
+    )

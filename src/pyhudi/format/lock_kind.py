@@ -1,0 +1,14 @@
+"""The kinds of table lock that exist, under the names by which a table records its own."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class LockKind(StrEnum):
+    """What the writers of a table exclude each other with; all of them must use the same."""
+
+    NONE = "none"  # pyhudi writers alone need none: the decision log is their guard
+    IN_PROCESS = "in_process"  # writers in threads of one process
+    FILE = "file"  # Hudi's FileSystemBasedLockProvider, for local disk
+    STORAGE = "storage"  # Hudi's StorageBasedLockProvider, for object stores

@@ -1,0 +1,78 @@
+"""Undoing a write that did not complete: which files it may have left, and the record of it.
+
+Since table version 8 every file belongs to one instant, so a rollback deletes whole files. The
+markers say which; a plan written at one moment may lack what a frozen writer adds later, hence
+whoever carries it out reads the markers again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from pyhudi.errors import CorruptTableError
+from pyhudi.format.file_names import MarkerName, parse_data_file
+from pyhudi.format.instant import Instant
+from pyhudi.format.plan_files import InstantName, RollbackPlan, RollbackRequest
+from pyhudi.format.service_metadata import RollbackMetadata, RolledBackPartition
+from pyhudi.format.stored_paths import path_in_partition
+
+
+def plan_rollback(target: Instant, markers: Iterable[MarkerName], base_uri: str) -> RollbackPlan:
+    """One request for each file, as Hudi plans it."""
+    requests = tuple(
+        RollbackRequest(
+            partition_path=marker.file_group.partition,
+            file_id=marker.file_group.file_id,
+            latest_base_instant=target.requested,
+            files_to_be_deleted=(f"{base_uri}/{marker.data_file}",),
+            log_blocks_to_be_deleted={},
+        )
+        for marker in markers
+    )
+    return RollbackPlan(InstantName(target.requested, target.action.value), requests)
+
+
+def files_to_delete(
+    plan: RollbackPlan, markers: Iterable[MarkerName], target: str
+) -> tuple[str, ...]:
+    """The data files of the instant, by its plan and its markers; never another instant's.
+
+    A plan has whole paths, of the place where its author saw the table; another machine may have
+    it mounted elsewhere. Partition and file name say the same, and cannot lead out of the table.
+    """
+    planned = (
+        path_in_partition(request.partition_path, path.rpartition("/")[2])
+        for request in plan.rollback_requests or ()
+        for path in request.files_to_be_deleted
+    )
+    paths = {*planned, *(marker.data_file for marker in markers)}
+    for path in paths:
+        name = parse_data_file(path.rpartition("/")[2])
+        if name is None or name.requested != target:
+            raise CorruptTableError(
+                f"the rollback of {target} would delete {path!r}",
+                why="that is not a data file of this instant",
+                next_step="Find out who wrote the plan before anything is rolled back",
+            )
+    return tuple(sorted(paths))
+
+
+def rollback_metadata(
+    rollback: str, target: Instant, deleted: Iterable[str], base_uri: str, took_ms: int
+) -> RollbackMetadata:
+    """What the completed file of the rollback says."""
+    by_partition = defaultdict(list)
+    for path in deleted:
+        by_partition[path.rpartition("/")[0]].append(f"{base_uri}/{path}")
+    return RollbackMetadata(
+        start_rollback_time=rollback,
+        time_taken_in_millis=took_ms,
+        total_files_deleted=sum(map(len, by_partition.values())),
+        commits_rollback=(target.requested,),
+        partition_metadata={
+            partition: RolledBackPartition(partition, tuple(paths), (), {}, {})
+            for partition, paths in by_partition.items()
+        },
+        instants_rollback=(InstantName(target.requested, target.action.value),),
+    )

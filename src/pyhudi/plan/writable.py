@@ -1,0 +1,114 @@
+"""Why a table that can be read must not be written.
+
+A reader may ignore what a writer may not: a metadata table that the write would make stale, change
+files that it would leave out, rows that Java code would have merged. Each reason is named before
+anything is written, with what helps where something does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyhudi.errors import InvalidRequestError, UnsupportedTableError
+from pyhudi.format.bucket_config import BUCKET_COUNT, SimpleBuckets
+from pyhudi.format.concurrency_mode import ConcurrencyMode
+from pyhudi.format.lock_kind import LockKind
+from pyhudi.format.merge_rules import MergeMode
+from pyhudi.format.table_config import LOCK_KIND, KeyGenerator, TableConfig, TableType
+
+_PLAIN_GENERATORS = frozenset(
+    {KeyGenerator.SIMPLE, KeyGenerator.COMPLEX, KeyGenerator.NON_PARTITION}
+)
+_MODEL = "org.apache.hudi.common.model."
+#: What an upgrade to version 9 leaves behind of classes that merge as the merge mode says.
+_PLAIN_PAYLOADS = frozenset(
+    {
+        f"{_MODEL}DefaultHoodieRecordPayload",
+        f"{_MODEL}EventTimeAvroPayload",
+        f"{_MODEL}OverwriteWithLatestAvroPayload",
+    }
+)
+_USE_HUDI = "Write it with Apache Hudi; docs/format.md lists what pyhudi supports"
+_SWITCH_OFF = "Call table.services.switch_off_metadata_table() once"
+_GIVE_BUCKETS = "Give buckets=SimpleBuckets(n) when opening, with the n its writers used"
+
+
+def told_config(
+    config: TableConfig, buckets: SimpleBuckets | None, lock: LockKind | None
+) -> TableConfig:
+    """The configuration with what the caller tells of a table that does not tell it itself.
+
+    InvalidRequestError if the table says otherwise: all its writers must agree.
+    """
+    if buckets is not None:
+        resolved = buckets.resolved(config.record_key_fields)
+        if config.buckets not in (None, resolved):
+            raise _contradiction("buckets", resolved, config.buckets)
+        config = replace(config, buckets=resolved)
+    if lock is not None:
+        if LOCK_KIND in config.properties.values and lock is not config.lock:
+            raise _contradiction("lock", lock.value, config.lock.value)
+        config = replace(config, lock=lock)
+    return config
+
+
+def _contradiction(what: str, given: object, kept: object) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{what}={given!r} cannot be used with this table",
+        why=f"the table itself says {kept!r}, and all its writers must agree",
+        next_step=f"Leave {what} out",
+    )
+
+
+def refuse_unwritable(config: TableConfig) -> None:
+    """UnsupportedTableError with every reason why this table must not be written, if any."""
+    hopeless = [reason for reason, applies in _obstacles(config).items() if applies]
+    curable = _curable_obstacles(config)
+    if hopeless or curable:
+        raise UnsupportedTableError(
+            f"the table {config.name!r} cannot be written",
+            why="; ".join([*hopeless, *curable]),
+            next_step=_USE_HUDI if hopeless else ". ".join(curable.values()),
+        )
+
+
+def _curable_obstacles(config: TableConfig) -> dict[str, str]:
+    """Reasons that apply, each with what its owner can do about it."""
+    found = {}
+    # Being built or ready, it would miss what is written without it.
+    if parts := (*config.metadata_partitions, *config.metadata_partitions_inflight):
+        found[f"its metadata table is live ({', '.join(parts)})"] = _SWITCH_OFF
+    if config.buckets is None:
+        found["it does not tell how many buckets it has"] = _GIVE_BUCKETS
+    return found
+
+
+def _obstacles(config: TableConfig) -> dict[str, bool]:
+    """Reasons for which there is no remedy here, and whether each applies."""
+    merge, legacy = config.merge, config.legacy_payload_class
+    copy_on_write = config.table_type is TableType.COPY_ON_WRITE
+    return {
+        "it captures changes (CDC), which pyhudi does not write": config.cdc_enabled,
+        "it leaves partition columns out of its files": config.drop_partition_columns,
+        f"its keys are made by the {config.key_generator} key generator": (
+            config.key_generator not in _PLAIN_GENERATORS
+        ),
+        "it has no record key": not config.record_key_fields,
+        "its records are merged by Java code": merge.mode is MergeMode.CUSTOM,
+        f"its partial update mode is {merge.partial_update_mode}": (
+            merge.partial_update_mode is not None
+        ),
+        f"it merges with {', '.join(merge.properties)}": bool(merge.properties),
+        f"it was made for the payload class {legacy}": (
+            legacy is not None and legacy not in _PLAIN_PAYLOADS
+        ),
+        "its writer may have put the key's column name before each key, or not (releases differ)": (
+            config.version == 8
+            and config.key_generator is KeyGenerator.COMPLEX
+            and len(config.record_key_fields) == 1
+            and BUCKET_COUNT not in config.properties.values
+        ),
+        "it is copy on write, and its concurrency mode is non-blocking": (
+            copy_on_write and config.concurrency is ConcurrencyMode.NON_BLOCKING
+        ),
+    }

@@ -1,0 +1,29 @@
+"""What keeps a table in order, apart from reading and writing it."""
+
+from __future__ import annotations
+
+from pyhudi.engine.local import LocalWriter
+from pyhudi.engine.repair import GRACE_MS, Repaired
+
+
+class Services:
+    """Table services."""
+
+    def __init__(self, writer: LocalWriter) -> None:
+        self._writer = writer
+
+    def repair(self, *, grace_minutes: float = GRACE_MS / 60_000) -> Repaired:
+        """Finish what crashed writers began, roll back what they left, and remove the remains.
+
+        Safe at any time and beside any writer. A writer that is frozen longer than the grace and
+        then wakes up may still leave files behind; shorten the grace only when no writer runs.
+        """
+        return self._writer.repair(round(grace_minutes * 60_000))
+
+    def switch_off_metadata_table(self) -> None:
+        """Remove Hudi's metadata table, which pyhudi does not maintain and must not let go stale.
+
+        Readers then list the table's folders. A Hudi writer builds it again unless it runs with
+        `hoodie.metadata.enable=false`.
+        """
+        self._writer.switch_off_metadata_table()

@@ -1,0 +1,70 @@
+"""What a user may tune about writing: few numbers, units in their names, ranges checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+from pyhudi.errors import InvalidRequestError
+
+
+class LogBlockFormat(StrEnum):
+    """How rows lie in a log block."""
+
+    PARQUET = "parquet"
+    AVRO = "avro"
+
+
+class FailedWrites(StrEnum):
+    """When the remains of a write that did not complete are rolled back."""
+
+    LAZY = "lazy"  # once its heartbeat has expired: right for any number of writers
+    EAGER = "eager"  # at the next write, heartbeat or not: for a table with one writer only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteSettings:
+    """How this process writes. What must be the same for all writers lies in the table."""
+
+    log_block_format: LogBlockFormat = LogBlockFormat.PARQUET
+    log_file_bytes_max: int = 1 << 30  # a larger log continues in another file
+    buffer_bytes_max: int = 256 << 20  # rows held in memory before some are written out
+    failed_writes: FailedWrites = FailedWrites.LAZY
+    heartbeat_interval_ms: int = 60_000
+    heartbeat_misses: int = 2  # intervals without a beat after which a writer counts as dead
+    commit_rounds: int = 10  # lost races for the next log entry before the write gives up
+    conflict_retries: int = 3  # repetitions of a whole write that met a conflict
+    lock_wait_ms: int = 60_000  # for a lock that must be held; a courtesy waits a few seconds
+
+    def __post_init__(self) -> None:
+        for name, words in _WORDS.items():
+            try:
+                object.__setattr__(self, name, words(getattr(self, name)))
+            except ValueError:
+                raise InvalidRequestError(
+                    f"{name}={getattr(self, name)!r} is not known",
+                    why=f"it is one of {', '.join(repr(word.value) for word in words)}",
+                    next_step="Change the setting",
+                ) from None
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int) and value < _LOWEST.get(field.name, 1):
+                raise InvalidRequestError(
+                    f"{field.name}={value} cannot be used",
+                    why=f"it must be at least {_LOWEST.get(field.name, 1)}",
+                    next_step="Change the setting",
+                )
+
+    @property
+    def heartbeat_timeout_ms(self) -> int:
+        return self.heartbeat_interval_ms * self.heartbeat_misses
+
+
+#: Settings that are a choice; the plain word will do.
+_WORDS: dict[str, type[LogBlockFormat] | type[FailedWrites]] = {
+    "log_block_format": LogBlockFormat,
+    "failed_writes": FailedWrites,
+}
+
+#: Hudi refuses heartbeats more often than every second.
+_LOWEST = {"heartbeat_interval_ms": 1_000, "conflict_retries": 0, "lock_wait_ms": 0}

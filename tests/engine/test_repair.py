@@ -1,0 +1,188 @@
+"""Repair: what crashed and frozen writers leave is removed, and what anybody needs is not."""
+
+from __future__ import annotations
+
+from datetime import UTC
+
+import pytest
+
+from pyhudi.engine.decide import DecisionLog
+from pyhudi.engine.repair import ENTRIES_KEPT, ENTRIES_KEPT_MS, Repair
+from pyhudi.engine.rollback import FailedWriteRecovery
+from pyhudi.engine.transaction import Transaction
+from pyhudi.format.commit_metadata import CommitMetadata
+from pyhudi.format.instant import Action
+from pyhudi.format.log_entry import parse_entry_path, staged_path
+from pyhudi.settings import WriteSettings
+from pyhudi.storage.memory import MemoryStorage
+from worlds import Clock, still_world
+
+TIMELINE = ".hoodie/timeline"
+SETTINGS = WriteSettings()
+DONE = CommitMetadata(extra_metadata={"schema": "{}"})
+
+
+class Process:
+    """A process on a table in memory."""
+
+    def __init__(self, storage: MemoryStorage, clock: Clock, label: str) -> None:
+        self.log = DecisionLog(
+            storage, still_world(clock, label), SETTINGS, timeline_folder=TIMELINE, zone=UTC
+        )
+        self.recovery = FailedWriteRecovery(self.log, SETTINGS)
+
+    def begin(self) -> Transaction:
+        return Transaction(self.log, SETTINGS, Action.DELTACOMMIT, self.recovery)
+
+    def repair(self, grace_ms: int = 0) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        done = Repair(self.log, self.recovery, grace_ms=grace_ms).run()
+        return done.rolled_back, done.removed
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def storage(clock: Clock) -> MemoryStorage:
+    return MemoryStorage(lambda: clock.ms)
+
+
+def data_file(requested: str) -> str:
+    return f"p/.00000000-0000-0000-0000-000000000000-0_{requested}.log.1_0-0-0"
+
+
+def write_data(storage: MemoryStorage, requested: str) -> str:
+    path = data_file(requested)
+    storage.create(f".hoodie/.temp/{requested}/{path}.marker.CREATE", b"")
+    storage.create(path, b"rows")
+    return path
+
+
+def test_a_clean_table_needs_no_repair(storage: MemoryStorage, clock: Clock) -> None:
+    Process(storage, clock, "a").begin().complete(DONE, is_checked=False)
+    before = {stat.path for stat in storage.list("")}
+    assert Process(storage, clock, "b").repair() == ((), ())
+    assert {stat.path for stat in storage.list("")} == before
+
+
+def test_a_dead_writer_is_rolled_back_with_all_its_files(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    dead = Process(storage, clock, "a").begin()
+    path = write_data(storage, dead.requested)
+    clock.sleep(SETTINGS.heartbeat_timeout_ms + 1)
+    rolled_back, _ = Process(storage, clock, "b").repair()
+    assert rolled_back == (dead.requested,)
+    left = [stat.path for stat in storage.list("") if dead.requested in stat.path]
+    assert path not in left
+    assert left == []
+
+
+def test_a_live_writer_is_left_alone(storage: MemoryStorage, clock: Clock) -> None:
+    live = Process(storage, clock, "a").begin()
+    path = write_data(storage, live.requested)
+    assert Process(storage, clock, "b").repair() == ((), ())
+    assert storage.stat(path) is not None
+    live.complete(DONE, is_checked=False)
+    assert storage.stat(path) is not None
+
+
+def test_the_markers_of_a_given_up_write_stay_for_the_grace_and_find_what_a_zombie_adds(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    dead = Process(storage, clock, "a").begin()
+    write_data(storage, dead.requested)
+    clock.sleep(SETTINGS.heartbeat_timeout_ms + 1)
+    b = Process(storage, clock, "b")
+    b.repair(grace_ms=3_600_000)
+    path = write_data(storage, dead.requested)  # the zombie wakes up
+    storage.create(f"{TIMELINE}/{dead.requested}.deltacommit.inflight", b"")
+    storage.write(f".hoodie/.heartbeat/{dead.requested}", b"")
+    c = Process(storage, clock, "c")
+    rolled_back, removed = c.repair(grace_ms=3_600_000)
+    assert rolled_back == ()
+    assert path in removed
+    assert list(storage.list(f".hoodie/.temp/{dead.requested}"))
+    assert storage.stat(f"{TIMELINE}/{dead.requested}.deltacommit.inflight") is None
+    rollbacks = [s.path for s in storage.list(TIMELINE) if s.path.endswith(".rollback")]
+    assert len(rollbacks) == 1
+    clock.sleep(3_600_000)
+    c.repair(grace_ms=3_600_000)
+    assert [s.path for s in storage.list("") if dead.requested in s.path] == []
+
+
+def test_what_a_writer_forgot_after_completing_is_removed(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    done = Process(storage, clock, "a").begin()
+    path = write_data(storage, done.requested)
+    done.complete(DONE, is_checked=False)
+    storage.create(f".hoodie/.temp/{done.requested}/{path}.marker.CREATE", b"")
+    storage.write(f".hoodie/.heartbeat/{done.requested}", b"")
+    storage.create(staged_path(done.requested, "x"), b"large")
+    _, removed = Process(storage, clock, "b").repair(grace_ms=3_600_000)
+    assert len(removed) == 3
+    assert storage.stat(path) is not None
+
+
+def test_staged_bytes_that_nobody_decided_stay_for_the_grace(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    live = Process(storage, clock, "a").begin()
+    place = staged_path(live.requested, "x")
+    storage.create(place, b"large")
+    b = Process(storage, clock, "b")
+    assert b.repair(grace_ms=60_000) == ((), ())
+    clock.sleep(60_000)
+    assert b.repair(grace_ms=60_000)[1] == (place,)
+
+
+def numbers(storage: MemoryStorage) -> list[int]:
+    found = (parse_entry_path(stat.path) for stat in storage.list(".hoodie/.pyhudi/log"))
+    return [number for number in found if number is not None]
+
+
+def test_old_entries_are_pruned_but_for_the_newest(storage: MemoryStorage, clock: Clock) -> None:
+    a = Process(storage, clock, "a")
+    for _ in range(80):
+        a.begin().complete(DONE, is_checked=False)
+    a.repair()
+    assert numbers(storage) == list(range(1, 161)), "all of them are young"
+    clock.sleep(ENTRIES_KEPT_MS)
+    a.repair()
+    assert numbers(storage) == list(range(161 - ENTRIES_KEPT, 161))
+    a.begin().complete(DONE, is_checked=False)
+    Process(storage, clock, "b").begin().complete(DONE, is_checked=False)
+
+
+def test_entries_since_the_oldest_open_write_are_kept(storage: MemoryStorage, clock: Clock) -> None:
+    a, slow = Process(storage, clock, "a"), Process(storage, clock, "slow")
+    for _ in range(20):
+        a.begin().complete(DONE, is_checked=False)
+    open_ = slow.begin()
+    for _ in range(80):
+        a.begin().complete(DONE, is_checked=False)
+    for _ in range(8 * 24):
+        clock.sleep(3_600_000)
+        storage.write(f".hoodie/.heartbeat/{open_.requested}", b"")
+    a.repair()
+    assert numbers(storage)[0] in (40, 41)
+    open_.complete(DONE, is_checked=False)
+
+
+def test_a_rollback_of_very_many_files_is_staged_and_leaves_nothing(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    dead = Process(storage, clock, "a").begin()
+    for number in range(300):
+        path = f"p/.{number:08d}-0000-0000-0000-000000000000-0_{dead.requested}.log.1_0-0-0"
+        storage.create(f".hoodie/.temp/{dead.requested}/{path}.marker.CREATE", b"")
+        storage.create(path, b"rows")
+    clock.sleep(SETTINGS.heartbeat_timeout_ms + 1)
+    rolled_back, _ = Process(storage, clock, "b").repair()
+    assert rolled_back == (dead.requested,)
+    assert max(s.size for s in storage.list(".hoodie/.pyhudi/log")) < 48 << 10
+    assert [s.path for s in storage.list("") if dead.requested in s.path] == []
+    assert list(storage.list(".hoodie/.pyhudi/staged")) == []

@@ -1,0 +1,206 @@
+"""A table that a Java writer shares: the lock, the other engine's instants, and `void`."""
+
+from __future__ import annotations
+
+from datetime import UTC
+
+import pytest
+
+from pyhudi.engine.decide import DecisionLog
+from pyhudi.engine.decisions import Begin, Complete, Decided, Refused, Rule
+from pyhudi.engine.rollback import FailedWriteRecovery
+from pyhudi.errors import UnavailableError
+from pyhudi.format.instant import Action, Instant, InstantTime, State
+from pyhudi.format.log_entry import EntryKind
+from pyhudi.format.plan_files import InstantName, RollbackPlan, encode_rollback_plan
+from pyhudi.settings import WriteSettings
+from pyhudi.storage.decision_log import load_entry
+from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
+from pyhudi.storage.file_lock import LOCK_PATH, FileLock
+from pyhudi.storage.memory import MemoryStorage
+from pyhudi.storage.protocol import Storage
+from pyhudi.timeline.instant_time import clock_time
+from worlds import START_MS, Clock, still_world
+
+TIMELINE = ".hoodie/timeline"
+SETTINGS = WriteSettings(lock_wait_ms=5_000)
+SKEW_MS = 200
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.storage = MemoryStorage(lambda: self.clock.ms)
+
+    def log(self, label: str = "a", storage: Storage | None = None) -> DecisionLog:
+        world = still_world(self.clock, label)
+        return DecisionLog(
+            storage or self.storage,
+            world,
+            SETTINGS,
+            timeline_folder=TIMELINE,
+            zone=UTC,
+            lock=FileLock(storage or self.storage, world),
+            skew_ms=SKEW_MS,
+        )
+
+    def java(self, ms_from_now: int, *states: str) -> str:
+        """A Java writer's instant, and the time it was requested."""
+        requested = clock_time(self.clock.ms + ms_from_now, UTC)
+        done = clock_time(self.clock.ms + ms_from_now + 1, UTC)
+        names = {
+            "requested": f"{requested}.deltacommit.requested",
+            "inflight": f"{requested}.deltacommit.inflight",
+            "completed": f"{requested}_{done}.deltacommit",
+        }
+        for state in states:
+            self.storage.write(f"{TIMELINE}/{names[state]}", b"")
+        return requested
+
+    def begin(self, log: DecisionLog) -> Complete:
+        outcome = log.append(Begin(Action.DELTACOMMIT))
+        assert isinstance(outcome, Decided)
+        requested = outcome.entry.instant or ""
+        inflight = Instant(InstantTime(requested), Action.DELTACOMMIT, State.INFLIGHT)
+        log.storage.create(log.path(inflight), b"")
+        return Complete(requested, Action.DELTACOMMIT, outcome.entry.n, b"done")
+
+    def names(self) -> list[str]:
+        return [s.path.rpartition("/")[2] for s in self.storage.list(TIMELINE)]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def unsettled(bench: Bench) -> Complete:
+    """A completion that was decided by a writer that crashed before it was carried out."""
+    log = bench.log("a")
+    job = bench.begin(log)
+    crash = Fault(Effect.FAIL, operation="create", path=f"{TIMELINE}/*_*", times=None)
+    dying = bench.log("dying", FaultyStorage(bench.storage, [crash]))
+    with pytest.raises(UnavailableError):
+        dying.append(Complete(job.requested, Action.DELTACOMMIT, None, b"done"))
+    bench.storage.delete(LOCK_PATH)  # an operator, or the lock's expiry
+    return job
+
+
+def test_the_lock_is_held_while_deciding_and_free_afterwards(bench: Bench) -> None:
+    seen = []
+
+    class Watching(FaultyStorage):
+        def create(self, path: str, data: bytes) -> bool:
+            if "/log/" in path or path.startswith(TIMELINE):
+                seen.append((path[:20], bench.storage.stat(LOCK_PATH) is not None))
+            return super().create(path, data)
+
+    log = bench.log(storage=Watching(bench.storage))
+    log.append(Begin(Action.DELTACOMMIT))
+    assert len(seen) == 2
+    assert all(held for _, held in seen)
+    assert bench.storage.stat(LOCK_PATH) is None
+
+
+def test_a_lock_that_is_taken_stops_the_write_and_nothing_is_decided(bench: Bench) -> None:
+    bench.storage.create(LOCK_PATH, b"")
+    with pytest.raises(UnavailableError, match="could not be taken"):
+        bench.log().append(Begin(Action.DELTACOMMIT))
+    assert load_entry(bench.storage, 1) is None
+
+
+def test_instants_of_the_other_engine_are_welcome_and_their_times_respected(bench: Bench) -> None:
+    log = bench.log()
+    first = bench.begin(log)
+    java = bench.java(60_000, "requested", "inflight", "completed")
+    second = bench.begin(log)
+    assert first.requested < java < second.requested
+
+
+def test_the_lock_is_kept_until_a_java_clock_must_read_more(bench: Bench) -> None:
+    before = bench.clock.ms
+    bench.log().append(Begin(Action.DELTACOMMIT))
+    assert bench.clock.ms - before >= SKEW_MS
+
+
+def test_a_decision_that_a_java_commit_overtook_is_voided(bench: Bench) -> None:
+    job = unsettled(bench)
+    bench.java(60_000, "requested", "inflight", "completed")
+    log = bench.log("b")
+    log.refresh()
+    voided = load_entry(bench.storage, 3)
+    assert voided is not None
+    assert (voided.kind, voided.voids) == (EntryKind.VOID, 2)
+    assert not [name for name in bench.names() if name.startswith(f"{job.requested}_")]
+    # Nobody rolled it back, so its owner may decide it again, with a later time.
+    outcome = log.append(Complete(job.requested, Action.DELTACOMMIT, None, b"done"))
+    assert isinstance(outcome, Decided)
+    completed = [name for name in bench.names() if name.startswith(f"{job.requested}_")]
+    assert len(completed) == 1
+
+
+def test_a_decision_whose_instant_java_rolled_back_is_voided_for_good(bench: Bench) -> None:
+    job = unsettled(bench)
+    bench.storage.delete(f"{TIMELINE}/{job.requested}.deltacommit.inflight")
+    log = bench.log("b")
+    log.refresh()
+    voided = load_entry(bench.storage, 3)
+    assert voided is not None
+    assert voided.voids == 2
+    again = log.append(Complete(job.requested, Action.DELTACOMMIT, None, b"done"))
+    assert again == Refused(Rule.NOT_INFLIGHT)
+
+
+def test_a_rollback_that_java_planned_stops_the_completion(bench: Bench) -> None:
+    log = bench.log()
+    job = bench.begin(log)
+    rollback = clock_time(bench.clock.ms + 1_000, UTC)
+    plan = RollbackPlan(InstantName(job.requested, "deltacommit"), ())
+    path = f"{TIMELINE}/{rollback}.rollback.requested"
+    bench.storage.create(path, encode_rollback_plan(plan, bytes(16)))
+    assert log.append(job) == Refused(Rule.ROLLED_BACK, rollback)
+
+
+def test_a_pending_rollback_of_java_is_finished(bench: Bench) -> None:
+    java = bench.java(-1_000, "requested", "inflight")
+    data = f"p/.00000000-0000-0000-0000-000000000000-0_{java}.log.1_0-1-2"
+    bench.storage.create(f".hoodie/.temp/{java}/MARKERS.type", b"TIMELINE_SERVER_BASED")
+    bench.storage.create(f".hoodie/.temp/{java}/MARKERS0", f"{data}.marker.CREATE\n".encode())
+    bench.storage.create(data, b"rows")
+    rollback = clock_time(bench.clock.ms, UTC)
+    plan = encode_rollback_plan(RollbackPlan(InstantName(java, "deltacommit"), ()), bytes(16))
+    bench.storage.create(f"{TIMELINE}/{rollback}.rollback.requested", plan)
+    log = bench.log()
+    FailedWriteRecovery(log, SETTINGS).recover()
+    assert bench.storage.stat(data) is None
+    assert [name for name in bench.names() if name.endswith(".rollback")]
+    assert not [name for name in bench.names() if name.startswith(java)]
+
+
+def test_a_java_write_without_a_heartbeat_is_spared_while_it_is_young(bench: Bench) -> None:
+    java = bench.java(0, "requested", "inflight")
+    log = bench.log()
+    recovery = FailedWriteRecovery(log, SETTINGS)
+    assert recovery.recover() == ()
+    bench.clock.sleep(SETTINGS.heartbeat_timeout_ms + 1)
+    assert recovery.recover() == (java,)
+    assert bench.clock.ms > START_MS
+
+
+def test_a_lost_lock_makes_the_writer_check_again(bench: Bench) -> None:
+    class Thief(FaultyStorage):
+        """Somebody deletes the lock while the writer looks at the timeline."""
+
+        stolen = 0
+
+        def list_folder(self, prefix: str):  # type: ignore[no-untyped-def]
+            if prefix == TIMELINE and self.stolen < 2:
+                self.stolen += 1
+                bench.storage.delete(LOCK_PATH)
+            return super().list_folder(prefix)
+
+    storage = Thief(bench.storage)
+    outcome = bench.log(storage=storage).append(Begin(Action.DELTACOMMIT))
+    assert isinstance(outcome, Decided)
+    assert storage.stolen == 2
+    assert load_entry(bench.storage, 2) is None

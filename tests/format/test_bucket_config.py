@@ -1,0 +1,125 @@
+"""Buckets, concurrency mode and lock: what a table keeps so that all its writers agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyhudi.errors import CorruptTableError, InvalidRequestError
+from pyhudi.format.bucket_config import (
+    BUCKETS_MAX,
+    SimpleBuckets,
+    bucket_properties,
+    kept_buckets,
+)
+from pyhudi.format.concurrency_mode import ConcurrencyMode, kept_concurrency
+from pyhudi.format.properties import TableProperties
+
+BUCKET = {
+    "hoodie.index.type": "BUCKET",
+    "hoodie.index.bucket.engine": "SIMPLE",
+    "hoodie.bucket.index.num.buckets": "8",
+    "hoodie.bucket.index.hash.field": "a",
+}
+KEY = ("a", "b")
+
+
+def kept(**changes: str) -> SimpleBuckets | None:
+    values = BUCKET | {key.replace("__", "."): value for key, value in changes.items()}
+    return kept_buckets(TableProperties(values), KEY)
+
+
+@pytest.mark.parametrize("count", [0, -1, BUCKETS_MAX + 1, 1.0, "8", True, None])
+def test_a_count_that_no_file_id_can_hold_is_refused(count: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="whole number from 1"):
+        SimpleBuckets(count)
+
+
+@pytest.mark.parametrize("names", ["id", ["id"], ("id", "id"), ("",), (1,), ("a,b",), None])
+def test_hash_fields_that_are_no_tuple_of_names_are_refused(names: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="tuple of different column names"):
+        SimpleBuckets(8, names)
+
+
+@pytest.mark.parametrize(
+    ("given_fields", "named"),
+    [((), ("a", "b")), (("a", "b"), ("a", "b")), (("b", "a"), ("a", "b")), (("b",), ("b",))],
+)
+def test_resolved_buckets_name_what_is_hashed_in_the_order_of_the_key(
+    given_fields: tuple[str, ...], named: tuple[str, ...]
+) -> None:
+    assert SimpleBuckets(4, given_fields).resolved(KEY) == SimpleBuckets(4, named)
+
+
+def test_a_hash_field_outside_the_record_key_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match=r"c is not in the record key \(a, b\)"):
+        SimpleBuckets(4, ("a", "c")).resolved(KEY)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, BUCKETS_MAX), st.sets(st.sampled_from(KEY)))
+def test_kept_buckets_are_those_that_were_stored(count: int, names: set[str]) -> None:
+    buckets = SimpleBuckets(count, tuple(sorted(names)))
+    properties = TableProperties(bucket_properties(buckets, KEY))
+    assert kept_buckets(properties, KEY) == buckets.resolved(KEY)
+
+
+def test_buckets_are_stored_under_the_names_of_hudis_options() -> None:
+    procedures_need = {"hoodie.datasource.write.recordkey.field": "a,b"}
+    assert bucket_properties(SimpleBuckets(8, ("a",)), KEY) == BUCKET | procedures_need
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, SimpleBuckets(8, ("a",))),
+        ({"hoodie__index__type": "bucket"}, SimpleBuckets(8, ("a",))),
+        ({"hoodie__index__bucket__engine": ""}, SimpleBuckets(8, ("a",))),  # Hudi's default
+        ({"hoodie__bucket__index__hash__field": ""}, SimpleBuckets(8, ("a", "b"))),
+        ({"hoodie__index__type": ""}, None),
+        ({"hoodie__index__type": "BLOOM"}, None),
+        ({"hoodie__index__bucket__engine": "CONSISTENT_HASHING"}, None),
+        ({"hoodie__bucket__index__num__buckets": ""}, None),
+    ],
+)
+def test_what_the_properties_tell_of_buckets(
+    changes: dict[str, str], found: SimpleBuckets | None
+) -> None:
+    assert kept(**changes) == found
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hoodie.bucket.index.num.buckets", "0"),
+        ("hoodie.bucket.index.num.buckets", "100000000"),
+        ("hoodie.bucket.index.num.buckets", "eight"),
+        ("hoodie.bucket.index.hash.field", "c"),
+        ("hoodie.bucket.index.hash.field", "a,a"),
+    ],
+)
+def test_malformed_buckets_are_refused_by_key(key: str, value: str) -> None:
+    with pytest.raises(CorruptTableError, match=key):
+        kept(**{key.replace(".", "__"): value})
+
+
+@pytest.mark.parametrize(
+    ("value", "mode"),
+    [
+        ("OPTIMISTIC_CONCURRENCY_CONTROL", ConcurrencyMode.OPTIMISTIC),
+        ("non_blocking_concurrency_control", ConcurrencyMode.NON_BLOCKING),
+        ("SINGLE_WRITER", None),
+        ("", None),
+    ],
+)
+def test_what_the_properties_tell_of_concurrency(value: str, mode: ConcurrencyMode | None) -> None:
+    key = "hoodie.write.concurrency.mode"
+    assert kept_concurrency(TableProperties({key: value})) is mode
+
+
+def test_a_malformed_concurrency_mode_is_refused_by_key() -> None:
+    with pytest.raises(CorruptTableError, match=r"concurrency\.mode"):
+        kept_concurrency(TableProperties({"hoodie.write.concurrency.mode": "HOPE"}))

@@ -1,0 +1,165 @@
+"""Tables that can be read and must not be written."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from golden_tables import NAMES, GoldenTables
+from pyhudi.errors import UnsupportedTableError
+from pyhudi.format.bucket_config import SimpleBuckets
+from pyhudi.format.properties import TableProperties, decode_table_properties
+from pyhudi.format.table_config import TableConfig
+from pyhudi.plan.writable import refuse_unwritable
+
+WRITABLE = {
+    "hoodie.table.name": "orders",
+    "hoodie.table.type": "MERGE_ON_READ",
+    "hoodie.table.version": "9",
+    "hoodie.table.recordkey.fields": "id",
+    "hoodie.index.type": "BUCKET",
+    "hoodie.bucket.index.num.buckets": "8",
+}
+_MODEL = "org.apache.hudi.common.model."
+
+
+def config(**changes: str) -> TableConfig:
+    """`__` stands for the dots of a key."""
+    values = {key.replace("__", "."): value for key, value in changes.items()}
+    return TableConfig.of(TableProperties(WRITABLE | values))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"hoodie__table__version": "8"},
+        {"hoodie__table__type": "COPY_ON_WRITE"},
+        {"hoodie__table__ordering__fields": "ts"},
+        {"hoodie__table__ordering__fields": "ts,seq"},
+        {"hoodie__table__partition__fields": "a,b"},
+        {"hoodie__table__metadata__partitions__inflight": ""},
+        {"hoodie__table__legacy__payload__class": f"{_MODEL}OverwriteWithLatestAvroPayload"},
+        {
+            "hoodie__table__version": "8",
+            "hoodie__compaction__payload__class": f"{_MODEL}DefaultHoodieRecordPayload",
+            "hoodie__table__ordering__fields": "ts",
+        },
+    ],
+)
+def test_a_plain_bucket_table_is_not_refused(changes: dict[str, str]) -> None:
+    refuse_unwritable(config(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "next_step"),
+    [
+        (
+            {"hoodie__table__metadata__partitions": "files,column_stats"},
+            "metadata table is live (files, column_stats)",
+            "switch_off_metadata_table()",
+        ),
+        (
+            {"hoodie__table__metadata__partitions__inflight": "record_index"},
+            "metadata table is live (record_index)",
+            "switch_off_metadata_table()",
+        ),
+        ({"hoodie__index__type": ""}, "how many buckets", "buckets=SimpleBuckets(n) when opening"),
+        ({"hoodie__table__cdc__enabled": "true"}, "CDC", "Apache Hudi"),
+        (
+            {"hoodie__datasource__write__drop__partition__columns": "true"},
+            "leaves partition columns out",
+            "Apache Hudi",
+        ),
+        ({"hoodie__table__keygenerator__type": "TIMESTAMP"}, "the TIMESTAMP key", "Apache Hudi"),
+        ({"hoodie__table__keygenerator__type": "CUSTOM"}, "the CUSTOM key", "Apache Hudi"),
+        ({"hoodie__table__keygenerator__class": "x.Y"}, "USER_PROVIDED", "Apache Hudi"),
+        ({"hoodie__table__recordkey__fields": ""}, "no record key", "Apache Hudi"),
+        (
+            {"hoodie__table__partial__update__mode": "IGNORE_DEFAULTS"},
+            "partial update mode is IGNORE_DEFAULTS",
+            "Apache Hudi",
+        ),
+        ({"hoodie__record__merge__mode": "CUSTOM"}, "merged by Java code", "Apache Hudi"),
+        (
+            {"hoodie__record__merge__property__hoodie__payload__delete__field": "Op"},
+            "merges with hoodie.payload.delete.field",
+            "Apache Hudi",
+        ),
+        (
+            {
+                "hoodie__table__version": "8",
+                "hoodie__compaction__payload__class": f"{_MODEL}AWSDmsAvroPayload",
+            },
+            "merges with hoodie.payload.delete.field",
+            "Apache Hudi",
+        ),
+        (
+            {
+                "hoodie__table__legacy__payload__class": "x.Y",
+                "hoodie__record__merge__mode": "COMMIT_TIME_ORDERING",
+            },
+            "payload class x.Y",
+            "Apache Hudi",
+        ),
+        (
+            {
+                "hoodie__table__type": "COPY_ON_WRITE",
+                "hoodie__write__concurrency__mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
+            },
+            "its concurrency mode is non-blocking",
+            "Apache Hudi",
+        ),
+    ],
+)
+def test_what_a_writer_cannot_honour_is_named_with_what_helps(
+    changes: dict[str, str], reason: str, next_step: str
+) -> None:
+    with pytest.raises(UnsupportedTableError, match=re.escape(reason)) as caught:
+        refuse_unwritable(config(**changes))
+    assert next_step in caught.value.next_step
+
+
+def test_all_reasons_are_given_and_no_remedy_that_would_not_do() -> None:
+    table = config(
+        hoodie__table__cdc__enabled="true",
+        hoodie__table__metadata__partitions="files",
+        hoodie__index__type="",
+    )
+    with pytest.raises(UnsupportedTableError) as caught:
+        refuse_unwritable(table)
+    assert caught.value.why.count(";") == 2
+    assert caught.value.next_step.startswith("Write it with Apache Hudi")
+
+
+def test_two_curable_reasons_come_with_both_remedies() -> None:
+    with pytest.raises(UnsupportedTableError, match=r"switch_off_.*once. Give buckets="):
+        refuse_unwritable(
+            config(hoodie__index__type="", hoodie__table__metadata__partitions="files")
+        )
+
+
+HINDRANCES = {
+    "cow_cdc": "CDC",
+    "mor_cdc": "CDC",
+    "cow_mdt_record_index": "metadata table",
+    "mor_mdt": "metadata table",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tables_of_hudi_can_be_written_once_their_buckets_are_known(
+    golden: GoldenTables, name: str
+) -> None:
+    data = (golden.path(name) / ".hoodie/hoodie.properties").read_bytes()
+    table = TableConfig.of(decode_table_properties(data))
+    with pytest.raises(UnsupportedTableError, match="how many buckets"):
+        refuse_unwritable(table)
+    known = replace(table, buckets=SimpleBuckets(4).resolved(table.record_key_fields))
+    if name in HINDRANCES:
+        with pytest.raises(UnsupportedTableError, match=HINDRANCES[name]):
+            refuse_unwritable(known)
+    else:
+        refuse_unwritable(known)

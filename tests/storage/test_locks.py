@@ -1,0 +1,241 @@
+"""What every kind of lock promises, asked of each on each storage."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+
+from locking_world import START_MS, Universe
+from pyhudi.errors import InvalidRequestError, UnavailableError
+from pyhudi.format.lock_kind import LockKind
+from pyhudi.storage.file_lock import FileLock
+from pyhudi.storage.lock import POLL_MS, HeldLock, Lock, moment
+from pyhudi.storage.memory import MemoryStorage
+from pyhudi.storage.open_lock import open_lock
+from pyhudi.storage.process_lock import InProcessLock
+from pyhudi.storage.protocol import Storage
+from pyhudi.storage.storage_lock import StorageLock
+
+THREADS = 8
+
+T = TypeVar("T")
+LockOf = Callable[[str], Lock]
+
+KINDS: dict[str, tuple[Callable[..., Lock], str]] = {
+    "file on local disk": (FileLock, "local"),
+    "file in memory": (FileLock, "memory"),
+    "storage on S3": (StorageLock, "s3"),
+    "storage in memory": (StorageLock, "memory"),
+    "storage on local disk": (StorageLock, "local"),
+    "in process": (InProcessLock, "memory"),
+}
+
+
+@pytest.fixture
+def universe() -> Universe:
+    # Local disk and S3 tell this machine's time, so the universe begins there too.
+    universe = Universe()
+    universe.now_ms = int(time.time() * 1000)
+    return universe
+
+
+@pytest.fixture(params=KINDS)
+def lock_of(request: pytest.FixtureRequest, universe: Universe) -> LockOf:
+    """The table's lock as a writer of this name sees it."""
+    make, place = KINDS[request.param]
+    storage = universe.memory() if place == "memory" else request.getfixturevalue(place)
+    return lambda label: make(storage, universe.world(label))
+
+
+def is_free(lock: Lock) -> bool:
+    try:
+        lock.acquire(0).release()
+    except UnavailableError:
+        return False
+    return True
+
+
+def test_second_writer_is_refused_until_the_first_lets_go(lock_of: LockOf) -> None:
+    held = lock_of("alice").acquire(0)
+    with pytest.raises(UnavailableError, match="could not be taken within 0 ms"):
+        lock_of("bob").acquire(0)
+    assert held.is_held()
+    held.release()
+    assert is_free(lock_of("bob"))
+
+
+def test_released_lock_is_not_held(lock_of: LockOf) -> None:
+    held = lock_of("alice").acquire(0)
+    assert held.remaining_ms() is None or held.remaining_ms() > 60_000  # type: ignore[operator]
+    held.release()
+    assert not held.is_held()
+    assert held.remaining_ms() == 0
+
+
+def test_releasing_again_does_not_free_the_next_owner(lock_of: LockOf) -> None:
+    first = lock_of("alice").acquire(0)
+    first.release()
+    second = lock_of("bob").acquire(0)
+    first.release()
+    assert second.is_held()
+    assert not first.is_held()
+    assert not is_free(lock_of("carol"))
+
+
+def test_one_lock_can_be_taken_many_times(lock_of: LockOf) -> None:
+    lock = lock_of("alice")
+    for _ in range(5):
+        held = lock.acquire(0)
+        assert held.is_held()
+        held.release()
+    assert is_free(lock_of("bob"))
+
+
+def test_two_acquisitions_of_one_writer_exclude_each_other(lock_of: LockOf) -> None:
+    lock = lock_of("alice")
+    held = lock.acquire(0)
+    assert not is_free(lock)
+    held.release()
+
+
+def test_waiting_ends_when_the_lock_is_free(lock_of: LockOf, universe: Universe) -> None:
+    held = lock_of("alice").acquire(0)
+    universe.at(3_500, held.release)
+    began_ms = universe.now_ms
+    assert lock_of("bob").acquire(60_000).is_held()
+    assert 3_500 <= universe.now_ms - began_ms <= 3_500 + POLL_MS
+
+
+@pytest.mark.parametrize("wait_ms", [0, 1, 999, 60_000])
+def test_waiting_is_bounded(lock_of: LockOf, universe: Universe, wait_ms: int) -> None:
+    lock_of("alice").acquire(0)
+    began_ms = universe.now_ms
+    with pytest.raises(UnavailableError, match=f"within {wait_ms} ms"):
+        lock_of("bob").acquire(wait_ms)
+    assert universe.now_ms - began_ms == wait_ms
+    assert all(0 < nap <= POLL_MS for nap in universe.naps_ms)
+
+
+def test_rivals_do_not_poll_in_step(lock_of: LockOf, universe: Universe) -> None:
+    lock_of("alice").acquire(0)
+    with pytest.raises(UnavailableError):
+        lock_of("bob").acquire(20_000)
+    assert len(set(universe.naps_ms)) > 5
+    assert min(universe.naps_ms[:-1]) >= POLL_MS // 2
+
+
+def test_time_out_says_since_when_and_what_next(lock_of: LockOf, universe: Universe) -> None:
+    lock_of("alice").acquire(0)
+    with pytest.raises(UnavailableError) as caught:
+        lock_of("bob").acquire(5_000)
+    since = re.search(r"since (\d{4}-\d\d-\d\dT[\d:.]+\+00:00)", caught.value.why)
+    assert since is not None
+    assert moment(universe.now_ms - 120_000) < since[1] < moment(universe.now_ms + 120_000)
+    assert caught.value.next_step.startswith("Repeat the call when that writer is done")
+
+
+def at_once(action: Callable[[int], T]) -> list[T]:
+    barrier = threading.Barrier(THREADS)
+
+    def act(me: int) -> T:
+        barrier.wait()
+        return action(me)
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        return list(threads.map(act, range(THREADS)))
+
+
+def test_exactly_one_of_many_threads_wins(lock_of: LockOf) -> None:
+    def tried(me: int) -> HeldLock | None:
+        try:
+            return lock_of(str(me)).acquire(0)
+        except UnavailableError:
+            return None
+
+    for _ in range(4):
+        (winner,) = [held for held in at_once(tried) if held is not None]
+        assert winner.is_held()
+        winner.release()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "S3" not in kind])
+def test_threads_that_wait_for_the_lock_are_never_inside_together(
+    request: pytest.FixtureRequest, universe: Universe, kind: str
+) -> None:
+    make, place = KINDS[kind]
+    storage = universe.memory() if place == "memory" else request.getfixturevalue(place)
+    inside: list[int] = []
+    most: list[int] = []
+
+    def work(me: int) -> None:
+        lock = make(storage, universe.world(str(me)))
+        for _ in range(3):
+            held = lock.acquire(1 << 40)
+            inside.append(me)
+            most.append(len(inside))
+            assert held.is_held()
+            inside.remove(me)
+            held.release()
+
+    at_once(work)
+    assert most == [1] * (3 * THREADS)
+
+
+def storage_at(uri: str) -> Storage:
+    return MemoryStorage(lambda: START_MS, uri=uri)
+
+
+@pytest.mark.parametrize(
+    ("kind", "uri", "expected"),
+    [
+        (LockKind.FILE, "file:///tables/a", FileLock),
+        (LockKind.FILE, "memory://a", FileLock),
+        (LockKind.STORAGE, "s3://bucket/a", StorageLock),
+        (LockKind.STORAGE, "s3a://bucket/a", StorageLock),
+        (LockKind.STORAGE, "gs://bucket/a", StorageLock),
+        (LockKind.STORAGE, "abfss://box@account.dfs.core.windows.net/a", StorageLock),
+        (LockKind.STORAGE, "memory://a", StorageLock),
+        (LockKind.IN_PROCESS, "file:///tables/a", InProcessLock),
+        (LockKind.IN_PROCESS, "s3://bucket/a", InProcessLock),
+    ],
+)
+def test_kind_and_place_choose_the_lock(kind: LockKind, uri: str, expected: type) -> None:
+    lock = open_lock(kind, storage_at(uri), Universe().world())
+    assert type(lock) is expected
+    assert lock is not None
+    assert lock.kind is kind
+
+
+def test_no_kind_is_no_lock() -> None:
+    assert open_lock(LockKind.NONE, storage_at("file:///a"), Universe().world()) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "uri", "better"),
+    [
+        (LockKind.STORAGE, "file:///tables/a", "Use 'file'"),
+        (LockKind.FILE, "s3://bucket/a", "Use 'storage'"),
+        (LockKind.FILE, "gs://bucket/a", "Use 'storage'"),
+        (LockKind.FILE, "az://box/a", "Use 'storage'"),
+    ],
+)
+def test_lock_that_hudi_refuses_there_is_refused(kind: LockKind, uri: str, better: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"cannot guard {uri}.*{better}"):
+        open_lock(kind, storage_at(uri), Universe().world())
+
+
+def test_in_process_lock_is_per_table_and_names_the_other_writer() -> None:
+    universe = Universe()
+    alice, bob = universe.world("alice"), universe.world("bob")
+    held = InProcessLock(storage_at("memory://here"), alice).acquire(0)
+    elsewhere = InProcessLock(storage_at("memory://there"), bob).acquire(0)
+    with pytest.raises(UnavailableError, match=r"\(alice\) has it since 2023-11-14T22:13:20"):
+        InProcessLock(storage_at("memory://here"), bob).acquire(0)
+    held.release()
+    elsewhere.release()

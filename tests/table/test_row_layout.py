@@ -1,0 +1,102 @@
+"""The schema of a table's files, and the meta columns of new rows."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from golden_tables import GoldenTables
+from pyhudi.errors import CorruptTableError, InvalidRequestError
+from pyhudi.format.commit_metadata import decode_commit_metadata
+from pyhudi.format.file_names import FileGroupId
+from pyhudi.format.log_file import HeaderKey, LogBlock, decode_blocks
+from pyhudi.table.row_layout import RowOrigin, moved_rows, row_layout, stored_rows
+from pyhudi.table.schema import META_COLUMNS
+
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "t_record",
+        "namespace": "hoodie.t",
+        "fields": [
+            {"name": "id", "type": "string"},
+            {"name": "n", "type": ["null", "int"], "default": None},
+        ],
+    }
+)
+
+
+@pytest.mark.parametrize("name", ["mor_parquet_logs", "mor_all_types", "mor_nbcc", "mor_mdt"])
+def test_the_schema_with_meta_columns_is_the_one_that_hudi_writes(
+    golden: GoldenTables, name: str
+) -> None:
+    root = golden.path(name)
+    commits = sorted((root / ".hoodie/timeline").glob("*_*.deltacommit"))
+    schema = decode_commit_metadata(commits[-1].read_bytes(), name).schema_json
+    assert schema is not None
+    logs = [
+        path for path in root.rglob(".*.log.*") if ".hoodie/" not in str(path.relative_to(root))
+    ]
+    found = set()
+    for path in logs:
+        data = path.read_bytes()
+        for block in decode_blocks(lambda a, b, data=data: data[a:b], len(data), path.name):  # type: ignore[misc]
+            assert isinstance(block, LogBlock)
+            found.add(block.header[HeaderKey.SCHEMA])
+    assert row_layout(schema).avro_json in found
+
+
+def test_the_meta_columns_come_first_and_once() -> None:
+    layout = row_layout(AVRO)
+    assert layout.stored.names == [*META_COLUMNS, "id", "n"]
+    assert layout.data == pa.schema(
+        [pa.field("id", pa.string(), nullable=False), ("n", pa.int32())]
+    )
+    assert row_layout(layout.avro_json) == layout
+
+
+def test_new_rows_say_who_wrote_them_and_where_they_lie() -> None:
+    layout = row_layout(AVRO)
+    rows = pa.RecordBatch.from_pylist([{"id": "a", "n": 1}, {"id": "b", "n": None}], layout.data)
+    origin = RowOrigin("20260101000000001", FileGroupId("p=1", "f-0"), "the file")
+    stored = stored_rows(layout, rows, pa.array(["id:a", "id:b"]), origin, 1_023)
+    assert stored.schema == layout.stored
+    first, second = stored.to_pylist()
+    assert first["_hoodie_commit_seqno"].startswith("20260101000000001_")
+    assert first["_hoodie_commit_seqno"].endswith("_1023")
+    assert second.pop("_hoodie_commit_seqno").endswith("_1024")
+    assert second == {
+        "_hoodie_commit_time": "20260101000000001",
+        "_hoodie_record_key": "id:b",
+        "_hoodie_partition_path": "p=1",
+        "_hoodie_file_name": "the file",
+        "id": "b",
+        "n": None,
+    }
+    moved = moved_rows(layout, stored, "another file")
+    assert moved.column("_hoodie_file_name").to_pylist() == ["another file"] * 2
+    assert moved.drop_columns(["_hoodie_file_name"]) == stored.drop_columns(["_hoodie_file_name"])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pa.schema([("id", pa.string())]),
+        pa.schema([("n", pa.int32()), ("id", pa.string())]),
+        pa.schema([("id", pa.string()), ("n", pa.int64())]),
+        pa.schema([("id", pa.string()), ("n", pa.int32()), ("more", pa.int32())]),
+    ],
+)
+def test_rows_with_other_columns_are_refused(schema: pa.Schema) -> None:
+    origin = RowOrigin("20260101000000001", FileGroupId("", "f-0"), "f-0")
+    rows = pa.RecordBatch.from_pylist([], schema)
+    with pytest.raises(InvalidRequestError, match="the table has id string, n int32"):
+        stored_rows(row_layout(AVRO), rows, pa.array([], pa.string()), origin, 0)
+
+
+@pytest.mark.parametrize("text", ["{", '"string"', '{"type": "record", "name": "t"}'])
+def test_a_schema_that_is_no_record_is_refused(text: str) -> None:
+    with pytest.raises(CorruptTableError):
+        row_layout(text)
