@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.repair import GRACE_MS, Repaired
+from pyhudi.errors import InvalidRequestError
 
 
 class Services:
@@ -18,6 +19,12 @@ class Services:
         Safe at any time and beside any writer. A writer that is frozen longer than the grace and
         then wakes up may still leave files behind; shorten the grace only when no writer runs.
         """
+        if not isinstance(grace_minutes, int | float) or not 0 <= grace_minutes < 10**9:
+            raise InvalidRequestError(
+                f"grace_minutes={grace_minutes!r} cannot be used",
+                why="it is not a number of minutes",
+                next_step="Leave it out, or give 0 when no writer runs",
+            )
         return self._writer.repair(round(grace_minutes * 60_000))
 
     def switch_off_metadata_table(self) -> None:

@@ -32,7 +32,7 @@ class WriteSettings:
     failed_writes: FailedWrites = FailedWrites.LAZY
     heartbeat_interval_ms: int = 60_000
     heartbeat_misses: int = 2  # intervals without a beat after which a writer counts as dead
-    commit_rounds: int = 10  # lost races for the next log entry before the write gives up
+    commit_rounds: int = 50  # lost races for the next log entry before the write gives up
     conflict_retries: int = 3  # repetitions of a whole write that met a conflict
     lock_wait_ms: int = 60_000  # for a lock that must be held; a courtesy waits a few seconds
 
@@ -47,11 +47,13 @@ class WriteSettings:
                     next_step="Change the setting",
                 ) from None
         for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, int) and value < _LOWEST.get(field.name, 1):
+            value, lowest = getattr(self, field.name), _LOWEST.get(field.name, 1)
+            if field.name in _WORDS:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
                 raise InvalidRequestError(
-                    f"{field.name}={value} cannot be used",
-                    why=f"it must be at least {_LOWEST.get(field.name, 1)}",
+                    f"{field.name}={value!r} cannot be used",
+                    why=f"it must be a whole number, at least {lowest}",
                     next_step="Change the setting",
                 )
 

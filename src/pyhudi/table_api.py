@@ -20,6 +20,7 @@ from pyhudi.engine.deletes import (
     lookup_columns,
     refuse_known_keys,
 )
+from pyhudi.engine.gathering import GatheredDeletes
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.engine.load import is_table as is_table_at
 from pyhudi.engine.local import LocalWriter
@@ -39,6 +40,7 @@ from pyhudi.scan import Changes, Scan
 from pyhudi.services import Services
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
+from pyhudi.storage.open_lock import open_lock
 from pyhudi.table.input_rows import storable_schema
 from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from pyhudi.table.state import TableState
@@ -70,7 +72,7 @@ def open_table(
     """
     storage = open_storage(fspath(uri), storage_options)
     loader = TableLoader(storage, load_config(storage))
-    settings = write_settings or WriteSettings()
+    settings = _settings(write_settings)
     kind = None if lock is None else _choice("lock", lock, LockKind)
     return Table(loader, LocalWriter(storage, real_world(), settings, buckets=buckets, lock=kind))
 
@@ -105,9 +107,10 @@ def create_table(
     Safe when several processes race to create the table.
     """
     storage = open_storage(fspath(uri), storage_options)
+    settings, world = _settings(write_settings), real_world()
     definition = TableDefinition.of(
         name or _name_of(fspath(uri)),
-        storable_schema(pa.schema(schema)),
+        storable_schema(_arrow_schema(schema)),
         record_key=record_key,
         partition_by=partition_by,
         ordering=ordering,
@@ -122,9 +125,9 @@ def create_table(
         ),
         lock=_choice("lock", lock, LockKind),
     )
-    world = real_world()
+    open_lock(definition.lock, storage, world)  # refuses a kind that this storage cannot have
     config = create_table_files(storage, definition, world, exist_ok=exist_ok)
-    writer = LocalWriter(storage, world, write_settings or WriteSettings())
+    writer = LocalWriter(storage, world, settings)
     return Table(TableLoader(storage, config), writer)
 
 
@@ -140,7 +143,7 @@ _CONCURRENCY = {
 
 
 def _word(what: str, given: str, words: Mapping[str, _T]) -> _T:
-    if given not in words:
+    if not isinstance(given, str) or given not in words:
         raise InvalidRequestError(
             f"{what}={given!r} is not known",
             why=f"it is one of {', '.join(map(repr, words))}",
@@ -302,6 +305,8 @@ class Table:
         """
         batches = _batches(rows)
         if require_new_keys:
+            if done := self._writer.finished(write_id, "INSERT"):
+                return done
             batches = iter(self._with_new_keys(batches))
         return self._writer.write(batches, "INSERT", write_id)
 
@@ -317,15 +322,23 @@ class Table:
         """
         config = self._writer.config
         if isinstance(what, str | Predicate):
-            found = self.read(columns=lookup_columns(config), where=what).to_arrow()
+            keys = None
+            self.read(where=what)  # an error in the predicate is told before anything begins
         else:
             schema = pa.schema([self.schema.arrow.field(n) for n in self.schema.data_columns])
-            found = given_keys(_batches(what), schema, config)
-            if not is_located(found, config, unconditional=unconditional):
+            keys = given_keys(_batches(what), schema, config)
+
+        def find() -> GatheredDeletes:
+            if keys is None:
+                found = self.read(columns=lookup_columns(config), where=what).to_arrow()
+            elif is_located(keys, config, unconditional=unconditional):
+                found = keys
+            else:
                 rows = self.read(columns=lookup_columns(config)).to_batches()
-                found = looked_up(found, rows, config)
-        deletes = gathered_deletes(found, config, unconditional=unconditional)
-        return self._writer.delete(deletes, write_id)
+                found = looked_up(keys, rows, config)
+            return gathered_deletes(found, config, unconditional=unconditional)
+
+        return self._writer.delete(find, write_id)
 
     # -- inner workings
 
@@ -388,4 +401,40 @@ def _batches(rows: Any) -> Iterator[pa.RecordBatch]:
             why="it has no __arrow_c_stream__, the way tables are handed over",
             next_step="Give an Arrow table, a pandas or Polars DataFrame, or a DuckDB relation",
         )
-    return iter(pa.RecordBatchReader.from_stream(rows))
+    return _read(rows)
+
+
+def _read(rows: Any) -> Iterator[pa.RecordBatch]:
+    try:
+        for batch in pa.RecordBatchReader.from_stream(rows):
+            # What pandas keeps of a frame's index is no column of the user's.
+            index = [name for name in batch.schema.names if name.startswith("__index_level_")]
+            yield batch.drop_columns(index) if index else batch
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidRequestError(
+            f"the rows of a {type(rows).__name__} cannot be read",
+            why=str(error).strip().rstrip("."),
+            next_step="Give every column one type, and rows that can be turned into Arrow",
+        ) from error
+
+
+def _arrow_schema(schema: Any) -> pa.Schema:
+    if isinstance(schema, pa.Schema):
+        return schema
+    if hasattr(schema, "__arrow_c_schema__"):
+        return pa.schema(schema)
+    raise InvalidRequestError(
+        f"a {type(schema).__name__} is not a schema",
+        why="it has no __arrow_c_schema__",
+        next_step="Give a pyarrow.Schema",
+    )
+
+
+def _settings(given: WriteSettings | None) -> WriteSettings:
+    if given is not None and not isinstance(given, WriteSettings):
+        raise InvalidRequestError(
+            f"write_settings={given!r:.100} cannot be used",
+            why="it is not a WriteSettings",
+            next_step="Write write_settings=pyhudi.WriteSettings(...)",
+        )
+    return given or WriteSettings()

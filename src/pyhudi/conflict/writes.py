@@ -26,6 +26,7 @@ class OtherWrite:
     requested: str
     completed: str
     groups: frozenset[FileGroupId]
+    is_seed: bool = False  # it wrote empty base files only
 
 
 @dataclass(frozen=True, slots=True)

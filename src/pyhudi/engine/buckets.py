@@ -16,13 +16,20 @@ partition is known to be complete; that spares every later write the listing of 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pyhudi.engine.base_writer import write_seed
 from pyhudi.engine.transaction import Transaction
 from pyhudi.engine.write_files import WriteSpec, create_partition_metadata
-from pyhudi.errors import ConflictError, CorruptTableError
+from pyhudi.errors import (
+    ConflictError,
+    CorruptTableError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UnsupportedTableError,
+)
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.index.simple_bucket import bucket_of_file, file_id
@@ -35,6 +42,7 @@ SEED_OPERATION: Final = "BULK_INSERT"
 #: Seeds lost to other seeds before something else must be wrong.
 SEED_ATTEMPTS_MAX = 10
 _GROUPS_BYTES_MAX = 64 << 20
+_FILE_ID = re.compile(r"\d{8}-[0-9A-Za-z\-]+")
 
 BeginSeed = Callable[[], Transaction]
 
@@ -42,9 +50,12 @@ BeginSeed = Callable[[], Transaction]
 class BucketGroups:
     """Partition and bucket → file id, with partitions seeded on demand."""
 
-    def __init__(self, storage: Storage, count: int) -> None:
+    def __init__(
+        self, storage: Storage, count: int, replaced: Callable[[Ledger], frozenset[FileGroupId]]
+    ) -> None:
         self._storage = storage
         self._count = count
+        self._replaced = replaced
         self._known: dict[str, tuple[str, ...]] = {}
 
     def __call__(self, partition: str, bucket: int) -> str:
@@ -59,8 +70,12 @@ class BucketGroups:
         spec: Callable[[str], WriteSpec],
     ) -> None:
         """Make sure that every bucket of the partitions has a committed file group."""
-        new = [p for p in dict.fromkeys(partitions) if p not in self._known]
-        unknown = [partition for partition in new if not self._load(partition)]
+        wanted = list(dict.fromkeys(partitions))
+        for partition in wanted:
+            if partition not in self._known:
+                self._load(partition)
+        self._forget_replaced(ledger())
+        unknown = [partition for partition in wanted if partition not in self._known]
         for _ in range(SEED_ATTEMPTS_MAX):
             found = {partition: self._found(partition, ledger()) for partition in unknown}
             if all(len(groups) == self._count for groups in found.values()):
@@ -85,6 +100,7 @@ class BucketGroups:
         transaction: Transaction,
         spec: Callable[[str], WriteSpec],
     ) -> None:
+        transaction.is_seed = True
         try:
             write = spec(transaction.requested)
             stats: dict[str, tuple[WriteStat, ...]] = {}
@@ -93,7 +109,9 @@ class BucketGroups:
                 missing = [b for b in range(self._count) if b not in found]
                 if missing:
                     create_partition_metadata(self._storage, partition, write.requested)
-                    groups = (FileGroupId(partition, file_id(bucket)) for bucket in missing)
+                    groups = [FileGroupId(partition, file_id(bucket)) for bucket in missing]
+                    if hidden := self._replaced(ledger()).intersection(groups):
+                        raise _replaced_for_good(hidden)
                     stats[partition] = tuple(
                         write_seed(self._storage, write, group) for group in groups
                     )
@@ -105,14 +123,32 @@ class BucketGroups:
             extra_metadata={"schema": write.avro_schema, "pyhudi.seed": "true"},
             operation_type=SEED_OPERATION,
         )
-        transaction.complete(metadata, is_checked=True)
+        try:
+            transaction.complete(metadata, is_checked=True)
+        except OutcomeUnknownError as error:
+            # The rows are not in doubt: their own write has not been asked for yet.
+            raise UnavailableError(
+                f"the partitions {', '.join(map(repr, partitions[:3]))} could not be prepared",
+                why=error.why,
+                next_step="Repeat the call",
+            ) from error
+
+    def _forget_replaced(self, ledger: Ledger) -> None:
+        """Another engine may have overwritten a partition: rows in a replaced group are hidden."""
+        for group in self._replaced(ledger):
+            if group.file_id in self._known.get(group.partition, ()):
+                del self._known[group.partition]
+                self._storage.delete(_groups_path(group.partition))
 
     def _found(self, partition: str, ledger: Ledger) -> dict[int, str]:
         """Bucket → file id of the groups that have a committed file."""
         objects = self._storage.list_folder(partition).objects
         files = ((stat.path, stat.size) for stat in objects)
+        replaced = self._replaced(ledger)
         found: dict[int, str] = {}
         for group in grouped_files(partition, files):
+            if FileGroupId(partition, group.file_id) in replaced:
+                continue
             if not any(ledger.is_committed(file.name.requested) for file in group.files):
                 continue
             bucket = bucket_of_file(group.file_id)
@@ -127,19 +163,27 @@ class BucketGroups:
 
     # -- the object that remembers
 
-    def _load(self, partition: str) -> bool:
+    def _load(self, partition: str) -> None:
         path = _groups_path(partition)
         try:
             data = self._storage.read(path, 0, _GROUPS_BYTES_MAX)
         except FileNotFoundError:
-            return False
+            return
         self._known[partition] = _decode_groups(data, self._count, path)
-        return True
 
     def _keep(self, partition: str, groups: dict[int, str]) -> None:
         ids = tuple(groups[bucket] for bucket in range(self._count))
         self._known[partition] = ids
         self._storage.create(_groups_path(partition), json.dumps({"groups": ids}).encode())
+
+
+def _replaced_for_good(groups: frozenset[FileGroupId]) -> UnsupportedTableError:
+    group = min(groups)
+    return UnsupportedTableError(
+        f"bucket {group.file_id[:8]} of partition {group.partition!r} cannot be written",
+        why="another engine replaced its file group, and Hudi's readers hide what is added to one",
+        next_step="Write this partition with the engine that overwrote it",
+    )
 
 
 def _groups_path(partition: str) -> str:
@@ -153,9 +197,11 @@ def _groups_path(partition: str) -> str:
 def _decode_groups(data: bytes, count: int, path: str) -> tuple[str, ...]:
     try:
         ids = tuple(json.loads(data)["groups"])
+        if not all(isinstance(id_, str) and _FILE_ID.fullmatch(id_) for id_ in ids):
+            raise ValueError("it names what is no file id")
         if len(ids) != count or [bucket_of_file(id_) for id_ in ids] != list(range(count)):
             raise ValueError(f"it does not name {count} buckets in order")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptTableError(
             "the file groups of a partition cannot be read",
             why=str(error),

@@ -1,4 +1,4 @@
-"""Deciding: the one place that appends to the decision log, and the one that carries entries out.
+"""Deciding: the one place that appends to the decision log.
 
 Every begin, completion and abort is decided by creating the next number of the log, and only then
 carried out on Hudi's timeline, by its owner or by whoever comes next. Nobody creates entry n+1
@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import tzinfo
 
-from pyhudi.engine.decisions import Decided, Job, Outcome, Refused, Rule
+from pyhudi.engine.decisions import Decided, Job, Outcome, Refused, Rule, TooBusyError
+from pyhudi.engine.effects import carry_out, has_effect
 from pyhudi.engine.known_log import KnownLog
 from pyhudi.engine.timeline_files import load_timeline_file
-from pyhudi.errors import CorruptTableError, UnavailableError
+from pyhudi.errors import UnavailableError
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.log_entry import (
@@ -51,6 +52,8 @@ CLOCK_AHEAD_MAX_MS = 600_000
 BACK_OFF_MS = 200
 #: Locks that a Java writer takes too.
 SHARED_LOCKS = (LockKind.FILE, LockKind.STORAGE)
+#: How many times the expected skew of clocks is waited out.
+SKEW_WAITS_MAX = 10
 #: How long to wait for a lock that guards nothing.
 COURTESY_WAIT_MS = 3_000
 #: Entries that may vanish under a reader's hands before it says so.
@@ -78,7 +81,7 @@ class DecisionLog:
         self.world = world
         self.clock = StoreClock(storage, world)
         self._settings = settings
-        self._folder = timeline_folder
+        self.folder = timeline_folder
         self._zone = zone
         self._lock = lock
         self._skew_ms = skew_ms
@@ -132,7 +135,7 @@ class DecisionLog:
         self._ledger = None
 
     def path(self, instant: Instant) -> str:
-        return f"{self._folder}/{instant.file_name}"
+        return f"{self.folder}/{instant.file_name}"
 
     def stage(self, instant: str, data: bytes) -> str | None:
         """Put bytes that are too large for an entry where it can name them; None if they are not.
@@ -159,26 +162,36 @@ class DecisionLog:
                 if (outcome := self._attempt(job, held, tried)) is not None:
                     return outcome
             self.world.sleep_ms(jittered_ms(self.world, BACK_OFF_MS))
+        if self._known is not None and self._known.standing(tried) is not None:
+            raise UnavailableError(
+                f"a decision about the table at {self.storage.uri} could not be carried out",
+                why="it stands in the log, and the lock was lost before it took effect",
+                next_step="Repeat the call",
+            )
         raise self._too_busy()
 
     def _attempt(self, job: Job, held: HeldLock | None, tried: set[str]) -> Outcome | None:
         started = self.world.elapsed_ms()
         known = self._catch_up()  # 2
         mine = known.standing(tried)
-        if mine is not None and mine is known.tail:
-            job.before_effect(mine)
+        if mine is not None:
+            job.before_effect(mine)  # also if others carried it out meanwhile
         if not self._settle_tail(held):  # 3
             return None
         if mine is not None and mine.n not in known.voided:
             return Decided(mine)  # an earlier round decided it, and only the reply was lost
-        ledger = self._current()
-        refused = self._foreign(ledger) or job.refusal(self, ledger)  # 4
+        ledger, tail = self._current(), known.n
+        foreign = self._foreign(ledger)
+        if self._known is not known or known.n != tail:
+            return None  # looking for foreigners read more of the log: its new end is not settled
+        refused = foreign or job.refusal(self, ledger)  # 4
         if refused is not None:
             return refused
         entry = job.entry(self._blank(), self._next_time(ledger))  # 5
         if self.world.elapsed_ms() - started > STALE_MS or not self._is_safe(held):
             return None
         tried.add(entry.id)
+        started = self.world.elapsed_ms()
         if not self._create(entry) or not self._verify(entry):  # 6, 7
             return None
         self._note(entry)
@@ -186,7 +199,7 @@ class DecisionLog:
             return None  # decided; the next round settles or voids it
         job.before_effect(entry)
         self._carry_out(entry)  # 8
-        self._slowest_ms = max(self._slowest_ms, self.world.elapsed_ms() - started)
+        self._slowest_ms = max(self._slowest_ms // 2, self.world.elapsed_ms() - started)
         self._wait_out_skew()
         return Decided(entry)
 
@@ -229,10 +242,16 @@ class DecisionLog:
         return self.is_inflight(entry.instant, entry.action)
 
     def _wait_out_skew(self) -> None:
-        """A Java writer reads its clock, not the timeline: keep the lock until it must see more."""
+        """A Java writer reads its clock, not the timeline: keep the lock until it must see more.
+
+        A time that is far ahead came from a clock that is; waiting for ours would not help.
+        """
         if not self.is_shared or self._known is None:
             return
-        while clock_time(self.world.now_ms() - self._skew_ms, self._zone) <= self._known.highest:
+        for _ in range(SKEW_WAITS_MAX):
+            now = clock_time(self.world.now_ms() - self._skew_ms, self._zone)
+            if now > self._known.highest:
+                return
             self.world.sleep_ms(max(1, self._skew_ms))
 
     # -- step 2: the tail
@@ -293,7 +312,7 @@ class DecisionLog:
         tail = self._known.tail
         if tail is None or tail.n <= self._known.settled or tail.kind is EntryKind.VOID:
             return True
-        if not self._has_effect(tail):
+        if not has_effect(self.storage, self.folder, tail):
             if self.is_shared and self._is_overtaken(tail, self._current()):
                 void = self._blank(kind=EntryKind.VOID, voids=tail.n)
                 if self._is_safe(held) and self._create(void) and self._verify(void):
@@ -305,10 +324,6 @@ class DecisionLog:
             self._ledger = None if self.is_shared else self._ledger
         self._known.settled = tail.n
         return True
-
-    def _has_effect(self, entry: Entry) -> bool:
-        assert entry.creates is not None
-        return self.storage.stat(f"{self._folder}/{entry.creates.name}") is not None
 
     def _is_overtaken(self, entry: Entry, ledger: Ledger) -> bool:
         """Whether a foreign engine went past the entry, or took its instant away."""
@@ -333,7 +348,7 @@ class DecisionLog:
 
     def _listed(self) -> Ledger:
         assert self._known is not None
-        objects = self.storage.list_folder(self._folder).objects
+        objects = self.storage.list_folder(self.folder).objects
         names = (stat.path.rpartition("/")[2] for stat in objects)
         ledger = Ledger(Instant.parse(name) for name in names if name[:1].isdigit())
         for rollback in ledger.rollbacks_to_look_at():
@@ -376,8 +391,8 @@ class DecisionLog:
 
     def _times_after(self, since: str) -> set[str]:
         """Times of the timeline as it is now, of instants requested after that time."""
-        objects = self.storage.list(self._folder, after=f"{self._folder}/{since}")
-        names = (stat.path[len(self._folder) + 1 :] for stat in objects)
+        objects = self.storage.list(self.folder, after=f"{self.folder}/{since}")
+        names = (stat.path[len(self.folder) + 1 :] for stat in objects)
         found = [Instant.parse(name) for name in names if name[:1].isdigit() and "/" not in name]
         times = {i.requested for i in found} | {i.completed for i in found if i.completed}
         return {time for time in times if time > since}
@@ -442,54 +457,17 @@ class DecisionLog:
         return False
 
     def _carry_out(self, entry: Entry) -> None:
-        """Make the entry's effect. Its name and bytes are fixed, so it may be made twice."""
         assert self._known is not None
-        if entry.creates is None:
-            return
-        if entry.target is not None:
-            action, target = entry.target.action, InstantTime(entry.target.instant)
-            self.storage.delete(self.path(Instant(target, action, State.INFLIGHT)))
-        path = f"{self._folder}/{entry.creates.name}"
-        data = self._effect_bytes(entry)
-        if data is not None and not self.storage.create(path, data):
-            found = self.storage.read(path, 0, entry.creates.size + 1)
-            if not entry.creates.is_of(found):
-                raise CorruptTableError(
-                    "a timeline file is not what was decided",
-                    why=f"entry {entry.n} of the decision log gives it other bytes",
-                    next_step="Find out who wrote it before anything else is written",
-                    path=path,
-                )
+        carry_out(self.storage, self.folder, entry)
         self._known.settled = max(self._known.settled, entry.n)
-
-    def _effect_bytes(self, entry: Entry) -> bytes | None:
-        """The bytes to create; None if the owner made the file, and removed what it staged."""
-        made = entry.creates
-        assert made is not None
-        if made.inline is not None:
-            return made.inline
-        assert made.staged is not None
-        try:
-            data = self.storage.read(made.staged, 0, made.size + 1)
-        except FileNotFoundError:
-            data = b""
-        if made.is_of(data):
-            return data
-        if self._has_effect(entry):
-            return None
-        raise CorruptTableError(
-            f"entry {entry.n} of the decision log cannot be carried out",
-            why="the bytes staged for it are missing or damaged",
-            next_step="Restore the object from a copy of the table",
-            path=made.staged,
-        )
 
     def _stat(self, instant: Instant) -> ObjectStat | None:
         return self.storage.stat(self.path(instant))
 
-    def _too_busy(self) -> UnavailableError:
-        return UnavailableError(
+    def _too_busy(self) -> TooBusyError:
+        return TooBusyError(
             f"the table at {self.storage.uri} is too busy",
-            why=f"{self._settings.commit_rounds} races for the next entry of its log were lost",
+            why=f"in {self._settings.commit_rounds} rounds others were first to the next entry of"
+            " its log, or the lock was lost",
             next_step="Repeat the call, or let fewer writers commit at once",
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
+from pyhudi.errors import UnavailableError
 from pyhudi.format.instant import Action, Instant, State
 from pyhudi.format.log_entry import Entry, EntryKind, Target, creation
 from pyhudi.timeline.ledger import Ledger
@@ -51,6 +52,10 @@ class Refused:
     rule: Rule
     instant: str | None = None
     detail: str = ""
+
+
+class TooBusyError(UnavailableError):
+    """Others won every race for the next entry, so nothing was decided."""
 
 
 Outcome = Decided | AlreadyDone | Refused

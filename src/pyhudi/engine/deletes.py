@@ -20,13 +20,13 @@ from pyhudi.engine.write_files import DeleteRows
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.merge_rules import MergeMode
 from pyhudi.format.table_config import TableConfig
-from pyhudi.index.placement import refuse_null_ordering
+from pyhudi.index.placement import latest_per_key, refuse_null_ordering
 from pyhudi.index.simple_bucket import bucket_ids
 from pyhudi.table.bad_rows import sample, true_rows
 from pyhudi.table.input_rows import conformed
 from pyhudi.table.partition_paths import partition_paths
 from pyhudi.table.record_keys import record_keys
-from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
+from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
 
 def ordering_columns(config: TableConfig) -> tuple[str, ...]:
@@ -51,6 +51,8 @@ def given_keys(
 
 
 def _keyed(batch: pa.RecordBatch, schema: pa.Schema, config: TableConfig) -> pa.Table:
+    given = batch.schema.names
+    batch = batch.select([place for place, n in enumerate(given) if n not in META_COLUMNS])
     names = [name for name in schema.names if name in batch.schema.names]
     missing = [name for name in config.record_key_fields if name not in names]
     unknown = [name for name in batch.schema.names if name not in names]
@@ -86,14 +88,24 @@ def looked_up(keys: pa.Table, rows: Iterable[pa.RecordBatch], config: TableConfi
 
     `rows` have the `lookup_columns` of the table as it is. What the caller gave stays.
     """
-    wanted = keys.column(RECORD_KEY).combine_chunks()
     by_partition = PARTITION_PATH in keys.column_names
-    if by_partition:
-        wanted = _joint(keys)
+    keys = _one_per_key(keys, config, by_partition=by_partition)
+    wanted = _joint(keys) if by_partition else keys.column(RECORD_KEY).combine_chunks()
     found = [_matching(batch, wanted, keys, by_partition=by_partition) for batch in rows]
     if not found:
         return keys.slice(0, 0)
     return pa.concat_tables(found)
+
+
+def _one_per_key(keys: pa.Table, config: TableConfig, *, by_partition: bool) -> pa.Table:
+    """Of deletes of one key, the one that beats most."""
+    if not keys.num_rows:
+        return keys
+    names = _joint(keys) if by_partition else keys.column(RECORD_KEY).combine_chunks()
+    ordering = [name for name in ordering_columns(config) if name in keys.column_names]
+    rows = keys.combine_chunks().to_batches()[0]
+    _, kept = latest_per_key(names, rows, ordering, event_time=bool(ordering))
+    return pa.Table.from_batches([kept])
 
 
 def _joint(rows: pa.Table | pa.RecordBatch) -> pa.Array:

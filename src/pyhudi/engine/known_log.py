@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyhudi.format.log_entry import Entry
 from pyhudi.timeline.ledger import BEFORE_ALL
@@ -35,6 +35,8 @@ class KnownLog:
         return entry.n == self.n + 1 and entry.prev == (self.tail.id if self.tail else None)
 
     def note(self, entry: Entry) -> None:
+        if self.tail is not None:  # carried out by now, so its bytes are needed no more
+            self.by_number[self.tail.n] = replace(self.tail, creates=None)
         self.tail = entry
         self.by_number[entry.n] = entry
         self.ids.add(entry.id)

@@ -32,7 +32,7 @@ from pyhudi.engine.write_files import (
     WriteSpec,
     create_partition_metadata,
 )
-from pyhudi.engine.write_ids import WRITE_ID_KEY, WriteIds
+from pyhudi.engine.write_ids import WRITE_ID_KEY, TakenOverError, WriteIds
 from pyhudi.engine.write_result import WriteResult
 from pyhudi.errors import ConflictError, InvalidRequestError
 from pyhudi.format.bucket_config import SimpleBuckets
@@ -60,6 +60,7 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import BaseFile
 from pyhudi.table.snapshot import is_replaced, latest_slice
 from pyhudi.timeline.completion import CompletionTimes, visible_now
+from pyhudi.timeline.ledger import Ledger
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.world import World
 
@@ -76,7 +77,7 @@ class _Work:
     """What a write does once its instant has begun: stats by partition."""
 
     operation: str
-    write: Callable[[Transaction, WriteSpec], list[WriteStat]]
+    write: Callable[[WriteSpec], list[WriteStat]]
     is_repeatable: bool = True
 
 
@@ -115,31 +116,38 @@ class LocalWriter:
         self, batches: Iterator[pa.RecordBatch], operation: str, write_id: str | None
     ) -> WriteResult:
         config = self._open()
+        self._log.refresh()
         spec = self._spec("")
         rows = GatheredRows(config, spec.layout.data)
         is_cow = config.table_type is TableType.COPY_ON_WRITE
         is_whole = rows.fill(batches, None if is_cow else self._settings.buffer_bytes_max)
 
-        def write(transaction: Transaction, spec: WriteSpec) -> list[WriteStat]:
+        def write(spec: WriteSpec) -> list[WriteStat]:
             if is_cow:
-                return self._rewrite(transaction, spec, dict(rows.kept()), {})
+                return self._rewrite(spec, dict(rows.kept()), {})
             if is_whole:
                 return self._append_logs(spec, rows.partitions(), rows.kept())
             return self._stream_logs(spec, rows, batches)
 
         return self._commit(_Work(operation, write, is_whole), write_id)
 
-    def delete(self, deletes: GatheredDeletes, write_id: str | None = None) -> WriteResult:
-        """Delete by key."""
-        with self._turn:
-            return self._delete(deletes, write_id)
+    def delete(
+        self, find: Callable[[], GatheredDeletes], write_id: str | None = None
+    ) -> WriteResult:
+        """Delete what `find` finds, once the instant has begun: what changes later is a conflict.
 
-    def _delete(self, deletes: GatheredDeletes, write_id: str | None) -> WriteResult:
+        It is asked again if the write has to be repeated.
+        """
+        with self._turn:
+            return self._delete(find, write_id)
+
+    def _delete(self, find: Callable[[], GatheredDeletes], write_id: str | None) -> WriteResult:
         config = self._open()
 
-        def write(transaction: Transaction, spec: WriteSpec) -> list[WriteStat]:
+        def write(spec: WriteSpec) -> list[WriteStat]:
+            deletes = find()
             if config.table_type is TableType.COPY_ON_WRITE:
-                return self._rewrite(transaction, spec, {}, deletes.groups)
+                return self._rewrite(spec, {}, deletes.groups)
             return self._append_deletes(spec, deletes)
 
         return self._commit(_Work("DELETE", write), write_id)
@@ -151,7 +159,16 @@ class LocalWriter:
             return Repair(self._log, self._recovery, grace_ms=grace_ms).run(frozenset(self._own))
 
     def switch_off_metadata_table(self) -> None:
-        switch_off_metadata_table(self._storage, self._world)
+        """Under the table's lock, where it has one that other engines heed."""
+        with self._turn:
+            config = told_config(load_config(self._storage), *self._given)
+            lock = open_lock(config.lock, self._storage, self._world)
+            held = None if lock is None else lock.acquire(self._settings.lock_wait_ms)
+            try:
+                switch_off_metadata_table(self._storage, self._world)
+            finally:
+                if held is not None:
+                    held.release()
 
     @property
     def config(self) -> TableConfig:
@@ -180,7 +197,8 @@ class LocalWriter:
         self._log = self._decision_log(config)
         self._recovery = FailedWriteRecovery(self._log, self._settings)
         self._write_ids = WriteIds(self._log, self._recovery)
-        self._groups = BucketGroups(self._storage, config.buckets.count)
+        self._groups = BucketGroups(self._storage, config.buckets.count, self._replaced)
+        self._replacements: tuple[str, frozenset[FileGroupId]] = ("", frozenset())
         self._with_metadata: set[str] = set()
         self._schema = None
         return config
@@ -211,30 +229,47 @@ class LocalWriter:
 
     def _commit(self, work: _Work, write_id: str | None) -> WriteResult:
         started = self._world.elapsed_ms()
-        if write_id is not None and (done := self._write_ids.completed(write_id)):
-            return self._result_of(done)
+        if (done := self._finished(write_id, work.operation)) is not None:
+            return done
         retries = 0
         while True:
             try:
                 return self._attempt(work, write_id, retries, started)
-            except ConflictError:
+            except ConflictError as error:
+                if isinstance(error, TakenOverError):
+                    raise
                 if retries >= self._settings.conflict_retries or not work.is_repeatable:
                     raise
                 retries += 1
+
+    def finished(self, write_id: str | None, operation: str) -> WriteResult | None:
+        """The result of an earlier attempt with this id that completed."""
+        with self._turn:
+            self._open()
+            return self._finished(write_id, operation)
+
+    def _finished(self, write_id: str | None, operation: str) -> WriteResult | None:
+        if write_id is None:
+            return None
+        done = self._write_ids.completed(write_id, operation)
+        return None if done is None else self._result_of(done)
 
     def _attempt(
         self, work: _Work, write_id: str | None, retries: int, started: int
     ) -> WriteResult:
         self._recovery.recover(frozenset(self._own))
         with self._begun() as transaction:
-            if write_id and (done := self._registered(write_id, transaction)):
-                return self._result_of(done)
+            if write_id is not None:
+                done = self._write_ids.register(write_id, transaction.requested, work.operation)
+                if done is not None:
+                    transaction.abandon()
+                    return self._result_of(done)
             spec = self._spec(transaction.requested)
-            stats = self._guarded(transaction, lambda: work.write(transaction, spec))
-            metadata = _metadata(stats, spec, work.operation, write_id)
+            stats = work.write(spec)
+            metadata = _commit_metadata(stats, spec, work.operation, write_id)
             completed = transaction.complete(metadata, is_checked=self._is_checked)
         self._schema = (completed, spec.avro_schema)
-        if transaction.number % PRUNE_EVERY == 0:
+        if transaction.number % PRUNE_EVERY < 2:
             Repair(self._log, self._recovery).prune()
         return _result(
             transaction.requested,
@@ -244,33 +279,17 @@ class LocalWriter:
             (self._world.elapsed_ms() - started) / 1000,
         )
 
-    def _registered(self, write_id: str, transaction: Transaction) -> Instant | None:
-        """Register the attempt; the one that made it superfluous, which is then given up."""
-        try:
-            done = self._write_ids.register(write_id, transaction.requested)
-        except BaseException:
-            transaction.abandon()
-            raise
-        if done is not None:
-            transaction.abandon()
-        return done
-
     @contextmanager
     def _begun(self) -> Iterator[Transaction]:
         transaction = Transaction(self._log, self._settings, self._action, self._recovery)
         self._own.add(transaction.requested)
         try:
             yield transaction
+        except BaseException:
+            transaction.abandon()  # unless its completion was asked for: then the log knows
+            raise
         finally:
             self._own.discard(transaction.requested)
-
-    @staticmethod
-    def _guarded(transaction: Transaction, write: Callable[[], list[WriteStat]]) -> list[WriteStat]:
-        try:
-            return write()
-        except BaseException:
-            transaction.abandon()
-            raise
 
     @property
     def _action(self) -> Action:
@@ -284,9 +303,7 @@ class LocalWriter:
 
     def _result_of(self, done: Instant) -> WriteResult:
         """The result of an attempt that completed earlier."""
-        path = self._log.path(done)
-        metadata = decode_commit_metadata(load_timeline_file(self._storage, path), path)
-        stats = [stat for group in metadata.write_stats.values() for stat in group]
+        stats = [s for group in self._metadata(done).write_stats.values() for s in group]
         assert done.completed is not None
         return _result(done.requested, done.completed, stats, 0, 0.0)
 
@@ -307,12 +324,9 @@ class LocalWriter:
         for instant in reversed(self._log.ledger.completed_after(since)):
             if instant.action not in WRITE_ACTIONS - skipped:
                 continue
-            path = self._log.path(instant)
-            metadata = decode_commit_metadata(load_timeline_file(self._storage, path), path)
-            if metadata.schema_json:
-                assert instant.completed is not None
-                self._schema = (instant.completed, metadata.schema_json)
-                return metadata.schema_json
+            if schema := self._metadata(instant).schema_json:
+                self._schema = (instant.completed or "", schema)
+                return schema
         if known or config.create_schema:
             return known or config.create_schema or ""
         raise InvalidRequestError(
@@ -321,9 +335,27 @@ class LocalWriter:
             next_step="Write it once with Apache Hudi, or create it with create_table",
         )
 
+    def _replaced(self, ledger: Ledger) -> frozenset[FileGroupId]:
+        """The file groups that replace commits took out of the table."""
+        since, groups = self._replacements
+        for instant in ledger.completed_after(since):
+            if instant.action is Action.REPLACECOMMIT:
+                groups |= {
+                    FileGroupId(partition, file_id)
+                    for partition, ids in self._metadata(instant).replaced_file_ids.items()
+                    for file_id in ids
+                }
+            since = instant.completed or since
+        self._replacements = (since, groups)
+        return groups
+
+    def _metadata(self, instant: Instant) -> CommitMetadata:
+        path = self._log.path(instant)
+        return decode_commit_metadata(load_timeline_file(self._storage, path), path)
+
     # -- merge on read: logs
 
-    def _prepare(self, partitions: list[str], spec: WriteSpec) -> None:
+    def _prepare(self, partitions: list[str]) -> None:
         self._groups.prepare(
             partitions,
             lambda: self._log.ledger,
@@ -334,7 +366,7 @@ class LocalWriter:
     def _append_logs(
         self, spec: WriteSpec, partitions: list[str], groups: Iterator[tuple[Place, KeyedRows]]
     ) -> list[WriteStat]:
-        self._prepare(partitions, spec)
+        self._prepare(partitions)
         return [stat for place, rows in groups for stat in self._log_files(spec, place, rows)]
 
     def _log_files(
@@ -352,19 +384,19 @@ class LocalWriter:
         most = self._settings.buffer_bytes_max
         is_whole = False
         while not is_whole:
-            self._prepare(rows.partitions(), spec)
+            self._prepare(rows.partitions())
             for place, taken in rows.taken(most // 2):
                 made = self._log_files(spec, place, taken, ordinals.get(place, 0), more=True)
                 stats += made
                 ordinals[place] = ordinals.get(place, 0) + len(made)
             is_whole = rows.fill(batches, most)
-        self._prepare(rows.partitions(), spec)
+        self._prepare(rows.partitions())
         for place, taken in rows.taken():
             stats += self._log_files(spec, place, taken, ordinals.get(place, 0))
         return stats
 
     def _append_deletes(self, spec: WriteSpec, deletes: GatheredDeletes) -> list[WriteStat]:
-        self._prepare(deletes.partitions(), spec)
+        self._prepare(deletes.partitions())
         stats: list[WriteStat] = []
         for place, keys in sorted(deletes.groups.items(), key=lambda item: item[0]):
             group = FileGroupId(place[0], self._groups(*place))
@@ -375,7 +407,6 @@ class LocalWriter:
 
     def _rewrite(
         self,
-        transaction: Transaction,
         spec: WriteSpec,
         rows: Mapping[Place, KeyedRows],
         deletes: Mapping[Place, DeleteRows],
@@ -421,7 +452,7 @@ class LocalWriter:
         return bases
 
 
-def _metadata(
+def _commit_metadata(
     stats: list[WriteStat], spec: WriteSpec, operation: str, write_id: str | None
 ) -> CommitMetadata:
     by_partition: dict[str, list[WriteStat]] = {}

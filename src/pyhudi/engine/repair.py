@@ -71,7 +71,7 @@ class Repair:
         self._log.forget()
         ledger = self._log.refresh()
         now = self._log.clock.read_ms()
-        for requested in marked:
+        for requested in {*marked, *self._pending_files(ledger)}:
             self._sweep_instant(requested, ledger, now)
         for stat in beats:
             self._sweep_beat(stat, ledger, now)
@@ -86,6 +86,13 @@ class Repair:
         folders = self._storage.list_folder(MARKER_ROOT).folders
         names = (folder.rpartition("/")[2] for folder in folders)
         return [name for name in names if is_instant_time(name)]
+
+    def _pending_files(self, ledger: Ledger) -> set[str]:
+        """Instants with pending files that are neither pending nor completed: ghosts, perhaps."""
+        objects = self._storage.list_folder(self._log.folder).objects
+        names = (stat.path.rpartition("/")[2] for stat in objects)
+        found = {name[:17] for name in names if name[:1].isdigit() and "_" not in name}
+        return found - ledger.pending.keys() - ledger.completed.keys()
 
     def _sweep_instant(self, requested: str, ledger: Ledger, now: int) -> None:
         """Markers of a completed instant go; those of a given-up one tell what else has to."""
@@ -161,9 +168,17 @@ class Repair:
         low, high = 0, len(entries)
         while low < high:
             middle = (low + high) // 2
-            entry = load_entry(self._storage, entries[middle][0])
-            if entry is None or entry.time is None or entry.time < oldest:
+            time = self._time_from(entries, middle)
+            if time is not None and time < oldest:
                 low = middle + 1
             else:
                 high = middle
         return entries[low - 1][0] if low else entries[0][0]
+
+    def _time_from(self, entries: list[tuple[int, ObjectStat]], place: int) -> str | None:
+        """The time of the first entry from this place on that has one; a void has none."""
+        for number, _ in entries[place:]:
+            entry = load_entry(self._storage, number)
+            if entry is not None and entry.time is not None:
+                return entry.time
+        return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.decisions import Abort, Complete, Decided, Outcome
 from pyhudi.engine.timeline_files import load_timeline_file
-from pyhudi.errors import UnavailableError
+from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.plan_files import (
     RollbackPlan,
@@ -44,6 +44,8 @@ class FailedWriteRecovery:
     def recover(self, own: frozenset[str] = frozenset()) -> tuple[str, ...]:
         """Undo every failed write; the instants that this call gave up itself."""
         aborted = []
+        pending = self._log.refresh().pending
+        self._alive_until = {r: t for r, t in self._alive_until.items() if r in pending}
         for instant in self._log.ledger.pending_of(*ROLLED_BACK_ACTIONS):
             has_failed = instant.requested not in own and self._has_failed(instant)
             if has_failed and isinstance(self.abort(instant), Decided):
@@ -71,12 +73,14 @@ class FailedWriteRecovery:
         if sign is None:
             return True
         timeout = self._settings.heartbeat_timeout_ms
+        self._log.clock.observe(sign)
         age = (self._log.clock.at_least_ms() or sign) - sign
-        if age <= timeout < self._world.now_ms() - sign:
-            # The bound may be old, and our own clock says that a closer look is worth its cost.
+        if max(age, self._world.now_ms() - sign) > timeout:
+            # Both are hints that a closer look is worth its cost. The verdict is the store's.
             age = self._log.clock.read_ms() - sign
         if age > timeout:
             return True
+        age = max(0, age)
         self._alive_until[instant.requested] = elapsed + timeout - age
         return False
 
@@ -107,6 +111,13 @@ class FailedWriteRecovery:
         except UnavailableError:
             return  # somebody completed it, and it has been archived
         target = _target(plan, path)
+        if target.requested in self._log.refresh().completed:
+            raise CorruptTableError(
+                f"the rollback {rollback} would undo {target.requested}, which has completed",
+                why="no pyhudi writer plans that; its rows are visible",
+                next_step="Finish it with the engine that planned it, or remove the plan",
+                path=path,
+            )
         self._storage.create(self._log.path(_in_state(requested, State.INFLIGHT)), b"")
         deleted = self.delete_files(target, plan)
         metadata = rollback_metadata(
@@ -146,5 +157,12 @@ def _target(plan: RollbackPlan, path: str) -> Instant:
             f"{path!r} does not say what it rolls back",
             why="its instantToRollback is null",
             next_step="Finish this rollback with the engine that planned it",
+        )
+    if named.action not in {action.value for action in Action}:
+        raise CorruptTableError(
+            f"the rollback of {named.commit_time} cannot be carried out",
+            why=f"{named.action!r} is no action",
+            next_step="Finish it with the engine that planned it",
+            path=path,
         )
     return Instant(InstantTime(named.commit_time), Action(named.action), State.REQUESTED)

@@ -17,8 +17,10 @@ from pyhudi.engine.decisions import (
     Begin,
     Complete,
     Decided,
+    Outcome,
     Refused,
     Rule,
+    TooBusyError,
 )
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.timeline_files import load_timeline_file
@@ -59,6 +61,8 @@ class Transaction:
         self._staged: str | None = None
         self._others_known: dict[str, OtherWrite] = {}
         self.action = action
+        self._is_over = False  # decided, or in the log's hands
+        self.is_seed = False  # a seed meets seeds; a write of rows does not
         try:
             self.requested, self.number = self._begun()
             log.storage.create(log.path(self._instant(State.INFLIGHT)), b"")
@@ -94,23 +98,31 @@ class Transaction:
         """
         data = encode_commit_metadata(metadata, self._log.world.random_bytes(16))
         check = self._check(metadata) if is_checked else _no_check
+        self._staged = self._log.stage(self.requested, data)
+        outcome = self._decide(
+            Complete(self.requested, self.action, self.number, data, self._staged, check)
+        )
+        if isinstance(outcome, Refused):
+            self._is_over = False
+            self.abandon()
+            raise refusal_error(outcome, self._log.storage.uri, self.requested)
+        self._tidy()
+        time = outcome.instant.completed if isinstance(outcome, AlreadyDone) else outcome.entry.time
+        assert time is not None
+        return time
+
+    def _decide(self, job: Complete) -> Outcome:
+        self._is_over = True
         try:
-            self._staged = self._log.stage(self.requested, data)
-            job = Complete(self.requested, self.action, self.number, data, self._staged, check)
-            outcome = self._log.append(job)
-        except UnavailableError as error:
+            return self._log.append(job)
+        except TooBusyError:
+            self._is_over = False  # nothing was decided
+            self.abandon()
+            raise
+        except (UnavailableError, InvalidRequestError) as error:
             raise self._unknown(error) from error
         finally:
             self._stop_beating()  # from here on the decision log knows, or others may give it up
-        if isinstance(outcome, Refused):
-            self.abandon()
-            raise refusal_error(outcome, self._log.storage.uri, self.requested)
-        time = outcome.instant.completed if isinstance(outcome, AlreadyDone) else None
-        if isinstance(outcome, Decided):
-            time = InstantTime(outcome.entry.time or "")
-        assert time
-        self._tidy()
-        return time
 
     def _check(self, metadata: CommitMetadata) -> Callable[[Ledger], Refused | None]:
         own = touched_groups(metadata)
@@ -129,7 +141,9 @@ class Transaction:
         found = []
         for instant in ledger.completed_after(self.requested):
             if instant.action in counted and instant.requested != self.requested:
-                found.append(self._other(instant))
+                other = self._other(instant)
+                if self.is_seed or not other.is_seed:
+                    found.append(other)
         return found
 
     def _other(self, instant: Instant) -> OtherWrite:
@@ -138,11 +152,14 @@ class Transaction:
             path = self._log.path(instant)
             metadata = decode_commit_metadata(load_timeline_file(self._log.storage, path), path)
             self._others_known[instant.requested] = OtherWrite(
-                instant.requested, instant.completed, touched_groups(metadata)
+                instant.requested,
+                instant.completed,
+                touched_groups(metadata),
+                is_seed=(metadata.extra_metadata or {}).get("pyhudi.seed") == "true",
             )
         return self._others_known[instant.requested]
 
-    def _unknown(self, error: UnavailableError) -> OutcomeUnknownError:
+    def _unknown(self, error: HudiError) -> OutcomeUnknownError:
         return OutcomeUnknownError(
             f"whether the write {self.requested} became visible is not known",
             why=f"storage failed while it was being decided ({error.what})",
@@ -160,13 +177,19 @@ class Transaction:
                 storage.delete(path)
             if self._staged is not None:
                 storage.delete(self._staged)
-        except UnavailableError:
+        except HudiError:
             return
 
     # -- the bad end
 
     def abandon(self) -> None:
-        """Give the instant up now, instead of letting others find it silent."""
+        """Give the instant up now, instead of letting others find it silent.
+
+        Nothing to do once its completion was asked for: then it is the log's to say.
+        """
+        if self._is_over:
+            return
+        self._is_over = True
         try:
             self._recovery.abort(self._instant(State.REQUESTED))
             if rollback := self._log.ledger.named_by.get(self.requested):

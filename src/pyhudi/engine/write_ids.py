@@ -16,11 +16,17 @@ import json
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.repair import WRITE_ID_FOLDER
 from pyhudi.engine.rollback import FailedWriteRecovery
+from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.errors import ConflictError, InvalidRequestError
+from pyhudi.format.commit_metadata import decode_commit_metadata
 from pyhudi.format.instant import Instant, is_instant_time
 
 WRITE_ID_KEY = "pyhudi.write_id"
 _ID_CHARACTERS_MAX = 1_000
+
+
+class TakenOverError(ConflictError):
+    """Another attempt with the same write_id goes on; repeating this one would give that up."""
 
 
 class WriteIds:
@@ -31,20 +37,20 @@ class WriteIds:
         self._storage = log.storage
         self._recovery = recovery
 
-    def completed(self, write_id: str) -> Instant | None:
+    def completed(self, write_id: str, operation: str) -> Instant | None:
         """The earlier attempt that completed. Those that are pending are given up."""
-        return self._settle(write_id, before=None)
+        return self._settle(write_id, operation, before=None)
 
-    def register(self, write_id: str, requested: str) -> Instant | None:
+    def register(self, write_id: str, requested: str, operation: str) -> Instant | None:
         """Register an attempt; the other attempt that made it superfluous, if one has completed.
 
-        ConflictError if a later attempt has taken over.
+        TakenOverError if a later attempt has taken over.
         """
         body = json.dumps({"write_id": write_id, "instant": requested}).encode()
         self._storage.create(f"{_folder(write_id)}/{requested}", body)
-        return self._settle(write_id, before=requested)
+        return self._settle(write_id, operation, before=requested)
 
-    def _settle(self, write_id: str, before: str | None) -> Instant | None:
+    def _settle(self, write_id: str, operation: str, before: str | None) -> Instant | None:
         others = [r for r in self._attempts(write_id) if r != before]
         if not others:
             return None
@@ -52,7 +58,7 @@ class WriteIds:
         for requested in others:
             pending = ledger.pending.get(requested)
             if before is not None and requested > before and pending is not None:
-                raise ConflictError(
+                raise TakenOverError(
                     f"the write {write_id!r} was taken over",
                     why=f"a later attempt, {requested}, has the same write_id",
                     next_step="Leave it to that attempt",
@@ -60,8 +66,33 @@ class WriteIds:
             if pending is not None:
                 self._recovery.abort(pending)
         ledger = self._log.ledger
-        done = (ledger.completed[r] for r in others if r in ledger.completed)
-        return next(done, None)
+        for requested in others:
+            if (done := ledger.completed.get(requested)) is not None:
+                self._check(done, write_id, operation)
+                return done
+            if ledger.is_committed(requested):
+                raise InvalidRequestError(
+                    f"whether the write {write_id!r} was done before cannot be told",
+                    why=f"its attempt {requested} has left the active timeline",
+                    next_step="Look whether its rows are there, and give it another write_id",
+                )
+        return None
+
+    def _check(self, done: Instant, write_id: str, operation: str) -> None:
+        """The completed instant must be what the registration says, and what is asked for."""
+        path = self._log.path(done)
+        metadata = decode_commit_metadata(load_timeline_file(self._storage, path), path)
+        if (metadata.extra_metadata or {}).get(WRITE_ID_KEY) != write_id:
+            why = f"it is registered for {done.requested}, which is another write"
+        elif metadata.operation != operation:
+            why = f"{done.requested} has it, and was {metadata.operation}, not {operation}"
+        else:
+            return
+        raise InvalidRequestError(
+            f"the write_id {write_id!r} cannot be used",
+            why=why,
+            next_step="Give each write its own write_id",
+        )
 
     def _attempts(self, write_id: str) -> list[str]:
         names = (stat.path.rpartition("/")[2] for stat in self._storage.list(_folder(write_id)))
@@ -69,10 +100,14 @@ class WriteIds:
 
 
 def _folder(write_id: str) -> str:
-    if not write_id or len(write_id) > _ID_CHARACTERS_MAX:
+    if (
+        not isinstance(write_id, str)
+        or not 0 < len(write_id) <= _ID_CHARACTERS_MAX
+        or not write_id.isprintable()
+    ):
         raise InvalidRequestError(
-            "the write_id cannot be used",
-            why=f"it must have 1 to {_ID_CHARACTERS_MAX} characters",
+            f"the write_id {write_id!r:.100} cannot be used",
+            why=f"it must be text of 1 to {_ID_CHARACTERS_MAX} printable characters",
             next_step="Give the write another write_id",
         )
     return f"{WRITE_ID_FOLDER}/{hashlib.sha256(write_id.encode()).hexdigest()}"

@@ -11,7 +11,7 @@ class WriteResult:
 
     instant: str  # requested time, which the rows bear as _hoodie_commit_time
     completed: str  # completion time: reads as of it, and changes until it, include the write
-    rows: int  # written; of rows with one key in the input, one
+    rows: int  # written; of rows with one key, one for each time memory was full
     deletes: int
     files: int
     bytes: int

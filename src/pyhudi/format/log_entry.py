@@ -144,6 +144,17 @@ def _creation_record(made: Creation) -> dict[str, Any]:
     return {"name": made.name, "size": made.size, "sha256": made.sha256, **bytes_or_place}
 
 
+#: What taking bytes apart may raise that are not what they should be.
+_MALFORMED = (
+    AttributeError,
+    CorruptTableError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
 def decode_entry(data: bytes, path: str) -> Entry:
     """CorruptTableError unless it is an entry, and the one that belongs at the path."""
     try:
@@ -155,7 +166,7 @@ def decode_entry(data: bytes, path: str) -> Entry:
         entry = _entry(record)
         if parse_entry_path(path) != entry.n:
             raise ValueError(f"it calls itself number {entry.n}")
-    except (CorruptTableError, LookupError, TypeError, ValueError, RecursionError) as error:
+    except _MALFORMED as error:
         raise CorruptTableError(
             "an entry of the decision log cannot be read",
             why=getattr(error, "what", "") or str(error) or type(error).__name__,

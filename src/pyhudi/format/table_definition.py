@@ -145,6 +145,12 @@ def legal_table_name(text: str) -> str:
 
 
 def _columns(names: Columns) -> tuple[str, ...]:
+    if not isinstance(names, str | Sequence) or not all(isinstance(n, str) for n in names):
+        raise _refused(
+            f"{names!r:.100} is given for columns",
+            "columns are a name, or a list of names",
+            "Name the columns",
+        )
     return (names,) if isinstance(names, str) else tuple(names)
 
 

@@ -41,6 +41,12 @@ def told_config(
     InvalidRequestError if the table says otherwise: all its writers must agree.
     """
     if buckets is not None:
+        if not isinstance(buckets, SimpleBuckets):
+            raise InvalidRequestError(
+                f"buckets={buckets!r:.100} cannot be used",
+                why="it is not a SimpleBuckets",
+                next_step="Write buckets=pyhudi.SimpleBuckets(n)",
+            )
         resolved = buckets.resolved(config.record_key_fields)
         if config.buckets not in (None, resolved):
             raise _contradiction("buckets", resolved, config.buckets)

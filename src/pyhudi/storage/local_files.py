@@ -35,12 +35,13 @@ class TemporaryFile:
     def fill(self, chunks: Iterable[bytes], *, after_ns: int = 0) -> int:
         """Write the chunks and make them durable; their length in all."""
         size = 0
-        with open(self._descriptor, "wb", closefd=False) as file:
-            for chunk in chunks:  # whose own errors are left as they are
-                with reporting("write", self._path):
-                    size += file.write(chunk)
+        for chunk in chunks:  # whose own errors are left as they are
             with reporting("write", self._path):
-                file.flush()
+                # Not through a buffer: closing it would write again, and fail unreported.
+                rest = memoryview(chunk)
+                while rest:
+                    rest = rest[os.write(self._descriptor, rest) :]
+                size += len(chunk)
         with reporting("write", self._path):
             now_ns = max(time.time_ns(), after_ns + 1)
             os.utime(self._descriptor, ns=(now_ns, now_ns))
