@@ -10,29 +10,32 @@ UV := uv==0.13.7
 checksum = $(shell cat requirements/build.txt requirements/$(1).txt | cksum | cut -d ' ' -f 1)
 LOCKED := .venv/.locked-$(call checksum,dev)
 LOCKED_35 := .venv-spark35/.locked-$(call checksum,spark35)
+LOCKED_JUDGE := .venv-judge/.locked-$(call checksum,judge)
 
 # PySpark 3.5 runs on neither newer Pythons nor newer Javas than these.
 PYTHON_35_NEWEST_MINOR := 12
 JAVA_35_NEWEST := 21
+
+CONFORMANCE = scripts/conformance.sh $(MAKE) $(PYTHON_35_NEWEST_MINOR) $(JAVA_35_NEWEST)
 
 INSTALL_PROJECT = bin/python -m pip install --quiet --disable-pip-version-check \
 	--no-deps --no-build-isolation --editable .
 
 .PHONY: help
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
 setup: .venv/.ready ## Make .venv with the locked dependencies and pyhudi
 
 .PHONY: demo
-demo: .venv/.ready ## Read a table that Apache Hudi wrote, with and without Spark
+demo: .venv/.ready ## Read a table that Apache Hudi wrote, with and without Spark, and write one
 	@scripts/with_spark.sh .venv 99 python examples/demo.py
 
 .PHONY: test
 test: ## Set up, check and run every test
 	@scripts/suite.sh total $(MAKE) --no-print-directory \
-		setup java check test-unit test-spark test-spark35
+		setup java check test-unit test-simulation test-spark test-spark35 test-conformance
 
 .PHONY: check
 check: .venv/.ready ## Run ruff and mypy
@@ -41,7 +44,12 @@ check: .venv/.ready ## Run ruff and mypy
 
 .PHONY: test-unit
 test-unit: .venv/.ready ## Run the tests that need no Java, and the doctests
-	@scripts/suite.sh unit $(BIN)/pytest -q -m "not spark" --ignore tests/spark $(ARGS)
+	@scripts/suite.sh unit $(BIN)/pytest -q -m "not spark and not judge" \
+		--ignore tests/spark --ignore tests/simulation --ignore tests/processes $(ARGS)
+
+.PHONY: test-simulation
+test-simulation: .venv/.ready ## Attack the commit protocol: schedules, crashes, planted bugs, processes
+	@scripts/suite.sh simulation scripts/simulation.sh $(BIN)/pytest $(ARGS)
 
 .PHONY: test-spark
 test-spark: .venv/.ready ## Run the Spark tests on Spark 4
@@ -56,6 +64,22 @@ test-spark35: .venv-spark35/.ready
 	@scripts/suite.sh spark35 scripts/with_spark.sh .venv-spark35 $(JAVA_35_NEWEST) \
 		pytest -q -m spark35 tests/spark $(ARGS)
 endif
+
+.PHONY: test-conformance
+test-conformance: .venv/.ready ## Have Apache Hudi and hudi-rs read what pyhudi wrote, and write too
+	@scripts/suite.sh conformance $(CONFORMANCE) -m "judge and not long" $(ARGS)
+
+.PHONY: conformance
+conformance: .venv/.ready ## The same, with every table and every kind of read
+	@scripts/suite.sh conformance $(CONFORMANCE) -m judge $(ARGS)
+
+.PHONY: soak
+soak: .venv/.ready ## The long runs: 200,000 schedules, all double crashes, bug searches, processes
+	@scripts/suite.sh soak scripts/soak.sh $(BIN)
+
+.PHONY: model
+model: .venv/.ready ## Check the model of the commit protocol with TLC; ARGS=--all takes every run
+	@scripts/suite.sh model scripts/with_spark.sh .venv 99 python scripts/check_model.py $(ARGS)
 
 .PHONY: java
 java: ## Find a Java for Spark, or install one
@@ -74,7 +98,7 @@ lock: ## Lock what pyproject.toml and requirements/*.in ask for; ARGS=--upgrade 
 
 .PHONY: clean
 clean: ## Remove everything the other targets made
-	rm -rf .venv .venv-spark35 .venv-lock build dist src/*.egg-info
+	rm -rf .venv .venv-spark35 .venv-judge .venv-lock build dist src/*.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse artifacts
 	find src tests scripts -name __pycache__ -prune -exec rm -rf {} +
 
@@ -87,10 +111,18 @@ $(LOCKED_35):
 		"$$(scripts/find_python.sh $(PYTHON_35_NEWEST_MINOR))"
 	@touch $@
 
+$(LOCKED_JUDGE):
+	@scripts/make_venv.sh .venv-judge requirements/judge.txt \
+		"$$(scripts/find_python.sh $(PYTHON_35_NEWEST_MINOR))"
+	@touch $@
+
 .venv/.ready: $(LOCKED) pyproject.toml
 	@.venv/$(INSTALL_PROJECT)
 	@touch $@
 
 .venv-spark35/.ready: $(LOCKED_35) pyproject.toml
 	@.venv-spark35/$(INSTALL_PROJECT)
+	@touch $@
+
+.venv-judge/.ready: $(LOCKED_JUDGE)
 	@touch $@

@@ -1,7 +1,7 @@
 """`make demo`: read a table that Apache Hudi wrote, without Spark and with it; then write one.
 
-The first table is one of the golden ones of the tests: merge on read, with a completed compaction, log
-files on top of it, a compaction that is still pending, and more log files after that.
+The first table is one of the golden ones of the tests: merge on read, with a completed compaction,
+log files on top of it, a compaction that is still pending, and more log files after that.
 """
 
 from __future__ import annotations

@@ -15,3 +15,4 @@ lock() { # NAME SOURCES AND FLAGS...
 lock build requirements/build.in
 lock dev pyproject.toml requirements/dev.in
 lock spark35 pyproject.toml requirements/spark35.in --resolution lowest-direct
+lock judge requirements/judge.in

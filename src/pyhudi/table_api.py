@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
@@ -32,7 +31,7 @@ from pyhudi.format.concurrency_mode import ConcurrencyMode
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.merge_rules import MergeMode
 from pyhudi.format.table_config import TableType, TimelineTimezone
-from pyhudi.format.table_definition import TableDefinition
+from pyhudi.format.table_definition import TableDefinition, legal_table_name
 from pyhudi.hudi_options import parse_read_options
 from pyhudi.inspection import Inspection
 from pyhudi.plan.predicate import Predicate
@@ -41,6 +40,7 @@ from pyhudi.services import Services
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.open_lock import open_lock
+from pyhudi.storage.protocol import Storage
 from pyhudi.table.input_rows import storable_schema
 from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from pyhudi.table.state import TableState
@@ -70,7 +70,7 @@ def open_table(
     Raises UnsupportedTableError, naming the feature, when pyhudi could not read its rows exactly.
     `buckets` and `lock` are for writing tables that another engine made and that do not tell.
     """
-    storage = open_storage(fspath(uri), storage_options)
+    storage = _storage(uri, storage_options)
     loader = TableLoader(storage, load_config(storage))
     settings = _settings(write_settings)
     kind = None if lock is None else _choice("lock", lock, LockKind)
@@ -106,10 +106,10 @@ def create_table(
     `lock` is needed only beside a Java writer: "file" on local disk, "storage" on object stores.
     Safe when several processes race to create the table.
     """
-    storage = open_storage(fspath(uri), storage_options)
+    storage = _storage(uri, storage_options)
     settings, world = _settings(write_settings), real_world()
     definition = TableDefinition.of(
-        name or _name_of(fspath(uri)),
+        _name_of(_address(uri)) if name is None else name,
         storable_schema(_arrow_schema(schema)),
         record_key=record_key,
         partition_by=partition_by,
@@ -158,13 +158,12 @@ def _choice(what: str, given: str, choices: type[_E]) -> _E:
 
 def _name_of(uri: str) -> str:
     """The last part of the address, as far as a table may be called so."""
-    last = uri.rstrip("/").rpartition("/")[2]
-    return re.sub(r"[^A-Za-z0-9_]", "_", last) or "table"
+    return legal_table_name(uri.rstrip("/").rpartition("/")[2])
 
 
 def is_table(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> bool:
     """Whether there is a Hudi table at the path or URI, of whatever version."""
-    return is_table_at(open_storage(fspath(uri), storage_options))
+    return is_table_at(_storage(uri, storage_options))
 
 
 class TableSchema:
@@ -413,9 +412,31 @@ def _read(rows: Any) -> Iterator[pa.RecordBatch]:
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InvalidRequestError(
             f"the rows of a {type(rows).__name__} cannot be read",
-            why=str(error).strip().rstrip("."),
+            why=(str(error).strip().splitlines() or ["no reason given"])[0].rstrip("."),
             next_step="Give every column one type, and rows that can be turned into Arrow",
         ) from error
+
+
+def _storage(uri: Any, options: Any) -> Storage:
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidRequestError(
+            "storage_options cannot be used",
+            why=f"they are a {type(options).__name__}, not names with values",
+            next_step="Give a dictionary",
+        )
+    return open_storage(_address(uri), options)
+
+
+def _address(uri: Any) -> str:
+    if isinstance(uri, PathLike):
+        uri = fspath(uri)
+    if not isinstance(uri, str):
+        raise InvalidRequestError(
+            f"{uri!r:.100} is no address of a table",
+            why="it is neither text nor a path",
+            next_step="Give a path or a URI",
+        )
+    return uri
 
 
 def _arrow_schema(schema: Any) -> pa.Schema:

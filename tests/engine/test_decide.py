@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC
+from typing import Any
 
 import pytest
 
@@ -17,7 +20,9 @@ from pyhudi.engine.decisions import (
     Outcome,
     Refused,
     Rule,
+    TooBusyError,
 )
+from pyhudi.engine.effects import has_effect
 from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.log_entry import Entry, EntryKind, entry_path, staged_path
@@ -25,8 +30,10 @@ from pyhudi.format.plan_files import InstantName, RollbackPlan, encode_rollback_
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.decision_log import load_entry
 from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
+from pyhudi.storage.file_lock import LOCK_PATH, FileLock
 from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.protocol import Folder, ObjectStat, Storage
+from pyhudi.storage.storage_lock import StorageLock
 from pyhudi.timeline.instant_time import clock_time, following_time
 from worlds import START_MS, Clock, still_world
 
@@ -325,3 +332,182 @@ def test_a_foreign_engine_that_comes_later_is_noticed(bench: Bench) -> None:
     bench.storage.delete(f"{TIMELINE}/{later}.deltacommit.requested")
     bench.clock.sleep(LOOK_AGAIN_MS + 1)
     begun(a)
+
+
+# -- settling first
+
+
+class SettledFirst(FaultyStorage):
+    """Whoever creates an entry has to find the one before it carried out."""
+
+    def __init__(self, inner: Storage, before_listing: Callable[[], None] | None = None) -> None:
+        super().__init__(inner)
+        self._meanwhile = before_listing
+        self.unsettled: list[int] = []
+
+    def list_folder(self, prefix: str) -> Folder:
+        if prefix == TIMELINE and (meanwhile := self._meanwhile) is not None:
+            self._meanwhile = None
+            meanwhile()
+        return super().list_folder(prefix)
+
+    def create(self, path: str, data: bytes) -> bool:
+        if path.startswith(".hoodie/.pyhudi/log/"):
+            number = json.loads(data)["n"]
+            tail = load_entry(self._inner, number - 1)
+            if tail is not None and not has_effect(self._inner, TIMELINE, tail):
+                self.unsettled.append(tail.n)
+        return super().create(path, data)
+
+
+def test_what_the_search_for_foreign_instants_reads_of_the_log_is_settled_too(
+    bench: Bench,
+) -> None:
+    """After B settled the tail, A completes, and C decides and dies. B lists the timeline, finds
+    times it does not know, and reads the log again: its end is now C's, which nobody carried out.
+    """
+    a, c = bench.log("a"), bench.log("c")
+    first, second = begun(a), begun(c)
+    crash = Fault(Effect.FAIL, operation="create", path=f"{TIMELINE}/*_*", times=None)
+    dying = bench.log("dying", storage=FaultyStorage(bench.storage, [crash]))
+    dying.refresh()
+
+    def meanwhile() -> None:
+        decided(a.append(completion(first)))
+        with pytest.raises(UnavailableError):
+            dying.append(Complete(second.instant or "", Action.DELTACOMMIT, None, b"C"))
+
+    storage = SettledFirst(bench.storage, meanwhile)
+    begun(bench.log("b", storage=storage))
+    assert storage.unsettled == []
+    assert [entry.kind for entry in bench.entries()[-3:]] == ["complete", "complete", "begin"]
+    assert any(name.startswith(f"{second.instant}_") for name in bench.names())
+
+
+def test_a_process_keeps_the_bytes_of_the_last_entry_only(bench: Bench) -> None:
+    """A process may write for months."""
+    log = bench.log()
+    for _ in range(5):
+        decided(log.append(completion(begun(log), bytes(10_000))))
+    assert log._known is not None
+    assert [n for n, e in log._known.by_number.items() if e.creates is not None] == [10]
+
+
+# -- a lock that guards
+
+SKEW_MS = 200
+
+
+def locked_log(
+    bench: Bench, label: str, storage: Storage | None = None, **settings: Any
+) -> DecisionLog:
+    world = still_world(bench.clock, label)
+    return DecisionLog(
+        storage or bench.storage,
+        world,
+        WriteSettings(**settings),
+        timeline_folder=TIMELINE,
+        zone=UTC,
+        lock=FileLock(bench.storage, world),
+        skew_ms=SKEW_MS,
+    )
+
+
+class Thief(FaultyStorage):
+    """The lock is gone once an entry has been created: its lease ended, or an operator came."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        created = super().create(path, data)
+        if path.startswith(".hoodie/.pyhudi/log/"):
+            self._inner.delete(LOCK_PATH)
+        return created
+
+
+def test_a_decision_that_stands_is_not_reported_as_a_lost_race(bench: Bench) -> None:
+    job = completion(begun(locked_log(bench, "a")))
+    loser = locked_log(bench, "a", Thief(bench.storage), commit_rounds=1)
+    with pytest.raises(UnavailableError, match="stands in the log") as error:
+        loser.append(replace(job, begin=None))
+    assert not isinstance(error.value, TooBusyError)
+    assert not any("_" in name for name in bench.names())
+    locked_log(bench, "b").refresh()
+    assert any(name.startswith(f"{job.requested}_") for name in bench.names())
+
+
+def test_a_begin_that_another_writer_carried_out_is_announced_all_the_same(bench: Bench) -> None:
+    """Or the write would go on without a heartbeat, and be rolled back."""
+    other = locked_log(bench, "b")
+    begun(other)
+    log = locked_log(bench, "a", Thief(bench.storage))
+    visits: list[int] = []
+
+    def sleep(ms: int) -> None:
+        if not visits:
+            visits.append(ms)
+            log.storage = bench.storage  # from now on the lock stays
+            begun(other)
+
+    log.world = replace(log.world, sleep_ms=sleep)
+    announced: list[str] = []
+    entry = decided(log.append(Begin(Action.DELTACOMMIT, announce=announced.append)))
+    assert visits
+    assert {*announced} == {entry.instant}
+    assert [e.n for e in bench.entries() if e.id == entry.id] == [2]
+
+
+def test_a_foreign_time_that_is_far_ahead_is_not_waited_for(bench: Bench) -> None:
+    ahead = clock_time(bench.clock.ms + 3_600_000, UTC)
+    for state in ("requested", "inflight"):
+        bench.storage.create(f"{TIMELINE}/{ahead}.deltacommit.{state}", b"")
+    before = bench.clock.ms
+    entry = begun(locked_log(bench, "a"))
+    assert entry.instant == following_time(ahead)
+    assert bench.clock.ms - before < 20 * SKEW_MS
+
+
+def test_one_slow_append_does_not_keep_a_process_from_appending_for_ever(bench: Bench) -> None:
+    world = still_world(bench.clock, "a")
+    storage = FaultyStorage(
+        bench.storage,
+        [Fault(Effect.DELAY, operation="create", path="*/log/*", delay_ms=101_000)],
+        sleep_ms=bench.clock.sleep,
+    )
+    log = DecisionLog(
+        storage,
+        world,
+        WriteSettings(),
+        timeline_folder=TIMELINE,
+        zone=UTC,
+        lock=StorageLock(bench.storage, world),
+    )
+    begun(log)  # within the lease of 300 s
+    assert begun(log).n == 2
+
+
+# -- entries that nobody of us wrote
+
+FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no target": lambda e: e.update(target=[]),
+    "a target that is text": lambda e: e.update(target="x"),
+    "an effect that is text": lambda e: e.update(creates="x"),
+    "an effect that is a list": lambda e: e.update(creates=[1]),
+    "an action that is a list": lambda e: e.update(action=[]),
+    "a kind that is an object": lambda e: e.update(kind={}),
+    "an effect outside": lambda e: e["creates"].update(name="../x"),
+    "a size that is none": lambda e: e["creates"].update(size=True),
+}
+
+
+@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
+def test_an_entry_that_makes_no_sense_stops_everything_and_is_named(
+    bench: Bench, forge: Callable[[dict[str, Any]], object]
+) -> None:
+    log = bench.log()
+    decided(log.append(completion(begun(log))))
+    entry = json.loads(bench.storage.read(entry_path(2)))
+    forge(entry)
+    bench.storage.write(entry_path(2), json.dumps(entry).encode())
+    before = bench.names()
+    with pytest.raises(CorruptTableError, match=entry_path(2)):
+        bench.log("b").append(Begin(Action.DELTACOMMIT))
+    assert bench.names() == before

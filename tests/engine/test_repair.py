@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from datetime import UTC
 
+import pyarrow as pa
 import pytest
 
+import pyhudi
+from pyhudi.engine import local
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.repair import ENTRIES_KEPT, ENTRIES_KEPT_MS, Repair
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.transaction import Transaction
+from pyhudi.errors import CorruptTableError
 from pyhudi.format.commit_metadata import CommitMetadata
 from pyhudi.format.instant import Action
-from pyhudi.format.log_entry import parse_entry_path, staged_path
+from pyhudi.format.log_entry import EntryKind, parse_entry_path, staged_path
+from pyhudi.format.plan_files import (
+    InstantName,
+    RollbackPlan,
+    RollbackRequest,
+    encode_rollback_plan,
+)
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.memory import MemoryStorage
+from pyhudi.timeline.instant_time import clock_time
 from worlds import Clock, still_world
 
 TIMELINE = ".hoodie/timeline"
@@ -186,3 +199,183 @@ def test_a_rollback_of_very_many_files_is_staged_and_leaves_nothing(
     assert max(s.size for s in storage.list(".hoodie/.pyhudi/log")) < 48 << 10
     assert [s.path for s in storage.list("") if dead.requested in s.path] == []
     assert list(storage.list(".hoodie/.pyhudi/staged")) == []
+
+
+# -- ghosts
+
+
+@pytest.mark.parametrize("state", ["requested", "inflight"])
+def test_a_pending_file_that_a_zombie_adds_to_a_given_up_write_goes_though_no_marker_tells(
+    storage: MemoryStorage, clock: Clock, state: str
+) -> None:
+    a = Process(storage, clock, "a")
+    a.begin().complete(DONE, is_checked=False)
+    given_up = a.begin()
+    given_up.abandon()
+    ghost = f"{TIMELINE}/{given_up.requested}.deltacommit.{state}"
+    storage.create(ghost, b"")
+    assert Process(storage, clock, "b").repair() == ((), (ghost,))
+    assert storage.stat(ghost) is None
+    assert Process(storage, clock, "c").repair() == ((), ())
+
+
+# -- rollbacks that nobody decided
+
+
+def planned(storage: MemoryStorage, clock: Clock, plan: RollbackPlan) -> str:
+    """A pending rollback of this plan, by nobody we know."""
+    path = f"{TIMELINE}/{clock_time(clock() + 1_000, UTC)}.rollback.requested"
+    storage.create(path, encode_rollback_plan(plan, bytes(16)))
+    return path
+
+
+def plan_against(requested: str, path: str) -> RollbackPlan:
+    request = RollbackRequest(
+        partition_path="p",
+        file_id="00000000-0000-0000-0000-000000000000-0",
+        latest_base_instant=requested,
+        files_to_be_deleted=(f"memory:///{path}",),
+        log_blocks_to_be_deleted={},
+    )
+    return RollbackPlan(InstantName(requested, "deltacommit"), (request,))
+
+
+def completed_write(storage: MemoryStorage, clock: Clock) -> tuple[str, str]:
+    """A write that is visible, and its data file."""
+    write = Process(storage, clock, "a").begin()
+    path = write_data(storage, write.requested)
+    write.complete(DONE, is_checked=False)
+    return write.requested, path
+
+
+def test_a_rollback_of_a_completed_write_deletes_nothing(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    requested, path = completed_write(storage, clock)
+    plan = planned(storage, clock, plan_against(requested, path))
+    before = {stat.path for stat in storage.list("")}
+    with pytest.raises(CorruptTableError, match=f"would undo {requested}, which has completed"):
+        Process(storage, clock, "b").recovery.recover()
+    assert {stat.path for stat in storage.list("")} == before
+    storage.delete(plan)
+    assert Process(storage, clock, "c").repair() == ((), ())
+
+
+def test_a_rollback_of_an_archived_write_deletes_nothing(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    requested, path = completed_write(storage, clock)
+    completed_write(storage, clock)
+    for stat in list(storage.list(TIMELINE)):
+        if requested in stat.path:
+            storage.delete(stat.path)
+    planned(storage, clock, plan_against(requested, path))
+    with contextlib.suppress(CorruptTableError):
+        Process(storage, clock, "b").recovery.recover()
+    assert storage.stat(path) is not None
+
+
+UNSOUND = [("20200101000000000", "foo"), ("../../x", "deltacommit"), ("", "deltacommit")]
+
+
+@pytest.mark.parametrize(("target", "action"), UNSOUND)
+def test_a_plan_that_names_no_instant_is_reported_and_nothing_is_deleted(
+    storage: MemoryStorage, clock: Clock, target: str, action: str
+) -> None:
+    completed_write(storage, clock)
+    planned(storage, clock, RollbackPlan(InstantName(target, action), ()))
+    before = {stat.path for stat in storage.list("") if not stat.path.endswith(".inflight")}
+    with pytest.raises(CorruptTableError):
+        Process(storage, clock, "b").recovery.recover()
+    left = {stat.path for stat in storage.list("") if not stat.path.endswith(".inflight")}
+    assert left == before
+
+
+# -- who is silent
+
+
+def test_a_store_whose_clock_once_was_ahead_does_not_make_live_writers_look_dead(
+    clock: Clock,
+) -> None:
+    ahead = [0]
+    storage = MemoryStorage(lambda: clock.ms + ahead[0])
+    a = Process(storage, clock, "a")
+    a.begin().complete(DONE, is_checked=False)
+    ahead[0] = 3_600_000
+    a.begin().complete(DONE, is_checked=False)
+    ahead[0] = 0  # somebody put it right
+    live = Process(storage, clock, "live").begin()
+    for judge in (a, Process(storage, clock, "b")):
+        judge.log.refresh()
+        assert judge.recovery.recover() == ()
+    clock.sleep(SETTINGS.heartbeat_timeout_ms + 1)
+    assert a.recovery.recover() == (live.requested,), "and a dead one is found in time"
+
+
+def test_a_dead_writer_is_found_by_the_next_write_of_a_process_that_knew_nothing_of_it(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    a = Process(storage, clock, "a")
+    a.begin().complete(DONE, is_checked=False)
+    dead = Process(storage, clock, "dead").begin()
+    clock.sleep(SETTINGS.heartbeat_timeout_ms + 1)
+    assert a.recovery.recover() == (dead.requested,)
+
+
+# -- pruning
+
+
+def void(log: DecisionLog) -> None:
+    """An entry without a time, as a decision leaves that another engine overtook."""
+    log.refresh()
+    entry = log._blank(kind=EntryKind.VOID, voids=1)
+    assert log._create(entry)
+    log._note(entry)
+
+
+@pytest.mark.parametrize("voids", [1, 3])
+def test_entries_are_pruned_past_those_that_have_no_time(
+    storage: MemoryStorage, clock: Clock, voids: int
+) -> None:
+    a, slow = Process(storage, clock, "a"), Process(storage, clock, "slow")
+    for _ in range(12):
+        a.begin().complete(DONE, is_checked=False)
+        for _ in range(voids):
+            void(a.log)
+    open_ = slow.begin()
+    for _ in range(60):
+        a.begin().complete(DONE, is_checked=False)
+        void(a.log)
+    clock.sleep(ENTRIES_KEPT_MS)
+    storage.write(f".hoodie/.heartbeat/{open_.requested}", b"")
+    a.repair()
+    assert numbers(storage)[0] in range(open_.number - voids - 1, open_.number + 1)
+    open_.complete(DONE, is_checked=False)
+    clock.sleep(ENTRIES_KEPT_MS)
+    Process(storage, clock, "b").repair()
+    assert len(numbers(storage)) == ENTRIES_KEPT
+
+
+@pytest.mark.parametrize("table_type", ["mor", "cow"])
+def test_the_log_of_a_single_writer_is_pruned_whether_its_numbers_are_odd_or_even(
+    monkeypatch: pytest.MonkeyPatch, table_type: str
+) -> None:
+    monkeypatch.setattr(local, "PRUNE_EVERY", 10)
+    pruned: list[int] = []
+    monkeypatch.setattr(Repair, "prune", lambda self: pruned.append(self._log._known.n))
+    table = pyhudi.create_table(
+        f"memory://pruned-{table_type}",
+        pa.schema([("id", pa.string())]),
+        record_key="id",
+        buckets=pyhudi.SimpleBuckets(1),
+        table_type=table_type,
+    )
+    for _ in range(2):
+        for _ in range(20):
+            table.upsert(pa.table({"id": ["a"]}))
+        process = pyhudi.open_table(table.uri)._writer
+        process._open()
+        void(process._log)  # from here on the numbers of begins are of the other parity
+    gaps = [later - earlier for earlier, later in itertools.pairwise([0, *pruned])]
+    assert len(pruned) >= 8
+    assert max(gaps) <= 20

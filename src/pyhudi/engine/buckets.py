@@ -103,28 +103,7 @@ class BucketGroups:
         transaction.is_seed = True
         try:
             write = spec(transaction.requested)
-            stats: dict[str, tuple[WriteStat, ...]] = {}
-            for partition in partitions:
-                found = self._found(partition, ledger())
-                missing = [b for b in range(self._count) if b not in found]
-                if missing:
-                    create_partition_metadata(self._storage, partition, write.requested)
-                    groups = [FileGroupId(partition, file_id(bucket)) for bucket in missing]
-                    if hidden := self._replaced(ledger()).intersection(groups):
-                        raise _replaced_for_good(hidden)
-                    stats[partition] = tuple(
-                        write_seed(self._storage, write, group) for group in groups
-                    )
-        except BaseException:
-            transaction.abandon()
-            raise
-        metadata = CommitMetadata(
-            partition_to_write_stats=stats,
-            extra_metadata={"schema": write.avro_schema, "pyhudi.seed": "true"},
-            operation_type=SEED_OPERATION,
-        )
-        try:
-            transaction.complete(metadata, is_checked=True)
+            transaction.complete(self._seeds(partitions, ledger, write), is_checked=True)
         except OutcomeUnknownError as error:
             # The rows are not in doubt: their own write has not been asked for yet.
             raise UnavailableError(
@@ -132,6 +111,30 @@ class BucketGroups:
                 why=error.why,
                 next_step="Repeat the call",
             ) from error
+        except BaseException:
+            transaction.abandon()
+            raise
+
+    def _seeds(
+        self, partitions: Sequence[str], ledger: Callable[[], Ledger], spec: WriteSpec
+    ) -> CommitMetadata:
+        """Write the empty base files that are missing."""
+        stats: dict[str, tuple[WriteStat, ...]] = {}
+        for partition in partitions:
+            found = self._found(partition, ledger())
+            missing = [bucket for bucket in range(self._count) if bucket not in found]
+            if not missing:
+                continue
+            groups = [FileGroupId(partition, file_id(bucket)) for bucket in missing]
+            if hidden := self._replaced(ledger()).intersection(groups):
+                raise replaced_for_good(hidden)
+            create_partition_metadata(self._storage, partition, spec.requested)
+            stats[partition] = tuple(write_seed(self._storage, spec, group) for group in groups)
+        return CommitMetadata(
+            partition_to_write_stats=stats,
+            extra_metadata={"schema": spec.avro_schema, "pyhudi.seed": "true"},
+            operation_type=SEED_OPERATION,
+        )
 
     def _forget_replaced(self, ledger: Ledger) -> None:
         """Another engine may have overwritten a partition: rows in a replaced group are hidden."""
@@ -177,7 +180,7 @@ class BucketGroups:
         self._storage.create(_groups_path(partition), json.dumps({"groups": ids}).encode())
 
 
-def _replaced_for_good(groups: frozenset[FileGroupId]) -> UnsupportedTableError:
+def replaced_for_good(groups: Iterable[FileGroupId]) -> UnsupportedTableError:
     group = min(groups)
     return UnsupportedTableError(
         f"bucket {group.file_id[:8]} of partition {group.partition!r} cannot be written",

@@ -20,8 +20,8 @@ from datetime import tzinfo
 from pyhudi.engine.decisions import Decided, Job, Outcome, Refused, Rule, TooBusyError
 from pyhudi.engine.effects import carry_out, has_effect
 from pyhudi.engine.known_log import KnownLog
-from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.errors import UnavailableError
+from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.log_entry import (
@@ -227,7 +227,10 @@ class DecisionLog:
         if held is None:
             return True
         remaining = held.remaining_ms()
-        return held.is_held() and (remaining is None or remaining > 3 * self._slowest_ms)
+        if remaining is not None and remaining <= 3 * self._slowest_ms:
+            self._slowest_ms //= 2  # or one slow moment would stop this process for good
+            return False
+        return held.is_held()
 
     def _may_carry_out(self, entry: Entry, held: HeldLock | None) -> bool:
         if held is None:
@@ -297,9 +300,9 @@ class DecisionLog:
         assert self._known is not None
         self._known.note(entry)
         self._known.settled = max(self._known.settled, entry.n - 1)
-        if entry.kind is EntryKind.VOID:
+        if entry.kind is EntryKind.VOID or self.is_shared:
             self._ledger = None
-        elif self._ledger is not None and not self.is_shared:
+        elif self._ledger is not None:
             self._ledger.note(entry)
 
     # -- step 3: settle, and the timeline
@@ -365,10 +368,10 @@ class DecisionLog:
             plan = Instant(InstantTime(rollback), Action.ROLLBACK, State.REQUESTED)
             path = self.path(plan)
             try:
-                decoded = decode_rollback_plan(load_timeline_file(self.storage, path), path)
-            except UnavailableError:
-                return None  # it completed and was archived since
-            named = decoded.instant_to_rollback
+                data = self.storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
+            except FileNotFoundError:
+                return None  # it completed and was archived since; a storage failure is no answer
+            named = decode_rollback_plan(data, path).instant_to_rollback
             self._targets[rollback] = named.commit_time if named else None
         return self._targets[rollback]
 

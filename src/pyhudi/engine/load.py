@@ -215,7 +215,7 @@ class TableLoader:
     def _touched(self, new: set[Instant]) -> set[str] | None:
         """Partitions whose files new instants may have changed; None when it may be any."""
         touched: set[str] = set()
-        for instant in new:
+        for instant in sorted(new, key=lambda instant: instant.requested):
             if instant.state is not State.COMPLETED or instant.action in _HARMLESS_ACTIONS:
                 continue
             if instant.action not in _LOCAL_ACTIONS:

@@ -15,7 +15,7 @@ from datetime import UTC
 
 import pyarrow as pa
 
-from pyhudi.engine.buckets import BucketGroups
+from pyhudi.engine.buckets import BucketGroups, replaced_for_good
 from pyhudi.engine.copy_on_write import rewrite_base
 from pyhudi.engine.decide import SHARED_LOCKS, DecisionLog
 from pyhudi.engine.gathering import GatheredDeletes, GatheredRows, Place
@@ -424,6 +424,8 @@ class LocalWriter:
                 self._with_metadata.add(partition)
             id_ = previous.name.file_id if previous else file_id(bucket)
             group = FileGroupId(partition, id_)
+            if group in self._replaced(self._log.ledger):
+                raise replaced_for_good([group])
             stats.append(
                 rewrite_base(
                     self._storage,

@@ -71,7 +71,7 @@ class Repair:
         self._log.forget()
         ledger = self._log.refresh()
         now = self._log.clock.read_ms()
-        for requested in {*marked, *self._pending_files(ledger)}:
+        for requested in sorted({*marked, *self._pending_files(ledger)}):
             self._sweep_instant(requested, ledger, now)
         for stat in beats:
             self._sweep_beat(stat, ledger, now)

@@ -68,21 +68,31 @@ class FailedWriteRecovery:
         elapsed = self._world.elapsed_ms()
         if elapsed < self._alive_until.get(instant.requested, elapsed):
             return False
-        requested_file = self._log.path(_in_state(instant, State.REQUESTED))
-        sign = last_sign_ms(self._storage, instant.requested, requested_file)
+        sign = self._last_sign_ms(instant)
         if sign is None:
             return True
         timeout = self._settings.heartbeat_timeout_ms
         self._log.clock.observe(sign)
         age = (self._log.clock.at_least_ms() or sign) - sign
         if max(age, self._world.now_ms() - sign) > timeout:
-            # Both are hints that a closer look is worth its cost. The verdict is the store's.
-            age = self._log.clock.read_ms() - sign
+            # Both are hints that a closer look is worth its cost. The verdict is the store's, and
+            # its clock comes first: while we sleep in between, the writer may give more signs.
+            now = self._log.clock.read_ms()
+            sign = self._last_sign_ms(instant)
+            age = timeout + 1 if sign is None else now - sign
         if age > timeout:
             return True
         age = max(0, age)
         self._alive_until[instant.requested] = elapsed + timeout - age
         return False
+
+    def _last_sign_ms(self, instant: Instant) -> int | None:
+        requested_file = self._log.path(_in_state(instant, State.REQUESTED))
+        sign = last_sign_ms(self._storage, instant.requested, requested_file)
+        if sign is None:
+            self._log.refresh()  # its begin may not have been carried out yet
+            sign = last_sign_ms(self._storage, instant.requested, requested_file)
+        return sign
 
     # -- deciding
 
@@ -119,7 +129,7 @@ class FailedWriteRecovery:
                 path=path,
             )
         self._storage.create(self._log.path(_in_state(requested, State.INFLIGHT)), b"")
-        deleted = self.delete_files(target, plan)
+        deleted = self.delete_files(target, plan if self._has_pending_files(target) else None)
         metadata = rollback_metadata(
             rollback, target, deleted, self._storage.uri, self._world.elapsed_ms() - started
         )
@@ -130,6 +140,16 @@ class FailedWriteRecovery:
         if staged is not None:
             self._storage.delete(staged)
         self._storage.delete(heartbeat_path(target.requested))
+
+    def _has_pending_files(self, target: Instant) -> bool:
+        """Whether the instant is there to be undone.
+
+        If not, somebody was here before, or it was archived and nobody may undo it. A plan would
+        not tell which. Markers do: they stay with what was given up, and go with what completed.
+        """
+        states = (State.REQUESTED, State.INFLIGHT)
+        paths = (self._log.path(_in_state(target, state)) for state in states)
+        return any(self._storage.stat(path) is not None for path in paths)
 
     def delete_files(self, target: Instant, plan: RollbackPlan | None = None) -> tuple[str, ...]:
         """Delete what a given-up instant wrote, and its pending files; the data files' paths.

@@ -70,7 +70,8 @@ class WriteIds:
             if (done := ledger.completed.get(requested)) is not None:
                 self._check(done, write_id, operation)
                 return done
-            if ledger.is_committed(requested):
+            undone = ledger.named_by.get(requested) or self._log.rollback_of(requested)
+            if undone is None and ledger.is_committed(requested):
                 raise InvalidRequestError(
                     f"whether the write {write_id!r} was done before cannot be told",
                     why=f"its attempt {requested} has left the active timeline",

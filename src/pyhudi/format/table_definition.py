@@ -172,7 +172,8 @@ def _check_names(definition: TableDefinition) -> None:
     named = {"table": definition.name, "database": definition.database or "_"}
     for what, name in named.items():
         # The table's name becomes part of Avro names, which the readers' parsers check.
-        if not _NAME.match(name) or len(name) > NAME_CHARACTERS_MAX:
+        if not isinstance(name, str) or not _NAME.match(name) or len(name) > NAME_CHARACTERS_MAX:
+            name = str(name)
             raise _refused(
                 f"{name[:NAME_CHARACTERS_MAX]!r} cannot be the name of a {what}",
                 f"a name has up to {NAME_CHARACTERS_MAX} letters from a to z, digits and "

@@ -1,0 +1,335 @@
+"""The promises of the commit protocol, each as a question to the evidence of one simulation.
+
+Most are asked of every moment and not of the end alone: a time that appeared too late, a file that
+was missing while its write was visible, is a broken promise even if nobody looked just then. The
+numbers are those of `docs/protocol/README.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pyhudi.conflict.writes import OtherWrite, first_overlap
+from pyhudi.engine.load import TableLoader
+from pyhudi.errors import HudiError
+from pyhudi.format.file_names import parse_data_file
+from pyhudi.format.instant import Action, Instant, State
+from pyhudi.format.log_entry import LOG_FOLDER, EntryKind
+from pyhudi.simulate.evidence import TIMELINE_FOLDER, Evidence, Logged, Planned, Violation
+from pyhudi.simulate.history import (
+    Fold,
+    History,
+    Outcome,
+    consumers_receive_each_change_once,
+    order_is_that_of_real_time,
+    reads_equal_the_fold,
+    refusals_are_deserved,
+)
+from pyhudi.simulate.light_table import PROPERTIES, LightReader, table_config
+from pyhudi.storage.heartbeats import heartbeat_path
+from pyhudi.table.snapshot import file_slices
+from pyhudi.timeline.completion import CompletionTimes, visible_now
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """All there is to judge one simulation by."""
+
+    evidence: Evidence
+    history: History
+    heartbeat_timeout_ms: int
+    pruned: bool = False  # whether a careless pruner was at work
+    archived: bool = False  # whether rollbacks left the timeline while zombies were about
+    repaired: bool = True  # whether a fresh process repaired the table when all was over
+    fresh_write: str | None = None  # how a fresh writer failed after faults stopped
+
+
+Predicate = Callable[[Case], Iterator[str]]
+
+
+def atomic_visibility(case: Case) -> Iterator[str]:
+    """I1. A visible write has all its files, as it wrote them, from its first moment on."""
+    evidence = case.evidence
+    for requested, write in evidence.writes.items():
+        place = write.change.place
+        missing = write.paths - evidence.paths_at(place, requested)
+        if missing:
+            yield f"{requested} became visible without {sorted(missing)}"
+        for owner, change in evidence.data_files:
+            if owner == requested and change.place > place and change.path in write.paths:
+                done = "removed" if change.data is None else "written again"
+                if change.data is None or change.data != change.before:
+                    yield f"{change.path} of the completed {requested} was {done}"
+
+
+def durability(case: Case) -> Iterator[str]:
+    """I2. What was acknowledged was visible at once and stays."""
+    evidence = case.evidence
+    removed = {c.path for c in evidence.changes if c.data is None}
+    for exchange in case.history.writes:
+        answer = exchange.answer
+        if answer is None or answer.outcome is not Outcome.OK:
+            continue
+        write = evidence.writes.get(answer.requested)
+        if write is None or write.change.place >= answer.place:
+            yield f"{answer.requested} was acknowledged and not visible"
+        elif write.completed != answer.completed:
+            yield f"{answer.requested} completed at {write.completed}, not {answer.completed}"
+    for write in evidence.writes.values():
+        if write.change.path in removed:
+            yield f"the completed file of {write.requested} was removed"
+
+
+def no_resurrection(case: Case) -> Iterator[str]:
+    """I3. What was refused never becomes visible."""
+    for exchange in case.history.writes:
+        requested = case.history.begun.get(exchange.invoke.attempt, "")
+        if exchange.outcome is Outcome.FAIL and requested in case.evidence.writes:
+            assert exchange.answer is not None
+            yield f"{requested} was refused ({exchange.answer.error}) and completed"
+
+
+def times_increase(case: Case) -> Iterator[str]:
+    """I4. Each new time is greater than all before it, and belongs to one instant only."""
+    highest = ""
+    seen: set[str] = set()
+    for instant, change in case.evidence.timeline:
+        time = instant.completed or instant.requested
+        if time not in seen and time <= highest:
+            yield f"{change.path} appeared after {highest}"
+        seen.add(time)
+        highest = max(highest, time)
+    yield from _shared_times(case.evidence)
+    for published in case.evidence.published:
+        if published.requested >= published.completed:
+            yield f"{published.requested} completed at {published.completed}"
+
+
+def _shared_times(evidence: Evidence) -> Iterator[str]:
+    owners: dict[str, str] = {}
+    for instant, _ in evidence.timeline:
+        for time in (instant.requested, instant.completed):
+            owner = f"{instant.requested} {instant.action.completed_as}"
+            if time is not None and owners.setdefault(time, owner) != owner:
+                yield f"{owners[time]} and {owner} share the time {time}"
+    completions: dict[str, set[str]] = {}
+    for published in evidence.published:
+        completions.setdefault(published.requested, set()).add(published.completed)
+    for requested, times in completions.items():
+        if len(times) > 1:
+            yield f"{requested} completed more than once, at {sorted(times)}"
+    live = [logged for logged in evidence.log if not logged.is_dead and logged.entry.time]
+    for one, other in pairwise(live):
+        if (one.entry.time or "") >= (other.entry.time or ""):
+            yield f"entries {one.entry.n} and {other.entry.n} have times out of order"
+
+
+def first_committer_wins(case: Case) -> Iterator[str]:
+    """I5. Of two writes that overlapped on a file group, the later one was not to yield."""
+    writes = sorted(case.evidence.writes.values(), key=lambda write: write.completed)
+    for position, later in enumerate(writes):
+        exchange = case.history.by_instant.get(later.requested)
+        if exchange is None or not exchange.invoke.is_checked:
+            continue
+        for earlier in writes[:position]:
+            if earlier.completed > later.requested:
+                other = OtherWrite(earlier.requested, earlier.completed, earlier.groups)
+                if overlap := first_overlap(later.groups, [other]):
+                    yield f"{earlier.requested} and {later.requested} both wrote {overlap.group}"
+
+
+def snapshot_is_fold(case: Case) -> Iterator[str]:
+    """I7. As of every completion time the table is the fold of the writes up to it."""
+    evidence = case.evidence
+    fold = Fold(evidence, case.history)
+    reader = LightReader(evidence.storage, evidence.kind)
+    state = reader.load()
+    for time in sorted(state.timeline.completion_times.values()):
+        rows = reader.at(state, time).values()
+        read = {row.key: row.version for row in rows if not row.is_deleted}
+        yield from fold.faults(time, read)
+
+
+def every_log_in_one_slice(case: Case) -> Iterator[str]:
+    """I8. A log file lies on the newest base that was requested before the log completed."""
+    evidence = case.evidence
+    state = TableLoader(evidence.storage, table_config(evidence.kind)).load()
+    times, visible = CompletionTimes(state.timeline), visible_now(state.timeline)
+    for group in state.groups():
+        bases = [b.name.requested for b in group.bases if b.name.requested in evidence.writes]
+        slices = file_slices(group, times, visible)
+        for log in group.logs:
+            write = evidence.writes.get(log.name.requested)
+            if write is None:
+                continue
+            below = max((base for base in bases if base <= write.completed), default=None)
+            within = [s.base and s.base.name.requested for s in slices if log in s.logs]
+            if within != [below]:
+                yield f"{log.path} lies on {within}, not on {below}"
+
+
+def rollback_is_exact(case: Case) -> Iterator[str]:
+    """I12. One rollback for a failed write, none for a completed one, of its files and no other."""
+    evidence = case.evidence
+    by_target: dict[str, list[Planned]] = {}
+    for plan in evidence.plans:
+        by_target.setdefault(plan.target, []).append(plan)
+    for target, plans in by_target.items():
+        if len({plan.rollback for plan in plans}) > 1 and not case.archived:
+            yield f"{target} has the rollbacks {[plan.rollback for plan in plans]}"
+        if target in evidence.writes:
+            yield f"{target} completed and has the rollback {plans[0].rollback}"
+    for owner, change in evidence.data_files:
+        planned = by_target.get(owner)
+        if change.data is None and (not planned or planned[0].change.place > change.place):
+            yield f"{change.path} was removed, and {owner} had not been given up"
+    yield from _left_by_rollbacks(evidence)
+
+
+def _left_by_rollbacks(evidence: Evidence) -> Iterator[str]:
+    """Files that were there when a rollback began and still when it completed."""
+    inflight: dict[str, int] = {}
+    for instant, change in evidence.timeline:
+        if instant.action is Action.ROLLBACK and instant.state is State.INFLIGHT:
+            inflight.setdefault(instant.requested, change.place)
+    for plan in evidence.plans:
+        done = evidence.rollbacks.get(plan.rollback)
+        if done is None or plan.rollback not in inflight:
+            continue
+        started, ended = inflight[plan.rollback], done.change.place
+        left = evidence.paths_at(started, plan.target) - {
+            change.path
+            for owner, change in evidence.data_files
+            if started < change.place < ended and change.data is None
+        }
+        if left:
+            yield f"rollback {plan.rollback} of {plan.target} left {sorted(left)}"
+
+
+def live_writers_are_spared(case: Case) -> Iterator[str]:
+    """I12. Others give an instant up only after its writer had been silent for too long."""
+    evidence = case.evidence
+    carried_out = {plan.rollback for plan in evidence.plans}
+    for logged in evidence.log:
+        entry = logged.entry
+        if entry.kind is not EntryKind.ABORT or entry.instant not in carried_out:
+            continue
+        assert entry.target is not None
+        begun = evidence.begun.get(entry.target.instant)
+        if begun is None or begun.entry.writer == entry.writer:
+            continue
+        silence = _longest_silence_ms(evidence, begun, logged)
+        if silence <= case.heartbeat_timeout_ms:
+            yield (
+                f"{entry.writer} gave up {entry.target.instant} of {begun.entry.writer}, which"
+                f" was never silent for more than {silence} ms"
+            )
+
+
+def _longest_silence_ms(evidence: Evidence, begun: Logged, aborted: Logged) -> int:
+    requested = Instant(begun.entry.instant, begun.entry.action, State.REQUESTED)  # type: ignore[arg-type]
+    paths = (heartbeat_path(requested.requested), f"{TIMELINE_FOLDER}/{requested.file_name}")
+    signs = [
+        change.at_ms
+        for change in evidence.changes[: aborted.change.place]
+        if change.data is not None and change.path in paths
+    ]
+    signs.append(aborted.change.at_ms)
+    return max((later - earlier for earlier, later in pairwise(signs)), default=1 << 62)
+
+
+def zombies_are_harmless(case: Case) -> Iterator[str]:
+    """I13. What a late task or writer leaves belongs to no visible write and shows no row."""
+    evidence = case.evidence
+    there: dict[str, set[str]] = {}
+    for owner, change in evidence.data_files:
+        paths = there.setdefault(owner, set())
+        (paths.discard if change.data is None else paths.add)(change.path)
+    for requested, write in evidence.writes.items():
+        more = there.get(requested, set()) - write.paths
+        if more:
+            yield f"{requested} has files that it does not name: {sorted(more)}"
+    state = TableLoader(evidence.storage, table_config(evidence.kind)).load()
+    visible = visible_now(state.timeline)
+    for group in state.groups():
+        for file in group.files:
+            if visible.sees(file.name.requested) and file.name.requested not in evidence.writes:
+                yield f"{file.path} is visible, and its instant did not complete"
+
+
+def nothing_is_left(case: Case) -> Iterator[str]:
+    """I17. After a repair there is nothing but completed instants and their files."""
+    if case.archived or not case.repaired:
+        return  # real archival waits for the grace, and sweeps once more before it
+    evidence = case.evidence
+    published = {(p.requested, p.instant.action) for p in evidence.published}
+    for stat in evidence.storage.list(""):
+        if not _belongs(stat.path, published, evidence):
+            yield f"{stat.path} is left"
+    undone = {plan.target for plan in evidence.plans if plan.rollback in evidence.rollbacks}
+    for requested in evidence.begun:
+        if requested not in evidence.writes and requested not in undone:
+            yield f"{requested} was begun, and neither completed nor undone"
+
+
+def _belongs(path: str, published: Collection[tuple[str, Action]], evidence: Evidence) -> bool:
+    if path == PROPERTIES or path.startswith(f"{LOG_FOLDER}/"):
+        return True
+    name = path.rpartition("/")[2]
+    if path.startswith(f"{TIMELINE_FOLDER}/"):
+        instant = Instant.parse(name)
+        return (instant.requested, instant.action) in published
+    data_file = None if path.startswith(".hoodie/") else parse_data_file(name)
+    if data_file is None:
+        return False
+    write = evidence.writes.get(data_file.requested)
+    if write is None:
+        # Late files of what a foreign engine undid stay until archival lists partitions.
+        return data_file.requested in evidence.undone_by_others
+    return path in write.paths
+
+
+def progress(case: Case) -> Iterator[str]:
+    """I18. Once faults have stopped, a fresh writer commits within its rounds."""
+    if case.fresh_write is not None:
+        yield f"a fresh writer failed: {case.fresh_write}"
+
+
+def no_surprises(case: Case) -> Iterator[str]:
+    """No client is told that the table is corrupt, or finds a file missing."""
+    yield from case.history.unexpected
+
+
+PREDICATES: dict[str, Predicate] = {
+    "I1 atomic visibility": atomic_visibility,
+    "I2 durability": durability,
+    "I3 no resurrection": no_resurrection,
+    "I4 times increase": times_increase,
+    "I5 first committer wins": first_committer_wins,
+    "I7 snapshot is fold": snapshot_is_fold,
+    "I8 slicing": every_log_in_one_slice,
+    "I12 rollback exactness": rollback_is_exact,
+    "I12 live writers are spared": live_writers_are_spared,
+    "I13 zombies are harmless": zombies_are_harmless,
+    "I17 nothing is left": nothing_is_left,
+    "I18 progress": progress,
+    "no surprises": no_surprises,
+}
+
+
+def violations(case: Case) -> list[Violation]:
+    """Every broken promise; the checks of the history among them."""
+    found: list[Violation] = []
+    for rule, holds in PREDICATES.items():
+        try:
+            found += [Violation(rule, what) for what in holds(case)]
+        except (HudiError, FileNotFoundError) as error:
+            found.append(Violation(rule, f"the table cannot be read: {error}"))
+    evidence, history = case.evidence, case.history
+    found += reads_equal_the_fold(evidence, history)
+    found += order_is_that_of_real_time(evidence, history)
+    found += consumers_receive_each_change_once(evidence, history)
+    found += refusals_are_deserved(evidence, history, pruned=case.pruned)
+    return found

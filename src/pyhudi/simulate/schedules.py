@@ -1,0 +1,236 @@
+"""One schedule: writers, readers and faults that a seed decides, then the judgement.
+
+When all have finished or crashed, faults stop. A fresh process repairs the table, which leaves
+nothing behind, and a fresh writer commits.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from pyhudi.engine import decide, repair
+from pyhudi.engine.repair import Repair
+from pyhudi.engine.rollback import FailedWriteRecovery
+from pyhudi.errors import HudiError
+from pyhudi.format.log_entry import INLINE_BYTES_MAX
+from pyhudi.format.table_config import TableType
+from pyhudi.settings import WriteSettings
+from pyhudi.simulate.actors import Pruner, Reader, Recoverer, Stage, Writer, happens, seed_table
+from pyhudi.simulate.choices import Choices, drawn, random_stream
+from pyhudi.simulate.chronicle import chronicled
+from pyhudi.simulate.evidence import Evidence, Violation
+from pyhudi.simulate.faults import Effect, FaultPlan, FaultRates
+from pyhudi.simulate.history import History, Outcome
+from pyhudi.simulate.invariants import Case, violations
+from pyhudi.simulate.java_writer import JavaWriter
+from pyhudi.simulate.light_table import TableKind, create_light_table
+from pyhudi.simulate.planted import planted_bug, replaced
+from pyhudi.simulate.simulated_lock import SharedLock
+from pyhudi.simulate.simulation import Process, Simulation
+from pyhudi.simulate.trace import Trace
+
+Mode = Literal["occ", "nbcc", "shared"]
+MODES: tuple[Mode, ...] = ("occ", "nbcc", "shared")
+
+#: Short in virtual time, so that expired heartbeats are common.
+SETTINGS = WriteSettings(heartbeat_interval_ms=2_000, lock_wait_ms=30_000)
+#: Longer than any freeze, delay or late arrival: the protocol's one timing assumption.
+GRACE_MS = 4 * 3_600_000
+STEPS_MAX = 20_000
+SHARED_SKEW_MS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleResult:
+    violations: tuple[Violation, ...]
+    steps: int
+    completed: int  # writes that became visible
+    trace: Trace
+    history: History
+
+    @property
+    def digest(self) -> str:
+        """Equal exactly when the runs were."""
+        return self.trace.digest()
+
+
+def run_schedule(
+    seed: int,
+    *,
+    mode: Mode,
+    planted: str | None = None,
+    archives: bool = False,
+    faults: FaultPlan | None = None,
+    choices: Choices | None = None,
+) -> ScheduleResult:
+    """Play the seed's schedule and judge it. `faults` and `choices` replace the seed's own.
+
+    With `archives`, somebody prunes the log and archives rollbacks at once, though zombies are
+    about. That is more than the protocol promises to stand; not every seed passes.
+    """
+    chance = random_stream(seed, f"cast of {mode}")
+    plan = faults or _rates(chance, mode)
+    with (
+        planted_bug(planted),
+        _figures(chance),
+        Simulation(seed, faults=plan, choices=choices) as simulation,
+    ):
+        schedule = _Schedule(simulation, mode, chance, archives=archives)
+        schedule.play()
+        return schedule.result()
+
+
+def _rates(chance: random.Random, mode: Mode) -> FaultRates:
+    """Few faults or many, by seed. In front of a lock, only those that Hudi's guarantee covers."""
+    factor = (0.1, 0.3, 1.0)[drawn(chance, 3)]
+    rates = {effect: rate * factor for effect, rate in FaultRates().rates.items()}
+    if mode != "shared":
+        return FaultRates(rates=rates, freeze_ms=(1, 3_000, 10_000, 70_000, 600_000))
+    # What is on its way while its sender gives the lock up, or dies, escapes any lock.
+    for effect in (Effect.LATE, Effect.CRASH_DURING, Effect.CLOCK_STEP):
+        rates[effect] = 0.0
+    return FaultRates(
+        rates=rates, freeze_ms=(1, 3_000, 10_000, 70_000), skew_ms_max=SHARED_SKEW_MS // 2
+    )
+
+
+@contextmanager
+def _figures(chance: random.Random) -> Iterator[None]:
+    """Small limits for some seeds, so that staging and pruning happen in a short schedule."""
+    inline = 64 if happens(chance, 0.25) else INLINE_BYTES_MAX
+    kept, kept_ms = (2, 0) if happens(chance, 0.25) else (100, repair.ENTRIES_KEPT_MS)
+    with (
+        replaced(decide, "INLINE_BYTES_MAX", inline),
+        replaced(repair, "ENTRIES_KEPT", kept),
+        replaced(repair, "ENTRIES_KEPT_MS", kept_ms),
+    ):
+        yield
+
+
+def table_kind(mode: Mode, chance: random.Random) -> TableKind:
+    if mode == "nbcc":
+        return TableKind(TableType.MERGE_ON_READ, by_event_time=happens(chance, 0.7))
+    copies = happens(chance, 0.5)
+    kind = TableType.COPY_ON_WRITE if copies else TableType.MERGE_ON_READ
+    return TableKind(kind, by_event_time=happens(chance, 0.3))
+
+
+class _Schedule:
+    def __init__(
+        self, simulation: Simulation, mode: Mode, chance: random.Random, *, archives: bool
+    ) -> None:
+        self._simulation = simulation
+        self._mode = mode
+        self._chance = chance
+        self._pruned = archives or (mode != "shared" and happens(chance, 0.35))
+        self._archived = archives
+        self._stage = new_stage(simulation, table_kind(mode, chance), shared=mode == "shared")
+        self._fresh_write: str | None = None
+
+    def play(self) -> None:
+        history = self._stage.history
+        self._cast()
+        try:
+            self._simulation.run(STEPS_MAX)
+            self._simulation.faults_strike = False
+            self._fresh_write = finish(self._stage, repair_first=happens(self._chance, 0.5))
+        except Exception as error:
+            history.unexpected.append(f"{type(error).__name__}: {error}")
+
+    def result(self) -> ScheduleResult:
+        trace, history = self._simulation.trace, self._stage.history
+        case = Case(
+            Evidence(self._stage.storage, self._stage.kind),
+            history,
+            SETTINGS.heartbeat_timeout_ms,
+            pruned=self._pruned or repair.ENTRIES_KEPT < 100,
+            archived=self._archived,
+            fresh_write=self._fresh_write,
+        )
+        return ScheduleResult(
+            violations=tuple(violations(case)),
+            steps=self._simulation.scheduler.step,
+            completed=len(case.evidence.writes),
+            trace=trace,
+            history=history,
+        )
+
+    def _cast(self) -> None:
+        stage, chance = self._stage, self._chance
+        copies = stage.kind.table_type is TableType.COPY_ON_WRITE
+        base_rate = 1.0 if copies else 0.3
+        checked_rate = 0.0 if self._mode == "nbcc" else 1.0
+        for number in range(2 + drawn(chance, 3)):
+            writes = 1 + drawn(chance, 3)
+            self._add_writer(f"writer{number}", writes, base_rate, checked_rate)
+        if self._mode == "shared":
+            java = JavaWriter(stage, "java", writes=3, base_rate=base_rate)
+            java.process.start(java.run)
+        for number in range(1 + drawn(chance, 2)):
+            reader = Reader(stage, f"reader{number}", reads=2 + drawn(chance, 4))
+            reader.process.start(reader.run)
+        recoverer = Recoverer(stage, "recoverer", rounds=1 + drawn(chance, 4), grace_ms=GRACE_MS)
+        recoverer.process.start(recoverer.run)
+        if self._pruned:
+            rounds = 1 + drawn(chance, 10)
+            pruner = Pruner(stage, "pruner", rounds=rounds, archives=self._archived)
+            pruner.process.start(pruner.run)
+
+    def _add_writer(self, name: str, writes: int, base_rate: float, checked_rate: float) -> None:
+        """A writer, and another one to go on with its work if it crashes."""
+        writer = Writer(
+            self._stage, name, writes=writes, base_rate=base_rate, checked_rate=checked_rate
+        )
+        writer.process.start(writer.run)
+        writer.process.on_crash = lambda: self._add_writer(
+            f"{name}+", max(1, writer.writes), base_rate, checked_rate
+        )
+
+
+def new_stage(simulation: Simulation, kind: TableKind, *, shared: bool = False) -> Stage:
+    """A table with its seeds, and nobody on it."""
+    storage = chronicled(simulation)
+    lock = SharedLock() if shared else None
+    skew_ms = SHARED_SKEW_MS if shared else 0
+    stage = Stage(simulation, storage, kind, SETTINGS, History(), lock, skew_ms)
+    create_light_table(storage, kind)
+    seed_table(stage)
+    return stage
+
+
+def finish(stage: Stage, *, repair_first: bool = True) -> str | None:
+    """A fresh process repairs, and a fresh writer commits; how that failed, if it did."""
+    # A process whose clock is slow may take as much longer to find a dead writer; these do not.
+    repairer = stage.simulation.process("repairer", faulty=False, clock_skew_ms=0)
+    fresh = stage.simulation.process("fresh", faulty=False, clock_skew_ms=0)
+    writer = Writer(stage, "fresh", writes=1, checked_rate=1.0, task_rate=0.0, process=fresh)
+    outcomes: list[Outcome] = []
+
+    def end() -> None:
+        # An instant that was only decided begins to age when it is carried out. Whoever still
+        # beats without a write under way is found out by the wait.
+        stage.decision_log(repairer).refresh()
+        repairer.world.sleep_ms(3 * stage.settings.heartbeat_timeout_ms)
+        if repair_first:
+            repair_all(stage, repairer)
+        writer.process.start(lambda: outcomes.append(writer.run_once()))
+
+    repairer.start(end)
+    stage.simulation.run(STEPS_MAX)
+    if not repair_first:
+        repairer.start(repair_all, stage, repairer)
+        stage.simulation.run(STEPS_MAX)
+    return None if outcomes == [Outcome.OK] else f"it ended with {outcomes}"
+
+
+def repair_all(stage: Stage, process: Process) -> None:
+    log = stage.decision_log(process)
+    recovery = FailedWriteRecovery(log, stage.settings)
+    try:
+        Repair(log, recovery, grace_ms=0).run()
+    except HudiError as error:
+        stage.history.unexpected.append(f"the last repair was told: {error}")

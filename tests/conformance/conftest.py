@@ -1,0 +1,34 @@
+"""The judges as a fixture, and what a skip means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from conformance.client import ENVIRONMENT, SERVE, TESTS, JudgeClient, JudgeMissingError
+from conformance.outcome import outcome_in_ci
+
+collect_ignore = ["judge"]  # a program of another environment
+
+
+@pytest.fixture(scope="session")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JudgeClient]:
+    """Apache Hudi and hudi-rs, in one process for the whole run."""
+    if not (TESTS.parent / ENVIRONMENT / ".ready").exists():
+        pytest.skip(f"there is no {ENVIRONMENT}; `make test-conformance` makes it")
+    log = tmp_path_factory.mktemp("judge") / "stderr.txt"
+    with JudgeClient(SERVE, TESTS, log) as client:
+        try:
+            client.start()
+        except JudgeMissingError as missing:
+            pytest.skip(str(missing))
+        yield client
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where everything has to be there, a test that was left out has failed."""
+    report = yield
+    return outcome_in_ci(report) if os.environ.get("CI") else report

@@ -1,0 +1,103 @@
+"""Ask Apache Hudi and hudi-rs about a table.
+
+    cd tests && python -m conformance.judge serve
+    cd tests && python -m conformance.judge '{"cmd": "read", "path": "TABLE"}' ...
+
+`serve` reads one JSON command a line and answers each with one line, `{"ok": true, "rows": [...]}`
+or `{"ok": false, "error": "..."}`, so that many questions share one JVM; an `id` is given back.
+Nothing here knows pyhudi: an answer is evidence only because it comes from somebody else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from conformance.judge import hudi_rs
+from conformance.judge.encoding import Row
+from conformance.judge.spark import SparkJudge
+
+
+def hello(judge: SparkJudge) -> list[Row]:
+    """Start everything, so that whatever cannot start is found out now."""
+    return [{"spark": judge.spark.version, "hudi": judge.hudi_version, "hudi_rs": hudi_rs.VERSION}]
+
+
+def commands(judge: SparkJudge) -> dict[str, Callable[..., list[Row]]]:
+    """What may be asked. Every other field of a command is an argument of the function."""
+    return {
+        "hello": lambda: hello(judge),
+        "read": judge.read,
+        "rs-read": hudi_rs.read,
+        "write": judge.write,
+        "sql": judge.sql,
+        "call": judge.call,
+        "timeline": judge.timeline,
+        "slices": judge.slices,
+        "schema": lambda path: [{"schema": judge.schema(path)}],
+    }
+
+
+def answer(judge: SparkJudge, line: str) -> Row:
+    reply: Row = {}
+    try:
+        command: dict[str, Any] = json.loads(line)
+        if "id" in command:
+            reply["id"] = command.pop("id")
+        name, known = command.pop("cmd"), commands(judge)
+        if name not in known:
+            raise ValueError(f"no command {name!r}; there are {', '.join(known)}")
+        return {**reply, "ok": True, "rows": known[name](**command)}
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # hudi-rs may panic, and a panic is no Exception
+        return {**reply, "ok": False, "error": reason(error)}
+
+
+def reason(error: BaseException) -> str:
+    """An error in a few lines; for a Java error, the innermost of the chain of its causes."""
+    messages = [f"{type(error).__name__}: {_beginning(str(error))}"]
+    cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while cause is not None and hasattr(cause, "getCause"):
+        text = _beginning(cause.toString() or "")
+        if text not in messages:
+            messages.append(text)
+        cause = cause.getCause()
+    return "\n  because ".join(messages[-4:])
+
+
+def _beginning(text: str) -> str:
+    """A message without the stack trace that Spark appends to some."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    return " | ".join(line for line in lines if line and not line.startswith("at "))[:400]
+
+
+def own_stdout() -> TextIO:
+    """Keep stdout for answers: whatever the JVM prints goes to stderr."""
+    sink = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return sink
+
+
+def main(arguments: list[str]) -> int:
+    sink = own_stdout()
+    judge = SparkJudge()
+    failed = False
+    try:
+        for line in sys.stdin if arguments == ["serve"] else arguments:
+            if line.strip():
+                reply = answer(judge, line)
+                failed = failed or not reply["ok"]
+                print(json.dumps(reply, sort_keys=True), file=sink, flush=True)
+    finally:
+        judge.stop()
+    return 0 if arguments == ["serve"] else int(failed)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,58 @@
+"""The array of combinations meets what it promises to meet."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from conformance.combinations import (
+    COMBINATIONS,
+    ROWS,
+    BlockFormat,
+    Combination,
+    TableKind,
+    all_combinations,
+    covering_rows,
+    meetings_of,
+)
+from conformance.sample_rows import ORDERING, Sample
+
+
+def test_every_pair_of_values_meets_in_some_combination() -> None:
+    assert meetings_of(COMBINATIONS) == meetings_of(all_combinations())
+
+
+def test_only_log_blocks_without_logs_are_left_out() -> None:
+    kinds = Counter(row.kind for row in all_combinations())
+    assert kinds[TableKind.MOR] == 480
+    assert kinds[TableKind.COW] == 240
+    avro = {row.kind for row in all_combinations() if row.blocks is BlockFormat.AVRO}
+    assert avro == {TableKind.MOR}
+
+
+def test_combinations_are_the_same_every_time() -> None:
+    assert covering_rows(ROWS) == COMBINATIONS
+    assert len({row.name for row in COMBINATIONS}) == ROWS
+    assert COMBINATIONS[0].name == "mor-v9-unpartitioned-text_key-event-parquet-scalars"
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS, ids=lambda row: row.name)
+def test_sample_rows_are_told_apart_and_meet_nulls_in_every_column(
+    combination: Combination,
+) -> None:
+    sample = Sample(combination)
+    table = sample.table(sample.row(n, written=1, seen_at=1) for n in range(200))
+    distinct = table.group_by(list(sample.identity)).aggregate([])
+    assert distinct.num_rows == 200
+    for name in sample.schema.names:
+        may_be_null = name not in (*sample.identity, ORDERING)
+        assert (0 < table[name].null_count < 200) == may_be_null, name
+
+
+def test_a_later_round_changes_the_row_but_not_its_name() -> None:
+    for sample in map(Sample, COMBINATIONS):
+        before = [sample.row(n, written=1, seen_at=1) for n in range(50)]
+        after = [sample.row(n, written=2, seen_at=2) for n in range(50)]
+        assert sample.keys(before) == sample.keys(after)
+        assert all(old != new for old, new in zip(before, after, strict=True))

@@ -1,0 +1,95 @@
+"""All orders of two processes' conflicting storage operations, for each pair of things that race.
+
+Both begin from a table on which their writes are already under way, so that nothing but the race
+itself is explored. Orders that no operation can tell apart are tried once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from light_scenarios import KINDS, OpenWrite, judged, recover, stage_of, steady_writer
+from pyhudi.simulate.actors import Stage
+from pyhudi.simulate.explore import explore
+from pyhudi.simulate.history import Outcome
+from pyhudi.simulate.simulation import Simulation
+
+#: Executions for each pair; 0 stands for as many as there are.
+EXECUTIONS = int(os.environ.get("PYHUDI_EXECUTIONS", "400"))
+Scene = Callable[[Stage], None]
+
+
+def two_completions(stage: Stage) -> None:
+    for write in (OpenWrite(stage, "one", ("k0",)), OpenWrite(stage, "two", ("k0",))):
+        write.process.start(write.complete)
+
+
+def two_completions_apart(stage: Stage) -> None:
+    for write in (OpenWrite(stage, "one", ("k0",)), OpenWrite(stage, "two", ("k1",))):
+        write.process.start(write.complete)
+
+
+def completion_and_begin(stage: Stage) -> None:
+    write = OpenWrite(stage, "one", ("k0",))
+    write.process.start(write.complete)
+    writer = steady_writer(stage, "two")
+    writer.process.start(writer.run)
+
+
+def completion_and_abort(stage: Stage) -> None:
+    """A writer that was silent wakes up while another gives it up."""
+    write = OpenWrite(stage, "one", ("k0",))
+    write.fall_silent()
+    write.process.start(write.complete)
+    rescuer = stage.simulation.process("two")
+    rescuer.start(recover, stage, rescuer)
+
+
+def two_rescuers(stage: Stage) -> None:
+    OpenWrite(stage, "dead", ("k0",)).fall_silent()
+    for name in ("one", "two"):
+        rescuer = stage.simulation.process(name)
+        rescuer.start(recover, stage, rescuer)
+
+
+SCENES: dict[str, Scene] = {
+    "two completions": two_completions,
+    "two completions apart": two_completions_apart,
+    "completion and begin": completion_and_begin,
+    "completion and abort": completion_and_abort,
+    "two rescuers": two_rescuers,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scene", SCENES)
+def test_every_order_of_two_processes_keeps_the_promises(scene: str, kind: str) -> None:
+    def play(simulation: Simulation) -> None:
+        stage = stage_of(simulation, KINDS[kind])
+        SCENES[scene](stage)
+        simulation.run()
+        broken = judged(stage, repaired=False)
+        assert not broken, broken
+
+    explored = explore(play, executions_max=EXECUTIONS or None)
+    assert explored.executions > 1
+
+
+@pytest.mark.parametrize(("kind", "winners"), [("occ", 1), ("nbcc", 2)])
+def test_of_two_writes_to_one_file_group_as_many_win_as_may(kind: str, winners: int) -> None:
+    seen = set()
+
+    def play(simulation: Simulation) -> None:
+        stage = stage_of(simulation, KINDS[kind])
+        two_completions(stage)
+        simulation.run()
+        answers = {e.process: e.outcome for e in stage.history.events if e.outcome != "invoke"}
+        won = {process for process, outcome in answers.items() if outcome is Outcome.OK}
+        assert len(won) == winners
+        seen.update(won)
+
+    explore(play, executions_max=EXECUTIONS or None)
+    assert seen == {"one", "two"}

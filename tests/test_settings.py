@@ -1,0 +1,68 @@
+"""Settings: whole numbers within their ranges, words from their lists, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from pyhudi import FailedWrites, InvalidRequestError, LogBlockFormat, WriteSettings
+
+LOWEST = {
+    "log_file_bytes_max": 1,
+    "buffer_bytes_max": 1,
+    "heartbeat_interval_ms": 1_000,  # Hudi refuses less
+    "heartbeat_misses": 1,
+    "commit_rounds": 1,
+    "conflict_retries": 0,
+    "lock_wait_ms": 0,
+}
+WORDS: dict[str, type[LogBlockFormat] | type[FailedWrites]] = {
+    "log_block_format": LogBlockFormat,
+    "failed_writes": FailedWrites,
+}
+
+
+def test_every_setting_is_a_number_or_a_word() -> None:
+    assert {field.name for field in fields(WriteSettings)} == {*LOWEST, *WORDS}
+
+
+@pytest.mark.parametrize(("name", "lowest"), LOWEST.items())
+def test_the_lowest_number_is_accepted_and_the_one_below_refused(name: str, lowest: int) -> None:
+    given: dict[str, Any] = {name: lowest}
+    assert getattr(WriteSettings(**given), name) == lowest
+    given[name] = lowest - 1
+    with pytest.raises(InvalidRequestError, match=f"{name}={lowest - 1} .*at least {lowest}"):
+        WriteSettings(**given)
+
+
+@pytest.mark.parametrize("value", [None, True, False, "5000", 5e3, 1.5, float("nan"), [5000], b"5"])
+@pytest.mark.parametrize("name", LOWEST)
+def test_what_is_not_a_whole_number_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(InvalidRequestError, match=f"{name}=.*it must be a whole number"):
+        WriteSettings(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [(name, word) for name, words in WORDS.items() for word in words]
+)
+def test_a_word_may_be_given_as_plain_text(name: str, word: Any) -> None:
+    for given in (word, str(word.value)):
+        settings: dict[str, Any] = {name: given}
+        assert getattr(WriteSettings(**settings), name) is word
+
+
+@pytest.mark.parametrize("value", [None, 5, "", "PARQUET", "soon", ["lazy"], {}])
+@pytest.mark.parametrize("name", WORDS)
+def test_a_word_that_is_not_known_is_refused_and_the_others_are_named(
+    name: str, value: Any
+) -> None:
+    with pytest.raises(InvalidRequestError, match=f"{name}=.* is not known") as error:
+        WriteSettings(**{name: value})
+    assert all(repr(word.value) in str(error.value) for word in WORDS[name])
+
+
+def test_a_writer_is_silent_after_its_interval_has_passed_so_many_times() -> None:
+    settings = WriteSettings(heartbeat_interval_ms=5_000, heartbeat_misses=3)
+    assert settings.heartbeat_timeout_ms == 15_000

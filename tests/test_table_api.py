@@ -1,0 +1,246 @@
+"""The verbs with arguments that make no sense: told at once, in our words, and nothing is left."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import pyhudi
+from pyhudi import InvalidRequestError, SimpleBuckets, WriteSettings
+from pyhudi.storage.open import open_storage
+
+SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
+_numbers = itertools.count()
+
+
+def rows(*ids: str) -> pa.Table:
+    count = len(ids)
+    return pa.table({"id": list(ids), "day": ["mo"] * count, "ts": [1] * count}, schema=SCHEMA)
+
+
+def create(**options: Any) -> pyhudi.Table:
+    given = {
+        "uri": f"memory://api-{next(_numbers)}",
+        "schema": SCHEMA,
+        "record_key": "id",
+        "buckets": SimpleBuckets(1),
+        **options,
+    }
+    return pyhudi.create_table(given.pop("uri"), given.pop("schema"), **given)
+
+
+@pytest.fixture
+def table() -> pyhudi.Table:
+    table = create(partition_by="day", ordering="ts")
+    table.upsert(rows("a"))
+    return table
+
+
+def ids(table: pyhudi.Table) -> list[str]:
+    return sorted(table.read().to_arrow()["id"].to_pylist())
+
+
+def states(table: pyhudi.Table) -> list[str]:
+    return [row["state"] for row in table.inspect.timeline().to_pylist()]
+
+
+# -- creating
+
+
+class NoSchema:
+    names = ("id",)
+
+
+COLUMNS: list[Any] = [None, 5, [None], ["id", None], {"id": 1}, b"id", object()]
+UNUSABLE: dict[str, list[Any]] = {
+    "record_key": [*COLUMNS, [], ("id", "id")],
+    "partition_by": COLUMNS,
+    "ordering": COLUMNS,
+    "schema": [
+        None,
+        5,
+        {"id": pa.string()},
+        [("id", pa.string())],
+        NoSchema(),
+        rows("a"),
+        pd.DataFrame({"id": ["a"]}),
+        pa.schema([]),
+    ],
+    "buckets": [None, 8, "8", 1.5],
+    "version": [None, "9", 7, 10, 8.5],
+    "table_type": [None, "", "MOR", ["mor"], {}],
+    "merge_mode": ["", "latest", ["event_time"]],
+    "concurrency": ["", "occ", []],
+    "lock": [None, "", [], "FILE", "zookeeper"],
+    "write_settings": [5, {"commit_rounds": 5}, "fast", WriteSettings],
+    "name": ["a b"],
+}
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [(argument, value) for argument, values in UNUSABLE.items() for value in values],
+    ids=lambda given: repr(given)[:40],
+)
+def test_an_argument_that_makes_no_sense_is_refused_and_no_table_is_made(
+    argument: str, value: Any
+) -> None:
+    uri = f"memory://api-{next(_numbers)}"
+    with pytest.raises(InvalidRequestError):
+        create(**{"uri": uri, argument: value})
+    assert list(open_storage(uri).list("")) == []
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("name", 5), ("uri", None), ("uri", 5), ("uri", b"bytes"), ("storage_options", 5)],
+)
+def test_a_name_or_an_address_of_another_type_is_refused(argument: str, value: Any) -> None:
+    with pytest.raises(InvalidRequestError):
+        create(**{argument: value})
+
+
+@pytest.mark.parametrize("count", [-1, 0, 1.5, "2", None, True, 2**40])
+def test_a_number_of_buckets_is_a_whole_number_in_range(count: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="whole number from 1"):
+        create(buckets=SimpleBuckets(count))
+
+
+@pytest.mark.parametrize(
+    ("uri", "lock", "better"),
+    [("{tmp}/table", "storage", "'file'"), ("s3://bucket/table", "file", "'storage'")],
+)
+def test_a_lock_that_the_storage_cannot_have_is_refused_before_the_table_is_there(
+    uri: str, lock: str, better: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidRequestError, match=f"{lock!r} cannot guard.*Use {better}"):
+        create(uri=uri.format(tmp=tmp_path), lock=lock)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- opening
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("write_settings", 5),
+        ("write_settings", {"commit_rounds": 5}),
+        ("lock", []),
+        ("lock", "zookeeper"),
+    ],
+)
+def test_opening_with_an_argument_that_makes_no_sense_is_refused(
+    table: pyhudi.Table, argument: str, value: Any
+) -> None:
+    with pytest.raises(InvalidRequestError, match=argument):
+        pyhudi.open_table(table.uri, **{argument: value})
+
+
+@pytest.mark.parametrize("buckets", [4, "4", SimpleBuckets(4)])
+def test_buckets_that_are_not_the_tables_are_refused_by_the_first_write(
+    table: pyhudi.Table, buckets: Any
+) -> None:
+    other = pyhudi.open_table(table.uri, buckets=buckets)
+    with pytest.raises(InvalidRequestError, match="buckets="):
+        other.upsert(rows("b"))
+    assert ids(table) == ["a"]
+
+
+# -- rows
+
+
+class Failing:
+    """Speaks Arrow's protocol, and gives what is no stream."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return 5
+
+
+def frame(**columns: Any) -> pd.DataFrame:
+    return pd.DataFrame({"id": ["b"], "day": ["mo"], "ts": [1], **columns})
+
+
+def test_the_index_of_a_filtered_frame_is_no_column(table: pyhudi.Table) -> None:
+    filtered = pd.concat([frame(id=["x"]), frame(id=["y"]), frame(id=["b"])]).iloc[[2]]
+    assert "__index_level_0__" in pa.Table.from_pandas(filtered).column_names
+    table.upsert(filtered)
+    assert ids(table) == ["a", "b"]
+
+
+def test_an_index_with_the_name_of_a_column_is_that_column(table: pyhudi.Table) -> None:
+    table.upsert(frame().set_index("id"))
+    assert ids(table) == ["a", "b"]
+
+
+ROWS: dict[str, Callable[[], Any]] = {
+    "None": lambda: None,
+    "a list": lambda: [1],
+    "a dictionary": lambda: {"id": ["b"]},
+    "an array": lambda: pa.array([{"id": "b"}]),
+    "a chunked array of text": lambda: pa.chunked_array([["b"]]),
+    "a frame with another index": lambda: frame().set_index(pd.Index([7], name="zz")),
+    "a frame of mixed types": lambda: pd.concat([frame(), frame(id=[5])]),
+    "a frame of objects": lambda: frame(day=[object()]),
+    "no stream": Failing,
+    "a column twice": lambda: pa.table([pa.array(["b"])] * 2, names=["id", "id"]),
+}
+
+
+@pytest.mark.parametrize("verb", ["upsert", "append", "delete"])
+@pytest.mark.parametrize("given", ROWS.values(), ids=ROWS)
+def test_rows_that_cannot_be_read_are_refused_before_anything_begins(
+    table: pyhudi.Table, given: Callable[[], Any], verb: str
+) -> None:
+    before = states(table)
+    with pytest.raises(InvalidRequestError):
+        getattr(table, verb)(given())
+    assert ids(table) == ["a"]
+    assert states(table) == before
+
+
+@pytest.mark.parametrize("table_type", ["mor", "cow"])
+@pytest.mark.parametrize("buffer_bytes_max", [1, 1 << 20], ids=["begun", "not begun"])
+def test_a_stream_that_fails_in_the_middle_leaves_nothing(
+    buffer_bytes_max: int, table_type: str
+) -> None:
+    settings = WriteSettings(buffer_bytes_max=buffer_bytes_max)
+    table = create(ordering="ts", table_type=table_type, write_settings=settings)
+    table.upsert(rows("a"))
+    threads = threading.active_count()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from rows("b", "c").to_batches()
+        yield from rows("d").to_batches()
+        raise ValueError("the source has gone away")
+
+    with pytest.raises(InvalidRequestError, match="the source has gone away"):
+        table.upsert(pa.RecordBatchReader.from_batches(SCHEMA, batches()))
+    assert ids(table) == ["a"]
+    assert {*states(table)} == {"completed"}
+    assert threading.active_count() == threads, "no heartbeat goes on"
+    table.upsert(rows("b"))
+    assert ids(table) == ["a", "b"]
+
+
+# -- services
+
+
+@pytest.mark.parametrize("grace", [None, "1", -1, -0.5, float("nan"), float("inf"), 10**9, [1]])
+def test_a_grace_is_a_number_of_minutes(table: pyhudi.Table, grace: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="grace_minutes"):
+        table.services.repair(grace_minutes=grace)
+
+
+@pytest.mark.parametrize("grace", [0, 0.5, 60])
+def test_a_sound_table_may_be_repaired_with_any_grace(table: pyhudi.Table, grace: float) -> None:
+    done = table.services.repair(grace_minutes=grace)
+    assert done.rolled_back == ()
+    assert ids(table) == ["a"]
