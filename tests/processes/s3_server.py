@@ -11,15 +11,13 @@ import logging
 import sys
 from urllib.request import Request, urlopen
 
-from moto.server import ThreadedMotoServer
-
 from processes.stores import BUCKET
+from true_moto import start_true_moto
 
 
 def main() -> None:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
+    server = start_true_moto()
     host, port = server.get_host_and_port()
     with urlopen(Request(f"http://{host}:{port}/{BUCKET}", method="PUT", data=b"")) as answer:
         assert answer.status == 200

@@ -10,11 +10,11 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
+from true_moto import start_true_moto
 
 BUCKET = "a-bucket"
 
@@ -23,8 +23,7 @@ BUCKET = "a-bucket"
 def s3_options() -> Iterator[dict[str, str]]:
     """Storage options of an S3 server with one empty bucket."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
+    server = start_true_moto()
     host, port = server.get_host_and_port()
     options = {
         "aws_endpoint": f"http://{host}:{port}",

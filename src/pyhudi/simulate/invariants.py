@@ -229,7 +229,8 @@ def live_writers_are_spared(case: Case) -> Iterator[str]:
 
 
 def _longest_silence_ms(evidence: Evidence, begun: Logged, aborted: Logged) -> int:
-    requested = Instant(begun.entry.instant, begun.entry.action, State.REQUESTED)  # type: ignore[arg-type]
+    assert begun.entry.creates is not None
+    requested = Instant.parse(begun.entry.creates.name)
     paths = (heartbeat_path(requested.requested), f"{TIMELINE_FOLDER}/{requested.file_name}")
     signs = [
         change.at_ms
