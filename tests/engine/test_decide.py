@@ -426,7 +426,7 @@ class Thief(FaultyStorage):
 def test_a_decision_that_stands_is_not_reported_as_a_lost_race(bench: Bench) -> None:
     job = completion(begun(locked_log(bench, "a")))
     loser = locked_log(bench, "a", Thief(bench.storage), commit_rounds=1)
-    with pytest.raises(UnavailableError, match="stands in the log") as error:
+    with pytest.raises(UnavailableError, match="written to the log") as error:
         loser.append(replace(job, begin=None))
     assert not isinstance(error.value, TooBusyError)
     assert not any("_" in name for name in bench.names())

@@ -169,7 +169,8 @@ def test_a_stream_larger_than_memory_becomes_several_log_files_of_one_write() ->
     assert len(content(table)) == 400
     assert result.rows == 400
     assert result.files > 4
-    assert timeline(table) == [("deltacommit", "completed")] * 2  # the seed, and the write
+    # The table's beginning, the seed, and the write.
+    assert timeline(table) == [("deltacommit", "completed")] * 3
 
 
 @pytest.mark.parametrize("block_format", list(LogBlockFormat))
@@ -290,12 +291,12 @@ def test_a_full_disk_leaves_the_table_as_it_was(table_type: str) -> None:
 
 def test_a_lost_reply_of_the_decision_is_resolved_and_not_repeated() -> None:
     storage, clock = memory_table()
-    lost = Fault(Effect.LOSE_REPLY, operation="create", path="*/log/*", times=4)
+    lost = Fault(Effect.LOSE_REPLY, operation="create", path="*/log/*", times=6)
     table = writer(FaultyStorage(storage, [lost]), clock)
     table.upsert(rows(0, 4))
     assert len(content(writer(storage, clock))) == 4
     entries = list(storage.list(".hoodie/.pyhudi/log"))
-    assert len(entries) == 4  # begin and complete, of the seed and of the write
+    assert len(entries) == 6  # begin and complete, of the beginning, the seed and the write
 
 
 def test_an_unknown_outcome_is_resolved_by_the_write_id() -> None:
@@ -393,7 +394,9 @@ def test_a_conflict_names_the_other_write_and_the_file_group() -> None:
 
 def abandoned(storage: MemoryStorage, clock: Clock) -> str:
     """A write whose process died after its data files; its instant."""
-    dead = Fault(Effect.FAIL, operation="create", path="*/log/*", nth=2, times=None)
+    is_new = not list(storage.list(".hoodie/.pyhudi/log"))
+    nth = 4 if is_new else 2  # a new table gets its beginning first
+    dead = Fault(Effect.FAIL, operation="create", path="*/log/*", nth=nth, times=None)
     table = writer(FaultyStorage(storage, [dead]), clock, "dead")
     with pytest.raises(pyhudi.OutcomeUnknownError) as error:
         table.upsert(rows(0, 4, ts=99, amount=99.0))
@@ -447,7 +450,21 @@ def test_the_first_write_to_a_partition_is_preceded_by_a_seed() -> None:
     bases = [s.path for s in storage.list("") if s.path.endswith(".parquet")]
     assert len(bases) == 4  # two partitions, two buckets
     assert len({path[-25:] for path in bases}) == 1, "one seed, of one instant"
-    assert timeline(table) == [("deltacommit", "completed")] * 3
+    assert timeline(table) == [("deltacommit", "completed")] * 4  # with the table's beginning
+
+
+def test_a_table_begins_with_a_write_of_nothing_so_that_late_files_stay_unseen() -> None:
+    storage, clock = memory_table(table_type="cow")
+    table = writer(storage, clock)
+    first = abandoned(storage, clock)
+    clock.sleep(10 * 60_000)
+    table.upsert(rows(100, 102))
+    late = f"d0/00000000-0000-0000-0000-000000000000-0_0-0-0_{first}.parquet"
+    template = next(s.path for s in storage.list("d0") if s.path.endswith(".parquet"))
+    storage.create(late, storage.read(template))
+    beginnings = [r for r in table.inspect.timeline().to_pylist() if r["action"] == "commit"]
+    assert beginnings[0]["requested"] < first
+    assert content(writer(storage, clock)).keys() == {"k100", "k101"}
 
 
 def test_two_writers_that_seed_one_partition_hide_no_row() -> None:

@@ -145,10 +145,13 @@ def test_a_decided_write_that_cannot_be_published_has_an_unknown_outcome(denied:
     assert bench.beating == []
 
 
-def test_when_the_outcome_of_a_seed_is_unknown_the_rows_are_known_not_to_be_there() -> None:
+@pytest.mark.parametrize(("nth", "what"), [(1, "the table"), (2, "'mo'")])
+def test_when_the_outcome_of_a_seed_is_unknown_the_rows_are_known_not_to_be_there(
+    nth: int, what: str
+) -> None:
     bench = Bench()
-    lost = Fault(Effect.FAIL, "create", f"{TIMELINE}/*_*.deltacommit")
-    with pytest.raises(UnavailableError, match="'mo' could not be prepared") as error:
+    lost = Fault(Effect.FAIL, "create", f"{TIMELINE}/*_*.deltacommit", nth=nth)
+    with pytest.raises(UnavailableError, match=f"{what} could not be prepared") as error:
         bench.table("a", FaultyStorage(bench.storage, [lost])).upsert(rows("a"))
     assert not isinstance(error.value, OutcomeUnknownError)
     bench.table("b").upsert(rows("b"))

@@ -164,7 +164,7 @@ def test_of_two_attempts_at_once_one_writes_and_both_have_its_result(
     assert bench.content() == {"z": 1, "a": 1, "b": 1}
     assert bench.pending() == []
     deltas = [n for n in bench.names() if n.endswith(".deltacommit") and "_" in n]
-    assert len(deltas) == 3  # the seed, the first write, and one of the twins
+    assert len(deltas) == 4  # the beginning, the seed, the first write, and one of the twins
 
 
 def test_an_attempt_that_a_later_one_overtook_leaves_that_one_alone(bench: Bench) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -37,6 +38,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends all it started
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="pyhudi-soak-"))
     try:
         return _soak(arguments.store, 60 * arguments.minutes, seed, folder)
@@ -47,13 +49,14 @@ def main() -> int:
 
 def _soak(store: str, seconds: float, seed: int, folder: Path) -> int:
     started = time.monotonic()
-    rounds = kills = freezes = acknowledged = rollbacks = 0
+    rounds = kills = freezes = stalls = acknowledged = rollbacks = 0
     while (left := seconds - (time.monotonic() - started)) > 0:
         here = folder / f"{store}-{seed + rounds}"
         outcome = _round(store, min(ROUND_S, left), seed + rounds, here)
         rounds += 1
         kills += outcome.kills
         freezes += outcome.freezes
+        stalls += outcome.stalls
         acknowledged += outcome.acknowledged
         rollbacks += outcome.rollbacks
         print(outcome.told, flush=True)
@@ -63,7 +66,7 @@ def _soak(store: str, seconds: float, seed: int, folder: Path) -> int:
         shutil.rmtree(here)
     print(
         f"{store}: {rounds} rounds from seed {seed}, {kills} kills, {freezes} freezes,"
-        f" {acknowledged} acknowledged, {rollbacks} rolled back, none lost"
+        f" {stalls} stalls, {acknowledged} acknowledged, {rollbacks} rolled back, none lost"
     )
     return 0
 

@@ -21,13 +21,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pyhudi.engine.base_writer import write_seed
-from pyhudi.engine.transaction import Transaction
+from pyhudi.engine.transaction import Transaction, preparing
 from pyhudi.engine.write_files import WriteSpec, create_partition_metadata
 from pyhudi.errors import (
     ConflictError,
     CorruptTableError,
-    OutcomeUnknownError,
-    UnavailableError,
     UnsupportedTableError,
 )
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
@@ -103,14 +101,9 @@ class BucketGroups:
         transaction.is_seed = True
         try:
             write = spec(transaction.requested)
-            transaction.complete(self._seeds(partitions, ledger, write), is_checked=True)
-        except OutcomeUnknownError as error:
-            # The rows are not in doubt: their own write has not been asked for yet.
-            raise UnavailableError(
-                f"the partitions {', '.join(map(repr, partitions[:3]))} could not be prepared",
-                why=error.why,
-                next_step="Repeat the call",
-            ) from error
+            metadata = self._seeds(partitions, ledger, write)
+            with preparing(f"the partitions {', '.join(map(repr, partitions[:3]))}"):
+                transaction.complete(metadata, is_checked=True)
         except BaseException:
             transaction.abandon()
             raise

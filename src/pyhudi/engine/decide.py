@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import tzinfo
 
 from pyhudi.engine.decisions import Decided, Job, Outcome, Refused, Rule, TooBusyError
@@ -58,6 +59,14 @@ SKEW_WAITS_MAX = 10
 COURTESY_WAIT_MS = 3_000
 #: Entries that may vanish under a reader's hands before it says so.
 READ_ATTEMPTS_MAX = 5
+
+
+@dataclass(slots=True)
+class _Tried:
+    """What one call of append has put into the log, or tried to."""
+
+    ids: set[str] = field(default_factory=set)
+    may_stand: bool = False  # the last one was created, and is not known to have lost
 
 
 class DecisionLog:
@@ -156,24 +165,24 @@ class DecisionLog:
         UnavailableError leaves open whether it was decided: storage failed, or others kept
         winning the race. Whoever must know calls again.
         """
-        tried: set[str] = set()
+        tried = _Tried()
         for _ in range(self._settings.commit_rounds):
             with self._locked() as held:
                 if (outcome := self._attempt(job, held, tried)) is not None:
                     return outcome
             self.world.sleep_ms(jittered_ms(self.world, BACK_OFF_MS))
-        if self._known is not None and self._known.standing(tried) is not None:
+        if tried.may_stand:
             raise UnavailableError(
                 f"a decision about the table at {self.storage.uri} could not be carried out",
-                why="it stands in the log, and the lock was lost before it took effect",
+                why="it was written to the log, and something came before it took effect",
                 next_step="Repeat the call",
             )
         raise self._too_busy()
 
-    def _attempt(self, job: Job, held: HeldLock | None, tried: set[str]) -> Outcome | None:
+    def _attempt(self, job: Job, held: HeldLock | None, tried: _Tried) -> Outcome | None:
         started = self.world.elapsed_ms()
         known = self._catch_up()  # 2
-        mine = known.standing(tried)
+        mine = known.standing(tried.ids)
         if mine is not None:
             job.before_effect(mine)  # also if others carried it out meanwhile
         if not self._settle_tail(held):  # 3
@@ -190,9 +199,13 @@ class DecisionLog:
         entry = job.entry(self._blank(), self._next_time(ledger))  # 5
         if self.world.elapsed_ms() - started > STALE_MS or not self._is_safe(held):
             return None
-        tried.add(entry.id)
+        tried.ids.add(entry.id)
+        tried.may_stand = False  # what was tried before has lost: the log went on without it
         started = self.world.elapsed_ms()
-        if not self._create(entry) or not self._verify(entry):  # 6, 7
+        if not self._create(entry):  # 6
+            return None
+        tried.may_stand = True
+        if not self._verify(entry):  # 7
             return None
         self._note(entry)
         if not self._may_carry_out(entry, held):
@@ -200,7 +213,6 @@ class DecisionLog:
         job.before_effect(entry)
         self._carry_out(entry)  # 8
         self._slowest_ms = max(self._slowest_ms // 2, self.world.elapsed_ms() - started)
-        self._wait_out_skew()
         return Decided(entry)
 
     @contextmanager
@@ -210,7 +222,13 @@ class DecisionLog:
             yield held if self.is_shared else None
         finally:
             if held is not None:
-                held.release()
+                self._give_back(held)
+
+    def _give_back(self, held: HeldLock) -> None:
+        try:
+            self._wait_out_skew()  # whatever was published: by us, for others, or with an error
+        finally:
+            held.release()
 
     def _acquired(self) -> HeldLock | None:
         if self._lock is None:
@@ -263,8 +281,11 @@ class DecisionLog:
         """Read the entries that are new, each chained to the one before it."""
         if self._known is None:
             return self._open()
-        for number, stat in entries_after(self.storage, self._known.n):
-            entry = self._load(number, stat)
+        found = dict(entries_after(self.storage, self._known.n))
+        for number in range(self._known.n + 1, max(found, default=0) + 1):
+            # By its number: a folder that changes while it is listed may show an entry and miss
+            # the one before it.
+            entry = self._load(number, found.get(number))
             if entry is None or not self._known.follows(entry):
                 return self._open()  # it was pruned while we slept
             self._note(entry)
@@ -292,8 +313,9 @@ class DecisionLog:
             next_step="Repeat the call",
         )
 
-    def _load(self, number: int, stat: ObjectStat) -> Entry | None:
-        self.clock.observe(stat.modified_ms)
+    def _load(self, number: int, stat: ObjectStat | None) -> Entry | None:
+        if stat is not None:
+            self.clock.observe(stat.modified_ms)
         return load_entry(self.storage, number)
 
     def _note(self, entry: Entry) -> None:

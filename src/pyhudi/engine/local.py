@@ -25,22 +25,18 @@ from pyhudi.engine.properties_file import load_properties_file, switch_off_metad
 from pyhudi.engine.repair import GRACE_MS, Repair, Repaired
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.timeline_files import load_timeline_file
-from pyhudi.engine.transaction import Transaction
+from pyhudi.engine.transaction import Transaction, preparing
 from pyhudi.engine.write_files import (
     DeleteRows,
     KeyedRows,
     WriteSpec,
     create_partition_metadata,
 )
-from pyhudi.engine.write_ids import WRITE_ID_KEY, TakenOverError, WriteIds
-from pyhudi.engine.write_result import WriteResult
+from pyhudi.engine.write_ids import TakenOverError, WriteIds
+from pyhudi.engine.write_result import WriteResult, commit_metadata, write_result
 from pyhudi.errors import ConflictError, InvalidRequestError
 from pyhudi.format.bucket_config import SimpleBuckets
-from pyhudi.format.commit_metadata import (
-    CommitMetadata,
-    WriteStat,
-    decode_commit_metadata,
-)
+from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, decode_commit_metadata
 from pyhudi.format.concurrency_mode import ConcurrencyMode
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Action, Instant, InstantTime
@@ -200,6 +196,7 @@ class LocalWriter:
         self._groups = BucketGroups(self._storage, config.buckets.count, self._replaced)
         self._replacements: tuple[str, frozenset[FileGroupId]] = ("", frozenset())
         self._with_metadata: set[str] = set()
+        self._has_beginning = False
         self._schema = None
         return config
 
@@ -258,6 +255,7 @@ class LocalWriter:
         self, work: _Work, write_id: str | None, retries: int, started: int
     ) -> WriteResult:
         self._recovery.recover(frozenset(self._own))
+        self._make_beginning()
         with self._begun() as transaction:
             if write_id is not None:
                 done = self._write_ids.register(write_id, transaction.requested, work.operation)
@@ -266,18 +264,31 @@ class LocalWriter:
                     return self._result_of(done)
             spec = self._spec(transaction.requested)
             stats = work.write(spec)
-            metadata = _commit_metadata(stats, spec, work.operation, write_id)
+            metadata = commit_metadata(stats, spec, work.operation, write_id)
             completed = transaction.complete(metadata, is_checked=self._is_checked)
         self._schema = (completed, spec.avro_schema)
         if transaction.number % PRUNE_EVERY < 2:
             Repair(self._log, self._recovery).prune()
-        return _result(
+        return write_result(
             transaction.requested,
             completed,
             stats,
             retries,
             (self._world.elapsed_ms() - started) / 1000,
         )
+
+    def _make_beginning(self) -> None:
+        """Let the table have a completed write before the first one that has data files.
+
+        Readers count a file that is older than all writes of the timeline as committed, and a
+        first write that was given up may still leave one.
+        """
+        writes = (i for i in self._log.ledger.completed.values() if i.action in WRITE_ACTIONS)
+        if not self._has_beginning and next(writes, None) is None:
+            with self._begun() as transaction, preparing("the table"):
+                metadata = commit_metadata([], self._spec(transaction.requested), "UPSERT")
+                transaction.complete(metadata, is_checked=False)
+        self._has_beginning = True
 
     @contextmanager
     def _begun(self) -> Iterator[Transaction]:
@@ -305,7 +316,7 @@ class LocalWriter:
         """The result of an attempt that completed earlier."""
         stats = [s for group in self._metadata(done).write_stats.values() for s in group]
         assert done.completed is not None
-        return _result(done.requested, done.completed, stats, 0, 0.0)
+        return write_result(done.requested, done.completed, stats, 0, 0.0)
 
     # -- schema
 
@@ -452,35 +463,3 @@ class LocalWriter:
             if found is not None and found.base is not None:
                 bases[group.partition, bucket_of_file(group.file_id)] = found.base
         return bases
-
-
-def _commit_metadata(
-    stats: list[WriteStat], spec: WriteSpec, operation: str, write_id: str | None
-) -> CommitMetadata:
-    by_partition: dict[str, list[WriteStat]] = {}
-    for stat in stats:
-        by_partition.setdefault(stat.partition_path or "", []).append(stat)
-    extra = {"schema": spec.avro_schema}
-    if write_id is not None:
-        extra[WRITE_ID_KEY] = write_id
-    return CommitMetadata(
-        partition_to_write_stats={p: tuple(found) for p, found in by_partition.items()},
-        compacted=False,
-        extra_metadata=extra,
-        operation_type=operation,
-    )
-
-
-def _result(
-    requested: str, completed: str, stats: list[WriteStat], retries: int, seconds: float
-) -> WriteResult:
-    return WriteResult(
-        instant=requested,
-        completed=completed,
-        rows=sum((s.num_inserts or 0) + (s.num_update_writes or 0) for s in stats),
-        deletes=sum(stat.num_deletes or 0 for stat in stats),
-        files=len(stats),
-        bytes=sum(stat.total_write_bytes or 0 for stat in stats),
-        retries=retries,
-        seconds=seconds,
-    )

@@ -8,7 +8,8 @@ process gives up at once if it can, or the next writer does when the heartbeat h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pyhudi.conflict.writes import OtherWrite, Overlap, first_overlap, touched_groups
 from pyhudi.engine.decide import DecisionLog
@@ -202,6 +203,17 @@ class Transaction:
     def _stop_beating(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.stop()
+
+
+@contextmanager
+def preparing(what: str) -> Iterator[None]:
+    """Around a commit that rows need before their own: if it fails, they are not in doubt."""
+    try:
+        yield
+    except OutcomeUnknownError as error:
+        raise UnavailableError(
+            f"{what} could not be prepared", why=error.why, next_step="Repeat the call"
+        ) from error
 
 
 def _no_check(ledger: Ledger) -> None:

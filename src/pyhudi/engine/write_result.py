@@ -1,8 +1,13 @@
-"""What a write did."""
+"""What a write did: as its completed file says it, and as its caller gets it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from pyhudi.engine.write_files import WriteSpec
+from pyhudi.engine.write_ids import WRITE_ID_KEY
+from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +22,37 @@ class WriteResult:
     bytes: int
     retries: int  # times the whole write was repeated after a conflict
     seconds: float
+
+
+def commit_metadata(
+    stats: Iterable[WriteStat], spec: WriteSpec, operation: str, write_id: str | None = None
+) -> CommitMetadata:
+    """What the completed file of a write says."""
+    by_partition: dict[str, list[WriteStat]] = {}
+    for stat in stats:
+        by_partition.setdefault(stat.partition_path or "", []).append(stat)
+    extra = {"schema": spec.avro_schema}
+    if write_id is not None:
+        extra[WRITE_ID_KEY] = write_id
+    return CommitMetadata(
+        partition_to_write_stats={p: tuple(found) for p, found in by_partition.items()},
+        compacted=False,
+        extra_metadata=extra,
+        operation_type=operation,
+    )
+
+
+def write_result(
+    requested: str, completed: str, stats: Sequence[WriteStat], retries: int, seconds: float
+) -> WriteResult:
+    """What a write of these files did."""
+    return WriteResult(
+        instant=requested,
+        completed=completed,
+        rows=sum((s.num_inserts or 0) + (s.num_update_writes or 0) for s in stats),
+        deletes=sum(stat.num_deletes or 0 for stat in stats),
+        files=len(stats),
+        bytes=sum(stat.total_write_bytes or 0 for stat in stats),
+        retries=retries,
+        seconds=seconds,
+    )

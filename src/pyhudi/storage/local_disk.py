@@ -47,6 +47,10 @@ from pyhudi.storage.local_files import (
 from pyhudi.storage.paths import table_folder, table_path
 from pyhudi.storage.protocol import Folder, ObjectStat
 
+#: A delete waits no longer for somebody who replaces the file: he may be frozen, and a rollback of
+#: what a frozen writer left must not wait until he wakes.
+_DELETE_PATIENCE_S = 1.0
+
 TEMPORARY_FOLDER = ".hoodie/.pyhudi/tmp"
 
 
@@ -151,9 +155,10 @@ class LocalStorage:
         # Not forced to disk: a journal keeps the order of changes, so what is created later
         # does not survive a crash that undoes this.
         place = self._locate(path)
-        with reporting("delete", path), held(place) as current:
+        with reporting("delete", path), held(place, _DELETE_PATIENCE_S) as current:
             if current is not None:
-                os.unlink(place)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(place)
 
     def open(self, path: str) -> pa.NativeFile:
         # Not memory-mapped: were the file cut short meanwhile, the process would die.

@@ -21,6 +21,7 @@ from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
+_RETRY_S = 0.01
 _READS = frozenset({"read", "list", "open"})
 _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -62,6 +63,8 @@ class TemporaryFile:
             os.link(self._place, place)
         except FileExistsError:
             return False
+        # From now on the lock would keep others from deleting a file that is no longer ours alone.
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         _sync_folder(folder)
         return True
 
@@ -101,8 +104,11 @@ def sweep(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def held(place: str) -> Iterator[os.stat_result | None]:
-    """Keep others from replacing or deleting the file; None if there is none to keep."""
+def held(place: str, patience_s: float | None = None) -> Iterator[os.stat_result | None]:
+    """Keep others from replacing or deleting the file; None if there is none to keep.
+
+    With a patience, whoever holds it for longer counts as frozen and is waited for no more.
+    """
     while True:
         try:
             descriptor = os.open(place, READ_FLAGS)
@@ -110,13 +116,28 @@ def held(place: str) -> Iterator[os.stat_result | None]:
             yield None
             return
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _lock(descriptor, patience_s)
             locked, named = os.fstat(descriptor), regular_file(place)
             if named is None or os.path.samestat(locked, named):
                 yield named
                 return
         finally:
             _unlock(descriptor)
+
+
+def _lock(descriptor: int, patience_s: float | None) -> None:
+    if patience_s is None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return
+        time.sleep(_RETRY_S)
 
 
 def _unlock(descriptor: int) -> None:
