@@ -10,6 +10,8 @@ for mode in occ nbcc shared; do
   PYHUDI_SCHEDULES=${PYHUDI_SCHEDULES:-66700} PYHUDI_FIRST_SEED=${PYHUDI_FIRST_SEED:-100000} \
     "$bin/pytest" -q tests/simulation/test_schedules.py -k "$mode"
 done
+echo "soak: every order of two processes"
+PYHUDI_ALL_ORDERS=1 "$bin/pytest" -q -o timeout=36000 tests/simulation/test_interleavings.py
 echo "soak: every pair of crashes"
 PYHUDI_CRASH_STRIDE=1 "$bin/pytest" -q -o timeout=36000 \
   tests/simulation/test_crash_points.py tests/simulation/test_crash_sweep.py
