@@ -6,8 +6,6 @@ things are asked of storage: create if absent, read, list and delete.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyhudi.format.log_entry import (
     ENTRY_BYTES_MAX,
     LOG_FOLDER,
@@ -17,14 +15,6 @@ from pyhudi.format.log_entry import (
     parse_entry_path,
 )
 from pyhudi.storage.protocol import ObjectStat, Storage
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """An entry, and when the store says that it was created."""
-
-    entry: Entry
-    modified_ms: int
 
 
 def load_entry(storage: Storage, n: int) -> Entry | None:

@@ -11,7 +11,7 @@ without a decision: who must know looks at that one file.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from pyhudi.format.instant import Action, Instant, InstantTime, State
@@ -38,11 +38,11 @@ class Ledger:
         self._by_completion: list[tuple[str, str]] = []
         timeline = Timeline.of(names)
         for instant in timeline.instants:
-            self._see(instant, timeline.began_as)
+            self._see(instant)
         self._by_completion.sort()
         self._first_active = timeline.first_active or ""
 
-    def _see(self, instant: Instant, began_as: Mapping[str, Action]) -> None:
+    def _see(self, instant: Instant) -> None:
         self._pass(instant.completed or instant.requested)
         if instant.action is Action.SAVEPOINT:
             return  # it bears the time of the write that it keeps
