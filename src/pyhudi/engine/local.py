@@ -112,7 +112,7 @@ class LocalWriter:
         self, batches: Iterator[pa.RecordBatch], operation: str, write_id: str | None
     ) -> WriteResult:
         config = self._open()
-        self._log.refresh()
+        self._recovery.recover(frozenset(self._own))
         spec = self._spec("")
         rows = GatheredRows(config, spec.layout.data)
         is_cow = config.table_type is TableType.COPY_ON_WRITE
@@ -139,6 +139,7 @@ class LocalWriter:
 
     def _delete(self, find: Callable[[], GatheredDeletes], write_id: str | None) -> WriteResult:
         config = self._open()
+        self._recovery.recover(frozenset(self._own))
 
         def write(spec: WriteSpec) -> list[WriteStat]:
             deletes = find()
@@ -254,7 +255,8 @@ class LocalWriter:
     def _attempt(
         self, work: _Work, write_id: str | None, retries: int, started: int
     ) -> WriteResult:
-        self._recovery.recover(frozenset(self._own))
+        if retries or write_id is not None:  # others went on, or an attempt was given up
+            self._recovery.recover(frozenset(self._own))
         self._make_beginning()
         with self._begun() as transaction:
             if write_id is not None:
