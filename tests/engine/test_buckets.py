@@ -8,11 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from memory_tables import TIMELINE, MemoryTable
 from pyhudi.engine.base_writer import write_base
 from pyhudi.engine.buckets import BUCKETS_FOLDER
-from pyhudi.engine.create import create_table_files
-from pyhudi.engine.load import TableLoader, load_config
-from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.write_files import KeyedRows, WriteSpec
 from pyhudi.errors import CorruptTableError, UnavailableError, UnsupportedTableError
 from pyhudi.format.avro_schema import avro_record_schema
@@ -26,17 +24,10 @@ from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import InstantTime
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.table_config import TableType
-from pyhudi.format.table_definition import TableDefinition
-from pyhudi.settings import WriteSettings
 from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
-from pyhudi.storage.memory import MemoryStorage
-from pyhudi.storage.protocol import Storage
-from pyhudi.table_api import Table
 from pyhudi.timeline.instant_time import following_time
-from worlds import Clock, still_world
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
-TIMELINE = ".hoodie/timeline"
 FIXED = "00000000-0000-0000-0000-000000000000-0"
 NEW = "00000000-5ca1-ab1e-0000-00000000beef-0"
 
@@ -46,31 +37,15 @@ def rows(*ids: str, day: str = "mo", ts: int = 1) -> pa.Table:
     return pa.table({"id": list(ids), "day": [day] * count, "ts": [ts] * count}, schema=SCHEMA)
 
 
-class Bench:
+class Bench(MemoryTable):
     """A partitioned table in memory, and processes that write it."""
 
     def __init__(self, **options: Any) -> None:
-        self.clock = Clock()
-        self.storage = MemoryStorage(lambda: self.clock.ms)
-        given = {"record_key": "id", "partition_by": "day", "buckets": SimpleBuckets(2), **options}
-        definition = TableDefinition.of("t", SCHEMA, **given)
-        create_table_files(self.storage, definition, still_world(self.clock), exist_ok=False)
-
-    def table(self, label: str = "a", storage: Storage | None = None, **settings: Any) -> Table:
-        storage = storage or self.storage
-        writer = LocalWriter(storage, still_world(self.clock, label), WriteSettings(**settings))
-        return Table(TableLoader(storage, load_config(storage)), writer)
+        super().__init__(SCHEMA, **{"partition_by": "day", "buckets": SimpleBuckets(2), **options})
 
     def content(self) -> dict[tuple[str, str], int]:
         found = self.table("reader").read(columns=["day", "id", "ts"]).to_arrow().to_pylist()
         return {(row["day"], row["id"]): row["ts"] for row in found}
-
-    def names(self) -> list[str]:
-        return [s.path.rpartition("/")[2] for s in self.storage.list(TIMELINE)]
-
-    def pending(self) -> list[str]:
-        done = {name[:17] for name in self.names() if "_" in name}
-        return [name for name in self.names() if name[:1].isdigit() and name[:17] not in done]
 
 
 # -- seeds

@@ -8,24 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyhudi.engine.create import create_table_files
-from pyhudi.engine.load import TableLoader, load_config
-from pyhudi.engine.local import LocalWriter
+from memory_tables import MemoryTable
 from pyhudi.errors import ConflictError, InvalidRequestError
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.table_config import TableType
-from pyhudi.format.table_definition import TableDefinition
-from pyhudi.settings import WriteSettings
 from pyhudi.storage.faulty import FaultyStorage
-from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.protocol import Storage
-from pyhudi.table_api import Table
-from worlds import Clock, still_world
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("ts", pa.int64()), ("v", pa.string())]
 )
-TIMELINE = ".hoodie/timeline"
 
 
 def rows(*found: tuple[str, str, int, str]) -> pa.Table:
@@ -33,27 +25,15 @@ def rows(*found: tuple[str, str, int, str]) -> pa.Table:
     return pa.table(dict(zip(SCHEMA.names, map(list, columns), strict=True)), schema=SCHEMA)
 
 
-class Bench:
+class Bench(MemoryTable):
     """A partitioned table in memory, and processes that write it."""
 
     def __init__(self, **options: Any) -> None:
-        self.clock = Clock()
-        self.storage = MemoryStorage(lambda: self.clock.ms)
-        given = {"record_key": "id", "partition_by": "day", "buckets": SimpleBuckets(1), **options}
-        definition = TableDefinition.of("t", SCHEMA, **given)
-        create_table_files(self.storage, definition, still_world(self.clock), exist_ok=False)
-
-    def table(self, label: str = "a", storage: Storage | None = None, **settings: Any) -> Table:
-        storage = storage or self.storage
-        writer = LocalWriter(storage, still_world(self.clock, label), WriteSettings(**settings))
-        return Table(TableLoader(storage, load_config(storage)), writer)
+        super().__init__(SCHEMA, **{"partition_by": "day", "buckets": SimpleBuckets(1), **options})
 
     def content(self) -> list[tuple[Any, ...]]:
         found = self.table("reader").read(columns=SCHEMA.names).to_arrow().to_pylist()
         return sorted(tuple(row.values()) for row in found)
-
-    def names(self) -> list[str]:
-        return [s.path.rpartition("/")[2] for s in self.storage.list(TIMELINE)]
 
 
 class Meddled(FaultyStorage):

@@ -12,63 +12,40 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
-from pyhudi.engine.create import create_table_files
+from memory_tables import TIMELINE, MemoryTable
 from pyhudi.engine.decide import DecisionLog
-from pyhudi.engine.load import TableLoader, load_config
-from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.transaction import Transaction
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.commit_metadata import CommitMetadata
 from pyhudi.format.instant import Action
 from pyhudi.format.table_config import TableType
-from pyhudi.format.table_definition import TableDefinition
 from pyhudi.settings import WriteSettings
 from pyhudi.simulate import Simulation, explore
 from pyhudi.storage.faulty import FaultyStorage
-from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.protocol import Storage
-from pyhudi.table_api import Table
 from pyhudi.world import World
-from worlds import Clock, still_world
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("by", pa.string())])
 SETTINGS = WriteSettings()
 DONE = CommitMetadata(extra_metadata={"schema": "{}"})
-TIMELINE = ".hoodie/timeline"
 
 
 def rows(by: str, *ids: str, ts: int = 1) -> pa.Table:
     return pa.table({"id": list(ids), "ts": [ts] * len(ids), "by": [by] * len(ids)}, schema=SCHEMA)
 
 
-class Bench:
+class Bench(MemoryTable):
     """A table in memory, and processes that write it."""
 
     def __init__(self, table_type: TableType = TableType.MERGE_ON_READ) -> None:
-        self.clock = Clock()
-        self.storage = MemoryStorage(lambda: self.clock.ms)
-        definition = TableDefinition.of(
-            "t",
-            SCHEMA,
-            record_key="id",
-            ordering="ts",
-            buckets=SimpleBuckets(1),
-            table_type=table_type,
-        )
-        world = still_world(self.clock)
-        create_table_files(self.storage, definition, world, exist_ok=False)
-
-    def table(self, label: str, storage: Storage | None = None) -> Table:
-        storage = storage or self.storage
-        writer = LocalWriter(storage, still_world(self.clock, label), SETTINGS)
-        return Table(TableLoader(storage, load_config(storage)), writer)
+        super().__init__(SCHEMA, ordering="ts", buckets=SimpleBuckets(1), table_type=table_type)
 
     def process(self, label: str) -> tuple[DecisionLog, FailedWriteRecovery]:
-        return process(self.storage, still_world(self.clock, label))
+        return process(self.storage, self.world(label))
 
     def rollbacks(self) -> list[str]:
-        return [s.path for s in self.storage.list(TIMELINE) if s.path.endswith(".rollback")]
+        return [name for name in self.names() if name.endswith(".rollback")]
 
 
 def process(storage: Storage, world: World) -> tuple[DecisionLog, FailedWriteRecovery]:

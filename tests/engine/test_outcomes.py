@@ -19,10 +19,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyhudi.engine.create import create_table_files
+from memory_tables import TIMELINE, MemoryTable
 from pyhudi.engine.decisions import TooBusyError
-from pyhudi.engine.load import TableLoader, load_config
-from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.transaction import Transaction
 from pyhudi.errors import HudiError, InvalidRequestError, OutcomeUnknownError, UnavailableError
 from pyhudi.format.avro_schema import avro_record_schema
@@ -31,19 +29,16 @@ from pyhudi.format.commit_metadata import CommitMetadata
 from pyhudi.format.instant import Action
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.table_config import TableType
-from pyhudi.format.table_definition import TableDefinition
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.local_disk import LocalStorage
 from pyhudi.storage.local_files import TemporaryFile
 from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.protocol import Storage
-from pyhudi.table_api import Table
 from pyhudi.world import World
-from worlds import Clock, still_world
+from worlds import Clock
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
-TIMELINE = ".hoodie/timeline"
 
 
 def rows(*ids: str, day: str = "mo", ts: int = 1) -> pa.Table:
@@ -51,22 +46,13 @@ def rows(*ids: str, day: str = "mo", ts: int = 1) -> pa.Table:
     return pa.table({"id": list(ids), "day": [day] * count, "ts": [ts] * count}, schema=SCHEMA)
 
 
-class Bench:
+class Bench(MemoryTable):
     """A table in memory, processes that write it, and the heartbeats that go on."""
 
     def __init__(self, **options: Any) -> None:
-        self.clock = Clock()
-        self.storage = MemoryStorage(lambda: self.clock.ms)
         self.beating: list[Callable[[], None]] = []
-        given = {
-            "record_key": "id",
-            "partition_by": "day",
-            "ordering": "ts",
-            "buckets": SimpleBuckets(1),
-            **options,
-        }
-        definition = TableDefinition.of("t", SCHEMA, **given)
-        create_table_files(self.storage, definition, still_world(self.clock), exist_ok=False)
+        given = {"partition_by": "day", "ordering": "ts", "buckets": SimpleBuckets(1), **options}
+        super().__init__(SCHEMA, **given)
 
     def copy(self) -> Bench:
         """The same table again, which goes its own way from here."""
@@ -78,28 +64,16 @@ class Bench:
             made.storage.write(stat.path, self.storage.read(stat.path))
         return made
 
-    def _world(self, label: str) -> World:
+    def world(self, label: str) -> World:
         def every(interval_ms: int, call: Callable[[], None]) -> Callable[[], None]:
             self.beating.append(call)
             return lambda: self.beating.remove(call)
 
-        return replace(still_world(self.clock, label), every=every)
-
-    def table(self, label: str = "a", storage: Storage | None = None, **settings: Any) -> Table:
-        storage = storage or self.storage
-        writer = LocalWriter(storage, self._world(label), WriteSettings(**settings))
-        return Table(TableLoader(storage, load_config(storage)), writer)
+        return replace(super().world(label), every=every)
 
     def content(self) -> dict[tuple[str, str], int]:
         found = self.table("reader").read(columns=["day", "id", "ts"]).to_arrow().to_pylist()
         return {(row["day"], row["id"]): row["ts"] for row in found}
-
-    def names(self) -> list[str]:
-        return [s.path.rpartition("/")[2] for s in self.storage.list(TIMELINE)]
-
-    def pending(self) -> list[str]:
-        done = {name[:17] for name in self.names() if "_" in name}
-        return [name for name in self.names() if name[:1].isdigit() and name[:17] not in done]
 
 
 class Denied(FaultyStorage):

@@ -8,9 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyhudi.engine.create import create_table_files
-from pyhudi.engine.load import TableLoader, load_config
-from pyhudi.engine.local import LocalWriter
+from memory_tables import TIMELINE, MemoryTable
 from pyhudi.engine.transaction import Transaction
 from pyhudi.engine.write_ids import TakenOverError
 from pyhudi.engine.write_result import WriteResult
@@ -18,16 +16,12 @@ from pyhudi.errors import InvalidRequestError, UnavailableError
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.commit_metadata import CommitMetadata
 from pyhudi.format.instant import Action
-from pyhudi.format.table_definition import TableDefinition
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
-from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.protocol import Storage
 from pyhudi.table_api import Table
-from worlds import Clock, still_world
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
-TIMELINE = ".hoodie/timeline"
 WRITES = ".hoodie/.pyhudi/writes"
 
 
@@ -35,32 +29,15 @@ def rows(*ids: str, ts: int = 1) -> pa.Table:
     return pa.table({"id": list(ids), "ts": [ts] * len(ids)}, schema=SCHEMA)
 
 
-class Bench:
+class Bench(MemoryTable):
     """A table in memory, and processes that write it."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
-        self.storage = MemoryStorage(lambda: self.clock.ms)
-        definition = TableDefinition.of(
-            "t", SCHEMA, record_key="id", ordering="ts", buckets=SimpleBuckets(1)
-        )
-        create_table_files(self.storage, definition, still_world(self.clock), exist_ok=False)
-
-    def table(self, label: str = "a", storage: Storage | None = None) -> Table:
-        storage = storage or self.storage
-        writer = LocalWriter(storage, still_world(self.clock, label), WriteSettings())
-        return Table(TableLoader(storage, load_config(storage)), writer)
+        super().__init__(SCHEMA, ordering="ts", buckets=SimpleBuckets(1))
 
     def content(self) -> dict[str, int]:
         found = self.table("reader").read(columns=["id", "ts"]).to_arrow().to_pylist()
         return {row["id"]: row["ts"] for row in found}
-
-    def names(self) -> list[str]:
-        return [s.path.rpartition("/")[2] for s in self.storage.list(TIMELINE)]
-
-    def pending(self) -> list[str]:
-        done = {name[:17] for name in self.names() if "_" in name}
-        return [name for name in self.names() if name[:1].isdigit() and name[:17] not in done]
 
 
 @pytest.fixture
