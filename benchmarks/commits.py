@@ -7,6 +7,7 @@ not be slower for it, and must ask storage no more than the protocol counts.
 
 from __future__ import annotations
 
+import os
 import statistics
 import tempfile
 import time
@@ -117,6 +118,14 @@ def _entry(
     )
 
 
+def print_listing(timeline: Path) -> None:
+    """What each commit would pay, several times over, if it listed the whole timeline."""
+    start = time.perf_counter()
+    count = len(os.listdir(timeline))
+    taken = (time.perf_counter() - start) * 1000
+    print(f"  listing the {count:,} names of its timeline: {taken:.0f} ms")
+
+
 def operations(folder: str) -> Counter[str]:
     """What one more commit asks of the log and the timeline."""
     storage = FaultyStorage(open_storage(folder))
@@ -141,6 +150,7 @@ def main() -> bool:
             young.upsert(rows(turn))
             old.upsert(rows(turn))
         grow_old(Path(folder) / "old", COMMITS)
+        print_listing(Path(folder) / "old/.hoodie/timeline")
         start = time.perf_counter()
         old = pyhudi.open_table(f"{folder}/old")
         old.upsert(rows(0))

@@ -70,7 +70,7 @@ PRUNE_EVERY = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a write does once its instant has begun: stats by partition."""
+    """What a write does once its instant has begun; a stat for each file it made."""
 
     operation: str
     write: Callable[[WriteSpec], list[WriteStat]]
