@@ -26,13 +26,23 @@ _TIMELINE = _FORMAT | {"timeline"}
 _TABLE = _TIMELINE | {"table"}
 _INDEX = _TABLE | {"index"}
 _PURE = _INDEX | {"plan", "conflict"}
-_ENGINE = _PURE | {"world", "storage", "engine"}
-_FACADE = _ENGINE | {"hudi_options", "scan", "inspection", "services"}
+_ENGINE = _PURE | {"world", "progress", "html", "storage", "engine"}
+_FACADE = _ENGINE | {
+    "hudi_options",
+    "hudi_write_options",
+    "inputs",
+    "inspection",
+    "scan",
+    "services",
+    "writing",
+}
 MAY_IMPORT = {
     "errors": set[str](),
     "version": set[str](),
     "settings": {"errors"},
     "world": {"errors"},
+    "progress": {"errors", "world"},
+    "html": {"progress"},
     "format": _BASE,
     "timeline": _FORMAT,
     "table": _TIMELINE,
@@ -40,8 +50,14 @@ MAY_IMPORT = {
     "plan": _INDEX,
     "conflict": _INDEX,
     "storage": _TIMELINE | {"world"},
-    "engine": _PURE | {"world", "storage"},
-    "hudi_options": _ENGINE,
+    "engine": _PURE | {"world", "progress", "html", "storage"},
+    "option_classes": {"errors"},
+    "hudi_idle_options": {"option_classes"},
+    "hudi_write_classes": _FORMAT | {"option_classes", "hudi_idle_options"},
+    "hudi_write_options": _FORMAT | {"option_classes", "hudi_write_classes"},
+    "hudi_options": _ENGINE | {"option_classes"},
+    "inputs": _ENGINE,
+    "writing": _ENGINE | {"inputs", "scan"},
     "scan": _ENGINE,
     "inspection": _ENGINE,
     "services": _ENGINE,

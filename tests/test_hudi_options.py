@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 from pyhudi.errors import InvalidRequestError
@@ -69,3 +71,14 @@ def test_options_that_would_change_the_meaning_are_refused(
 def test_an_option_without_effect_is_said_once() -> None:
     with pytest.warns(UserWarning, match="does not read the metadata table"):
         parse_read_options({"hoodie.metadata.enable": "true"})
+
+
+def test_an_option_that_says_what_pyhudi_does_is_silent() -> None:
+    silent = {
+        "hoodie.metadata.enable": "false",
+        "hoodie.schema.on.read.enable": "false",
+        "hoodie.datasource.merge.type": "payload_combine",
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert parse_read_options(silent) == parse_read_options({})

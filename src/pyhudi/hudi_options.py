@@ -1,20 +1,26 @@
 """Hudi's own option names for reads, with Hudi's own meaning.
 
-Every option is in one of four classes: honoured; without effect here, which is said once; refused,
-because ignoring it would give other rows than Hudi; unknown, which is an error that names the
-nearest known one.
+`READ_CLASSES` tells what becomes of each; `option_classes` what the classes are.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyhudi.engine.read import Question
 from pyhudi.errors import InvalidRequestError
+from pyhudi.option_classes import (
+    ByValue,
+    Honoured,
+    OptionClasses,
+    Refused,
+    WithoutEffect,
+    refused_option,
+    require_known,
+    switch,
+)
 
 QUERY_TYPE = "hoodie.datasource.query.type"
 AS_OF = "as.of.instant"
@@ -26,26 +32,53 @@ COLUMNS = "columns"
 WHERE = "where"
 
 _QUERY_TYPES = ("snapshot", "read_optimized", "incremental")
-_HONOURED = frozenset({QUERY_TYPE, AS_OF, BEGIN, END, INCREMENTAL_FORMAT, COLUMNS, WHERE, "path"})
+_LISTING = WithoutEffect("pyhudi plans its own files")
+_MERGING = Refused("the table decides how records merge")
+_FILTERING = Refused("filter with `where` instead")
+_FUNCTIONS = Refused("`table.inspect` shows the timeline and the files")
 
-_WITHOUT_EFFECT = {
-    "hoodie.metadata.enable": "pyhudi lists files and does not read the metadata table",
-    "hoodie.enable.data.skipping": "pyhudi skips by parquet statistics, always",
-    "hoodie.file.index.enable": "pyhudi plans its own files",
-    "hoodie.datasource.read.file.index.listing.mode": "pyhudi plans its own files",
-    "hoodie.file.group.reader.enabled": "pyhudi has one reader",
-    "hoodie.merge.use.record.positions": "pyhudi merges by record key",
-    "hoodie.memory.merge.max.size": "pyhudi keeps a slice's logs in memory",
-    "hoodie.read.timeline.holes.resolution.policy": "pyhudi ranges are over completion times",
-}
-_REFUSED = {
-    "hoodie.datasource.merge.type": "unmerged log rows are not offered",
-    "hoodie.datasource.write.payload.class": "the table decides how records merge",
-    "hoodie.record.merge.mode": "the table decides how records merge",
-    "hoodie.schema.on.read.enable": "schema-on-read history is not read",
-    "hoodie.datasource.read.incr.path.glob": "filter with `where` instead",
-    "hoodie.datasource.read.incr.filters": "filter with `where` instead",
-    "hoodie.datasource.read.incr.fallback.fulltablescan.enable": "a cleaned range is an error",
+READ_CLASSES: OptionClasses = {
+    "path": Honoured("the table's address"),
+    COLUMNS: Honoured("pyhudi's own: the columns to read, by commas"),
+    WHERE: Honoured("pyhudi's own: a predicate in SQL"),
+    QUERY_TYPE: Honoured("snapshot, read_optimized or incremental"),
+    AS_OF: Honoured("time travel by requested time, as Hudi's"),
+    BEGIN: Honoured("changes completed after this time; `000` for all"),
+    END: Honoured("changes completed up to this time"),
+    INCREMENTAL_FORMAT: Honoured("latest_state; cdc is refused"),
+    "hoodie.metadata.enable": switch(
+        on=WithoutEffect("pyhudi lists files and does not read the metadata table"),
+        off=Honoured("the metadata table is not read"),
+    ),
+    "hoodie.enable.data.skipping": WithoutEffect("pyhudi skips by parquet statistics, always"),
+    "hoodie.file.index.enable": _LISTING,
+    "hoodie.datasource.read.file.index.*": _LISTING,
+    "hoodie.filesystem.view.*": _LISTING,
+    "hoodie.file.group.reader.enabled": WithoutEffect("pyhudi has one reader"),
+    "hoodie.merge.use.record.positions": WithoutEffect("pyhudi merges by record key"),
+    "hoodie.memory.*": WithoutEffect("pyhudi keeps a slice's logs in memory"),
+    "hoodie.common.spillable.diskmap.type": WithoutEffect("pyhudi keeps a slice's logs in memory"),
+    "hoodie.bucket.index.query.pruning": WithoutEffect("it changes no rows"),
+    "hoodie.read.timeline.holes.resolution.policy": WithoutEffect(
+        "pyhudi ranges are over completion times"
+    ),
+    "hoodie.datasource.read.table.valued.function.*": _FUNCTIONS,
+    "hoodie.datasource.merge.type": ByValue(
+        {"payload_combine": Honoured("log rows are merged")},
+        otherwise=Refused("unmerged log rows are not offered"),
+    ),
+    "hoodie.datasource.write.payload.class": _MERGING,
+    "hoodie.record.merge.mode": _MERGING,
+    "hoodie.write.record.merge.mode": _MERGING,
+    "hoodie.schema.on.read.enable": switch(
+        on=Refused("schema-on-read history is not read"), off=Honoured("it is not read")
+    ),
+    "hoodie.datasource.read.paths": _FILTERING,
+    "hoodie.datasource.read.incr.path.glob": _FILTERING,
+    "hoodie.datasource.read.incr.filters": _FILTERING,
+    "hoodie.datasource.read.incr.fallback.fulltablescan.enable": switch(
+        on=Refused("a cleaned range is an error"), off=Honoured("a cleaned range is an error")
+    ),
 }
 _EARLIEST = "000"
 _DIGITS = re.compile(r"\d{14}(\d{3})?")
@@ -63,14 +96,15 @@ class HudiRead:
 
 
 def parse_read_options(options: Mapping[str, str]) -> HudiRead:
-    for name, value in options.items():
-        _refuse_unknown(name, value)
+    require_known(options, READ_CLASSES, "read")
     query = options.get(QUERY_TYPE, "snapshot").lower()
     if query not in _QUERY_TYPES:
-        raise _refused(QUERY_TYPE, query, f"pyhudi knows {', '.join(_QUERY_TYPES)}")
+        raise refused_option(QUERY_TYPE, query, f"pyhudi knows {', '.join(_QUERY_TYPES)}")
     incremental = query == "incremental"
     if incremental and options.get(INCREMENTAL_FORMAT, "latest_state") != "latest_state":
-        raise _refused(INCREMENTAL_FORMAT, options[INCREMENTAL_FORMAT], "only latest_state is read")
+        raise refused_option(
+            INCREMENTAL_FORMAT, options[INCREMENTAL_FORMAT], "only latest_state is read"
+        )
     question = Question(
         columns=_columns(options.get(COLUMNS)),
         where=options.get(WHERE),
@@ -104,29 +138,4 @@ def _instant(option: str, text: str) -> str:
         return text
     if match := _DATE_TIME.fullmatch(text):
         return "".join(part or "00" for part in match.groups()[:6]) + (match[7] or "000")
-    raise _refused(option, text, "an instant is 17 digits or yyyy-MM-dd HH:mm:ss.SSS")
-
-
-def _refuse_unknown(name: str, value: str) -> None:
-    if name in _HONOURED:
-        return
-    if name in _WITHOUT_EFFECT:
-        warnings.warn(f"{name} has no effect: {_WITHOUT_EFFECT[name]}", stacklevel=3)
-        return
-    if name in _REFUSED:
-        raise _refused(name, value, _REFUSED[name])
-    known = [*_HONOURED, *_WITHOUT_EFFECT, *_REFUSED]
-    nearest = difflib.get_close_matches(name, known, n=1)
-    raise InvalidRequestError(
-        f"there is no read option {name!r}",
-        why="it is neither Hudi's nor pyhudi's" if nearest else "pyhudi does not know it",
-        next_step=f"Did you mean {nearest[0]!r}" if nearest else "Leave it out",
-    )
-
-
-def _refused(name: str, value: str, why: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"option {name}={value!r} cannot be honoured",
-        why=why,
-        next_step="Leave it out or change it",
-    )
+    raise refused_option(option, text, "an instant is 17 digits or yyyy-MM-dd HH:mm:ss.SSS")

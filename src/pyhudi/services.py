@@ -27,10 +27,10 @@ class Services:
             )
         return self._writer.repair(round(grace_minutes * 60_000))
 
-    def switch_off_metadata_table(self) -> None:
+    def disable_metadata_table(self) -> None:
         """Remove Hudi's metadata table, which pyhudi does not maintain and must not let go stale.
 
         Readers then list the table's folders. A Hudi writer builds it again unless it runs with
         `hoodie.metadata.enable=false`.
         """
-        self._writer.switch_off_metadata_table()
+        self._writer.disable_metadata_table()

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from pyhudi.engine.create import create_table_files
-from pyhudi.engine.deletes import (
-    gathered_deletes,
-    given_keys,
-    is_located,
-    looked_up,
-    lookup_columns,
-    refuse_known_keys,
-)
-from pyhudi.engine.gathering import GatheredDeletes
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.engine.load import is_table as is_table_at
 from pyhudi.engine.local import LocalWriter
@@ -33,20 +24,20 @@ from pyhudi.format.merge_rules import MergeMode
 from pyhudi.format.table_config import TableType, TimelineTimezone
 from pyhudi.format.table_definition import TableDefinition, legal_table_name
 from pyhudi.hudi_options import parse_read_options
+from pyhudi.inputs import given_schema, given_settings, storage_at, table_address
 from pyhudi.inspection import Inspection
 from pyhudi.plan.predicate import Predicate
 from pyhudi.scan import Changes, Scan
 from pyhudi.services import Services
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.open import open_storage
 from pyhudi.storage.open_lock import open_lock
-from pyhudi.storage.protocol import Storage
 from pyhudi.table.input_rows import storable_schema
-from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from pyhudi.table.schema import META_COLUMNS
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import RequestedTime, timeline_time
 from pyhudi.world import real_world
+from pyhudi.writing import OVERWRITE_TOUCHED, Writing
 
 Time = str | datetime | WriteResult
 Columns = str | Sequence[str]
@@ -70,9 +61,9 @@ def open_table(
     Raises UnsupportedTableError, naming the feature, when pyhudi could not read its rows exactly.
     `buckets` and `lock` are for writing tables that another engine made and that do not tell.
     """
-    storage = _storage(uri, storage_options)
+    storage = storage_at(uri, storage_options)
     loader = TableLoader(storage, load_config(storage))
-    settings = _settings(write_settings)
+    settings = given_settings(write_settings)
     kind = None if lock is None else _choice("lock", lock, LockKind)
     return Table(loader, LocalWriter(storage, real_world(), settings, buckets=buckets, lock=kind))
 
@@ -106,11 +97,11 @@ def create_table(
     `lock` is needed only beside a Java writer: "file" on local disk, "storage" on object stores.
     Safe when several processes race to create the table.
     """
-    storage = _storage(uri, storage_options)
-    settings, world = _settings(write_settings), real_world()
+    storage = storage_at(uri, storage_options)
+    settings, world = given_settings(write_settings), real_world()
     definition = TableDefinition.of(
-        _name_of(_address(uri)) if name is None else name,
-        storable_schema(_arrow_schema(schema)),
+        _name_of(table_address(uri)) if name is None else name,
+        storable_schema(given_schema(schema)),
         record_key=record_key,
         partition_by=partition_by,
         ordering=ordering,
@@ -163,7 +154,7 @@ def _name_of(uri: str) -> str:
 
 def is_table(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> bool:
     """Whether there is a Hudi table at the path or URI, of whatever version."""
-    return is_table_at(_storage(uri, storage_options))
+    return is_table_at(storage_at(uri, storage_options))
 
 
 class TableSchema:
@@ -194,6 +185,7 @@ class Table:
         self._state: TableState | None = None  # loaded by the first read
         self.inspect = Inspection(loader, self._reader, self._refreshed)
         self.services = Services(writer)
+        self._writing = Writing(writer, self.read)
 
     # -- what it is
 
@@ -288,65 +280,69 @@ class Table:
     def upsert(self, rows: Any, *, write_id: str | None = None) -> WriteResult:
         """Write rows: a new key is added, a known one merged by the table's rule.
 
-        `rows` is anything with `__arrow_c_stream__` (Arrow, pandas, Polars, DuckDB), read once.
-        ConflictError, OutcomeUnknownError and the like leave the table as it was, unless they say
-        otherwise. A `write_id` makes it safe to repeat the call.
+        `rows` is a Spark DataFrame, or anything with `__arrow_c_stream__` (Arrow, pandas, Polars,
+        DuckDB), and is evaluated once. ConflictError, OutcomeUnknownError and the like leave the
+        table as it was, unless they say otherwise. A `write_id` makes it safe to repeat the call.
         """
-        return self._writer.write(_batches(rows), "UPSERT", write_id)
+        return self._writing.upsert(rows, write_id)
 
     def append(
         self, rows: Any, *, require_new_keys: bool = False, write_id: str | None = None
     ) -> WriteResult:
         """Write rows that are new; a key that is there already is merged as by `upsert`.
 
-        With `require_new_keys` it is refused instead. That reads the keys of the whole table, and
-        the check holds only if no other writer adds the same keys at the same moment.
+        A large load of empty buckets becomes base files, the fastest to read; two such loads of
+        one bucket at the same moment conflict. With `require_new_keys` a known key is refused.
+        That reads the keys of the buckets that are written, and the check holds only if no other
+        writer adds the same keys at the same moment.
         """
-        batches = _batches(rows)
-        if require_new_keys:
-            if done := self._writer.finished(write_id, "INSERT"):
-                return done
-            batches = iter(self._with_new_keys(batches))
-        return self._writer.write(batches, "INSERT", write_id)
+        return self._writing.append(rows, write_id, require_new_keys=require_new_keys)
+
+    def update(
+        self, rows: Any, *, columns: Sequence[str], write_id: str | None = None
+    ) -> WriteResult:
+        """Set some columns of rows that are there; keys that are not are passed over.
+
+        `rows` have the record key's, the partition's and the named columns; others are left
+        alone. The rest of each row stays. A write of the same buckets that completes meanwhile is
+        a conflict.
+        """
+        return self._writing.update(rows, columns, write_id)
 
     def delete(
         self, what: Any, *, unconditional: bool = False, write_id: str | None = None
     ) -> WriteResult:
         """Delete the rows that a predicate (SQL text) finds, or those with the given keys.
 
-        Keys are anything with `__arrow_c_stream__` that has the record key's columns. Where the
-        partition's or the ordering's columns are missing, they are looked up in the table, and
-        keys that are not there are passed over. On a table with an ordering, a row that is newer
-        than the delete stays; `unconditional` deletes whatever was written before.
+        Keys are rows, as for `upsert`, that have the record key's columns. Where the partition's
+        or the ordering's columns are missing, they are looked up in the table, and keys that are
+        not there are passed over. On a table with an ordering, a row that is newer than the delete
+        stays; `unconditional` deletes whatever was written before.
         """
-        config = self._writer.config
-        if isinstance(what, str | Predicate):
-            keys = None
-            self.read(where=what)  # an error in the predicate is told before anything begins
-        else:
-            schema = pa.schema([self.schema.arrow.field(n) for n in self.schema.data_columns])
-            keys = given_keys(_batches(what), schema, config)
+        return self._writing.delete(what, write_id, unconditional=unconditional)
 
-        def find() -> GatheredDeletes:
-            if keys is None:
-                found = self.read(columns=lookup_columns(config), where=what).to_arrow()
-            elif is_located(keys, config, unconditional=unconditional):
-                found = keys
-            else:
-                rows = self.read(columns=lookup_columns(config)).to_batches()
-                found = looked_up(keys, rows, config)
-            return gathered_deletes(found, config, unconditional=unconditional)
+    def overwrite(
+        self,
+        rows: Any,
+        *,
+        partitions: str | Sequence[Any] = OVERWRITE_TOUCHED,
+        write_id: str | None = None,
+    ) -> WriteResult:
+        """Put the rows in the place of all that is there: in the partitions that they are in
+        ("touched"), in the whole table ("all"), or in the named partitions.
 
-        return self._writer.delete(find, write_id)
+        A partition is named by its path, or by its values. A write of one of these partitions
+        that completes meanwhile is a conflict; one that completes later adds to the new rows.
+        """
+        return self._writing.overwrite(rows, partitions, write_id)
+
+    def delete_partitions(
+        self, partitions: Sequence[Any], *, write_id: str | None = None
+    ) -> WriteResult:
+        """Delete all rows of the partitions, named as for `overwrite`."""
+        return self._writing.delete_partitions(partitions, write_id)
 
     # -- inner workings
-
-    def _with_new_keys(self, batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """The batches, all in memory, none of whose keys is in the table."""
-        given = list(batches)
-        known = self.read(columns=[RECORD_KEY, PARTITION_PATH]).to_arrow()
-        refuse_known_keys(given, known, self._writer.config, self._writer.schema)
-        return given
 
     def _refreshed(self) -> TableState:
         state = self._state
@@ -388,74 +384,3 @@ def _question(
         )
     chosen = None if columns is None else tuple(columns)
     return Question(chosen, where, read_optimized)
-
-
-def _batches(rows: Any) -> Iterator[pa.RecordBatch]:
-    """The batches of anything that speaks Arrow's stream protocol."""
-    if isinstance(rows, pa.RecordBatch):
-        rows = pa.Table.from_batches([rows])
-    if not hasattr(rows, "__arrow_c_stream__"):
-        raise InvalidRequestError(
-            f"a {type(rows).__name__} cannot be written",
-            why="it has no __arrow_c_stream__, the way tables are handed over",
-            next_step="Give an Arrow table, a pandas or Polars DataFrame, or a DuckDB relation",
-        )
-    return _read(rows)
-
-
-def _read(rows: Any) -> Iterator[pa.RecordBatch]:
-    try:
-        for batch in pa.RecordBatchReader.from_stream(rows):
-            # What pandas keeps of a frame's index is no column of the user's.
-            index = [name for name in batch.schema.names if name.startswith("__index_level_")]
-            yield batch.drop_columns(index) if index else batch
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidRequestError(
-            f"the rows of a {type(rows).__name__} cannot be read",
-            why=(str(error).strip().splitlines() or ["no reason given"])[0].rstrip("."),
-            next_step="Give every column one type, and rows that can be turned into Arrow",
-        ) from error
-
-
-def _storage(uri: Any, options: Any) -> Storage:
-    if options is not None and not isinstance(options, Mapping):
-        raise InvalidRequestError(
-            "storage_options cannot be used",
-            why=f"they are a {type(options).__name__}, not names with values",
-            next_step="Give a dictionary",
-        )
-    return open_storage(_address(uri), options)
-
-
-def _address(uri: Any) -> str:
-    if isinstance(uri, PathLike):
-        uri = fspath(uri)
-    if not isinstance(uri, str):
-        raise InvalidRequestError(
-            f"{uri!r:.100} is no address of a table",
-            why="it is neither text nor a path",
-            next_step="Give a path or a URI",
-        )
-    return uri
-
-
-def _arrow_schema(schema: Any) -> pa.Schema:
-    if isinstance(schema, pa.Schema):
-        return schema
-    if hasattr(schema, "__arrow_c_schema__"):
-        return pa.schema(schema)
-    raise InvalidRequestError(
-        f"a {type(schema).__name__} is not a schema",
-        why="it has no __arrow_c_schema__",
-        next_step="Give a pyarrow.Schema",
-    )
-
-
-def _settings(given: WriteSettings | None) -> WriteSettings:
-    if given is not None and not isinstance(given, WriteSettings):
-        raise InvalidRequestError(
-            f"write_settings={given!r:.100} cannot be used",
-            why="it is not a WriteSettings",
-            next_step="Write write_settings=pyhudi.WriteSettings(...)",
-        )
-    return given or WriteSettings()

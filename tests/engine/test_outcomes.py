@@ -189,7 +189,7 @@ def struck(bench: Bench, strike: Strike, n: int) -> tuple[bool | None, bool]:
     """Whether a write of which an operation fails is visible, by its word; and if one did fail."""
     table = bench.table("b")
     storage = strike(bench.storage, n)
-    table._writer._storage = storage
+    table._writer.storage = storage
     try:
         table.upsert(rows("b", day="tu"))
     except OutcomeUnknownError:
@@ -315,8 +315,8 @@ def test_a_write_that_is_given_up_is_undone_at_once(lock: LockKind) -> None:
 def evolve(bench: Bench) -> pa.Table:
     """Another engine adds a column; a row that has it."""
     writer = bench.table("java")._writer
-    writer._open()
-    other = Transaction(writer._log, WriteSettings(), Action.DELTACOMMIT, writer._recovery)
+    writer.open()
+    other = Transaction(writer.log, WriteSettings(), Action.DELTACOMMIT, writer.recovery)
     schema = SCHEMA.append(pa.field("note", pa.string()))
     avro = json.dumps(avro_record_schema(schema, "t"))
     metadata = CommitMetadata(extra_metadata={"schema": avro}, operation_type="ALTER_SCHEMA")

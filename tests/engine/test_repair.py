@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
-from pyhudi.engine import local
+from pyhudi.engine import writer
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.repair import ENTRIES_KEPT, ENTRIES_KEPT_MS, Repair
 from pyhudi.engine.rollback import FailedWriteRecovery
@@ -360,7 +360,7 @@ def test_entries_are_pruned_past_those_that_have_no_time(
 def test_the_log_of_a_single_writer_is_pruned_whether_its_numbers_are_odd_or_even(
     monkeypatch: pytest.MonkeyPatch, table_type: str
 ) -> None:
-    monkeypatch.setattr(local, "PRUNE_EVERY", 10)
+    monkeypatch.setattr(writer, "PRUNE_EVERY", 10)
     pruned: list[int] = []
     monkeypatch.setattr(Repair, "prune", lambda self: pruned.append(self._log._known.n))
     table = pyhudi.create_table(
@@ -374,8 +374,8 @@ def test_the_log_of_a_single_writer_is_pruned_whether_its_numbers_are_odd_or_eve
         for _ in range(20):
             table.upsert(pa.table({"id": ["a"]}))
         process = pyhudi.open_table(table.uri)._writer
-        process._open()
-        void(process._log)  # from here on the numbers of begins are of the other parity
+        process.open()
+        void(process.log)  # from here on the numbers of begins are of the other parity
     gaps = [later - earlier for earlier, later in itertools.pairwise([0, *pruned])]
     assert len(pruned) >= 8
     assert max(gaps) <= 20

@@ -147,10 +147,10 @@ def test_of_two_attempts_at_once_one_writes_and_both_have_its_result(
 def test_an_attempt_that_a_later_one_overtook_leaves_that_one_alone(bench: Bench) -> None:
     later: list[Transaction] = []
     twin = bench.table("twin")._writer
-    twin._open()
+    twin.open()
 
     def overtake() -> None:
-        later.append(Transaction(twin._log, WriteSettings(), Action.DELTACOMMIT, twin._recovery))
+        later.append(Transaction(twin.log, WriteSettings(), Action.DELTACOMMIT, twin.recovery))
         assert twin._write_ids.register("same", later[0].requested, "UPSERT") is None
 
     meddled = Meddled(bench.storage, WRITES, overtake)

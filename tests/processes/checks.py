@@ -18,8 +18,8 @@ from processes.journal import Event, Write
 from processes.workload import Kind, bucket_of, partition_of, payload_of
 from pyhudi.conflict.writes import OtherWrite, first_overlap
 from pyhudi.engine.buckets import BUCKETS_FOLDER
-from pyhudi.engine.local import PROBED
 from pyhudi.engine.repair import WRITE_ID_FOLDER
+from pyhudi.engine.writer import PROBED
 from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.log_entry import LOG_FOLDER, EntryKind
 from pyhudi.format.partition_metadata import PARTITION_METADATA_FILE

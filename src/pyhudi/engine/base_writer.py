@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyhudi.engine.write_files import (
-    WRITE_TOKEN,
     KeyedRows,
     WriteSpec,
     attempts_disagree,
@@ -56,7 +55,7 @@ def write_base(
     """
     file = _BaseFile(spec, group, rows)
     io_type = IoType.CREATE if previous is None else IoType.MERGE
-    create_marker(storage, spec.requested, file.path, io_type)
+    create_marker(storage, spec, file.path, io_type)
     chunks = file.chunks()
     size = storage.create_from(file.path, chunks)
     if size is None:
@@ -69,7 +68,7 @@ def write_base(
 def write_seed(storage: Storage, spec: WriteSpec, group: FileGroupId) -> WriteStat:
     """Write a group's first base file, without a row: it opens the group's first slice."""
     file = _BaseFile(spec, group, ())
-    create_marker(storage, spec.requested, file.path, IoType.CREATE)
+    create_marker(storage, spec, file.path, IoType.CREATE)
     data = _empty_base(spec.avro_schema)
     size = len(data) if storage.create(file.path, data) else _winner_size(storage, file.path, 0)
     return _base_stat(file, size, None)
@@ -88,7 +87,7 @@ class _BaseFile:
         self, spec: WriteSpec, group: FileGroupId, rows: Iterable[KeyedRows | pa.RecordBatch]
     ) -> None:
         self.group = group
-        self.name = BaseFileName(group.file_id, WRITE_TOKEN, spec.requested).file_name
+        self.name = BaseFileName(group.file_id, spec.write_token, spec.requested).file_name
         self.path = data_path(group.partition, self.name)
         self.rows = 0
         self._layout = spec.layout

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from pyhudi.engine.base_writer import write_seed
@@ -60,14 +60,28 @@ class BucketGroups:
         """The file id of a bucket, in a partition that was prepared."""
         return self._known[partition][bucket]
 
+    def known(self, partition: str, bucket: int) -> str | None:
+        """The file id of a bucket, if the partition is known to be complete."""
+        ids = self._known.get(partition)
+        return None if ids is None else ids[bucket]
+
+    def of_partitions(self, partitions: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """The file ids of those partitions that are known to be complete."""
+        return {p: self._known[p] for p in partitions if p in self._known}
+
     def prepare(
         self,
         partitions: Iterable[str],
         ledger: Callable[[], Ledger],
         begin: BeginSeed,
         spec: Callable[[str], WriteSpec],
+        opened: frozenset[tuple[str, int]] = frozenset(),
     ) -> None:
-        """Make sure that every bucket of the partitions has a committed file group."""
+        """Make sure that every bucket of the partitions has a committed file group.
+
+        Those of `opened` get their first base file from the caller's own write: a seed there
+        would hide it.
+        """
         wanted = list(dict.fromkeys(partitions))
         for partition in wanted:
             if partition not in self._known:
@@ -76,10 +90,11 @@ class BucketGroups:
         unknown = [partition for partition in wanted if partition not in self._known]
         for _ in range(SEED_ATTEMPTS_MAX):
             found = {partition: self._found(partition, ledger()) for partition in unknown}
-            if all(len(groups) == self._count for groups in found.values()):
+            missing = self._missing(found, opened)
+            if not missing:
                 break
             try:
-                self._seed(unknown, ledger, begin(), spec)
+                self._seed(missing, ledger, begin(), spec)
             except ConflictError:
                 continue  # somebody else seeded one of them
         else:
@@ -89,33 +104,48 @@ class BucketGroups:
                 next_step="Write again",
             )
         for partition, groups in found.items():
-            self._keep(partition, groups)
+            if len(groups) == self._count:
+                self._keep(partition, groups)
+
+    def _missing(
+        self, found: Mapping[str, Mapping[int, str]], opened: frozenset[tuple[str, int]]
+    ) -> dict[str, list[int]]:
+        """Partition → buckets that have no committed file and get none from the caller."""
+        missing = {
+            partition: [
+                bucket
+                for bucket in range(self._count)
+                if bucket not in groups and (partition, bucket) not in opened
+            ]
+            for partition, groups in found.items()
+        }
+        return {partition: buckets for partition, buckets in missing.items() if buckets}
 
     def _seed(
         self,
-        partitions: Sequence[str],
+        wanted: Mapping[str, Sequence[int]],
         ledger: Callable[[], Ledger],
         transaction: Transaction,
         spec: Callable[[str], WriteSpec],
     ) -> None:
-        transaction.is_seed = True
+        transaction.opens_slices = True
         try:
             write = spec(transaction.requested)
-            metadata = self._seeds(partitions, ledger, write)
-            with preparing(f"the partitions {', '.join(map(repr, partitions[:3]))}"):
+            metadata = self._seeds(wanted, ledger, write)
+            with preparing(f"the partitions {', '.join(map(repr, list(wanted)[:3]))}"):
                 transaction.complete(metadata, is_checked=True)
         except BaseException:
             transaction.abandon()
             raise
 
     def _seeds(
-        self, partitions: Sequence[str], ledger: Callable[[], Ledger], spec: WriteSpec
+        self, wanted: Mapping[str, Sequence[int]], ledger: Callable[[], Ledger], spec: WriteSpec
     ) -> CommitMetadata:
         """Write the empty base files that are missing."""
         stats: dict[str, tuple[WriteStat, ...]] = {}
-        for partition in partitions:
+        for partition, buckets in wanted.items():
             found = self._found(partition, ledger())
-            missing = [bucket for bucket in range(self._count) if bucket not in found]
+            missing = [bucket for bucket in buckets if bucket not in found]
             if not missing:
                 continue
             groups = [FileGroupId(partition, file_id(bucket)) for bucket in missing]

@@ -29,6 +29,7 @@ class Rule(StrEnum):
     COMPLETED = "it has completed"
     CONFLICT = "another write completed on the same file groups"
     FOREIGN = "another engine writes this table"
+    LAYOUT = "another engine moved buckets to other file groups"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,13 +44,14 @@ def given_keys(
 ) -> pa.Table:
     """The caller's keys as a table with `RECORD_KEY`, and what else it was given of
     `lookup_columns`."""
-    tables = [_keyed(batch, schema, config) for batch in batches if batch.num_rows]
+    tables = [keyed_rows(batch, schema, config) for batch in batches if batch.num_rows]
     if not tables:
         return pa.table({RECORD_KEY: pa.array([], pa.string())})
     return pa.concat_tables(tables)
 
 
-def _keyed(batch: pa.RecordBatch, schema: pa.Schema, config: TableConfig) -> pa.Table:
+def keyed_rows(batch: pa.RecordBatch, schema: pa.Schema, config: TableConfig) -> pa.Table:
+    """One batch of `given_keys`; InvalidRequestError if its columns are not what is needed."""
     given = batch.schema.names
     batch = batch.select([place for place, n in enumerate(given) if n not in META_COLUMNS])
     names = [name for name in schema.names if name in batch.schema.names]

@@ -7,7 +7,7 @@ that puts out the fullest file groups, each as another log file of the same inst
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -19,6 +19,13 @@ from pyhudi.index.placement import Placed, latest_per_key, placed, refuse_null_o
 from pyhudi.table.input_rows import conformed
 
 Place = tuple[str, int]  # partition, bucket
+
+
+def ordering_columns(config: TableConfig, names: Collection[str]) -> tuple[str, ...]:
+    """The columns by which rows of these columns are ordered; none where the commit decides."""
+    is_event_time = config.merge_mode is MergeMode.EVENT_TIME_ORDERING
+    ordered = is_event_time and set(config.ordering_fields) <= set(names)
+    return config.ordering_fields if ordered else ()
 
 
 @dataclass(slots=True)
@@ -35,12 +42,10 @@ class GatheredRows:
         self._config = config
         self._buckets = config.buckets
         self._schema = schema
+        # An update need not have all columns; without its ordering value, the last row counts.
+        self._ordering = ordering_columns(config, schema.names)
         self._groups: dict[Place, _Pending] = {}
         self.bytes = 0
-
-    @property
-    def is_event_time(self) -> bool:
-        return self._config.merge_mode is MergeMode.EVENT_TIME_ORDERING
 
     def fill(self, batches: Iterator[pa.RecordBatch], bytes_max: int | None) -> bool:
         """Take batches until there are so many bytes of them; True when there are no more."""
@@ -53,8 +58,7 @@ class GatheredRows:
     def _add(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        if self.is_event_time:
-            refuse_null_ordering(batch, self._config.ordering_fields)
+        refuse_null_ordering(batch, self._ordering)
         count, fields = self._buckets.count, self._buckets.hash_fields
         for group in placed(batch, self._config, count, fields):
             pending = self._groups.setdefault((group.partition, group.bucket), _Pending())
@@ -91,9 +95,7 @@ class GatheredRows:
             rows = pa.RecordBatch.from_arrays(
                 [column.combine_chunks() for column in table.columns], schema=table.schema
             )
-        keys, rows = latest_per_key(
-            keys, rows, self._config.ordering_fields, event_time=self.is_event_time
-        )
+        keys, rows = latest_per_key(keys, rows, self._ordering, event_time=bool(self._ordering))
         return KeyedRows(rows, keys)
 
 

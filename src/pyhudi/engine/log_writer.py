@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from pyhudi.engine.write_files import (
-    WRITE_TOKEN,
     DeleteRows,
     KeyedRows,
     WriteSpec,
@@ -90,8 +89,8 @@ def write_log(
     alone = len(files) == 1 and ordinal == 0 and not more
     stats = []
     for version, file in enumerate(files, start=ordinal + 1):
-        name = LogFileName(group.file_id, spec.requested, version, WRITE_TOKEN)
-        stats.append(_written(storage, _Place(group, name, alone), file))
+        name = LogFileName(group.file_id, spec.requested, version, spec.write_token)
+        stats.append(_written(storage, spec, _Place(group, name, alone), file))
     return tuple(stats)
 
 
@@ -163,9 +162,9 @@ class _Place:
         return data_path(self.group.partition, following.file_name)
 
 
-def _written(storage: Storage, place: _Place, file: _LogFile) -> WriteStat:
+def _written(storage: Storage, spec: WriteSpec, place: _Place, file: _LogFile) -> WriteStat:
     name = place.name
-    create_marker(storage, name.requested, place.path, IoType.CREATE)
+    create_marker(storage, spec, place.path, IoType.CREATE)
     created = _created(storage, place.path, file)
     size = file.size if created else _winner_size(storage, place, file)
     rows, deletes = file.counts

@@ -22,6 +22,7 @@ from pyhudi.storage.decision_log import load_entry
 from pyhudi.storage.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
 from pyhudi.storage.marker_files import load_markers, marker_objects
 from pyhudi.storage.protocol import ObjectStat
+from pyhudi.storage.write_fence import FENCE_FOLDER
 from pyhudi.timeline.ledger import Ledger
 
 #: No single create is delayed longer than this (assumption A1 of the protocol).
@@ -68,6 +69,7 @@ class Repair:
         staged = list(self._storage.list(STAGED_FOLDER))
         scratch = [s for folder in _SCRATCH_FOLDERS for s in self._storage.list(folder)]
         write_ids = list(self._storage.list(WRITE_ID_FOLDER))
+        fences = list(self._storage.list(FENCE_FOLDER))
         self._log.forget()
         ledger = self._log.refresh()
         now = self._log.clock.read_ms()
@@ -78,6 +80,10 @@ class Repair:
         for stat in staged:
             requested = stat.path.rpartition("/")[2].partition(".")[0]
             if requested in ledger.completed or now - stat.modified_ms >= self._grace_ms:
+                self._remove(stat.path)
+        for stat in fences:
+            requested = stat.path.rpartition("/")[2]
+            if self._storage.stat(heartbeat_path(requested)) is None:  # a fence stands until then
                 self._remove(stat.path)
         self._remove_older(scratch, now - self._grace_ms)
         self._remove_older(write_ids, now - max(self._grace_ms, ENTRIES_KEPT_MS))

@@ -8,9 +8,12 @@ process gives up at once if it can, or the next writer does when the heartbeat h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 
+from pyhudi.conflict.bucket_layout import LayoutOffence, first_offence, layout_error
 from pyhudi.conflict.writes import OtherWrite, Overlap, first_overlap, touched_groups
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.decisions import (
@@ -25,6 +28,7 @@ from pyhudi.engine.decisions import (
 )
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.timeline_files import load_timeline_file
+from pyhudi.engine.write_files import attempts_disagree
 from pyhudi.errors import (
     ConflictError,
     HudiError,
@@ -37,12 +41,22 @@ from pyhudi.format.commit_metadata import (
     decode_commit_metadata,
     encode_commit_metadata,
 )
+from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.heartbeats import Heartbeat
-from pyhudi.storage.marker_files import marker_objects
+from pyhudi.storage.marker_files import load_markers, marker_objects
+from pyhudi.storage.write_fence import close_fence, open_fence
 from pyhudi.timeline.ledger import Ledger
 from pyhudi.timeline.timeline import WRITE_ACTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class BucketLayout:
+    """How many buckets there are, and by partition the file ids that they are known to have."""
+
+    count: int
+    known: Mapping[str, Sequence[str]]
 
 
 class Transaction:
@@ -54,16 +68,27 @@ class Transaction:
         settings: WriteSettings,
         action: Action,
         recovery: FailedWriteRecovery,
+        *,
+        begun: tuple[str, int] | None = None,
     ) -> None:
+        """Begin an instant, or take up one that another process of ours has `begun`: its requested
+        time and the number of its entry. Who takes it up lets the heartbeat be."""
         self._log = log
         self._settings = settings
         self._recovery = recovery
         self._heartbeat: Heartbeat | None = None
         self._staged: str | None = None
         self._others_known: dict[str, OtherWrite] = {}
+        self._metadata_known: dict[str, CommitMetadata] = {}
+        self._offence: LayoutOffence | None = None
         self.action = action
         self._is_over = False  # decided, or in the log's hands
-        self.is_seed = False  # a seed meets seeds; a write of rows does not
+        self._is_closed = False  # whether a fence keeps late tasks out
+        self.opens_slices = False  # a base file among logs hides what completed before it began
+        if begun is not None:
+            self.requested, self.number = begun
+            self._heartbeat = Heartbeat(log.storage, self.requested)
+            return
         try:
             self.requested, self.number = self._begun()
             log.storage.create(log.path(self._instant(State.INFLIGHT)), b"")
@@ -88,17 +113,37 @@ class Transaction:
     def _instant(self, state: State) -> Instant:
         return Instant(InstantTime(self.requested), self.action, state)
 
+    def leave(self) -> None:
+        """Stop beating without giving the instant up: another process goes on with it."""
+        self._is_over = True
+        self._stop_beating()
+
     # -- the good end
 
-    def complete(self, metadata: CommitMetadata, *, is_checked: bool) -> str:
+    def close(self, files: Collection[str]) -> None:
+        """Let no task create another file; InvalidRequestError if one did, or still may.
+
+        `files` are those that tasks told of. For writes whose tasks may outlive them.
+        """
+        storage = self._log.storage
+        self._is_closed = True
+        close_fence(storage, self.requested)
+        announced = (marker.data_file for marker in load_markers(storage, self.requested))
+        if unknown := sorted(set(announced) - set(files)):
+            raise attempts_disagree(unknown[0], "no attempt that counts wrote it")
+
+    def complete(
+        self, metadata: CommitMetadata, *, is_checked: bool, layout: BucketLayout | None = None
+    ) -> str:
         """Make the write visible; its completion time.
 
         With `is_checked`, ConflictError if another write completed on one of its file groups
-        since it began. Whatever the error, unless it says that the outcome is unknown, nothing
-        of the write is ever visible.
+        since it began; with a `layout`, an error if one broke it. Whatever the error, unless it
+        says that the outcome is unknown, nothing of the write is ever visible.
         """
         data = encode_commit_metadata(metadata, self._log.world.random_bytes(16))
-        check = self._check(metadata) if is_checked else _no_check
+        own = touched_groups(metadata) if is_checked else frozenset()
+        check = partial(self._refusal, own, layout)
         self._staged = self._log.stage(self.requested, data)
         outcome = self._decide(
             Complete(self.requested, self.action, self.number, data, self._staged, check)
@@ -106,6 +151,8 @@ class Transaction:
         if isinstance(outcome, Refused):
             self._is_over = False
             self.abandon()
+            if self._offence is not None:
+                raise layout_error(self._offence)
             raise refusal_error(outcome, self._log.storage.uri, self.requested)
         self._tidy()
         time = outcome.instant.completed if isinstance(outcome, AlreadyDone) else outcome.entry.time
@@ -125,33 +172,54 @@ class Transaction:
         finally:
             self._stop_beating()  # from here on the decision log knows, or others may give it up
 
-    def _check(self, metadata: CommitMetadata) -> Callable[[Ledger], Refused | None]:
-        own = touched_groups(metadata)
+    def _refusal(
+        self, own: frozenset[FileGroupId], layout: BucketLayout | None, ledger: Ledger
+    ) -> Refused | None:
+        """Why the write may not complete on the timeline as it is; None if it may."""
+        if self.opens_slices and (service := self._later_service(ledger)) is not None:
+            return Refused(Rule.CONFLICT, service.requested, _service_told(service))
+        if layout is not None and (offence := self._layout_offence(layout, ledger)) is not None:
+            self._offence = offence
+            return Refused(Rule.LAYOUT, offence.requested, offence.why)
+        overlap = first_overlap(own, self._others(ledger)) if own else None
+        if overlap is None:
+            return None
+        return Refused(Rule.CONFLICT, overlap.other.requested, _told(overlap))
 
-        def check(ledger: Ledger) -> Refused | None:
-            overlap = first_overlap(own, self._others(ledger))
-            if overlap is None:
-                return None
-            return Refused(Rule.CONFLICT, overlap.other.requested, _told(overlap))
+    def _layout_offence(self, layout: BucketLayout, ledger: Ledger) -> LayoutOffence | None:
+        for instant in ledger.completed_after(self.requested):
+            if instant.action in WRITE_ACTIONS and instant.requested != self.requested:
+                metadata = self._metadata(instant)
+                found = first_offence(instant.requested, metadata, layout.count, layout.known)
+                if found is not None:
+                    return found
+        return None
 
-        return check
+    def _later_service(self, ledger: Ledger) -> Instant | None:
+        """A table service whose base files would hide ours, without having seen them."""
+        pending = ledger.pending_of(Action.COMPACTION, Action.CLUSTERING)
+        return next((i for i in pending if i.requested > self.requested), None)
 
     def _others(self, ledger: Ledger) -> list[OtherWrite]:
-        """Writes that completed since we began. On a table of logs, compactions do not count."""
-        counted = WRITE_ACTIONS - ({Action.COMMIT} if self.action is not Action.COMMIT else set())
+        """Writes that completed since we began.
+
+        A compaction does not count against logs, which go on above it, nor does a seed. Both
+        count against a base file.
+        """
+        is_log = self.action is Action.DELTACOMMIT and not self.opens_slices
+        counted = WRITE_ACTIONS - ({Action.COMMIT} if is_log else set())
         found = []
         for instant in ledger.completed_after(self.requested):
             if instant.action in counted and instant.requested != self.requested:
                 other = self._other(instant)
-                if self.is_seed or not other.is_seed:
+                if self.opens_slices or not other.is_seed:
                     found.append(other)
         return found
 
     def _other(self, instant: Instant) -> OtherWrite:
         if instant.requested not in self._others_known:
             assert instant.completed is not None
-            path = self._log.path(instant)
-            metadata = decode_commit_metadata(load_timeline_file(self._log.storage, path), path)
+            metadata = self._metadata(instant)
             self._others_known[instant.requested] = OtherWrite(
                 instant.requested,
                 instant.completed,
@@ -159,6 +227,13 @@ class Transaction:
                 is_seed=(metadata.extra_metadata or {}).get("pyhudi.seed") == "true",
             )
         return self._others_known[instant.requested]
+
+    def _metadata(self, instant: Instant) -> CommitMetadata:
+        if instant.requested not in self._metadata_known:
+            path = self._log.path(instant)
+            data = load_timeline_file(self._log.storage, path)
+            self._metadata_known[instant.requested] = decode_commit_metadata(data, path)
+        return self._metadata_known[instant.requested]
 
     def _unknown(self, error: HudiError) -> OutcomeUnknownError:
         return OutcomeUnknownError(
@@ -178,6 +253,8 @@ class Transaction:
                 storage.delete(path)
             if self._staged is not None:
                 storage.delete(self._staged)
+            if self._is_closed:
+                open_fence(storage, self.requested)  # last: without a heartbeat nobody gets in
         except HudiError:
             return
 
@@ -216,16 +293,16 @@ def preparing(what: str) -> Iterator[None]:
         ) from error
 
 
-def _no_check(ledger: Ledger) -> None:
-    return None
-
-
 def _told(overlap: Overlap) -> str:
     group = overlap.group
     return (
         f"write {overlap.other.requested}, completed at {overlap.other.completed}, also wrote file"
         f" group {group.file_id} of partition {group.partition!r}"
     )
+
+
+def _service_told(service: Instant) -> str:
+    return f"the {service.action} {service.requested} was planned while the write was under way"
 
 
 def refusal_error(refused: Refused, uri: str, requested: str | None = None) -> HudiError:

@@ -15,7 +15,7 @@ the winner's file, which they read. So every function here may be called again, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,8 +33,10 @@ from pyhudi.format.partition_metadata import (
     encode_partition_metadata,
     partition_depth,
 )
+from pyhudi.index.simple_bucket import file_id
 from pyhudi.settings import LogBlockFormat
 from pyhudi.storage.protocol import Storage
+from pyhudi.storage.write_fence import is_write_open
 from pyhudi.table.row_layout import RowLayout, row_layout
 
 #: The same for every attempt. Hudi has this one too, where it knows no task.
@@ -49,6 +51,8 @@ class WriteSpec:
     avro_schema: str  # the table's, as commit metadata has it: JSON without meta columns
     block_format: LogBlockFormat = LogBlockFormat.PARQUET
     log_file_bytes_max: int = 1 << 30  # a larger log continues in another file
+    write_token: str = WRITE_TOKEN
+    is_fenced: bool = False  # whether attempts may outlive the write: then each looks at the fence
 
     @property
     def layout(self) -> RowLayout:
@@ -107,9 +111,33 @@ def create_partition_metadata(storage: Storage, partition: str, requested: Insta
     storage.create(data_path(partition, PARTITION_METADATA_FILE), data)
 
 
-def create_marker(storage: Storage, requested: InstantTime, path: str, io_type: IoType) -> None:
+class FileIds:
+    """The file id of every bucket: what is told, or the one that every writer of ours gives."""
+
+    __slots__ = ("_told",)
+
+    def __init__(self, told: Mapping[str, tuple[str, ...]]) -> None:
+        self._told = told
+
+    def __call__(self, partition: str, bucket: int) -> FileGroupId:
+        ids = self._told.get(partition)
+        return FileGroupId(partition, file_id(bucket) if ids is None else ids[bucket])
+
+
+class WriteOverError(ConflictError):
+    """The write that a task belongs to has been completed or given up without it."""
+
+
+def create_marker(storage: Storage, spec: WriteSpec, path: str, io_type: IoType) -> None:
     """Announce a data file. An earlier attempt may have done so; that is no matter."""
-    storage.create(marker_path(requested, MarkerName(path, io_type)), b"")
+    storage.create(marker_path(spec.requested, MarkerName(path, io_type)), b"")
+    if spec.is_fenced and not is_write_open(storage, spec.requested):
+        raise WriteOverError(
+            f"a task of the write {spec.requested} stops",
+            why="the write has been completed or given up without it",
+            next_step="Nothing; what this task held is not lost, another attempt wrote it or the"
+            " write has told its caller that it failed",
+        )
 
 
 def data_path(partition: str, file_name: str) -> str:

@@ -93,17 +93,29 @@ def latest_per_key(
     Under event time it is the one with the greatest ordering value, the later of equals; under
     commit time it is the last.
     """
+    kept = latest_places(keys, rows, ordering_fields if event_time else ())
+    if kept is None:
+        return keys, rows
+    return keys.take(pa.array(kept)), rows.take(pa.array(kept))
+
+
+def latest_places(
+    keys: pa.StringArray, rows: pa.RecordBatch, ordering_fields: Sequence[str]
+) -> npt.NDArray[np.int64] | None:
+    """Where the latest row of each key is, in the order they came; None if each key is there once.
+
+    Without ordering fields the last one is the latest.
+    """
     encoded = keys.dictionary_encode()
     if len(encoded.dictionary) == len(keys):
-        return keys, rows
+        return None
     order = np.arange(len(keys))
-    if event_time:
+    if ordering_fields:
         ranks = dense_ranks([rows.column(name) for name in ordering_fields])
         order = np.argsort(ranks, kind="stable")
     winners = np.empty(len(encoded.dictionary), np.int64)
     winners[np.asarray(encoded.indices)[order]] = order  # the last assignment stays
-    kept = pa.array(np.sort(winners))
-    return keys.take(kept), rows.take(kept)
+    return np.sort(winners)
 
 
 def refuse_null_ordering(batch: pa.RecordBatch, fields: Sequence[str]) -> None:

@@ -29,8 +29,7 @@ _PLAIN_PAYLOADS = frozenset(
     }
 )
 _USE_HUDI = "Write it with Apache Hudi; docs/format.md lists what pyhudi supports"
-_SWITCH_OFF = "Call table.services.switch_off_metadata_table() once"
-_GIVE_BUCKETS = "Give buckets=SimpleBuckets(n) when opening, with the n its writers used"
+_SWITCH_OFF = "Call table.services.disable_metadata_table() once"
 
 
 def told_config(
@@ -84,8 +83,6 @@ def _curable_obstacles(config: TableConfig) -> dict[str, str]:
     # Being built or ready, it would miss what is written without it.
     if parts := (*config.metadata_partitions, *config.metadata_partitions_inflight):
         found[f"its metadata table is live ({', '.join(parts)})"] = _SWITCH_OFF
-    if config.buckets is None:
-        found["it does not tell how many buckets it has"] = _GIVE_BUCKETS
     return found
 
 

@@ -17,7 +17,7 @@ from functools import cache
 from typing import NamedTuple
 
 from pyhudi.engine.load import TableLoader
-from pyhudi.engine.write_files import WRITE_TOKEN, create_marker, data_path, file_stat
+from pyhudi.engine.write_files import WRITE_TOKEN, WriteSpec, create_marker, data_path, file_stat
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.format.file_names import BaseFileName, FileGroupId, IoType, LogFileName
 from pyhudi.format.instant import InstantTime
@@ -180,7 +180,7 @@ def _stamped(rows: Iterable[Row], requested: str) -> tuple[Row, ...]:
 
 def write_data_file(storage: Storage, file: DataFile) -> WriteStat:
     """What a task does; another attempt of it does the same, and meets it on one name."""
-    create_marker(storage, file.requested, file.path, file.io_type)
+    create_marker(storage, WriteSpec(file.requested, ""), file.path, file.io_type)
     data = encode_rows(file.rows)
     storage.create(file.path, data)
     deletes = sum(row.is_deleted for row in file.rows)

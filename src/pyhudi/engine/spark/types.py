@@ -1,11 +1,11 @@
-"""Arrow types → Spark types."""
+"""Arrow types → Spark types, and back."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 from pyspark.sql import types as spark
 
-from pyhudi.errors import UnsupportedTableError
+from pyhudi.errors import InvalidRequestError, UnsupportedTableError
 
 _SIMPLE: dict[pa.DataType, type[spark.DataType]] = {
     pa.bool_(): spark.BooleanType,
@@ -46,4 +46,50 @@ def spark_type(type_: pa.DataType, column: str) -> spark.DataType:
         f"column {column!r} cannot be read with Spark",
         why=f"Spark has no type for Arrow's {type_}",
         next_step="Leave it out with columns=, or read it without Spark",
+    )
+
+
+_ARROW: dict[type[spark.DataType], pa.DataType] = {
+    **{kind: type_ for type_, kind in _SIMPLE.items()},
+    spark.ByteType: pa.int8(),
+    spark.ShortType: pa.int16(),
+    spark.TimestampType: pa.timestamp("us", "UTC"),
+    spark.TimestampNTZType: pa.timestamp("us"),
+}
+
+
+def arrow_schema(schema: spark.StructType) -> pa.Schema:
+    """The types in which Spark hands these columns over."""
+    return pa.schema([_arrow_field(field) for field in schema.fields])
+
+
+def empty_batch(schema: spark.StructType) -> pa.RecordBatch:
+    """No row of these columns: enough to see whether they fit."""
+    fields = arrow_schema(schema)
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in fields], schema=fields)
+
+
+def _arrow_field(field: spark.StructField) -> pa.Field:
+    # As in tables that Spark makes: that no value is null today is no promise for tomorrow.
+    return pa.field(field.name, _arrow_type(field.dataType, field.name), nullable=True)
+
+
+def _arrow_type(type_: spark.DataType, column: str) -> pa.DataType:
+    if type(type_) in _ARROW:
+        return _ARROW[type(type_)]
+    if isinstance(type_, spark.StringType):  # also with a collation or a length
+        return pa.string()
+    if isinstance(type_, spark.DecimalType):
+        return pa.decimal128(type_.precision, type_.scale)
+    if isinstance(type_, spark.ArrayType):
+        return pa.list_(_arrow_type(type_.elementType, column))
+    if isinstance(type_, spark.MapType):
+        key = _arrow_type(type_.keyType, column)
+        return pa.map_(key, _arrow_type(type_.valueType, column))
+    if isinstance(type_, spark.StructType):
+        return pa.struct([_arrow_field(field) for field in type_.fields])
+    raise InvalidRequestError(
+        f"column {column!r} cannot be stored",
+        why=f"Hudi has no type for Spark's {type_.simpleString()}",
+        next_step="Cast it, or leave it out",
     )

@@ -1,0 +1,147 @@
+"""The files of one group: logs in pieces, base files as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pyhudi.engine.base_writer import write_base
+from pyhudi.engine.copy_on_write import rewrite_base
+from pyhudi.engine.gathering import Place
+from pyhudi.engine.log_writer import write_log
+from pyhudi.engine.sorted_rows import joined_rows
+from pyhudi.engine.write_files import (
+    DeleteRows,
+    FileIds,
+    KeyedRows,
+    WriteSpec,
+    create_partition_metadata,
+)
+from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.format.file_names import FileGroupId
+from pyhudi.format.table_config import TableConfig, TableType
+from pyhudi.plan.scan import merge_rule
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.file_group import BaseFile
+from pyhudi.table.snapshot import grouped_files
+
+#: A log file of a large group begins anew after this much: what a task holds at a time.
+PIECE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """How a task writes files of a group."""
+
+    storage: Storage
+    spec: WriteSpec
+    config: TableConfig
+    file_ids: FileIds
+    bases: Mapping[Place, BaseFile] = field(default_factory=dict)  # those that are replaced
+
+    @property
+    def is_mor(self) -> bool:
+        return self.config.table_type is TableType.MERGE_ON_READ
+
+    def logs(self, place: Place, rows: Iterable[KeyedRows]) -> Iterator[WriteStat]:
+        """One log file, or more where the rows are more than a task should hold."""
+        group = self.file_ids(*place)
+        count = 0
+        pieces = _pieces(rows, PIECE_BYTES)
+        piece = next(pieces, None)
+        while piece is not None:
+            following = next(pieces, None)
+            more = following is not None
+            for stat in write_log(
+                self.storage, self.spec, group, rows=piece, ordinal=count, more=more
+            ):
+                count += 1
+                yield stat
+            piece = following
+
+    def base(self, place: Place, rows: Iterable[KeyedRows]) -> WriteStat:
+        """A base file of these rows alone, whatever was there."""
+        create_partition_metadata(self.storage, place[0], self.spec.requested)
+        previous = self.bases.get(place)
+        return write_base(self.storage, self.spec, self.file_ids(*place), rows, previous=previous)
+
+    def merged_base(self, place: Place, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
+        """The previous base file with the rows merged in, or the rows alone where there is none."""
+        if place not in self.bases:
+            yield self.base(place, rows)
+            return
+        held = list(rows)
+        if held:
+            yield self._rewritten(place, rows=joined_rows(held))
+
+    def deletes(self, place: Place, deletes: DeleteRows) -> Iterator[WriteStat]:
+        """A log of deletes, or the base file without them; nothing where nothing is there."""
+        if self.is_mor:
+            group = self.file_ids(*place)
+            yield from write_log(self.storage, self.spec, group, deletes=deletes)
+        elif place in self.bases:
+            yield self._rewritten(place, deletes=deletes)
+
+    def _rewritten(
+        self, place: Place, *, rows: KeyedRows | None = None, deletes: DeleteRows | None = None
+    ) -> WriteStat:
+        return rewrite_base(
+            self.storage,
+            self.spec,
+            self.file_ids(*place),
+            self.bases[place],
+            rows=rows,
+            deletes=deletes,
+            rule=merge_rule(self.config),
+        )
+
+
+def _pieces(rows: Iterable[KeyedRows], bytes_max: int) -> Iterator[KeyedRows]:
+    held: list[KeyedRows] = []
+    size = 0
+    for part in rows:
+        held.append(part)
+        size += part.rows.nbytes
+        if size >= bytes_max:
+            yield joined_rows(held)
+            held, size = [], 0
+    if held:
+        yield joined_rows(held)
+
+
+class EmptyBuckets:
+    """Which buckets had no row before this write; each partition is listed once.
+
+    Asked after the instant began: what completes from then on is found at the end, by the check
+    for conflicts. Files of this instant are another attempt's. A base file without rows is a seed.
+    """
+
+    def __init__(self, storage: Storage, requested: str) -> None:
+        self._storage = storage
+        self._requested = requested
+        self._known: dict[str, dict[str, list[str]]] = {}  # partition → file id → paths
+
+    def has(self, group: FileGroupId) -> bool:
+        if group.partition not in self._known:
+            self._known[group.partition] = self._listed(group.partition)
+        paths = self._known[group.partition].get(group.file_id, [])
+        return not paths or (len(paths) == 1 and self._is_seed(paths[0]))
+
+    def _listed(self, partition: str) -> dict[str, list[str]]:
+        objects = self._storage.list_folder(partition).objects
+        return {
+            group.file_id: [f.path for f in group.files if f.name.requested != self._requested]
+            for group in grouped_files(partition, ((stat.path, stat.size) for stat in objects))
+        }
+
+    def _is_seed(self, path: str) -> bool:
+        if not path.endswith(".parquet"):
+            return False
+        try:
+            with self._storage.open(path) as source:
+                return bool(pq.read_metadata(source).num_rows == 0)
+        except (pa.ArrowException, OSError, ValueError):
+            return False  # not known to be empty

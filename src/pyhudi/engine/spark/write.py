@@ -1,0 +1,142 @@
+"""A write whose rows come from Spark: one job, evaluated once, whose results are write stats.
+
+The job runs between begin and completion of the instant, as the local engine's work does. If it
+fails or is cancelled, the instant is given up at once; tasks that still run find the fence closed
+or the heartbeat gone, and what they wrote is removed with the rollback or swept up later.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from pyhudi.engine.group_jobs import GroupJob
+from pyhudi.engine.spark.placing import placed, quoted
+from pyhudi.engine.spark.types import empty_batch
+from pyhudi.engine.spark.write_task import (
+    REFUSAL,
+    RESULT_SCHEMA,
+    STAT,
+    WriteTask,
+    decode_refusal,
+    decode_stat,
+)
+from pyhudi.engine.write_files import WriteOverError, WriteSpec
+from pyhudi.engine.write_plans import MakePlan
+from pyhudi.engine.write_result import WriteResult
+from pyhudi.engine.writer import TableWriter, Work
+from pyhudi.errors import HudiError, UnavailableError
+from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.table.input_rows import conformed
+from pyhudi.table.schema import META_COLUMNS
+
+_RAISED = re.compile(r"^(?:pyhudi\.errors\.)(\w+): (.+)$", re.MULTILINE)
+_NOT_THERE = re.compile(
+    r"No module named 'pyhudi|module 'pyhudi\S* has no attribute|"
+    r"Can't get attribute '\w+' on <module 'pyhudi"
+)
+
+
+class SparkWrites:
+    """Runs write plans as Spark jobs."""
+
+    def __init__(self, writer: TableWriter) -> None:
+        self._writer = writer
+
+    def rows(
+        self,
+        frame: DataFrame,
+        operation: str,
+        make_plan: MakePlan,
+        write_id: str | None,
+        *,
+        is_checked: bool = False,
+    ) -> WriteResult:
+        """Write whole rows: the table's columns, and Hudi's own, which are left out."""
+        data = [name for name in frame.columns if name not in META_COLUMNS]
+        schema = self._writer.schema
+        conformed(empty_batch(frame.select(*map(quoted, data)).schema), schema)
+        chosen = frame.select(*(quoted(name) for name in schema.names))
+        return self._write(chosen, operation, make_plan, write_id, is_checked=is_checked)
+
+    def columns(
+        self,
+        frame: DataFrame,
+        schema: pa.Schema,
+        operation: str,
+        make_plan: MakePlan,
+        write_id: str | None,
+        *,
+        by_partition: bool = True,
+    ) -> WriteResult:
+        """Write what these columns say; the others are left alone."""
+        names = [name for name in frame.columns if name in schema.names]
+        chosen = frame.select(*map(quoted, names))
+        conformed(empty_batch(chosen.schema), schema)
+        return self._write(
+            chosen, operation, make_plan, write_id, by_partition=by_partition, is_checked=True
+        )
+
+    def _write(
+        self,
+        frame: DataFrame,
+        operation: str,
+        make_plan: MakePlan,
+        write_id: str | None,
+        *,
+        by_partition: bool = True,
+        is_checked: bool = False,
+    ) -> WriteResult:
+        writer = self._writer
+        with writer.turn:
+            config = writer.ready()
+            schema = writer.schema
+
+            def write(spec: WriteSpec) -> list[WriteStat]:
+                plan = make_plan(spec)
+                rows = placed(frame, config, schema, salt=spec.requested, by_partition=by_partition)
+                return plan.finish(self._run(rows, spec, plan.job))
+
+            # Computing the input once more could give other rows: it is not for us to repeat.
+            work = Work(
+                operation, write, is_repeatable=False, is_checked=is_checked, is_fenced=True
+            )
+            return writer.commit(work, write_id)
+
+    def _run(self, rows: DataFrame, spec: WriteSpec, job: GroupJob) -> list[WriteStat]:
+        task = WriteTask(self._writer.storage, spec.requested, job)
+        try:
+            results = rows.mapInArrow(task, RESULT_SCHEMA).collect()
+        except PySparkException as error:
+            raise _told(error) from error
+        if refusals := [decode_refusal(row[REFUSAL]) for row in results if row[REFUSAL]]:
+            raise _first(refusals)
+        return [decode_stat(row[STAT]) for row in results]
+
+
+def _first(refusals: list[HudiError]) -> HudiError:
+    """The reason, rather than that other tasks stopped because of it."""
+    reasons = [error for error in refusals if not isinstance(error, WriteOverError)]
+    return (reasons or refusals)[0]
+
+
+def _told(error: PySparkException) -> Exception:
+    """What failed in a task of ours, in its own words; what failed elsewhere, as Spark says it."""
+    text = str(error)
+    if _NOT_THERE.search(text):
+        return UnavailableError(
+            "the executors do not have this pyhudi",
+            why="their Python cannot load it, or has another release",
+            next_step="Install the driver's release of pyhudi on every executor",
+        )
+    raised = _RAISED.search(text)
+    if raised is None:
+        return error
+    return UnavailableError(
+        "tasks of the write failed, and so did their repetitions",
+        why=raised[2].strip().rstrip("."),
+        next_step="Nothing of this write is visible; write again when the cause is gone",
+    )

@@ -1,0 +1,117 @@
+"""What Spark calls in its Python workers to write: sorted batches in, write stats out.
+
+A row that cannot be written would fail every attempt of its task. So a task does not raise then,
+but hands the refusal back as a result, and closes the write's fence, at which the other tasks
+stop. What a new attempt may cure, such as storage that does not answer, is raised.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyhudi.engine.group_jobs import GroupJob
+from pyhudi.engine.sorted_rows import Arrived, grouped
+from pyhudi.engine.spark.placing import BUCKET, NO_BUCKET, PLACE
+from pyhudi.engine.spark.scan import refuse_other_release
+from pyhudi.engine.write_files import WriteOverError
+from pyhudi.errors import (
+    ConflictError,
+    CorruptTableError,
+    HudiError,
+    InvalidRequestError,
+    UnavailableError,
+    UnsupportedTableError,
+)
+from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.storage.protocol import Storage
+from pyhudi.storage.write_fence import close_fence
+from pyhudi.version import __version__
+
+STAT: Final = "stat"
+REFUSAL: Final = "refusal"
+RESULT_SCHEMA: Final = f"{STAT} string, {REFUSAL} string"
+_ARROW_SCHEMA = pa.schema([(STAT, pa.string()), (REFUSAL, pa.string())])
+_KINDS: dict[str, type[HudiError]] = {
+    kind.__name__: kind
+    for kind in (
+        InvalidRequestError,
+        UnsupportedTableError,
+        CorruptTableError,
+        ConflictError,
+        WriteOverError,
+    )
+}
+
+
+class WriteTask:
+    """One task of a write."""
+
+    def __init__(self, storage: Storage, requested: str, job: GroupJob) -> None:
+        self._storage = storage
+        self._requested = requested
+        self._job = job
+        self._release = __version__
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            refuse_other_release(self._release)
+            for place, rows in grouped(map(self._arrived, batches), self._job.ordering):
+                stats = [_encode_stat(stat) for stat in self._job.write(place, rows)]
+                yield _results(stats=stats)
+        except UnavailableError:
+            raise
+        except HudiError as error:
+            if not isinstance(error, WriteOverError):
+                close_fence(self._storage, self._requested)
+            yield _results(refusals=[_encode_refusal(error)])
+
+    def _arrived(self, batch: pa.RecordBatch) -> Arrived:
+        buckets = np.asarray(batch.column(BUCKET))
+        places = np.asarray(batch.column(PLACE))
+        shaped = self._job.shaped(batch.drop_columns([BUCKET, PLACE]))
+        if (odd := buckets == NO_BUCKET).any():
+            _refuse_odd_keys(shaped.keys.filter(pa.array(odd)))
+        return Arrived(shaped.rows, shaped.keys, shaped.paths, buckets, places)
+
+
+def _refuse_odd_keys(keys: pa.StringArray) -> None:
+    raise InvalidRequestError(
+        f"{len(keys)} rows have a record key that cannot be placed by Spark",
+        why=f"{keys[0].as_py()!r:.100} looks like a key of several fields, and Hudi would hash its"
+        " parts",
+        next_step="Write these rows without Spark: table.upsert(rows.toArrow())",
+    )
+
+
+def _results(stats: Iterable[str] = (), refusals: Iterable[str] = ()) -> pa.RecordBatch:
+    rows = [(stat, None) for stat in stats] + [(None, refusal) for refusal in refusals]
+    columns = [pa.array([row[n] for row in rows], pa.string()) for n in range(2)]
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
+
+
+def _encode_stat(stat: WriteStat) -> str:
+    return json.dumps({name: value for name, value in asdict(stat).items() if value is not None})
+
+
+def decode_stat(text: str) -> WriteStat:
+    values = json.loads(text)
+    if "log_files" in values:
+        values["log_files"] = tuple(values["log_files"])
+    return WriteStat(**values)
+
+
+def _encode_refusal(error: HudiError) -> str:
+    parts = {"what": error.what, "why": error.why, "next_step": error.next_step}
+    return json.dumps({"kind": type(error).__name__, **parts})
+
+
+def decode_refusal(text: str) -> HudiError:
+    parts = json.loads(text)
+    kind = _KINDS.get(parts.pop("kind"), InvalidRequestError)
+    return kind(parts.pop("what"), **parts)

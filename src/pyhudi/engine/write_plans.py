@@ -1,0 +1,135 @@
+"""What each kind of write does, whichever engine runs it: a job for the tasks, and an end.
+
+A plan is made once the instant has begun, so that what it sees of the table is either part of it
+or found later by the check for conflicts. Its `finish` runs where the write began, when all tasks
+are done: it opens the buckets that are new, and empties those that are overwritten with nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pyhudi.engine.deletes import lookup_columns
+from pyhudi.engine.gathering import Place
+from pyhudi.engine.group_files import Files
+from pyhudi.engine.group_jobs import DeleteJob, GroupJob, RowsJob, Target, UpdateJob
+from pyhudi.engine.lookup import Lookup
+from pyhudi.engine.read import Now, Question, Reader
+from pyhudi.engine.write_files import WriteSpec
+from pyhudi.engine.writer import TableWriter
+from pyhudi.errors import ConflictError
+from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.format.concurrency_mode import ConcurrencyMode
+from pyhudi.format.file_names import FileGroupId
+from pyhudi.index.simple_bucket import bucket_of_file
+from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
+
+Finish: TypeAlias = Callable[[list[WriteStat]], list[WriteStat]]
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    job: GroupJob
+    finish: Finish  # from the stats of the tasks to those of the whole write
+
+
+MakePlan: TypeAlias = Callable[[WriteSpec], WritePlan]
+
+
+class WritePlans:
+    """Plans for one table. Each method is a `MakePlan` once its other arguments are given."""
+
+    def __init__(self, writer: TableWriter) -> None:
+        self._writer = writer
+
+    # -- the kinds of writes
+
+    def upsert(self, spec: WriteSpec) -> WritePlan:
+        is_optimistic = self._writer.config.concurrency is not ConcurrencyMode.NON_BLOCKING
+        return self._rows(spec, Target.LOAD if is_optimistic else Target.LOG)
+
+    def append(self, spec: WriteSpec) -> WritePlan:
+        return self._rows(spec, Target.LOAD)
+
+    def append_new(self, spec: WriteSpec) -> WritePlan:
+        """As append, but no key may be there already."""
+        known = self._lookup([RECORD_KEY, PARTITION_PATH])
+        return self._rows(spec, Target.LOAD, known)
+
+    def _rows(self, spec: WriteSpec, target: Target, known: Lookup | None = None) -> WritePlan:
+        target = target if self._writer.is_mor else Target.MERGED_BASE
+        return WritePlan(RowsJob(self._files(spec), target, known=known), self._opened)
+
+    def update(self, spec: WriteSpec, columns: Collection[str]) -> WritePlan:
+        job = UpdateJob(self._files(spec), self._lookup(None), tuple(columns))
+        return WritePlan(job, self._opened)
+
+    def delete(
+        self, spec: WriteSpec, given: Collection[str], *, is_located: bool, unconditional: bool
+    ) -> WritePlan:
+        """Of these keys; `given` are the columns that come with them."""
+        lookup = None if is_located else self._lookup(lookup_columns(self._writer.config))
+        job = DeleteJob(self._files(spec), lookup, given, unconditional=unconditional)
+        return WritePlan(job, self._opened)
+
+    def overwrite(
+        self, spec: WriteSpec, partitions: frozenset[str] | None, *, whole_table: bool
+    ) -> WritePlan:
+        """Of the partitions, or without them of those that the rows are in, or of all."""
+        files = self._files(spec, stood_for=True)
+        there = self._writer.current_slices()
+
+        def finish(stats: list[WriteStat]) -> list[WriteStat]:
+            written = {_place(stat) for stat in stats}
+            touched = partitions or {partition for partition, _ in written}
+            emptied = [p for p in there if p not in written and (whole_table or p[0] in touched)]
+            self._refuse_replaced(stats)
+            return [*stats, *(files.base(place, ()) for place in sorted(emptied))]
+
+        return WritePlan(RowsJob(files, Target.BASE, partitions=partitions), finish)
+
+    # -- what they need
+
+    def _files(self, spec: WriteSpec, *, stood_for: bool = False) -> Files:
+        writer = self._writer
+        bases = {}
+        if stood_for or not writer.is_mor:
+            slices = writer.current_slices()
+            bases = {place: s.base for place, s in slices.items() if s.base is not None}
+        return Files(writer.storage, spec, writer.config, writer.file_ids(), bases)
+
+    def _lookup(self, columns: list[str] | None) -> Lookup:
+        reader = Reader(self._writer.loader)
+        question = Question(None if columns is None else tuple(columns))
+        return Lookup.of(reader.plan_snapshot(self._writer.state(), Now(), question))
+
+    def _opened(self, stats: list[WriteStat]) -> list[WriteStat]:
+        """Seed the buckets that the write would otherwise open with a log."""
+        self._refuse_replaced(stats)
+        if self._writer.is_mor:
+            opened = {_place(stat) for stat in stats if stat.log_files is None}
+            logs = {_place(stat): stat for stat in stats if stat.log_files is not None}
+            self._writer.prepare({partition for partition, _ in logs}, opened)
+            self._refuse_moved(logs.values())
+        return stats
+
+    def _refuse_moved(self, stats: Iterable[WriteStat]) -> None:
+        """Another engine may have given a bucket its first file, and another id, meanwhile."""
+        for stat in stats:
+            partition, bucket = _place(stat)
+            known = self._writer.groups.known(partition, bucket)
+            if known is not None and known != stat.file_id:
+                raise ConflictError(
+                    f"bucket {bucket} of partition {partition!r} was opened by another writer",
+                    why=f"it has the file group {known}, and the rows are in {stat.file_id}",
+                    next_step="Write again",
+                )
+
+    def _refuse_replaced(self, stats: Iterable[WriteStat]) -> None:
+        self._writer.refuse_replaced({FileGroupId(_place(s)[0], s.file_id or "") for s in stats})
+
+
+def _place(stat: WriteStat) -> Place:
+    return stat.partition_path or "", bucket_of_file(stat.file_id or "")

@@ -1,0 +1,402 @@
+"""Writing a table: opening it for writing, one write after the other, and each to its end.
+
+What all engines share: the table's configuration and schema as they are now, the decision log, the
+file groups of buckets, the life of an instant and its repetition after a conflict. Which rows go
+where, and what makes the files, is the work that an engine hands to `commit`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC
+
+import pyarrow as pa
+
+from pyhudi.engine.buckets import BucketGroups, replaced_for_good
+from pyhudi.engine.decide import SHARED_LOCKS, DecisionLog
+from pyhudi.engine.found_buckets import found_buckets, refuse_other_buckets
+from pyhudi.engine.gathering import Place
+from pyhudi.engine.load import TableLoader, load_config
+from pyhudi.engine.properties_file import load_properties_file, switch_off_metadata_table
+from pyhudi.engine.repair import GRACE_MS, Repair, Repaired
+from pyhudi.engine.rollback import FailedWriteRecovery
+from pyhudi.engine.timeline_files import load_timeline_file
+from pyhudi.engine.transaction import BucketLayout, Transaction, preparing
+from pyhudi.engine.write_files import FileIds, WriteSpec
+from pyhudi.engine.write_ids import TakenOverError, WriteIds
+from pyhudi.engine.write_result import WriteResult, commit_metadata, write_result
+from pyhudi.errors import ConflictError, InvalidRequestError
+from pyhudi.format.bucket_config import BUCKET_COUNT, SimpleBuckets
+from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, decode_commit_metadata
+from pyhudi.format.concurrency_mode import ConcurrencyMode
+from pyhudi.format.file_names import FileGroupId
+from pyhudi.format.instant import Action, Instant, InstantTime
+from pyhudi.format.lock_kind import LockKind
+from pyhudi.format.table_config import TableConfig, TableType, TimelineTimezone
+from pyhudi.index.simple_bucket import bucket_of_file, file_id
+from pyhudi.plan.writable import refuse_unwritable, told_config
+from pyhudi.settings import WriteSettings
+from pyhudi.storage.open_lock import open_lock
+from pyhudi.storage.probe import (
+    is_true_by_construction,
+    require_true_create,
+    require_true_replace,
+)
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.file_group import FileSlice
+from pyhudi.table.snapshot import is_replaced, latest_slice
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import CompletionTimes, visible_now
+from pyhudi.timeline.ledger import Ledger
+from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.world import World
+
+SKEW_KEY = "hoodie.time.generator.max_expected_clock_skew_ms"
+SKEW_DEFAULT_MS = 200
+#: Says that the table's store was put to the test.
+PROBED = ".hoodie/.pyhudi/probed"
+#: Every so many entries of the log, the writer that made it tidies up behind all of them.
+PRUNE_EVERY = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a write does once its instant has begun; a stat for each file it made."""
+
+    operation: str
+    write: Callable[[WriteSpec], list[WriteStat]]
+    is_repeatable: bool = True  # whether it can be done again after a conflict
+    is_checked: bool = False  # whether it depends on what others write, on a table of any mode
+    is_fenced: bool = False  # whether its tasks run elsewhere and may outlive it
+
+
+class TableWriter:
+    """Writes one table from this process, one write at a time."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        world: World,
+        settings: WriteSettings,
+        *,
+        buckets: SimpleBuckets | None = None,
+        lock: LockKind | None = None,
+    ) -> None:
+        self.storage = storage
+        self._given = (buckets, lock)
+        self.world = world
+        self.settings = settings
+        self._config: TableConfig | None = None
+        self.turn = threading.RLock()  # threads that share a table take turns
+        self._properties: bytes | None = None
+        self._own: set[str] = set()
+        self._schema: tuple[str, str] | None = None  # completion time, Avro JSON
+        self._state: TableState | None = None
+        self._found: SimpleBuckets | None = None
+
+    def repair(self, grace_ms: int = GRACE_MS) -> Repaired:
+        """Finish what crashed writers began, and remove what they left."""
+        with self.turn:
+            self.open()
+            return Repair(self.log, self.recovery, grace_ms=grace_ms).run(frozenset(self._own))
+
+    def disable_metadata_table(self) -> None:
+        """Under the table's lock, where it has one that other engines heed."""
+        with self.turn:
+            config = told_config(load_config(self.storage), *self._given)
+            lock = open_lock(config.lock, self.storage, self.world)
+            held = None if lock is None else lock.acquire(self.settings.lock_wait_ms)
+            try:
+                switch_off_metadata_table(self.storage, self.world)
+            finally:
+                if held is not None:
+                    held.release()
+
+    @property
+    def config(self) -> TableConfig:
+        return self._config if self._config is not None else self.open()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns as the last completed write left them, without meta columns."""
+        self.open()
+        return self.spec("").layout.data
+
+    # -- opening
+
+    def open(self) -> TableConfig:
+        """The table's properties, which may have changed since the last write."""
+        data = load_properties_file(self.storage)
+        if self._config is not None and data is not None and data == self._properties:
+            return self._config
+        config = told_config(load_config(self.storage), *self._given)
+        refuse_unwritable(config)
+        config = self._with_buckets(config)
+        assert config.buckets is not None
+        if self._config is None:
+            self._require_true_store(config)
+        self._properties, self._config = data, config
+        self.loader = TableLoader(self.storage, config)
+        self.log = self._decision_log(config)
+        self.recovery = FailedWriteRecovery(self.log, self.settings)
+        self._write_ids = WriteIds(self.log, self.recovery)
+        self.groups = BucketGroups(self.storage, config.buckets.count, self.replaced)
+        self._replacements: tuple[str, frozenset[FileGroupId]] = ("", frozenset())
+        self.with_metadata: set[str] = set()  # partitions that have their metadata file
+        self._has_beginning = False
+        self._schema = None
+        self._state = None
+        return config
+
+    def _with_buckets(self, config: TableConfig) -> TableConfig:
+        """The configuration with the buckets, found in the table's files if nothing tells them."""
+        if BUCKET_COUNT in config.properties.values:
+            return config
+        refuse_other_buckets(self.storage, config.name)
+        if config.buckets is None:
+            self._found = self._found or found_buckets(TableLoader(self.storage, config))
+            config = replace(config, buckets=self._found)
+        return config
+
+    def ready(self) -> TableConfig:
+        """Open the table for a write, with what failed writers left out of the way."""
+        config = self.open()
+        self.recovery.recover(frozenset(self._own))
+        return config
+
+    def _require_true_store(self, config: TableConfig) -> None:
+        """Race for objects, once for each table, unless the storage is true by construction."""
+        if is_true_by_construction(self.storage) or self.storage.stat(PROBED) is not None:
+            return
+        require_true_create(self.storage, self.world)
+        if config.lock is LockKind.STORAGE:
+            require_true_replace(self.storage, self.world)
+        self.storage.create(PROBED, b"")
+
+    def _decision_log(self, config: TableConfig) -> DecisionLog:
+        is_shared = config.lock in SHARED_LOCKS
+        skew = config.properties.number(SKEW_KEY) or SKEW_DEFAULT_MS
+        return DecisionLog(
+            self.storage,
+            self.world,
+            self.settings,
+            timeline_folder=self.loader.timeline_folder,
+            zone=UTC if config.timezone is TimelineTimezone.UTC else None,
+            lock=open_lock(config.lock, self.storage, self.world),
+            skew_ms=skew if is_shared else 0,
+        )
+
+    # -- one write
+
+    def commit(self, work: Work, write_id: str | None) -> WriteResult:
+        started = self.world.elapsed_ms()
+        if (done := self._finished(write_id, work.operation)) is not None:
+            return done
+        retries = 0
+        while True:
+            try:
+                return self._attempt(work, write_id, retries, started)
+            except ConflictError as error:
+                if isinstance(error, TakenOverError):
+                    raise
+                if retries >= self.settings.conflict_retries or not work.is_repeatable:
+                    raise
+                retries += 1
+
+    def finished(self, write_id: str | None, operation: str) -> WriteResult | None:
+        """The result of an earlier attempt with this id that completed."""
+        with self.turn:
+            self.open()
+            return self._finished(write_id, operation)
+
+    def _finished(self, write_id: str | None, operation: str) -> WriteResult | None:
+        if write_id is None:
+            return None
+        done = self._write_ids.completed(write_id, operation)
+        return None if done is None else self._result_of(done)
+
+    def _attempt(self, work: Work, write_id: str | None, retries: int, started: int) -> WriteResult:
+        if retries or write_id is not None:  # others went on, or an attempt was given up
+            self.recovery.recover(frozenset(self._own))
+        self._make_beginning()
+        with self._begun() as transaction:
+            if write_id is not None:
+                done = self._write_ids.register(write_id, transaction.requested, work.operation)
+                if done is not None:
+                    transaction.abandon()
+                    return self._result_of(done)
+            spec = replace(self.spec(transaction.requested), is_fenced=work.is_fenced)
+            stats = work.write(spec)
+            if work.is_fenced:
+                transaction.close([stat.data_path for stat in stats])
+            metadata = commit_metadata(stats, spec, work.operation, write_id)
+            # On a table of logs, a base file opens a slice and hides what completed before it.
+            transaction.opens_slices = self.is_mor and any(s.log_files is None for s in stats)
+            is_checked = self._is_checked or work.is_checked or transaction.opens_slices
+            layout = self._layout(stats) if self._is_shared else None
+            completed = transaction.complete(metadata, is_checked=is_checked, layout=layout)
+        self._schema = (completed, spec.avro_schema)
+        if transaction.number % PRUNE_EVERY < 2:
+            Repair(self.log, self.recovery).prune()
+        return write_result(
+            transaction.requested,
+            completed,
+            stats,
+            retries,
+            (self.world.elapsed_ms() - started) / 1000,
+        )
+
+    def _make_beginning(self) -> None:
+        """Let the table have a completed write before the first one that has data files.
+
+        Readers count a file that is older than all writes of the timeline as committed, and a
+        first write that was given up may still leave one.
+        """
+        writes = (i for i in self.log.ledger.completed.values() if i.action in WRITE_ACTIONS)
+        if not self._has_beginning and next(writes, None) is None:
+            with self._begun() as transaction, preparing("the table"):
+                metadata = commit_metadata([], self.spec(transaction.requested), "UPSERT")
+                transaction.complete(metadata, is_checked=False)
+        self._has_beginning = True
+
+    @contextmanager
+    def _begun(self) -> Iterator[Transaction]:
+        transaction = Transaction(self.log, self.settings, self.action, self.recovery)
+        self._own.add(transaction.requested)
+        try:
+            yield transaction
+        except BaseException:
+            transaction.abandon()  # unless its completion was asked for: then the log knows
+            raise
+        finally:
+            self._own.discard(transaction.requested)
+
+    @property
+    def action(self) -> Action:
+        return Action.DELTACOMMIT if self.is_mor else Action.COMMIT
+
+    @property
+    def is_mor(self) -> bool:
+        return self.config.table_type is TableType.MERGE_ON_READ
+
+    @property
+    def _is_checked(self) -> bool:
+        """Whether writes of file groups that overlap conflict. Logs of an NBCC table never do."""
+        return self.config.concurrency is not ConcurrencyMode.NON_BLOCKING
+
+    def _result_of(self, done: Instant) -> WriteResult:
+        """The result of an attempt that completed earlier."""
+        stats = [s for group in self._metadata(done).write_stats.values() for s in group]
+        assert done.completed is not None
+        return write_result(done.requested, done.completed, stats, 0, 0.0)
+
+    # -- schema
+
+    def spec(self, requested: str) -> WriteSpec:
+        return WriteSpec(
+            requested=InstantTime(requested),
+            avro_schema=self._current_schema(),
+            block_format=self.settings.log_block_format,
+            log_file_bytes_max=self.settings.log_file_bytes_max,
+        )
+
+    def _current_schema(self) -> str:
+        since, known = self._schema or ("", "")
+        config = self.config
+        skipped = {Action.COMMIT} if self.is_mor else set()
+        for instant in reversed(self.log.ledger.completed_after(since)):
+            if instant.action not in WRITE_ACTIONS - skipped:
+                continue
+            if schema := self._metadata(instant).schema_json:
+                self._schema = (instant.completed or "", schema)
+                return schema
+        if known or config.create_schema:
+            return known or config.create_schema or ""
+        raise InvalidRequestError(
+            f"the table at {self.storage.uri} cannot be written yet",
+            why="no write has given it a schema, and its properties have none",
+            next_step="Write it once with Apache Hudi, or create it with create_table",
+        )
+
+    def replaced(self, ledger: Ledger) -> frozenset[FileGroupId]:
+        """The file groups that replace commits took out of the table."""
+        since, groups = self._replacements
+        for instant in ledger.completed_after(since):
+            if instant.action is Action.REPLACECOMMIT:
+                groups |= {
+                    FileGroupId(partition, file_id)
+                    for partition, ids in self._metadata(instant).replaced_file_ids.items()
+                    for file_id in ids
+                }
+            since = instant.completed or since
+        self._replacements = (since, groups)
+        return groups
+
+    def _metadata(self, instant: Instant) -> CommitMetadata:
+        path = self.log.path(instant)
+        return decode_commit_metadata(load_timeline_file(self.storage, path), path)
+
+    # -- file groups
+
+    def prepare(self, partitions: Collection[str], opened: Collection[Place] = frozenset()) -> None:
+        """Make sure that every bucket has a committed file, but for those that this write opens."""
+        self.groups.prepare(
+            partitions,
+            lambda: self.log.ledger,
+            lambda: Transaction(self.log, self.settings, self.action, self.recovery),
+            self.spec,
+            opened=frozenset(opened),
+        )
+
+    def file_ids(self) -> FileIds:
+        """The file id of each bucket. Engines that wait for each other make some of their own."""
+        if BUCKET_COUNT in self.config.properties.values and not self._is_shared:
+            return FileIds({})
+        count = self.buckets.count
+        found: dict[str, list[str]] = {}
+        for place in (slices := self.current_slices()):
+            ids = found.setdefault(place[0], [file_id(bucket) for bucket in range(count)])
+            ids[place[1]] = slices[place].file_id
+        return FileIds({partition: tuple(ids) for partition, ids in found.items()})
+
+    @property
+    def _is_shared(self) -> bool:
+        return self.config.lock in SHARED_LOCKS
+
+    def _layout(self, stats: Iterable[WriteStat]) -> BucketLayout:
+        """What no write that completed beside this one may have broken."""
+        partitions = {stat.partition_path or "" for stat in stats}
+        return BucketLayout(self.buckets.count, self.groups.of_partitions(partitions))
+
+    @property
+    def buckets(self) -> SimpleBuckets:
+        assert self.config.buckets is not None
+        return self.config.buckets
+
+    def refuse_replaced(self, groups: Collection[FileGroupId]) -> None:
+        """UnsupportedTableError if another engine took one of the file groups out of the table."""
+        if hidden := self.replaced(self.log.ledger).intersection(groups):
+            raise replaced_for_good(hidden)
+
+    def current_slices(self) -> dict[Place, FileSlice]:
+        """The slice of each bucket. Called after the instant began: what completes from then on
+        is found by the check for conflicts."""
+        state = self.state()
+        times, now = CompletionTimes(state.timeline), visible_now(state.timeline)
+        slices = {}
+        for group in state.groups():
+            if is_replaced(group, state.replaced, now):
+                continue
+            found = latest_slice(group, times, now)
+            if found is not None:
+                slices[group.partition, bucket_of_file(group.file_id)] = found
+        return slices
+
+    def state(self) -> TableState:
+        """The table as it is now, for work that depends on what is there."""
+        state = self._state
+        self._state = self.loader.load() if state is None else self.loader.refresh(state)
+        return self._state

@@ -1,0 +1,134 @@
+"""A table and the result of a write as notebooks show them: a small piece of HTML for each.
+
+The functions take plain values and read nothing, so that a cell's output appears at once. What
+they give stands on its own: no script, no style sheet, nothing fetched. It names no colour but
+takes the notebook's own, dark or light. Every value is escaped, and long ones are cut: a column
+may be called anything.
+
+No address is changed here. Storage refuses one that carries credentials, and a folder that is
+called `key=1` is shown as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, tzinfo
+from html import escape
+from itertools import chain
+from typing import Final, Protocol
+
+from pyhudi.progress import Counts, counted, per_second, readable
+
+COLUMNS_MAX: Final = 50
+CHARACTERS_MAX: Final = 300
+
+_BOX = "display:inline-block;max-width:100%;padding:0.4em 0.8em;border:1px solid;border-radius:4px"
+_TABLE = "border-collapse:collapse;border:none;margin:0.3em 0;background:none"
+_ROW = "background:none;border:none"
+_CELL = "text-align:left;vertical-align:top;border:none;padding:0.1em 1em 0.1em 0"
+_LABEL = f"{_CELL};font-weight:normal;opacity:0.7;white-space:nowrap"
+_VALUE = f"{_CELL};overflow-wrap:anywhere"
+
+
+class Written(Counts, Protocol):
+    """A write that completed."""
+
+    @property
+    def instant(self) -> str: ...
+    @property
+    def completed(self) -> str: ...
+    @property
+    def deletes(self) -> int: ...
+    @property
+    def retries(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+
+
+def table_html(
+    *,
+    name: str,
+    uri: str,
+    table_type: str,
+    version: int,
+    record_key: Sequence[str],
+    partition_by: Sequence[str],
+    ordering: Sequence[str],
+    buckets: int | None,
+    concurrency: str | None,
+    columns: Iterable[tuple[str, object]] | None,
+) -> str:
+    """A table; `columns` are names and types, None as long as no schema has been loaded."""
+    facts = [
+        ("Address", uri),
+        ("Type", f"{table_type}, version {version}"),
+        ("Record key", ", ".join(record_key) or "none"),
+        ("Partitioned by", ", ".join(partition_by) or "nothing"),
+        ("Ordering", ", ".join(ordering) or "none: the last commit wins"),
+        ("Buckets", "unknown" if buckets is None else f"{buckets:,} in each partition"),
+        ("Concurrency", concurrency or "left to the writers"),
+    ]
+    shown = "" if columns is None else _columns_html(list(columns))
+    return _box(f"Hudi table {name}", _rows(facts) + shown)
+
+
+def _columns_html(columns: Sequence[tuple[str, object]]) -> str:
+    """The first columns with their types, and how many more there are."""
+    more = len(columns) - COLUMNS_MAX
+    rest = f"<div>and {more:,} more</div>" if more > 0 else ""
+    title = counted(len(columns), "column")
+    return f"<details open><summary>{title}</summary>{_rows(columns[:COLUMNS_MAX])}{rest}</details>"
+
+
+def result_html(result: Written, *, zone: tzinfo | None = UTC) -> str:
+    """What a write did; `zone` is the timeline's, None for this machine's own."""
+    facts = [
+        ("Instant", result.instant),
+        ("Completed", readable_time(result.completed, zone)),
+        ("Rows", f"{result.rows:,}"),
+        ("Deletes", f"{result.deletes:,}"),
+        ("Files", f"{result.files:,}"),
+        ("Size", readable(result.bytes, "B")),
+        ("Repeated after conflicts", counted(result.retries, "time")),
+        ("Seconds", f"{result.seconds:,.1f}"),
+        ("Rows per second", readable(per_second(result.rows, result.seconds))),
+    ]
+    return _box("Hudi write", _rows(facts))
+
+
+def readable_time(digits: str, zone: tzinfo | None) -> str:
+    """An instant time, of a timeline in the zone, as UTC. Digits that name no moment are kept.
+
+    >>> readable_time("20260102030405678", UTC)
+    '2026-01-02 03:04:05.678 UTC'
+    """
+    try:
+        moment = datetime.strptime(digits[:14], "%Y%m%d%H%M%S").replace(tzinfo=zone)
+        there = moment.astimezone(UTC)
+    except (ValueError, OverflowError):  # such as the 17 zeros that Hudi's own tables begin with
+        return digits
+    fraction = f".{digits[14:]}" if digits[14:] else ""
+    return f"{there:%Y-%m-%d %H:%M:%S}{fraction} UTC"
+
+
+def _box(title: str, content: str) -> str:
+    # The class keeps a notebook from typesetting what stands between dollar signs.
+    begin = f'<div class="tex2jax_ignore" style="{_BOX}"><strong>{_shown(title)}</strong>'
+    return f"{begin}{content}</div>"
+
+
+def _rows(facts: Iterable[tuple[str, object]]) -> str:
+    """A table of two columns."""
+    rows = (
+        f'<tr style="{_ROW}"><th scope="row" style="{_LABEL}">{_shown(label)}</th>'
+        f'<td style="{_VALUE}">{_shown(value)}</td></tr>'
+        for label, value in facts
+    )
+    return "".join(chain([f'<table style="{_TABLE}"><tbody>'], rows, ["</tbody></table>"]))
+
+
+def _shown(value: object) -> str:
+    """Cut before it is escaped, so that no escape is cut in two."""
+    text = str(value)
+    cut = text if len(text) <= CHARACTERS_MAX else f"{text[:CHARACTERS_MAX]}…"
+    return escape(cut)

@@ -1,0 +1,95 @@
+"""What a caller may hand over: rows, addresses, schemas and settings, in all their shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from os import PathLike, fspath
+from typing import Any
+
+import pyarrow as pa
+
+from pyhudi.errors import InvalidRequestError
+from pyhudi.settings import WriteSettings
+from pyhudi.storage.open import open_storage
+from pyhudi.storage.protocol import Storage
+
+
+def is_spark_frame(rows: Any) -> bool:
+    """Whether the rows are Spark's, classic or Connect, told without importing Spark."""
+    kinds = ((kind.__module__, kind.__name__) for kind in type(rows).__mro__)
+    return any(module.startswith("pyspark.sql") and name == "DataFrame" for module, name in kinds)
+
+
+def record_batches(rows: Any) -> Iterator[pa.RecordBatch]:
+    """The batches of anything that speaks Arrow's stream protocol."""
+    if isinstance(rows, pa.RecordBatch):
+        rows = pa.Table.from_batches([rows])
+    if not hasattr(rows, "__arrow_c_stream__"):
+        raise InvalidRequestError(
+            f"a {type(rows).__name__} cannot be written",
+            why="it has no __arrow_c_stream__, the way tables are handed over",
+            next_step="Give an Arrow table, a Spark, pandas or Polars frame, or a DuckDB relation",
+        )
+    return _read(rows)
+
+
+def _read(rows: Any) -> Iterator[pa.RecordBatch]:
+    try:
+        for batch in pa.RecordBatchReader.from_stream(rows):
+            # What pandas keeps of a frame's index is no column of the user's.
+            index = [name for name in batch.schema.names if name.startswith("__index_level_")]
+            yield batch.drop_columns(index) if index else batch
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidRequestError(
+            f"the rows of a {type(rows).__name__} cannot be read",
+            why=(str(error).strip().splitlines() or ["no reason given"])[0].rstrip("."),
+            next_step="Give every column one type, and rows that can be turned into Arrow",
+        ) from error
+
+
+def storage_at(uri: Any, options: Any) -> Storage:
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidRequestError(
+            "storage_options cannot be used",
+            why=f"they are a {type(options).__name__}, not names with values",
+            next_step="Give a dictionary",
+        )
+    return open_storage(table_address(uri), options)
+
+
+def table_address(uri: Any) -> str:
+    if isinstance(uri, PathLike):
+        uri = fspath(uri)
+    if not isinstance(uri, str):
+        raise InvalidRequestError(
+            f"{uri!r:.100} is no address of a table",
+            why="it is neither text nor a path",
+            next_step="Give a path or a URI",
+        )
+    return uri
+
+
+def given_schema(schema: Any) -> pa.Schema:
+    if isinstance(schema, pa.Schema):
+        return schema
+    if hasattr(schema, "__arrow_c_schema__"):
+        return pa.schema(schema)
+    if type(schema).__module__ == "pyspark.sql.types" and type(schema).__name__ == "StructType":
+        from pyhudi.engine.spark.types import arrow_schema  # optional: it needs PySpark
+
+        return arrow_schema(schema)
+    raise InvalidRequestError(
+        f"a {type(schema).__name__} is not a schema",
+        why="it has no __arrow_c_schema__",
+        next_step="Give a pyarrow.Schema, or the schema of a Spark DataFrame",
+    )
+
+
+def given_settings(given: WriteSettings | None) -> WriteSettings:
+    if given is not None and not isinstance(given, WriteSettings):
+        raise InvalidRequestError(
+            f"write_settings={given!r:.100} cannot be used",
+            why="it is not a WriteSettings",
+            next_step="Write write_settings=pyhudi.WriteSettings(...)",
+        )
+    return given or WriteSettings()

@@ -1,0 +1,155 @@
+"""Hudi's options by what becomes of them here: four classes, for reads and for writes.
+
+Honoured: pyhudi does what the option says. Without effect: it speaks of machinery that pyhudi does
+not have, so the outcome is the same; said by a warning with the reason. Refused: to pass over it
+would give other rows, or another table, than Hudi's. Unknown: an error that names the nearest
+known one, for a name with a typing error is an option that silently does not work.
+
+What an option says may be honoured for one value and refused for another, so a class belongs to
+the value where it has to (`ByValue`). A name that ends in `.*` stands for all names that begin so.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyhudi.errors import InvalidRequestError
+
+_VALUE_CHARACTERS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Honoured:
+    what: str  # pyhudi does; shown in the documentation
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutEffect:
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    why: str
+
+
+Verdict = Honoured | WithoutEffect | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class ByValue:
+    """Large and small letters count the same."""
+
+    verdicts: Mapping[str, Verdict]
+    otherwise: Verdict
+
+    def verdict(self, value: str) -> Verdict:
+        wanted = value.strip().lower()
+        found = (verdict for known, verdict in self.verdicts.items() if known.lower() == wanted)
+        return next(found, self.otherwise)
+
+
+OptionClass = Verdict | ByValue
+OptionClasses = Mapping[str, OptionClass]
+
+_NO_FLAG: Final = Refused("it is true or false")
+
+
+def switch(*, on: Verdict, off: Verdict) -> ByValue:
+    """The class of an option that is true or false."""
+    return ByValue({"true": on, "false": off}, otherwise=_NO_FLAG)
+
+
+def same(names: Sequence[str], verdict: OptionClass) -> dict[str, OptionClass]:
+    return dict.fromkeys(names, verdict)
+
+
+def one_of(verdicts: dict[tuple[str, ...], Verdict], otherwise: Verdict) -> ByValue:
+    """The class of an option that is one of several words or Java classes."""
+    each = {value: verdict for values, verdict in verdicts.items() for value in values}
+    return ByValue(each, otherwise)
+
+
+def refused_on(why: str) -> ByValue:
+    """For a switch that is refused when on; off, it says what pyhudi does."""
+    return switch(on=Refused(why), off=Honoured("as pyhudi does anyway"))
+
+
+def refused_off(why: str) -> ByValue:
+    """For a switch that is refused when off; on, it says what pyhudi does."""
+    return switch(on=Honoured("as pyhudi does anyway"), off=Refused(why))
+
+
+def idle_on(why: str) -> ByValue:
+    """For a switch of something that pyhudi does not do, and that changes no rows."""
+    return switch(on=WithoutEffect(why), off=Honoured("as pyhudi does anyway"))
+
+
+def require_known(options: Mapping[str, str], classes: OptionClasses, kind: str) -> None:
+    """Raise for the first refused or unknown option; warn of those without effect."""
+    for name, value in options.items():
+        match _verdict(name, value, classes, kind):
+            case Refused(why):
+                raise refused_option(name, value, why)
+            case WithoutEffect(why):
+                warnings.warn(f"{name} has no effect: {why}", stacklevel=4)
+
+
+def refused_option(name: str, value: str, why: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"option {name}={value[:_VALUE_CHARACTERS_MAX]!r} cannot be honoured",
+        why=why,
+        next_step="Leave it out or change it",
+    )
+
+
+def described(classes: OptionClasses) -> Iterator[tuple[str, str, str, str]]:
+    """For the documentation: option, value (if it matters), its class, what happens."""
+    for name, option_class in classes.items():
+        if not isinstance(option_class, ByValue):
+            yield name, "", *_words(option_class)
+            continue
+        for value, verdict in option_class.verdicts.items():
+            yield name, value, *_words(verdict)
+        if option_class.otherwise != _NO_FLAG:
+            yield name, "…", *_words(option_class.otherwise)
+
+
+def _words(verdict: Verdict) -> tuple[str, str]:
+    match verdict:
+        case Honoured(what):
+            return "honoured", what
+        case WithoutEffect(why):
+            return "without effect", why
+        case Refused(why):
+            return "refused", why
+
+
+def _verdict(name: str, value: str, classes: OptionClasses, kind: str) -> Verdict:
+    found = classes.get(name) or _family(name, classes)
+    if found is None:
+        raise _unknown(name, classes, kind)
+    return found.verdict(value) if isinstance(found, ByValue) else found
+
+
+def _family(name: str, classes: OptionClasses) -> OptionClass | None:
+    """The class of the longest beginning of the name that has one."""
+    parts = name.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        if found := classes.get(f"{'.'.join(parts[:length])}.*"):
+            return found
+    return None
+
+
+def _unknown(name: str, classes: OptionClasses, kind: str) -> InvalidRequestError:
+    known = [known for known in classes if not known.endswith("*")]
+    nearest = difflib.get_close_matches(name, known, n=1)
+    return InvalidRequestError(
+        f"there is no {kind} option {name[:_VALUE_CHARACTERS_MAX]!r}",
+        why="pyhudi does not know it, so it cannot tell what leaving it out would change",
+        next_step=f"Did you mean {nearest[0]!r}" if nearest else "Leave it out",
+    )

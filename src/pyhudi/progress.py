@@ -1,0 +1,260 @@
+"""How far a running write has come: for a person at a terminal, or a program that asked.
+
+A write reports to a `ProgressBoard`. From time to time the board tells a listener, which is a
+function of the user's or a line on the terminal, and it tells it once more at the end, whether
+the write completed or failed. Nothing here may harm the write: a listener that raises is warned
+about once, a terminal that is gone is left alone.
+
+A local write adds to the board. The tasks of a distributed write cannot reach it, so the board
+follows what they leave in storage, and is given the true totals when they are known.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol, Self, TextIO
+
+from pyhudi.errors import HudiError, InvalidRequestError
+from pyhudi.world import World
+
+INTERVAL_MS: Final = 500
+
+_COLUMNS = 80  # of a terminal that does not tell
+_PREFIXES = ("", "k", "M", "G", "T", "P")
+_log = logging.getLogger(__name__)
+
+
+class Counts(Protocol):
+    """What has been written."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def files(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a write has written so far. A repetition after a conflict counts from zero again."""
+
+    rows: int
+    bytes: int
+    files: int
+    seconds: float  # since the write began, repetitions included
+    last: bool = False  # no report follows: the write has completed or failed
+
+    @property
+    def rows_per_second(self) -> float:
+        return per_second(self.rows, self.seconds)
+
+    @property
+    def bytes_per_second(self) -> float:
+        return per_second(self.bytes, self.seconds)
+
+    @property
+    def files_per_second(self) -> float:
+        return per_second(self.files, self.seconds)
+
+
+Listener = Callable[[Progress], None]
+
+
+def per_second(count: int, seconds: float) -> float:
+    """The rate; 0 where no time has passed, in which nothing can be told."""
+    return count / seconds if seconds > 0 else 0.0
+
+
+def readable(value: float, unit: str = "") -> str:
+    """At most three digits before the point, and one after it where there are fewer.
+
+    >>> readable(120_345), readable(45_100_000, "B"), readable(3.14), readable(512, "B")
+    ('120 k', '45.1 MB', '3.1', '512 B')
+    """
+    prefix = 0
+    while value >= 999.5 and prefix < len(_PREFIXES) - 1:
+        value, prefix = value / 1000, prefix + 1
+    digits = f"{value:.1f}".removesuffix(".0") if value < 99.95 else f"{value:.0f}"
+    return f"{digits} {_PREFIXES[prefix]}{unit}".rstrip()
+
+
+def counted(count: int, noun: str) -> str:
+    """The number with its noun.
+
+    >>> counted(1, "row"), counted(1234, "row")
+    ('1 row', '1,234 rows')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def progress_text(progress: Progress, width: int) -> str:
+    """One line of at most so many characters: with rates, without them, or the rows alone.
+
+    >>> progress_text(Progress(1_234_567, 45_100_000, 32, 10.25), 80)
+    '1,234,567 rows (120 k/s), 45.1 MB (4.4 MB/s), 32 files (3.1/s)'
+    """
+    rows, size = counted(progress.rows, "row"), readable(progress.bytes, "B")
+    files = counted(progress.files, "file")
+    row_rate, file_rate = readable(progress.rows_per_second), readable(progress.files_per_second)
+    byte_rate = readable(progress.bytes_per_second, "B")
+    full = f"{rows} ({row_rate}/s), {size} ({byte_rate}/s), {files} ({file_rate}/s)"
+    texts = (full, f"{rows}, {size}, {files}", rows)
+    return next((text for text in texts if len(text) <= width), rows[:width])
+
+
+class ProgressLine:
+    """A listener that rewrites one line in place, and clears it after the last report."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown = 0  # characters on the line
+        self._gone = False
+
+    def __call__(self, progress: Progress) -> None:
+        # The last column stays free: many terminals wrap when it is filled.
+        text = "" if progress.last else progress_text(progress, _width(self._stream) - 1)
+        blanks = " " * (self._shown - len(text))
+        end = "\r" if progress.last else ""
+        if text or self._shown:
+            self._write(f"\r{text}{blanks}{end}")
+        self._shown = len(text)
+
+    def _write(self, text: str) -> None:
+        if self._gone:
+            return
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):  # hung up, or closed by somebody
+            self._gone = True
+
+
+def _width(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
+    except (OSError, ValueError):  # a notebook's stream has no file
+        return _COLUMNS
+
+
+def progress_listener(asked: bool | Listener | None, stream: TextIO | None) -> Listener | None:
+    """Who is told how a write comes along.
+
+    None asks for a line on a terminal and silence elsewhere, False for silence. True asks for the
+    line also where the stream does not call itself a terminal but shows a rewritten line well:
+    notebooks, consoles of editors.
+    """
+    if asked is None:
+        asked = _is_terminal(stream)
+    if isinstance(asked, bool):
+        return ProgressLine(stream) if asked and stream is not None else None
+    if not callable(asked):
+        raise InvalidRequestError(
+            f"progress={asked!r} cannot be used",
+            why="it is neither True, False, None nor a function",
+            next_step="Give a function of one argument, a Progress, or leave it out",
+        )
+    return asked
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except (OSError, ValueError):  # closed
+        return False
+
+
+class ProgressBoard:
+    """Where one write reports to, from any thread, while it runs inside `with`.
+
+    Without a listener it costs nothing and starts nothing. The first report comes after one
+    interval, so that a short write shows no line; the last one always comes. Calls of the listener
+    never overlap, and the end of the write waits for one under way.
+    """
+
+    def __init__(
+        self, listener: Listener | None, world: World, *, interval_ms: int = INTERVAL_MS
+    ) -> None:
+        self._listener = listener
+        self._world = world
+        self._interval_ms = interval_ms
+        self._lock = threading.Lock()
+        self._rows = self._bytes = self._files = 0
+        self._load: Callable[[], Counts] | None = None
+        self._began_ms = 0
+        self._stop: Callable[[], None] = lambda: None
+        self._warned = False
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody listens; if not, tasks need not leave their totals anywhere."""
+        return self._listener is not None
+
+    def __enter__(self) -> Self:
+        if self._listener is not None:
+            self._began_ms = self._world.elapsed_ms()
+            self._stop = self._world.every(self._interval_ms, self._report)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._listener is not None:
+            try:
+                self._stop()
+            finally:
+                self._report(last=True)
+
+    def add(self, *, rows: int = 0, bytes: int = 0, files: int = 0) -> None:
+        """So much more has been written."""
+        with self._lock:
+            self._rows += rows
+            self._bytes += bytes
+            self._files += files
+
+    def set_totals(self, totals: Counts) -> None:
+        """So much has been written in all, and this is to be believed: no source is followed."""
+        with self._lock:
+            self._load = None
+            self._take(totals)
+
+    def follow(self, load: Callable[[], Counts]) -> None:
+        """Begin again from zero, and before each report take the totals that `load` gives."""
+        with self._lock:
+            self._rows = self._bytes = self._files = 0
+            self._load = load
+
+    def _take(self, totals: Counts) -> None:
+        self._rows, self._bytes, self._files = totals.rows, totals.bytes, totals.files
+
+    def _report(self, *, last: bool = False) -> None:
+        assert self._listener is not None
+        try:
+            if not last:
+                self._refresh()
+            self._listener(self._progress(last))
+        except Exception:
+            if not self._warned:
+                _log.warning(
+                    "Progress of a write cannot be shown; the write goes on", exc_info=True
+                )
+            self._warned = True
+
+    def _refresh(self) -> None:
+        load = self._load
+        if load is None:
+            return
+        try:
+            totals = load()
+        except HudiError:
+            return  # the next time it may answer
+        with self._lock:
+            if self._load is load:  # or better numbers came meanwhile
+                self._take(totals)
+
+    def _progress(self, last: bool) -> Progress:
+        seconds = (self._world.elapsed_ms() - self._began_ms) / 1000
+        with self._lock:
+            return Progress(self._rows, self._bytes, self._files, seconds, last)

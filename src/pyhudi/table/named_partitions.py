@@ -1,0 +1,77 @@
+"""Partitions as a caller names them → partition paths.
+
+A partition is named by its path, `2026-01-01` or `region=eu/day=2026-01-01`, or by its values: a
+mapping of all partition columns, or for several columns a tuple in their order. A path is taken as
+it is; it must have a segment for each partition column and must not lead out of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from pyhudi.errors import CorruptTableError, InvalidRequestError
+from pyhudi.format.paths import table_path
+from pyhudi.format.table_config import TableConfig
+from pyhudi.table.partition_paths import partition_paths
+
+
+def named_partitions(named: Any, config: TableConfig, schema: pa.Schema) -> frozenset[str]:
+    """The paths of the partitions; InvalidRequestError for what names none."""
+    if not config.partition_fields:
+        raise InvalidRequestError(
+            "partitions cannot be named",
+            why="the table is not partitioned",
+            next_step="Use partitions='all' for the whole table",
+        )
+    if isinstance(named, str | bytes | Mapping) or not isinstance(named, Iterable):
+        raise _refusal(named, "it is not a list of partitions", "Put it in a list")
+    paths = frozenset(_path(one, config, schema) for one in named)
+    if not paths:
+        raise _refusal(named, "it names none", "Name at least one partition")
+    return paths
+
+
+def _path(one: Any, config: TableConfig, schema: pa.Schema) -> str:
+    fields = config.partition_fields
+    if isinstance(one, str):
+        return _checked_path(one, config)
+    if isinstance(one, tuple) and len(one) == len(fields):
+        one = dict(zip(fields, one, strict=True))
+    elif not isinstance(one, Mapping) and len(fields) == 1:
+        one = {fields[0]: one}
+    if not isinstance(one, Mapping) or set(one) != set(fields):
+        raise _refusal(
+            one, f"the partition columns are {', '.join(fields)}", "Give a value for each of them"
+        )
+    try:
+        columns = [pa.array([one[name]], schema.field(name).type) for name in fields]
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise _refusal(one, str(error), "Give values of the columns' types") from None
+    batch = pa.RecordBatch.from_arrays(columns, names=list(fields))
+    return str(partition_paths(batch, config).dictionary[0].as_py())
+
+
+def _checked_path(path: str, config: TableConfig) -> str:
+    fields = config.partition_fields
+    segments = path.split("/")
+    if len(segments) != len(fields):
+        raise _refusal(
+            path,
+            f"it has {len(segments)} parts, and the table {len(fields)} partition columns",
+            "Give its path as the table has it",
+        )
+    if config.hive_style:
+        for segment, name in zip(segments, fields, strict=True):
+            if not segment.startswith(f"{name}="):
+                raise _refusal(path, f"{segment!r} is not {name}=…", "Give it as in the table")
+    try:
+        return table_path(path)
+    except (CorruptTableError, ValueError) as error:
+        raise _refusal(path, str(error), "Give its path as the table has it") from None
+
+
+def _refusal(named: Any, why: str, next_step: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{named!r:.100} names no partition", why=why, next_step=next_step)

@@ -1,0 +1,212 @@
+"""The verbs that write, for rows from anywhere.
+
+Each verb is a plan (`engine.write_plans`) and the rows it is for. Spark frames run as a Spark job,
+everything else runs in this process; the table and its answer are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pyhudi.engine.deletes import (
+    gathered_deletes,
+    given_keys,
+    is_located,
+    keyed_rows,
+    looked_up,
+    lookup_columns,
+    refuse_known_keys,
+)
+from pyhudi.engine.gathering import GatheredDeletes
+from pyhudi.engine.local import LocalWriter
+from pyhudi.engine.write_plans import MakePlan, WritePlans
+from pyhudi.engine.write_result import WriteResult
+from pyhudi.errors import InvalidRequestError
+from pyhudi.format.table_config import TableConfig
+from pyhudi.inputs import is_spark_frame, record_batches
+from pyhudi.plan.predicate import Predicate
+from pyhudi.scan import Scan
+from pyhudi.table.named_partitions import named_partitions
+from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY
+
+if TYPE_CHECKING:
+    from pyhudi.engine.spark.write import SparkWrites
+
+OVERWRITE_ALL, OVERWRITE_TOUCHED = "all", "touched"
+
+
+class Writing:
+    """Writes of one table."""
+
+    def __init__(self, writer: LocalWriter, read: Callable[..., Scan]) -> None:
+        self._writer = writer
+        self._read = read
+        self._plans = WritePlans(writer)
+
+    # -- rows
+
+    def upsert(self, rows: Any, write_id: str | None) -> WriteResult:
+        if is_spark_frame(rows):
+            return self._spark.rows(rows, "UPSERT", self._plans.upsert, write_id)
+        return self._writer.write(record_batches(rows), "UPSERT", write_id)
+
+    def append(self, rows: Any, write_id: str | None, *, require_new_keys: bool) -> WriteResult:
+        if is_spark_frame(rows):
+            make_plan = self._plans.append_new if require_new_keys else self._plans.append
+            return self._spark.rows(
+                rows, "INSERT", make_plan, write_id, is_checked=require_new_keys
+            )
+        batches = record_batches(rows)
+        if require_new_keys:
+            if done := self._writer.finished(write_id, "INSERT"):
+                return done
+            batches = iter(self._with_new_keys(batches))
+        return self._writer.write(batches, "INSERT", write_id)
+
+    def _with_new_keys(self, batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """The batches, all in memory, none of whose keys is in the table."""
+        given = list(batches)
+        known = self._read(columns=[RECORD_KEY, PARTITION_PATH]).to_arrow()
+        refuse_known_keys(given, known, self._writer.config, self._writer.schema)
+        return given
+
+    def update(self, rows: Any, columns: Sequence[str], write_id: str | None) -> WriteResult:
+        schema = self._update_schema(columns)
+        make_plan: MakePlan = partial(self._plans.update, columns=frozenset(columns))
+        if is_spark_frame(rows):
+            return self._spark.columns(rows, schema, "UPSERT", make_plan, write_id)
+        batches = (_chosen(batch, schema) for batch in record_batches(rows))
+        return self._writer.write_plan(
+            batches, schema, "UPSERT", make_plan, write_id, is_checked=True
+        )
+
+    def _update_schema(self, columns: Sequence[str]) -> pa.Schema:
+        """The columns that an update must have: those that find the row, and the new values."""
+        if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+            raise InvalidRequestError(
+                f"columns={columns!r:.100} cannot be updated",
+                why="they are not a list of names",
+                next_step="Write columns=['a', 'b']",
+            )
+        config, schema = self._writer.config, self._writer.schema
+        finding = {*config.record_key_fields, *config.partition_fields}
+        problems = {
+            "the table has no such column": [n for n in columns if n not in schema.names],
+            "record key and partition say which row it is": [n for n in columns if n in finding],
+        }
+        for why, names in problems.items():
+            if names:
+                raise InvalidRequestError(
+                    f"column {names[0]!r} cannot be updated",
+                    why=why,
+                    next_step="Name other columns, or delete the row and upsert the new one",
+                )
+        if not columns:
+            raise InvalidRequestError(
+                "nothing is to be updated",
+                why="columns is empty",
+                next_step="Name the columns whose values are new",
+            )
+        return pa.schema([f for f in schema if f.name in finding or f.name in columns])
+
+    # -- deletes
+
+    def delete(self, what: Any, write_id: str | None, *, unconditional: bool) -> WriteResult:
+        config = self._writer.config
+        if is_spark_frame(what):
+            return self._delete_frame(what, config, write_id, unconditional=unconditional)
+        if isinstance(what, str | Predicate):
+            keys = None
+            self._read(where=what)  # an error in the predicate is told before anything begins
+        else:
+            keys = given_keys(record_batches(what), self._writer.schema, config)
+
+        def find() -> GatheredDeletes:
+            if keys is None:
+                found = self._read(columns=lookup_columns(config), where=what).to_arrow()
+            elif is_located(keys, config, unconditional=unconditional):
+                found = keys
+            else:
+                rows = self._read(columns=lookup_columns(config)).to_batches()
+                found = looked_up(keys, rows, config)
+            return gathered_deletes(found, config, unconditional=unconditional)
+
+        return self._writer.delete(find, write_id)
+
+    def _delete_frame(
+        self, frame: Any, config: TableConfig, write_id: str | None, *, unconditional: bool
+    ) -> WriteResult:
+        schema = self._writer.schema
+        given = [name for name in frame.columns if name not in META_COLUMNS]
+        located = keyed_rows(_empty(schema, given), schema, config)
+        by_partition = PARTITION_PATH in located.column_names
+        make_plan: MakePlan = partial(
+            self._plans.delete,
+            given=frozenset(given),
+            is_located=is_located(located, config, unconditional=unconditional),
+            unconditional=unconditional,
+        )
+        wanted = pa.schema([field for field in schema if field.name in given])
+        return self._spark.columns(
+            frame, wanted, "DELETE", make_plan, write_id, by_partition=by_partition
+        )
+
+    # -- partitions
+
+    def overwrite(self, rows: Any, partitions: Any, write_id: str | None) -> WriteResult:
+        named = self._named(partitions)
+        is_all = partitions == OVERWRITE_ALL
+        make_plan: MakePlan = partial(self._plans.overwrite, partitions=named, whole_table=is_all)
+        operation = "INSERT_OVERWRITE_TABLE" if is_all else "INSERT_OVERWRITE"
+        if is_spark_frame(rows):
+            return self._spark.rows(rows, operation, make_plan, write_id, is_checked=True)
+        return self._writer.write_plan(
+            record_batches(rows),
+            self._writer.schema,
+            operation,
+            make_plan,
+            write_id,
+            is_checked=True,
+        )
+
+    def delete_partitions(self, partitions: Any, write_id: str | None) -> WriteResult:
+        named = named_partitions(partitions, self._writer.config, self._writer.schema)
+        make_plan: MakePlan = partial(self._plans.overwrite, partitions=named, whole_table=False)
+        schema = self._writer.schema
+        return self._writer.write_plan(
+            iter(()), schema, "DELETE_PARTITION", make_plan, write_id, is_checked=True
+        )
+
+    def _named(self, partitions: Any) -> frozenset[str] | None:
+        if isinstance(partitions, str):
+            if partitions in (OVERWRITE_ALL, OVERWRITE_TOUCHED):
+                return None
+            raise InvalidRequestError(
+                f"partitions={partitions!r} is not known",
+                why="it is 'all', 'touched' or a list of partitions",
+                next_step=f"Write partitions=[{partitions!r}] for one partition",
+            )
+        return named_partitions(partitions, self._writer.config, self._writer.schema)
+
+    @property
+    def _spark(self) -> SparkWrites:
+        from pyhudi.engine.spark.write import SparkWrites  # optional: it needs PySpark
+
+        return SparkWrites(self._writer)
+
+
+def _chosen(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch without columns that the update leaves alone."""
+    return batch.select([name for name in batch.schema.names if name in schema.names])
+
+
+def _empty(schema: pa.Schema, names: Collection[str]) -> pa.RecordBatch:
+    """No row of these columns; one that the table does not have is refused by who looks."""
+    fields = [
+        schema.field(name) if name in schema.names else pa.field(name, pa.null()) for name in names
+    ]
+    return pa.RecordBatch.from_pylist([], pa.schema(fields))
