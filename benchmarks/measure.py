@@ -1,4 +1,5 @@
-"""Measuring: CPU seconds of this process, wall seconds, and the most memory it ever held.
+"""Measuring: CPU seconds of this process, wall seconds, and the most memory it ever held; and the
+same of another process with all its descendants, such as a driver, its JVM and its Python workers.
 
 Contestants take turns, and of each the best turn counts: what disturbs a run only ever makes it
 slower.
@@ -6,6 +7,7 @@ slower.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,12 +36,61 @@ def best_of(turns: int, contestants: Mapping[str, Callable[[], object]]) -> dict
     return best
 
 
-def peak_memory_mb() -> float:
-    """The most memory this program held; a child's own, not what its parent had when it began."""
-    for line in Path("/proc/self/status").read_text().splitlines():
+def peak_memory_mb(process: int | str = "self") -> float:
+    """The most memory a program held; a child's own, not what its parent had when it began."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
     raise RuntimeError("this system does not tell a process's peak memory")
+
+
+class ProcessTree:
+    """A process of another program, and all that descend from it."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+
+    def cost_of(self, work: Callable[[], object]) -> Cost:
+        """What it takes the tree to answer, measured by who asks."""
+        cpu, wall = self.cpu_s(), time.perf_counter()
+        work()
+        wall_s = time.perf_counter() - wall
+        return Cost(self.cpu_s() - cpu, wall_s)
+
+    def cpu_s(self) -> float:
+        """All processes' own seconds, and those of children that ended and were waited for."""
+        stats = _process_stats()
+        ticks = sum(sum(map(int, stats[pid][11:15])) for pid in self._members(stats))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def peak_memory_mb(self, command: str) -> float:
+        """The most that one of the processes with these words in its command line ever held."""
+        peaks = [0.0]
+        for pid in self._members(_process_stats()):
+            try:
+                if command in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "):
+                    peaks.append(peak_memory_mb(pid))
+            except (OSError, RuntimeError):
+                continue  # it has just ended
+        return max(peaks)
+
+    def _members(self, stats: Mapping[int, list[str]]) -> set[int]:
+        members = {self._root}
+        while found := {p for p, s in stats.items() if int(s[1]) in members} - members:
+            members |= found
+        return members
+
+
+def _process_stats() -> dict[int, list[str]]:
+    """Of every process what follows its name: its state, its parent, ... (proc(5))."""
+    stats: dict[int, list[str]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                stats[int(folder.name)] = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has just ended
+    return stats
 
 
 def verdict(what: str, ratio: float, limit: float) -> bool:

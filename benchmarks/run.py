@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -11,15 +14,23 @@ import commits
 import merge
 import planning
 import spark_paths
+import writes
 
-BENCHMARKS = {
+BENCHMARKS: dict[str, Callable[[], bool]] = {
     "commits": commits.main,
     "merge": merge.main,
     "planning": planning.main,
     "spark_paths": spark_paths.main,
+    "writes": writes.main,
 }
 
 if __name__ == "__main__":
-    chosen = sys.argv[1:] or list(BENCHMARKS)
-    met = [BENCHMARKS[name]() for name in chosen]  # all of them, whatever the first one says
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", nargs="*", help=f"any of {', '.join(BENCHMARKS)}")
+    parser.add_argument("--rows", type=int, default=writes.ROWS, help="of the table of `writes`")
+    asked = parser.parse_args()
+    if unknown := ", ".join(sorted(set(asked.name) - set(BENCHMARKS))):
+        parser.error(f"no benchmark {unknown}; there are {', '.join(BENCHMARKS)}")
+    BENCHMARKS["writes"] = partial(writes.main, asked.rows)
+    met = [BENCHMARKS[name]() for name in asked.name or BENCHMARKS]  # all, whatever the first says
     sys.exit(0 if all(met) else 1)

@@ -32,4 +32,4 @@ if ! "$make" --silent --no-print-directory .venv-judge/.ready 2>"$log"; then
     fi
     exit 1
 fi
-.venv/bin/pytest -q -rs tests/conformance "$@"
+scripts/with_spark.sh .venv 99 pytest -q -rs tests/conformance "$@"

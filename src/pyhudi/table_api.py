@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
@@ -16,17 +17,19 @@ from pyhudi.engine.load import is_table as is_table_at
 from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.read import AtCompletion, AtRequest, Now, Point, Question, Reader
 from pyhudi.engine.write_result import WriteResult
-from pyhudi.errors import InvalidRequestError
+from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.concurrency_mode import ConcurrencyMode
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.merge_rules import MergeMode
 from pyhudi.format.table_config import TableType, TimelineTimezone
 from pyhudi.format.table_definition import TableDefinition, legal_table_name
+from pyhudi.html import table_html
 from pyhudi.hudi_options import parse_read_options
 from pyhudi.inputs import given_schema, given_settings, storage_at, table_address
 from pyhudi.inspection import Inspection
 from pyhudi.plan.predicate import Predicate
+from pyhudi.progress import Listener, progress_listener
 from pyhudi.scan import Changes, Scan
 from pyhudi.services import Services
 from pyhudi.settings import WriteSettings
@@ -55,17 +58,24 @@ def open_table(
     write_settings: WriteSettings | None = None,
     buckets: SimpleBuckets | None = None,
     lock: str | None = None,
+    progress: bool | Listener | None = None,
 ) -> Table:
     """Open the Hudi table at a path or URI (local disk, s3://, gs://, az://).
 
     Raises UnsupportedTableError, naming the feature, when pyhudi could not read its rows exactly.
     `buckets` and `lock` are for writing tables that another engine made and that do not tell.
+    `progress` is called with a Progress now and then while a write runs; without it, a line on the
+    terminal shows how far the write is, and nothing elsewhere. False silences that too.
     """
     storage = storage_at(uri, storage_options)
     loader = TableLoader(storage, load_config(storage))
     settings = given_settings(write_settings)
     kind = None if lock is None else _choice("lock", lock, LockKind)
-    return Table(loader, LocalWriter(storage, real_world(), settings, buckets=buckets, lock=kind))
+    listener = progress_listener(progress, sys.stderr)
+    writer = LocalWriter(
+        storage, real_world(), settings, buckets=buckets, lock=kind, listener=listener
+    )
+    return Table(loader, writer)
 
 
 def create_table(
@@ -86,6 +96,7 @@ def create_table(
     lock: str = "none",
     storage_options: Mapping[str, str] | None = None,
     write_settings: WriteSettings | None = None,
+    progress: bool | Listener | None = None,
     exist_ok: bool = False,
 ) -> Table:
     """Create a Hudi table, or with `exist_ok` open the same one if it is there.
@@ -118,7 +129,8 @@ def create_table(
     )
     open_lock(definition.lock, storage, world)  # refuses a kind that this storage cannot have
     config = create_table_files(storage, definition, world, exist_ok=exist_ok)
-    writer = LocalWriter(storage, world, settings)
+    listener = progress_listener(progress, sys.stderr)
+    writer = LocalWriter(storage, world, settings, listener=listener)
     return Table(TableLoader(storage, config), writer)
 
 
@@ -365,9 +377,38 @@ class Table:
     def _zone(self) -> tzinfo | None:
         return UTC if self._loader.config.timezone is TimelineTimezone.UTC else None
 
+    def _repr_html_(self) -> str:
+        config = self._loader.config
+        return table_html(
+            name=self.name,
+            uri=self.uri,
+            table_type=_words(self.table_type),
+            version=self.version,
+            record_key=self.record_key,
+            partition_by=self.partition_by,
+            ordering=config.ordering_fields,
+            buckets=None if config.buckets is None else config.buckets.count,
+            concurrency=None if config.concurrency is None else _words(config.concurrency),
+            columns=self._columns_to_show(),
+        )
+
+    def _columns_to_show(self) -> list[tuple[str, pa.DataType]] | None:
+        """As of the last read: a notebook that shows a table must not list it, nor fail."""
+        if self._state is None:
+            return None
+        try:
+            arrow = self._reader.schema_at(self._state, visible_now(self._state.timeline))
+        except HudiError:
+            return None
+        return [(field.name, field.type) for field in arrow if field.name not in META_COLUMNS]
+
     def __repr__(self) -> str:
-        kind = self.table_type.value.lower().replace("_", " ")
+        kind = _words(self.table_type)
         return f"<Table {self.name!r} at {self.uri}, {kind}, version {self.version}>"
+
+
+def _words(choice: StrEnum) -> str:
+    return choice.value.lower().replace("_", " ")
 
 
 def _question(

@@ -1,5 +1,11 @@
-"""Spark 4 looks for packages called `pyspark_*` and registers their `DefaultSource`."""
+"""Spark 4 looks for packages called `pyspark_*` and registers their `DefaultSource`.
 
-from pyspark_pyhudi.source import PyhudiSource as DefaultSource
+Spark 3.5 has no such sources, and there is none here then.
+"""
 
-__all__ = ["DefaultSource"]
+from importlib.util import find_spec
+
+if find_spec("pyspark.sql.datasource") is not None:
+    from pyspark_pyhudi.source import PyhudiSource as DefaultSource
+
+    __all__ = ["DefaultSource"]

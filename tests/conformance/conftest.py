@@ -1,4 +1,4 @@
-"""The judges as a fixture, and what a skip means."""
+"""The judges and Spark as fixtures, and what a skip means."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 from collections.abc import Generator, Iterator
 
 import pytest
+from pyspark.sql import SparkSession
 
+from conformance import small_loads
 from conformance.client import ENVIRONMENT, SERVE, TESTS, JudgeClient, JudgeMissingError
 from conformance.outcome import outcome_in_ci
 
@@ -25,6 +27,27 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JudgeClient]:
         except JudgeMissingError as missing:
             pytest.skip(str(missing))
         yield client
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Spark 4 in this process, whose tasks write what the judges read."""
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("pyhudi conformance")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.daemon.module", small_loads.__name__)
+        .config("spark.executorEnv.PYTHONPATH", str(TESTS))
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
 
 
 @pytest.hookimpl(wrapper=True)

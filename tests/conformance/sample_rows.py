@@ -147,6 +147,15 @@ class Sample:
         """The columns that tell rows apart: the key is unique within a partition only."""
         return (*self.record_key, *self.partition_by)
 
+    @property
+    def other_columns(self) -> tuple[str, ...]:
+        """The columns that neither tell rows apart nor order them."""
+        return tuple(self._columns)
+
+    def partition(self, row: Row) -> tuple[Any, ...]:
+        """The values that say which partition the row is in."""
+        return tuple(row[column] for column in self.partition_by)
+
     def row(self, number: int, *, written: int, seen_at: int) -> Row:
         """The row of this number as the given round writes it."""
         key = {name: value(number) for name, (_, value) in self._keys.items()}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 import pyhudi
 from conformance.client import JudgeClient
-from conformance.combinations import Combination
+from conformance.combinations import Combination, TableKind
 from conformance.rows import assert_same_rows, encoded_rows, spark_columns
-from conformance.sample_rows import Row, Sample
+from conformance.sample_rows import ORDERING, Row, Sample
 from conformance.writing import ExpectedTable, create_table, hudi_writer_options
+
+Partition = tuple[Any, ...]  # the values of the partition columns
 
 
 class Story:
@@ -24,8 +29,12 @@ class Story:
         *,
         buckets: int = 2,  # each costs Hudi a tenth of a second in every read
         shared: bool = False,
+        spark: SparkSession | None = None,
     ) -> None:
-        """Create the table; a `shared` one is for Hudi to write too."""
+        """Create the table; a `shared` one is for Hudi to write too.
+
+        With `spark`, rows come as Spark's, and its tasks write them.
+        """
         lock = "file" if shared else "none"
         self.path = path
         self.combination = combination
@@ -33,18 +42,72 @@ class Story:
         self.table = create_table(path, combination, buckets=buckets, lock=lock)
         self.sample = Sample(combination, null_elements=not shared)
         self.expected = ExpectedTable(combination, self.sample)
+        self.spark = spark
 
     def rows(self, numbers: range, *, written: int, seen_at: int, spread: int = 1) -> list[Row]:
         """Rows whose ordering values are `spread` wide, so that not all of them win."""
         return [self.sample.row(n, written=written, seen_at=seen_at + n % spread) for n in numbers]
 
+    def _given(self, rows: pa.Table) -> Any:
+        return rows if self.spark is None else self.spark.createDataFrame(rows)
+
+    # -- commits of pyhudi
+
     def upsert(self, rows: list[Row]) -> pyhudi.WriteResult:
         self.expected.upsert(rows)
-        return self.table.upsert(self.sample.table(rows))
+        return self.table.upsert(self._given(self.sample.table(rows)))
+
+    def append(self, rows: list[Row]) -> pyhudi.WriteResult:
+        self.expected.upsert(rows)
+        return self.table.append(self._given(self.sample.table(rows)))
+
+    def update(self, rows: list[Row], columns: Sequence[str]) -> pyhudi.WriteResult:
+        self.expected.update(rows, columns)
+        given = self.sample.table(rows).select([*self.sample.identity, *columns])
+        return self.table.update(self._given(given), columns=columns)
 
     def delete(self, rows: list[Row]) -> pyhudi.WriteResult:
         self.expected.delete(rows)
-        return self.table.delete(self.sample.keys(rows))
+        return self.table.delete(self._given(self.sample.keys(rows)))
+
+    def delete_keys(self, rows: list[Row]) -> pyhudi.WriteResult:
+        """By the record key alone."""
+        self.expected.delete(rows)
+        keys = self.sample.table(rows).select(list(self.sample.record_key))
+        return self.table.delete(self._given(keys))
+
+    def delete_unless_newer(self, rows: list[Row]) -> pyhudi.WriteResult:
+        """Rows that were seen later than these say stay, where a table goes by that."""
+        self.expected.delete(rows, newer_stay=True)
+        given = self.sample.table(rows).select([*self.sample.identity, ORDERING])
+        return self.table.delete(self._given(given))
+
+    def delete_where(self, predicate: str, test: Callable[[Row], bool]) -> pyhudi.WriteResult:
+        """The predicate as text, and as a function."""
+        self.expected.delete_where(test)
+        return self.table.delete(predicate)
+
+    def overwrite(
+        self, rows: list[Row], partitions: str | Sequence[Partition] = "touched"
+    ) -> pyhudi.WriteResult:
+        sample = self.sample
+        given = self._given(sample.table(rows))
+        if not isinstance(partitions, str):
+            self.expected.overwrite(rows, partitions)
+            return self.table.overwrite(given, partitions=self._named(partitions))
+        is_all = partitions == "all"
+        replaced = {sample.partition(row) for row in (self.expected.stored if is_all else rows)}
+        self.expected.overwrite(rows, replaced)
+        return self.table.overwrite(given, partitions=partitions)
+
+    def delete_partitions(self, partitions: Sequence[Partition]) -> pyhudi.WriteResult:
+        self.expected.overwrite([], partitions)
+        return self.table.delete_partitions(self._named(partitions))
+
+    def _named(self, partitions: Sequence[Partition]) -> list[dict[str, Any]]:
+        return [dict(zip(self.sample.partition_by, one, strict=True)) for one in partitions]
+
+    # -- commits of Hudi
 
     def hudi_write(self, judge: JudgeClient, rows: list[Row], operation: str = "upsert") -> None:
         """The same by Hudi: `upsert` or `delete`."""
@@ -58,6 +121,8 @@ class Story:
             operation,
         )
 
+    # -- what all readers say
+
     def agree(self, judge: JudgeClient) -> pa.Table:
         """The rows, once all three readers have given the same, and the right ones."""
         ours = self.table.read().to_arrow()
@@ -65,3 +130,28 @@ class Story:
         assert_same_rows(ours, judge.hudi_rows(self.path))
         assert_same_rows(ours, judge.rs_rows(self.path))
         return ours
+
+    def agree_on_past(self, judge: JudgeClient, instant: str, then: pa.Table) -> None:
+        """The table as of an instant is what it held then."""
+        past = self.table.read(as_of=pyhudi.RequestedTime(instant)).to_arrow()
+        assert_same_rows(past, encoded_rows(then))
+        assert_same_rows(past, judge.hudi_rows(self.path, as_of=instant))
+        assert_same_rows(past, judge.rs_rows(self.path, as_of=instant))
+
+    def agree_on_changes(self, judge: JudgeClient, begin: str, end: str) -> None:
+        """Rows of the commits that completed after `begin`, until `end`."""
+        options = {
+            "hoodie.datasource.query.type": "incremental",
+            "hoodie.datasource.read.begin.instanttime": begin,
+            "hoodie.datasource.read.end.instanttime": end,
+        }
+        ours = self.table.read_with_hudi_options(options).to_arrow()
+        assert_same_rows(ours, judge.hudi_rows(self.path, begin=begin, end=end))
+
+    def agree_on_base_files(self, judge: JudgeClient) -> None:
+        """A read-optimized read; of a copy-on-write table it is any other."""
+        if self.combination.kind is TableKind.MOR:
+            ours = self.table.read(read_optimized=True).to_arrow()
+            how = {"query_type": "read_optimized"}
+            assert_same_rows(ours, judge.hudi_rows(self.path, **how))
+            assert_same_rows(ours, judge.rs_rows(self.path, **how))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -118,13 +118,37 @@ class ExpectedTable:
 
     def upsert(self, rows: Iterable[Row]) -> None:
         for row in rows:
-            stored = self._rows.get(self._name(row))
-            if stored is None or not self._by_event or row[ORDERING] >= stored[ORDERING]:
+            if self._wins(row):
                 self._rows[self._name(row)] = row
 
-    def delete(self, rows: Iterable[Row]) -> None:
+    def update(self, rows: Iterable[Row], columns: Iterable[str]) -> None:
+        """New values of these columns, for rows that are there."""
         for row in rows:
-            self._rows.pop(self._name(row), None)
+            if (stored := self._rows.get(self._name(row))) is not None:
+                self.upsert([{**stored, **{column: row[column] for column in columns}}])
+
+    def delete(self, rows: Iterable[Row], *, newer_stay: bool = False) -> None:
+        """With `newer_stay`, the rows' ordering values say how new a row may be."""
+        for row in rows:
+            if not newer_stay or self._wins(row):
+                self._rows.pop(self._name(row), None)
+
+    def delete_where(self, test: Callable[[Row], bool]) -> None:
+        self._rows = {name: row for name, row in self._rows.items() if not test(row)}
+
+    def overwrite(self, rows: Iterable[Row], partitions: Container[tuple[Any, ...]]) -> None:
+        """The rows in the place of all that is in the partitions."""
+        self.delete_where(lambda row: self._sample.partition(row) in partitions)
+        self.upsert(rows)
+
+    def _wins(self, row: Row) -> bool:
+        """Over the row that is there, if one is."""
+        stored = self._rows.get(self._name(row))
+        return stored is None or not self._by_event or bool(row[ORDERING] >= stored[ORDERING])
+
+    @property
+    def stored(self) -> list[Row]:
+        return list(self._rows.values())
 
     @property
     def rows(self) -> list[Row]:

@@ -26,7 +26,7 @@ class OtherWrite:
     requested: str
     completed: str
     groups: frozenset[FileGroupId]
-    is_seed: bool = False  # it wrote empty base files only
+    passes_logs: bool = False  # it is no conflict for a write that only appends logs
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,6 @@ class BucketGroups:
         transaction: Transaction,
         spec: Callable[[str], WriteSpec],
     ) -> None:
-        transaction.opens_slices = True
         try:
             write = spec(transaction.requested)
             metadata = self._seeds(wanted, ledger, write)

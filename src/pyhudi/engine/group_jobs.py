@@ -22,7 +22,6 @@ from itertools import chain
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,7 +35,7 @@ from pyhudi.errors import InvalidRequestError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.table_config import TableConfig
 from pyhudi.index.placement import refuse_null_ordering
-from pyhudi.table.bad_rows import sample, true_rows
+from pyhudi.table.bad_rows import SAMPLE_ROWS_MAX, sample, true_rows
 from pyhudi.table.input_rows import conformed
 from pyhudi.table.partition_paths import partition_paths
 from pyhudi.table.record_keys import record_keys
@@ -105,12 +104,11 @@ class RowsJob:
         config = self.files.config
         rows = conformed(batch, self.files.spec.layout.data)
         refuse_null_ordering(rows, self.ordering)
-        shaped = Shaped(rows, record_keys(rows, config), partition_paths(rows, config))
-        if self.partitions is not None:
-            _refuse_other_partitions(shaped, self.partitions, config)
-        return shaped
+        return Shaped(rows, record_keys(rows, config), partition_paths(rows, config))
 
     def write(self, place: Place, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
+        if self.partitions is not None and place[0] not in self.partitions:
+            raise _other_partition(place[0], next(rows), self.files.config)
         if self.known is not None:
             rows = _new_rows(rows, self.known.keys(self.files.storage, place), self.files.config)
         if self.target is Target.LOAD:
@@ -137,19 +135,15 @@ class RowsJob:
             yield from self.files.logs(place, chain(first, rows))
 
 
-def _refuse_other_partitions(
-    shaped: Shaped, partitions: frozenset[str], config: TableConfig
-) -> None:
-    paths = shaped.paths
-    others = [n for n, path in enumerate(paths.dictionary.to_pylist()) if path not in partitions]
-    strange: npt.NDArray[np.intp] = np.flatnonzero(np.isin(np.asarray(paths.indices), others))
-    if len(strange):
-        columns = {name: shaped.rows.column(name) for name in config.partition_fields}
-        raise InvalidRequestError(
-            "some rows are of partitions that are not to be overwritten",
-            why=f"as {sample(strange.tolist(), columns)}",
-            next_step="Name their partitions too, or leave these rows out",
-        )
+def _other_partition(partition: str, rows: KeyedRows, config: TableConfig) -> InvalidRequestError:
+    names = (*config.record_key_fields, *config.partition_fields)
+    columns = {name: rows.rows.column(name) for name in names}
+    shown = sample(range(min(rows.rows.num_rows, SAMPLE_ROWS_MAX)), columns)
+    return InvalidRequestError(
+        f"rows of partition {partition!r} are not to be written",
+        why=f"the overwrite is of other partitions; {shown}",
+        next_step="Name this partition too, or leave these rows out",
+    )
 
 
 def _new_rows(

@@ -96,7 +96,7 @@ class LocalWriter(TableWriter):
             def write(spec: WriteSpec) -> list[WriteStat]:
                 plan = make_plan(spec)
                 groups = ((place, plan.job.write(place, iter([r]))) for place, r in rows.kept())
-                return plan.finish([stat for _, stats in groups for stat in stats])
+                return plan.finish(list(self.noted(s for _, stats in groups for s in stats)))
 
             return self.commit(Work(operation, write, is_checked=is_checked), write_id)
 
@@ -112,7 +112,8 @@ class LocalWriter(TableWriter):
         self, spec: WriteSpec, place: Place, rows: KeyedRows, ordinal: int = 0, more: bool = False
     ) -> tuple[WriteStat, ...]:
         group = FileGroupId(place[0], self.groups(*place))
-        return write_log(self.storage, spec, group, rows=rows, ordinal=ordinal, more=more)
+        made = write_log(self.storage, spec, group, rows=rows, ordinal=ordinal, more=more)
+        return tuple(self.noted(made))
 
     def _stream_logs(
         self, spec: WriteSpec, rows: GatheredRows, batches: Iterator[pa.RecordBatch]
@@ -139,7 +140,7 @@ class LocalWriter(TableWriter):
         stats: list[WriteStat] = []
         for place, keys in sorted(deletes.groups.items(), key=lambda item: item[0]):
             group = FileGroupId(place[0], self.groups(*place))
-            stats += write_log(self.storage, spec, group, deletes=keys)
+            stats += self.noted(write_log(self.storage, spec, group, deletes=keys))
         return stats
 
     # -- copy on write: base files
@@ -152,7 +153,7 @@ class LocalWriter(TableWriter):
     ) -> list[WriteStat]:
         bases = {p: s.base for p, s in self.current_slices().items() if s.base is not None}
         rule = merge_rule(self.config)
-        stats = []
+        stats: list[WriteStat] = []
         for place in sorted({*rows, *deletes}):
             previous = bases.get(place)
             if previous is None and place not in rows:
@@ -165,15 +166,14 @@ class LocalWriter(TableWriter):
             group = FileGroupId(partition, id_)
             if group in self.replaced(self.log.ledger):
                 raise replaced_for_good([group])
-            stats.append(
-                rewrite_base(
-                    self.storage,
-                    spec,
-                    group,
-                    previous,
-                    rows=rows.get(place),
-                    deletes=deletes.get(place),
-                    rule=rule,
-                )
+            stat = rewrite_base(
+                self.storage,
+                spec,
+                group,
+                previous,
+                rows=rows.get(place),
+                deletes=deletes.get(place),
+                rule=rule,
             )
+            stats += self.noted([stat])
         return stats

@@ -21,6 +21,7 @@ from pyhudi.format.markers import MARKER_ROOT
 from pyhudi.storage.decision_log import load_entry
 from pyhudi.storage.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
 from pyhudi.storage.marker_files import load_markers, marker_objects
+from pyhudi.storage.progress_files import PROGRESS_FOLDER
 from pyhudi.storage.protocol import ObjectStat
 from pyhudi.storage.write_fence import FENCE_FOLDER
 from pyhudi.timeline.ledger import Ledger
@@ -32,7 +33,7 @@ ENTRIES_KEPT = 100
 ENTRIES_KEPT_MS = 7 * 24 * 3_600_000
 
 WRITE_ID_FOLDER = ".hoodie/.pyhudi/writes"
-_SCRATCH_FOLDERS = (".hoodie/.pyhudi/clock", ".hoodie/.pyhudi/probe")
+_SCRATCH_FOLDERS = (".hoodie/.pyhudi/clock", ".hoodie/.pyhudi/probe", PROGRESS_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)

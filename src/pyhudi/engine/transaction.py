@@ -84,7 +84,6 @@ class Transaction:
         self.action = action
         self._is_over = False  # decided, or in the log's hands
         self._is_closed = False  # whether a fence keeps late tasks out
-        self.opens_slices = False  # a base file among logs hides what completed before it began
         if begun is not None:
             self.requested, self.number = begun
             self._heartbeat = Heartbeat(log.storage, self.requested)
@@ -142,8 +141,9 @@ class Transaction:
         says that the outcome is unknown, nothing of the write is ever visible.
         """
         data = encode_commit_metadata(metadata, self._log.world.random_bytes(16))
-        own = touched_groups(metadata) if is_checked else frozenset()
-        check = partial(self._refusal, own, layout)
+        opened = self._opened(metadata)
+        own = touched_groups(metadata) - opened if is_checked else frozenset()
+        check = partial(self._refusal, own, opened, layout)
         self._staged = self._log.stage(self.requested, data)
         outcome = self._decide(
             Complete(self.requested, self.action, self.number, data, self._staged, check)
@@ -172,16 +172,34 @@ class Transaction:
         finally:
             self._stop_beating()  # from here on the decision log knows, or others may give it up
 
+    def _opened(self, metadata: CommitMetadata) -> frozenset[FileGroupId]:
+        """The file groups in which it opens a slice: a base file among logs hides, to readers,
+        whatever completed there before it began."""
+        if self.action is not Action.DELTACOMMIT:
+            return frozenset()
+        return frozenset(
+            FileGroupId(partition, stat.file_id or "")
+            for partition, stats in metadata.write_stats.items()
+            for stat in stats
+            if stat.log_files is None
+        )
+
     def _refusal(
-        self, own: frozenset[FileGroupId], layout: BucketLayout | None, ledger: Ledger
+        self,
+        own: frozenset[FileGroupId],
+        opened: frozenset[FileGroupId],
+        layout: BucketLayout | None,
+        ledger: Ledger,
     ) -> Refused | None:
         """Why the write may not complete on the timeline as it is; None if it may."""
-        if self.opens_slices and (service := self._later_service(ledger)) is not None:
+        if opened and (service := self._later_service(ledger)) is not None:
             return Refused(Rule.CONFLICT, service.requested, _service_told(service))
         if layout is not None and (offence := self._layout_offence(layout, ledger)) is not None:
             self._offence = offence
             return Refused(Rule.LAYOUT, offence.requested, offence.why)
-        overlap = first_overlap(own, self._others(ledger)) if own else None
+        overlap = first_overlap(opened, self._others(ledger)) if opened else None
+        if overlap is None and own:
+            overlap = first_overlap(own, (o for o in self._others(ledger) if not o.passes_logs))
         if overlap is None:
             return None
         return Refused(Rule.CONFLICT, overlap.other.requested, _told(overlap))
@@ -201,20 +219,13 @@ class Transaction:
         return next((i for i in pending if i.requested > self.requested), None)
 
     def _others(self, ledger: Ledger) -> list[OtherWrite]:
-        """Writes that completed since we began.
-
-        A compaction does not count against logs, which go on above it, nor does a seed. Both
-        count against a base file.
-        """
-        is_log = self.action is Action.DELTACOMMIT and not self.opens_slices
-        counted = WRITE_ACTIONS - ({Action.COMMIT} if is_log else set())
-        found = []
-        for instant in ledger.completed_after(self.requested):
-            if instant.action in counted and instant.requested != self.requested:
-                other = self._other(instant)
-                if self.opens_slices or not other.is_seed:
-                    found.append(other)
-        return found
+        """Writes that completed since we began."""
+        found = ledger.completed_after(self.requested)
+        return [
+            self._other(instant)
+            for instant in found
+            if instant.action in WRITE_ACTIONS and instant.requested != self.requested
+        ]
 
     def _other(self, instant: Instant) -> OtherWrite:
         if instant.requested not in self._others_known:
@@ -224,7 +235,9 @@ class Transaction:
                 instant.requested,
                 instant.completed,
                 touched_groups(metadata),
-                is_seed=(metadata.extra_metadata or {}).get("pyhudi.seed") == "true",
+                # A seed and, on a table of logs, a compaction: logs go on above them.
+                passes_logs=(metadata.extra_metadata or {}).get("pyhudi.seed") == "true"
+                or (self.action is Action.DELTACOMMIT and instant.action is Action.COMMIT),
             )
         return self._others_known[instant.requested]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pyhudi.engine.write_files import WriteSpec
 from pyhudi.engine.write_ids import WRITE_ID_KEY
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
+from pyhudi.html import result_html
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,9 @@ class WriteResult:
     bytes: int
     retries: int  # times the whole write was repeated after a conflict
     seconds: float
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
 
 def commit_metadata(
@@ -42,6 +46,11 @@ def commit_metadata(
     )
 
 
+def stat_rows(stat: WriteStat) -> int:
+    """The rows that the write put into a file; those it only carried over do not count."""
+    return (stat.num_inserts or 0) + (stat.num_update_writes or 0)
+
+
 def write_result(
     requested: str, completed: str, stats: Sequence[WriteStat], retries: int, seconds: float
 ) -> WriteResult:
@@ -49,7 +58,7 @@ def write_result(
     return WriteResult(
         instant=requested,
         completed=completed,
-        rows=sum((s.num_inserts or 0) + (s.num_update_writes or 0) for s in stats),
+        rows=sum(map(stat_rows, stats)),
         deletes=sum(stat.num_deletes or 0 for stat in stats),
         files=len(stats),
         bytes=sum(stat.total_write_bytes or 0 for stat in stats),

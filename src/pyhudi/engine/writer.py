@@ -27,7 +27,7 @@ from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.engine.transaction import BucketLayout, Transaction, preparing
 from pyhudi.engine.write_files import FileIds, WriteSpec
 from pyhudi.engine.write_ids import TakenOverError, WriteIds
-from pyhudi.engine.write_result import WriteResult, commit_metadata, write_result
+from pyhudi.engine.write_result import WriteResult, commit_metadata, stat_rows, write_result
 from pyhudi.errors import ConflictError, InvalidRequestError
 from pyhudi.format.bucket_config import BUCKET_COUNT, SimpleBuckets
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, decode_commit_metadata
@@ -38,6 +38,7 @@ from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.table_config import TableConfig, TableType, TimelineTimezone
 from pyhudi.index.simple_bucket import bucket_of_file, file_id
 from pyhudi.plan.writable import refuse_unwritable, told_config
+from pyhudi.progress import Listener, ProgressBoard
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open_lock import open_lock
 from pyhudi.storage.probe import (
@@ -45,6 +46,7 @@ from pyhudi.storage.probe import (
     require_true_create,
     require_true_replace,
 )
+from pyhudi.storage.progress_files import Totals
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import FileSlice
 from pyhudi.table.snapshot import is_replaced, latest_slice
@@ -84,8 +86,11 @@ class TableWriter:
         *,
         buckets: SimpleBuckets | None = None,
         lock: LockKind | None = None,
+        listener: Listener | None = None,
     ) -> None:
         self.storage = storage
+        self._listener = listener
+        self.board = ProgressBoard(None, world)
         self._given = (buckets, lock)
         self.world = world
         self.settings = settings
@@ -192,9 +197,15 @@ class TableWriter:
     # -- one write
 
     def commit(self, work: Work, write_id: str | None) -> WriteResult:
-        started = self.world.elapsed_ms()
         if (done := self._finished(write_id, work.operation)) is not None:
             return done
+        with ProgressBoard(self._listener, self.world) as self.board:
+            result = self._attempts(work, write_id)
+            self.board.set_totals(result)
+        return result
+
+    def _attempts(self, work: Work, write_id: str | None) -> WriteResult:
+        started = self.world.elapsed_ms()
         retries = 0
         while True:
             try:
@@ -205,6 +216,13 @@ class TableWriter:
                 if retries >= self.settings.conflict_retries or not work.is_repeatable:
                     raise
                 retries += 1
+                self.board.set_totals(Totals())
+
+    def noted(self, stats: Iterable[WriteStat]) -> Iterator[WriteStat]:
+        """The stats, which whoever watches the write is told of."""
+        for stat in stats:
+            self.board.add(rows=stat_rows(stat), bytes=stat.total_write_bytes or 0, files=1)
+            yield stat
 
     def finished(self, write_id: str | None, operation: str) -> WriteResult | None:
         """The result of an earlier attempt with this id that completed."""
@@ -233,9 +251,7 @@ class TableWriter:
             if work.is_fenced:
                 transaction.close([stat.data_path for stat in stats])
             metadata = commit_metadata(stats, spec, work.operation, write_id)
-            # On a table of logs, a base file opens a slice and hides what completed before it.
-            transaction.opens_slices = self.is_mor and any(s.log_files is None for s in stats)
-            is_checked = self._is_checked or work.is_checked or transaction.opens_slices
+            is_checked = self._is_checked or work.is_checked
             layout = self._layout(stats) if self._is_shared else None
             completed = transaction.complete(metadata, is_checked=is_checked, layout=layout)
         self._schema = (completed, spec.avro_schema)

@@ -15,28 +15,19 @@ Spark knows to be tiny skips the shuffle and is written by one task.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-from pyspark.sql.pandas.functions import pandas_udf
 
 from pyhudi.engine.sorted_rows import KEY_BITS
+from pyhudi.engine.spark.bucket_function import bucket_function
 from pyhudi.engine.spark.types import spark_type
-from pyhudi.errors import HudiError
+from pyhudi.engine.spark.write_task import BUCKET, NO_BUCKET, PLACE
 from pyhudi.format.table_config import KeyGenerator, TableConfig
-from pyhudi.index.simple_bucket import bucket_ids
 from pyhudi.table.partitions import DEFAULT_PARTITION
-from pyhudi.table.record_keys import record_keys
-
-BUCKET: Final = "__pyhudi_bucket"
-PLACE: Final = "__pyhudi_place"
-#: In the place of a bucket: the JVM cannot tell.
-NO_BUCKET: Final = -1
 
 #: An input that Spark estimates below this is written by one task, without a shuffle.
 TINY_BYTES: Final = 4 << 20
@@ -98,7 +89,7 @@ def _bucket(frame: DataFrame, config: TableConfig, schema: pa.Schema) -> Column:
         _column(name) if (text := _text(name, schema.field(name).type)) is None else text
         for name in names
     ]
-    return _function(_Buckets(config))(*columns)
+    return bucket_function(config)(*columns)
 
 
 def _hashed(text: Column, name: str, count: int) -> Column:
@@ -120,9 +111,17 @@ def _text(name: str, type_: pa.DataType) -> Column | None:
         return None
     column = _column(name)
     if pa.types.is_timestamp(type_):
-        start = "TIMESTAMP'1970-01-01 00:00:00 UTC'" if type_.tz else "TIMESTAMP_NTZ'1970-01-01'"
-        return F.expr(f"timestampdiff(MICROSECOND, {start}, {quoted(name)})").cast("string")
+        micros = F.unix_micros(column) if type_.tz else F.expr(_LOCAL_MICROS.format(quoted(name)))
+        return micros.cast("string")
     return column.cast(spark_type(type_, name)).cast("string")
+
+
+#: Microseconds since 1970 of a time without a zone, piece by piece: most functions would take it
+#: for one of the session's zone.
+_LOCAL_MICROS = (
+    "unix_date(to_date({0})) * 86400000000 + hour({0}) * 3600000000 + minute({0}) * 60000000"
+    " + cast(extract(SECOND FROM {0}) * 1000000 AS bigint)"
+)
 
 
 def _partition_text(name: str) -> Column:
@@ -147,40 +146,3 @@ def _may_reflect(session: SparkSession) -> bool:
     except PySparkException:
         return False
     return bool(found[0][0] == "97")
-
-
-class _Buckets:
-    """Bucket ids of key columns, each batch at once, wherever a Python worker runs."""
-
-    def __init__(self, config: TableConfig) -> None:
-        self._config = config
-
-    def __call__(self, *columns: pa.Array) -> pa.Array:
-        config = self._config
-        assert config.buckets is not None
-        batch = pa.RecordBatch.from_arrays(list(columns), names=list(config.record_key_fields))
-        try:
-            keys = record_keys(batch, config)
-            return bucket_ids(keys, config.buckets.hash_fields, config.buckets.count)
-        except HudiError:
-            # A row without a key. The task that gets it says so, with all of its columns.
-            return pa.array(np.zeros(batch.num_rows, np.int32))
-
-
-def _function(buckets: _Buckets) -> Callable[..., Column]:
-    """A function for Spark: over Arrow arrays where Spark has that, else over pandas."""
-    if hasattr(F, "arrow_udf"):
-
-        def arrow(*columns: Any) -> Any:
-            return buckets(*columns)
-
-        made: Callable[..., Column] = F.arrow_udf(arrow, "int")
-        return made
-
-    def pandas(*columns: Any) -> Any:
-        arrays = [pa.Array.from_pandas(column) for column in columns]
-        return buckets(*arrays).to_pandas()
-
-    over_pandas: Any = pandas_udf  # its overloads do not know a function of any number of columns
-    made = over_pandas(pandas, "int")
-    return made

@@ -30,6 +30,7 @@ from pyhudi.engine.write_result import WriteResult
 from pyhudi.engine.writer import TableWriter, Work
 from pyhudi.errors import HudiError, UnavailableError
 from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.storage.progress_files import JobProgress, clear_progress
 from pyhudi.table.input_rows import conformed
 from pyhudi.table.schema import META_COLUMNS
 
@@ -107,11 +108,16 @@ class SparkWrites:
             return writer.commit(work, write_id)
 
     def _run(self, rows: DataFrame, spec: WriteSpec, job: GroupJob) -> list[WriteStat]:
-        task = WriteTask(self._writer.storage, spec.requested, job)
+        storage, board = self._writer.storage, self._writer.board
+        task = WriteTask(storage, spec.requested, job, reports=board.is_watched)
+        board.follow(JobProgress(storage, spec.requested).load)
         try:
             results = rows.mapInArrow(task, RESULT_SCHEMA).collect()
         except PySparkException as error:
             raise _told(error) from error
+        finally:
+            if board.is_watched:
+                clear_progress(storage, spec.requested)
         if refusals := [decode_refusal(row[REFUSAL]) for row in results if row[REFUSAL]]:
             raise _first(refusals)
         return [decode_stat(row[STAT]) for row in results]

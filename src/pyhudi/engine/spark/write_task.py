@@ -14,12 +14,13 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 
 from pyhudi.engine.group_jobs import GroupJob
 from pyhudi.engine.sorted_rows import Arrived, grouped
-from pyhudi.engine.spark.placing import BUCKET, NO_BUCKET, PLACE
 from pyhudi.engine.spark.scan import refuse_other_release
 from pyhudi.engine.write_files import WriteOverError
+from pyhudi.engine.write_result import stat_rows
 from pyhudi.errors import (
     ConflictError,
     CorruptTableError,
@@ -29,9 +30,17 @@ from pyhudi.errors import (
     UnsupportedTableError,
 )
 from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.storage.progress_files import TaskProgress
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.write_fence import close_fence
 from pyhudi.version import __version__
+from pyhudi.world import real_world
+
+#: Columns that tell a task where a row belongs.
+BUCKET: Final = "__pyhudi_bucket"
+PLACE: Final = "__pyhudi_place"
+#: In the place of a bucket: the JVM cannot tell.
+NO_BUCKET: Final = -1
 
 STAT: Final = "stat"
 REFUSAL: Final = "refusal"
@@ -52,7 +61,11 @@ _KINDS: dict[str, type[HudiError]] = {
 class WriteTask:
     """One task of a write."""
 
-    def __init__(self, storage: Storage, requested: str, job: GroupJob) -> None:
+    def __init__(
+        self, storage: Storage, requested: str, job: GroupJob, *, reports: bool = False
+    ) -> None:
+        """With `reports`, tasks leave word of how far they are, for the driver to find."""
+        self._reports = reports
         self._storage = storage
         self._requested = requested
         self._job = job
@@ -61,15 +74,28 @@ class WriteTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             refuse_other_release(self._release)
+            progress = self._progress()
             for place, rows in grouped(map(self._arrived, batches), self._job.ordering):
-                stats = [_encode_stat(stat) for stat in self._job.write(place, rows)]
+                stats = []
+                for stat in self._job.write(place, rows):
+                    stats.append(_encode_stat(stat))
+                    size = stat.total_write_bytes or 0
+                    progress.add(rows=stat_rows(stat), bytes=size, files=1)
                 yield _results(stats=stats)
+            progress.end()
         except UnavailableError:
             raise
         except HudiError as error:
             if not isinstance(error, WriteOverError):
                 close_fence(self._storage, self._requested)
             yield _results(refusals=[_encode_refusal(error)])
+
+    def _progress(self) -> TaskProgress | Unwatched:
+        task = TaskContext.get()
+        if not self._reports or task is None:
+            return Unwatched()
+        name, clock = str(task.partitionId()), real_world().elapsed_ms
+        return TaskProgress(self._storage, self._requested, name, clock)
 
     def _arrived(self, batch: pa.RecordBatch) -> Arrived:
         buckets = np.asarray(batch.column(BUCKET))
@@ -78,6 +104,16 @@ class WriteTask:
         if (odd := buckets == NO_BUCKET).any():
             _refuse_odd_keys(shaped.keys.filter(pa.array(odd)))
         return Arrived(shaped.rows, shaped.keys, shaped.paths, buckets, places)
+
+
+class Unwatched:
+    """In the place of a task's progress, where nobody wants to know it."""
+
+    def add(self, *, rows: int = 0, bytes: int = 0, files: int = 0) -> None:
+        """Nothing is counted."""
+
+    def end(self) -> None:
+        """Nothing is told."""
 
 
 def _refuse_odd_keys(keys: pa.StringArray) -> None:

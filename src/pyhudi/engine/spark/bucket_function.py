@@ -1,0 +1,59 @@
+"""Bucket ids as a function for Spark: over Arrow arrays where Spark has that, else over pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+from pyhudi.errors import HudiError
+from pyhudi.format.table_config import TableConfig
+from pyhudi.index.simple_bucket import bucket_ids
+from pyhudi.table.record_keys import record_keys
+
+try:
+    import pandas
+except ImportError:  # needed by Spark 3.5 alone, which says so itself
+    pandas = None
+
+
+class _Buckets:
+    """Bucket ids of key columns, each batch at once, wherever a Python worker runs."""
+
+    def __init__(self, config: TableConfig) -> None:
+        self._config = config
+
+    def __call__(self, *columns: pa.Array) -> pa.Array:
+        config = self._config
+        assert config.buckets is not None
+        batch = pa.RecordBatch.from_arrays(list(columns), names=list(config.record_key_fields))
+        try:
+            keys = record_keys(batch, config)
+            return bucket_ids(keys, config.buckets.hash_fields, config.buckets.count)
+        except HudiError:
+            # A row without a key. The task that gets it says so, with all of its columns.
+            return pa.array(np.zeros(batch.num_rows, np.int32))
+
+
+def bucket_function(config: TableConfig) -> Callable[..., Column]:
+    """From the columns of the record key, as their texts or as they are, to the bucket."""
+    buckets = _Buckets(config)
+
+    # Spark reads the hints to find out what to give.
+    def over_arrays(*columns: pa.Array) -> pa.Array:
+        return buckets(*columns)
+
+    def over_series(*columns: pandas.Series) -> pandas.Series:
+        return buckets(*map(pa.Array.from_pandas, columns)).to_pandas()
+
+    api: Any = F  # its overloads do not know functions of any number of columns
+    made: Callable[..., Column] = (
+        api.arrow_udf(over_arrays, "int")
+        if hasattr(F, "arrow_udf")
+        else api.pandas_udf(over_series, "int")
+    )
+    return made

@@ -1,0 +1,33 @@
+"""Where the table is, as the options of a Spark source say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyhudi.errors import InvalidRequestError
+
+#: Options with this prefix are for the store, such as `storage.aws_region`.
+STORAGE_PREFIX = "storage."
+_PATH = "path"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    uri: str
+    storage_options: dict[str, str] | None
+
+
+def parse_address(options: Mapping[str, str]) -> tuple[Address, dict[str, str]]:
+    """The address, and the options that are about something else."""
+    others = dict(options)
+    given = {name: others.pop(name) for name in options if name.startswith(STORAGE_PREFIX)}
+    uri = others.pop(_PATH, None)
+    if uri is None:
+        raise InvalidRequestError(
+            "no table is named",
+            why="the option path is not given",
+            next_step='Write .format("pyhudi").load(path) to read, or .save(path) to write',
+        )
+    storage = {name.removeprefix(STORAGE_PREFIX): value for name, value in given.items()}
+    return Address(uri, storage or None), others

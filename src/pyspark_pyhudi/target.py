@@ -1,0 +1,73 @@
+"""The table that a save goes to: opened, or created from the options and the frame's columns."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import StructType
+
+from pyhudi.engine.create import create_table_files
+from pyhudi.engine.load import is_table, load_config
+from pyhudi.engine.spark.types import arrow_schema
+from pyhudi.engine.writer import TableWriter
+from pyhudi.errors import InvalidRequestError
+from pyhudi.format.lock_kind import LockKind
+from pyhudi.format.table_config import TableType
+from pyhudi.format.table_definition import TableDefinition, legal_table_name
+from pyhudi.hudi_write_options import (
+    HudiWrite,
+    Operation,
+    refuse_contradictions,
+    refuse_incomplete_table,
+)
+from pyhudi.storage.open import open_storage
+from pyhudi.storage.open_lock import open_lock
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.input_rows import storable_schema
+from pyhudi.table.schema import META_COLUMNS
+from pyhudi.world import World
+from pyspark_pyhudi.address import Address
+
+
+def opened_writer(
+    address: Address, asked: HudiWrite, schema: StructType, world: World
+) -> TableWriter:
+    """The table at the address, for a write; created if there is none."""
+    storage = open_storage(address.uri, address.storage_options)
+    if is_table(storage):
+        refuse_contradictions(asked, load_config(storage))
+    else:
+        _create(storage, address.uri, asked, schema, world)
+    told = asked.table
+    return TableWriter(storage, world, asked.settings, buckets=told.buckets, lock=told.lock)
+
+
+def _create(storage: Storage, uri: str, asked: HudiWrite, schema: StructType, world: World) -> None:
+    if asked.operation is Operation.DELETE:
+        load_config(storage)  # raises: there is nothing to delete from
+    refuse_incomplete_table(asked)
+    table = asked.table
+    if table.table_type is TableType.COPY_ON_WRITE:
+        raise InvalidRequestError(
+            'a copy-on-write table cannot be written by df.write.format("pyhudi")',
+            why="all rows of a bucket must come to one task, which this path cannot bring about",
+            next_step="Write table = pyhudi.create_table(..., table_type='cow') and"
+            " table.upsert(df), or leave the table type out: it is merge on read then",
+        )
+    data = StructType([field for field in schema.fields if field.name not in META_COLUMNS])
+    definition = TableDefinition.of(
+        table.name or legal_table_name(uri.rstrip("/").rpartition("/")[2]),
+        storable_schema(arrow_schema(data)),
+        record_key=table.record_key or (),
+        partition_by=table.partition_by or (),
+        ordering=table.ordering or (),
+        buckets=table.buckets,
+        table_type=table.table_type or TableType.MERGE_ON_READ,
+        version=table.version or 9,
+        merge_mode=table.merge_mode,
+        hive_style=bool(table.hive_style),
+        url_encode=bool(table.url_encode),
+        concurrency=table.concurrency,
+        lock=table.lock or LockKind.NONE,
+        database=table.database or "",
+    )
+    open_lock(definition.lock, storage, world)  # refuses a kind that this storage cannot have
+    create_table_files(storage, definition, world, exist_ok=True)

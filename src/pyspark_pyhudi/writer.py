@@ -1,0 +1,182 @@
+"""Writing through Spark 4's Python Data Source: log files, one for each task and file group.
+
+Spark hands over the partitions of the frame as they are. So a frame of many tasks makes many small
+files, and `table.upsert(df)`, which gathers the rows of a bucket in one task, is the faster way;
+the commit says so where it matters. Whatever needs all rows of a bucket, or of the table, in one
+place is refused here, by the name of the verb that does it.
+
+Spark asks for the writer once for each save, when all that the frame depends on has been computed
+and the tasks that write are about to start; the instant begins there. Spark then calls `write` in
+each task, and at the end `commit` or `abort`, or both, if the commit fails.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import datasource as api
+from pyspark.sql.types import StructType
+
+from pyhudi.engine.deletes import is_located, keyed_rows
+from pyhudi.engine.detached import (
+    DetachedWrite,
+    abandon,
+    beating,
+    begin,
+    complete,
+    write_deletes,
+    write_rows,
+)
+from pyhudi.engine.spark.scan import refuse_other_release
+from pyhudi.engine.spark.types import empty_batch
+from pyhudi.engine.write_files import WriteOverError
+from pyhudi.engine.writer import TableWriter
+from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
+from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.format.table_config import TableType
+from pyhudi.hudi_write_options import HudiWrite, Operation, parse_write_options
+from pyhudi.storage.write_fence import close_fence
+from pyhudi.table.input_rows import conformed
+from pyhudi.version import __version__
+from pyhudi.world import World, real_world
+from pyspark_pyhudi.address import parse_address
+from pyspark_pyhudi.target import opened_writer
+
+#: Our own: makes it safe to repeat a save.
+WRITE_ID = "write_id"
+#: So many files for each file group are worth a warning, or so many in all.
+_FILES_PER_GROUP = 4
+_FILES = 1_000
+
+_OPERATIONS = {
+    Operation.UPSERT: "UPSERT",
+    Operation.APPEND: "INSERT",
+    Operation.DELETE: "DELETE",
+}
+_VERBS = {
+    Operation.OVERWRITE_TOUCHED: "table.overwrite(df)",
+    Operation.OVERWRITE_ALL: "table.overwrite(df, partitions='all')",
+    Operation.DELETE_PARTITIONS: "table.delete_partitions([...])",
+}
+
+
+@dataclass(frozen=True)
+class Written(api.WriterCommitMessage):
+    """What a task did: its files, or why its rows cannot be written."""
+
+    stats: tuple[WriteStat, ...] = ()
+    refusal: HudiError | None = None
+
+
+class PyhudiWriter(api.DataSourceArrowWriter):
+    """One save. It travels to the tasks, and to the process that commits."""
+
+    def __init__(self, options: dict[str, str], schema: StructType, *, overwrite: bool) -> None:
+        address, others = parse_address(options)
+        write_id = others.pop(WRITE_ID, None)
+        asked = parse_write_options(others)
+        _refuse_overwrites(asked, address.uri, overwrite=overwrite)
+        writer = opened_writer(address, asked, schema, real_world())
+        _refuse_unfit(writer, asked, schema, address.uri)
+        begun = begin(writer, _OPERATIONS[asked.operation], write_id)
+        self._uri = address.uri
+        self._release = __version__
+        self._deletes = asked.operation is Operation.DELETE
+        # None if an earlier save with this write id has done it all.
+        self._write = begun if isinstance(begun, DetachedWrite) else None
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> api.WriterCommitMessage:
+        task = TaskContext.get()
+        assert task is not None
+        return self.written(iterator, task.partitionId(), real_world())
+
+    def written(self, batches: Iterator[pa.RecordBatch], task: int, world: World) -> Written:
+        """As `WriteTask`: a row that cannot be written is a result, for attempts do not cure it."""
+        if self._write is None:
+            return Written()
+        write = self._write.of_task(task)
+        try:
+            refuse_other_release(self._release)
+            with beating(write, world):
+                how = write_deletes if self._deletes else write_rows
+                return Written(tuple(how(write, batches)))
+        except UnavailableError:
+            raise
+        except HudiError as error:
+            if not isinstance(error, WriteOverError):
+                close_fence(write.files.storage, write.requested)
+            return Written(refusal=error)
+
+    def commit(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
+        if self._write is None:
+            return
+        results = [message for message in messages if isinstance(message, Written)]
+        if refusal := _first_refusal(results):
+            abandon(self._write, real_world())
+            raise refusal
+        stats = [stat for result in results for stat in result.stats]
+        complete(self._write, real_world(), stats)
+        _warn_of_many_files(stats, self._uri)
+
+    def abort(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
+        if self._write is not None:
+            abandon(self._write, real_world())
+
+
+def _first_refusal(results: Sequence[Written]) -> HudiError | None:
+    """The reason, rather than that other tasks stopped because of it."""
+    refusals = [result.refusal for result in results if result.refusal is not None]
+    reasons = [error for error in refusals if not isinstance(error, WriteOverError)]
+    return next(iter(reasons or refusals), None)
+
+
+def _warn_of_many_files(stats: Sequence[WriteStat], uri: str) -> None:
+    files = len(stats)
+    groups = len({(stat.partition_path, stat.file_id) for stat in stats})
+    if files > _FILES_PER_GROUP * groups or (files > _FILES and files > groups):
+        warnings.warn(
+            f"this save wrote {files} log files for {groups} file groups, and every read merges"
+            " them until they are compacted, for each task writes its own;"
+            f" pyhudi.open_table({uri!r}).upsert(df) writes {groups}, and is faster",
+            stacklevel=3,
+        )
+
+
+# ---- what cannot be done this way
+
+
+def _refuse_overwrites(asked: HudiWrite, uri: str, *, overwrite: bool) -> None:
+    if overwrite:
+        what, verb = 'mode("overwrite")', _VERBS[Operation.OVERWRITE_ALL]
+    elif asked.operation in _VERBS:
+        what, verb = f"the operation {asked.operation.value}", _VERBS[asked.operation]
+    else:
+        return
+    raise _refused(what, "it concerns rows that no task of this write sees", uri, verb)
+
+
+def _refuse_unfit(writer: TableWriter, asked: HudiWrite, schema: StructType, uri: str) -> None:
+    """Refuse before anything begins what would be refused in every task."""
+    config, batch = writer.config, empty_batch(schema)
+    is_delete = asked.operation is Operation.DELETE
+    if config.table_type is not TableType.MERGE_ON_READ:
+        verb = "table.delete(df)" if is_delete else "table.upsert(df)"
+        why = "on a copy-on-write table all rows of a bucket must come to one task"
+        raise _refused("a copy-on-write table", why, uri, verb)
+    if not is_delete:
+        conformed(batch, writer.schema)
+    elif not is_located(keyed_rows(batch, writer.schema, config), config, unconditional=False):
+        why = "the frame lacks columns of the partition or the ordering, which must be looked up"
+        raise _refused("this delete", why, uri, "table.delete(df)")
+
+
+def _refused(what: str, why: str, uri: str, verb: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f'{what} cannot be written by df.write.format("pyhudi")',
+        why=why,
+        next_step=f"Write table = pyhudi.open_table({uri!r}) and {verb}",
+    )
