@@ -322,16 +322,22 @@ class Table:
         return self._writing.update(rows, columns, write_id)
 
     def delete(
-        self, what: Any, *, unconditional: bool = False, write_id: str | None = None
+        self,
+        what: Any,
+        *,
+        unconditional: bool = False,
+        spark: Any = None,
+        write_id: str | None = None,
     ) -> WriteResult:
         """Delete the rows that a predicate (SQL text) finds, or those with the given keys.
 
         Keys are rows, as for `upsert`, that have the record key's columns. Where the partition's
         or the ordering's columns are missing, they are looked up in the table, and keys that are
         not there are passed over. On a table with an ordering, a row that is newer than the delete
-        stays; `unconditional` deletes whatever was written before.
+        stays; `unconditional` deletes whatever was written before. What a predicate finds is read
+        and deleted in this process, or with a session as `spark` by tasks of Spark.
         """
-        return self._writing.delete(what, write_id, unconditional=unconditional)
+        return self._writing.delete(what, write_id, unconditional=unconditional, spark=spark)
 
     def overwrite(
         self,

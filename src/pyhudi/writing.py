@@ -78,7 +78,7 @@ class Writing:
         schema = self._update_schema(columns)
         make_plan: MakePlan = partial(self._plans.update, columns=frozenset(columns))
         if is_spark_frame(rows):
-            return self._spark.columns(rows, schema, "UPSERT", make_plan, write_id)
+            return self._spark.columns(rows, schema, "UPSERT", make_plan, write_id, is_checked=True)
         batches = (_chosen(batch, schema) for batch in record_batches(rows))
         return self._writer.write_plan(
             batches, schema, "UPSERT", make_plan, write_id, is_checked=True
@@ -115,13 +115,23 @@ class Writing:
 
     # -- deletes
 
-    def delete(self, what: Any, write_id: str | None, *, unconditional: bool) -> WriteResult:
+    def delete(
+        self, what: Any, write_id: str | None, *, unconditional: bool, spark: Any
+    ) -> WriteResult:
         config = self._writer.config
         if is_spark_frame(what):
             return self._delete_frame(what, config, write_id, unconditional=unconditional)
         if isinstance(what, str | Predicate):
             keys = None
             self._read(where=what)  # an error in the predicate is told before anything begins
+            if spark is not None:
+                return self._spark.delete_where(
+                    spark,
+                    lambda: self._read(columns=lookup_columns(config), where=what).plan,
+                    self._plans,
+                    write_id,
+                    unconditional=unconditional,
+                )
         else:
             keys = given_keys(record_batches(what), self._writer.schema, config)
 

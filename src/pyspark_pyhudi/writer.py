@@ -38,6 +38,7 @@ from pyhudi.engine.writer import TableWriter
 from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.table_config import TableType
+from pyhudi.hudi_write_classes import OPERATION
 from pyhudi.hudi_write_options import HudiWrite, Operation, parse_write_options
 from pyhudi.storage.write_fence import close_fence
 from pyhudi.table.input_rows import conformed
@@ -139,10 +140,10 @@ def _warn_of_many_files(stats: Sequence[WriteStat], uri: str) -> None:
     groups = len({(stat.partition_path, stat.file_id) for stat in stats})
     if files > _FILES_PER_GROUP * groups or (files > _FILES and files > groups):
         warnings.warn(
-            f"this save wrote {files} log files for {groups} file groups, and every read merges"
-            " them until they are compacted, for each task writes its own;"
-            f" pyhudi.open_table({uri!r}).upsert(df) writes {groups}, and is faster",
-            stacklevel=3,
+            f"this save wrote {files} log files for {groups} file groups, as each task writes its"
+            " own, and every read merges them until they are compacted;"
+            f" pyhudi.open_table({uri!r}).upsert(df) makes few files and is the fast way",
+            stacklevel=2,
         )
 
 
@@ -153,7 +154,7 @@ def _refuse_overwrites(asked: HudiWrite, uri: str, *, overwrite: bool) -> None:
     if overwrite:
         what, verb = 'mode("overwrite")', _VERBS[Operation.OVERWRITE_ALL]
     elif asked.operation in _VERBS:
-        what, verb = f"the operation {asked.operation.value}", _VERBS[asked.operation]
+        what, verb = f"{OPERATION}={asked.given[OPERATION]}", _VERBS[asked.operation]
     else:
         return
     raise _refused(what, "it concerns rows that no task of this write sees", uri, verb)

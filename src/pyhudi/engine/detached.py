@@ -21,19 +21,23 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.deletes import gathered_deletes, keyed_rows
 from pyhudi.engine.gathering import GatheredRows, Place
 from pyhudi.engine.group_files import Files
+from pyhudi.engine.known_log import KnownLog
 from pyhudi.engine.log_writer import write_log
+from pyhudi.engine.repair import Repair
 from pyhudi.engine.transaction import Transaction
 from pyhudi.engine.write_files import DeleteRows, KeyedRows
 from pyhudi.engine.write_plans import WritePlans
 from pyhudi.engine.write_result import WriteResult, commit_metadata, write_result
-from pyhudi.engine.writer import TableWriter
+from pyhudi.engine.writer import PRUNE_EVERY, TableWriter
 from pyhudi.errors import HudiError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import WriteToken
 from pyhudi.settings import WriteSettings
+from pyhudi.storage.decision_log import load_entry
 from pyhudi.storage.heartbeats import heartbeat_path
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.storage.write_fence import close_fence, open_fence
@@ -216,6 +220,8 @@ def complete(write: DetachedWrite, world: World, stats: Sequence[WriteStat]) -> 
         except BaseException:
             transaction.abandon()
             raise
+    if write.number % PRUNE_EVERY < 2:
+        Repair(writer.log, writer.recovery).prune()
     seconds = (world.elapsed_ms() - started) / 1000
     return write_result(write.requested, completed, stats, 0, seconds)
 
@@ -234,7 +240,16 @@ def abandon(write: DetachedWrite, world: World) -> None:
 def _taken_up(write: DetachedWrite, world: World) -> tuple[TableWriter, Transaction]:
     writer = write.writer(world)
     writer.open()
+    _read_from(writer.log, write.number)
     writer.log.refresh()
     begun = (write.requested, write.number)
     log, recovery = writer.log, writer.recovery
     return writer, Transaction(log, write.settings, writer.action, recovery, begun=begun)
+
+
+def _read_from(log: DecisionLog, number: int) -> None:
+    """Know the log from the write's begin on: to complete it, none of that may be missing."""
+    entry = load_entry(log.storage, number)
+    if entry is not None:
+        log._known = KnownLog(whole_from=number)
+        log._known.note(entry)

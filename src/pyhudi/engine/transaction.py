@@ -214,9 +214,20 @@ class Transaction:
         return None
 
     def _later_service(self, ledger: Ledger) -> Instant | None:
-        """A table service whose base files would hide ours, without having seen them."""
-        pending = ledger.pending_of(Action.COMPACTION, Action.CLUSTERING)
-        return next((i for i in pending if i.requested > self.requested), None)
+        """A table service that would hide our base files, or bring back what they stand for.
+
+        One that was planned later has not seen them. What a log compaction writes is a log, and
+        belongs to whatever slice is the newest when it completes.
+        """
+        pending = ledger.pending_of(Action.COMPACTION, Action.CLUSTERING, Action.LOGCOMPACTION)
+        return next(
+            (
+                instant
+                for instant in pending
+                if instant.requested > self.requested or instant.action is Action.LOGCOMPACTION
+            ),
+            None,
+        )
 
     def _others(self, ledger: Ledger) -> list[OtherWrite]:
         """Writes that completed since we began."""
@@ -315,7 +326,7 @@ def _told(overlap: Overlap) -> str:
 
 
 def _service_told(service: Instant) -> str:
-    return f"the {service.action} {service.requested} was planned while the write was under way"
+    return f"the {service.action} {service.requested} is under way, and has not seen this write"
 
 
 def refusal_error(refused: Refused, uri: str, requested: str | None = None) -> HudiError:

@@ -60,25 +60,25 @@ class WritePlans:
 
     def _rows(self, spec: WriteSpec, target: Target, known: Lookup | None = None) -> WritePlan:
         target = target if self._writer.is_mor else Target.MERGED_BASE
-        return WritePlan(RowsJob(self._files(spec), target, known=known), self._opened)
+        return WritePlan(RowsJob(self.files(spec), target, known=known), self.opened)
 
     def update(self, spec: WriteSpec, columns: Collection[str]) -> WritePlan:
-        job = UpdateJob(self._files(spec), self._lookup(None), tuple(columns))
-        return WritePlan(job, self._opened)
+        job = UpdateJob(self.files(spec), self._lookup(None), tuple(columns))
+        return WritePlan(job, self.opened)
 
     def delete(
         self, spec: WriteSpec, given: Collection[str], *, is_located: bool, unconditional: bool
     ) -> WritePlan:
         """Of these keys; `given` are the columns that come with them."""
         lookup = None if is_located else self._lookup(lookup_columns(self._writer.config))
-        job = DeleteJob(self._files(spec), lookup, given, unconditional=unconditional)
-        return WritePlan(job, self._opened)
+        job = DeleteJob(self.files(spec), lookup, given, unconditional=unconditional)
+        return WritePlan(job, self.opened)
 
     def overwrite(
         self, spec: WriteSpec, partitions: frozenset[str] | None, *, whole_table: bool
     ) -> WritePlan:
         """Of the partitions, or without them of those that the rows are in, or of all."""
-        files = self._files(spec, stood_for=True)
+        files = self.files(spec, stood_for=True)
         there = self._writer.current_slices()
 
         def finish(stats: list[WriteStat]) -> list[WriteStat]:
@@ -92,7 +92,8 @@ class WritePlans:
 
     # -- what they need
 
-    def _files(self, spec: WriteSpec, *, stood_for: bool = False) -> Files:
+    def files(self, spec: WriteSpec, *, stood_for: bool = False) -> Files:
+        """How tasks write; with `stood_for` they know the base files that theirs stand for."""
         writer = self._writer
         bases = {}
         if stood_for or not writer.is_mor:
@@ -105,7 +106,7 @@ class WritePlans:
         question = Question(None if columns is None else tuple(columns))
         return Lookup.of(reader.plan_snapshot(self._writer.state(), Now(), question))
 
-    def _opened(self, stats: list[WriteStat]) -> list[WriteStat]:
+    def opened(self, stats: list[WriteStat]) -> list[WriteStat]:
         """Seed the buckets that the write would otherwise open with a log."""
         self._refuse_replaced(stats)
         if self._writer.is_mor:

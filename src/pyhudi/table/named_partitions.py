@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.paths import table_path
 from pyhudi.format.table_config import TableConfig
+from pyhudi.table.input_rows import conformed
 from pyhudi.table.partition_paths import partition_paths
 
 
@@ -46,12 +47,12 @@ def _path(one: Any, config: TableConfig, schema: pa.Schema) -> str:
         raise _refusal(
             one, f"the partition columns are {', '.join(fields)}", "Give a value for each of them"
         )
-    try:
-        columns = [pa.array([one[name]], schema.field(name).type) for name in fields]
+    try:  # by the rules for rows: a value that is not the column's is refused, never rounded
+        given = pa.RecordBatch.from_pydict({name: [one[name]] for name in fields})
+        row = conformed(given, pa.schema([schema.field(name) for name in fields]))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _refusal(one, str(error), "Give values of the columns' types") from None
-    batch = pa.RecordBatch.from_arrays(columns, names=list(fields))
-    return str(partition_paths(batch, config).dictionary[0].as_py())
+    return str(partition_paths(row, config).dictionary[0].as_py())
 
 
 def _checked_path(path: str, config: TableConfig) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -139,10 +140,15 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
+_reflecting: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+
+
 def _may_reflect(session: SparkSession) -> bool:
-    """Whether SQL may call Java's methods; some platforms forbid it."""
-    try:
-        found = session.sql("SELECT java_method('java.util.Objects', 'hashCode', 'a')").collect()
-    except PySparkException:
-        return False
-    return bool(found[0][0] == "97")
+    """Whether SQL may call Java's methods; some platforms forbid it. Asked once of a session."""
+    if session not in _reflecting:
+        call = "SELECT java_method('java.util.Objects', 'hashCode', 'a')"
+        try:
+            _reflecting[session] = session.sql(call).collect()[0][0] == "97"
+        except PySparkException:
+            _reflecting[session] = False
+    return _reflecting[session]

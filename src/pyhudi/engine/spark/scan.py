@@ -110,7 +110,7 @@ def _native_frame(
 
 
 def _task_frame(session: SparkSession, storage: Storage, plan: ScanPlan) -> DataFrame:
-    splits = plan.splits(_split_bytes(plan))
+    splits = plan.splits(split_bytes(plan))
     schema = spark_schema(plan.spec.output)
     if not splits:
         return session.createDataFrame([], schema)
@@ -118,7 +118,8 @@ def _task_frame(session: SparkSession, storage: Storage, plan: ScanPlan) -> Data
     return numbers.mapInArrow(ReadTask(storage, plan.spec, splits), schema)
 
 
-def _split_bytes(plan: ScanPlan) -> int:
+def split_bytes(plan: ScanPlan) -> int:
+    """How large the splits of a plan should be, so that there are enough tasks."""
     total = sum(read.cost for read in plan.reads)
     return min(SPLIT_BYTES, max(_SPLIT_BYTES_MIN, total // _SPLITS_WANTED))
 

@@ -8,28 +8,33 @@ or the heartbeat gone, and what they wrote is removed with the rollback or swept
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from pyhudi.engine.group_jobs import GroupJob
 from pyhudi.engine.spark.placing import placed, quoted
+from pyhudi.engine.spark.scan import split_bytes
 from pyhudi.engine.spark.types import empty_batch
 from pyhudi.engine.spark.write_task import (
     REFUSAL,
     RESULT_SCHEMA,
     STAT,
+    DeleteWhereTask,
+    Task,
     WriteTask,
     decode_refusal,
     decode_stat,
 )
 from pyhudi.engine.write_files import WriteOverError, WriteSpec
-from pyhudi.engine.write_plans import MakePlan
+from pyhudi.engine.write_plans import MakePlan, WritePlans
 from pyhudi.engine.write_result import WriteResult
 from pyhudi.engine.writer import TableWriter, Work
 from pyhudi.errors import HudiError, UnavailableError
 from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.plan.scan import ScanPlan
 from pyhudi.storage.progress_files import JobProgress, clear_progress
 from pyhudi.table.input_rows import conformed
 from pyhudi.table.schema import META_COLUMNS
@@ -72,14 +77,46 @@ class SparkWrites:
         write_id: str | None,
         *,
         by_partition: bool = True,
+        is_checked: bool = False,
     ) -> WriteResult:
         """Write what these columns say; the others are left alone."""
         names = [name for name in frame.columns if name in schema.names]
         chosen = frame.select(*map(quoted, names))
         conformed(empty_batch(chosen.schema), schema)
         return self._write(
-            chosen, operation, make_plan, write_id, by_partition=by_partition, is_checked=True
+            chosen, operation, make_plan, write_id, by_partition=by_partition, is_checked=is_checked
         )
+
+    def delete_where(
+        self,
+        session: SparkSession,
+        plan_read: Callable[[], ScanPlan],
+        plans: WritePlans,
+        write_id: str | None,
+        *,
+        unconditional: bool,
+    ) -> WriteResult:
+        """Delete what a read finds, once the instant has begun, each slice where it is read."""
+
+        def write(spec: WriteSpec) -> list[WriteStat]:
+            plan = plan_read()
+            splits = plan.splits(split_bytes(plan))
+            task = DeleteWhereTask(
+                self._writer.storage,
+                spec.requested,
+                plans.files(spec),
+                (plan.spec, splits),
+                unconditional=unconditional,
+                reports=self._writer.board.is_watched,
+            )
+            if not splits:
+                return []
+            numbers = session.range(0, len(splits), 1, len(splits))
+            return plans.opened(self._results(numbers, spec, task))
+
+        with self._writer.turn:
+            self._writer.ready()
+            return self._writer.commit(Work("DELETE", write, is_fenced=True), write_id)
 
     def _write(
         self,
@@ -99,7 +136,10 @@ class SparkWrites:
             def write(spec: WriteSpec) -> list[WriteStat]:
                 plan = make_plan(spec)
                 rows = placed(frame, config, schema, salt=spec.requested, by_partition=by_partition)
-                return plan.finish(self._run(rows, spec, plan.job))
+                task = WriteTask(
+                    writer.storage, spec.requested, plan.job, reports=writer.board.is_watched
+                )
+                return plan.finish(self._results(rows, spec, task))
 
             # Computing the input once more could give other rows: it is not for us to repeat.
             work = Work(
@@ -107,12 +147,12 @@ class SparkWrites:
             )
             return writer.commit(work, write_id)
 
-    def _run(self, rows: DataFrame, spec: WriteSpec, job: GroupJob) -> list[WriteStat]:
+    def _results(self, rows: DataFrame, spec: WriteSpec, task: Task) -> list[WriteStat]:
         storage, board = self._writer.storage, self._writer.board
-        task = WriteTask(storage, spec.requested, job, reports=board.is_watched)
         board.follow(JobProgress(storage, spec.requested).load)
         try:
-            results = rows.mapInArrow(task, RESULT_SCHEMA).collect()
+            with _cancelled_on_error(rows.sparkSession, f"pyhudi-{spec.requested}"):
+                results = rows.mapInArrow(task, RESULT_SCHEMA).collect()
         except PySparkException as error:
             raise _told(error) from error
         finally:
@@ -121,6 +161,23 @@ class SparkWrites:
         if refusals := [decode_refusal(row[REFUSAL]) for row in results if row[REFUSAL]]:
             raise _first(refusals)
         return [decode_stat(row[STAT]) for row in results]
+
+
+@contextmanager
+def _cancelled_on_error(session: SparkSession, tag: str) -> Iterator[None]:
+    """Around a job: whatever ends it early, an interrupt of the caller's too, stops its tasks."""
+    try:
+        session.addTag(tag)
+    except (AttributeError, PySparkException):  # Spark 3.5 has tags in Connect alone
+        yield
+        return
+    try:
+        yield
+    except BaseException:
+        session.interruptTag(tag)
+        raise
+    finally:
+        session.removeTag(tag)
 
 
 def _first(refusals: list[HudiError]) -> HudiError:

@@ -16,9 +16,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
+from pyhudi.engine.deletes import gathered_deletes
+from pyhudi.engine.group_files import Files
 from pyhudi.engine.group_jobs import GroupJob
 from pyhudi.engine.sorted_rows import Arrived, grouped
 from pyhudi.engine.spark.scan import refuse_other_release
+from pyhudi.engine.tasks import read_split
 from pyhudi.engine.write_files import WriteOverError
 from pyhudi.engine.write_result import stat_rows
 from pyhudi.errors import (
@@ -30,6 +33,7 @@ from pyhudi.errors import (
     UnsupportedTableError,
 )
 from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.plan.scan import ReadSpec, SliceRead, Split
 from pyhudi.storage.progress_files import TaskProgress
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.write_fence import close_fence
@@ -58,30 +62,27 @@ _KINDS: dict[str, type[HudiError]] = {
 }
 
 
-class WriteTask:
-    """One task of a write."""
+class Task:
+    """What tasks of a write have in common. `stats` is what each does."""
 
-    def __init__(
-        self, storage: Storage, requested: str, job: GroupJob, *, reports: bool = False
-    ) -> None:
+    def __init__(self, storage: Storage, requested: str, *, reports: bool) -> None:
         """With `reports`, tasks leave word of how far they are, for the driver to find."""
         self._reports = reports
         self._storage = storage
         self._requested = requested
-        self._job = job
         self._release = __version__
+
+    def stats(self, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+        raise NotImplementedError
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             refuse_other_release(self._release)
             progress = self._progress()
-            for place, rows in grouped(map(self._arrived, batches), self._job.ordering):
-                stats = []
-                for stat in self._job.write(place, rows):
-                    stats.append(_encode_stat(stat))
-                    size = stat.total_write_bytes or 0
-                    progress.add(rows=stat_rows(stat), bytes=size, files=1)
-                yield _results(stats=stats)
+            for stat in self.stats(batches):
+                yield _results(stats=[_encode_stat(stat)])
+                size = stat.total_write_bytes or 0
+                progress.add(rows=stat_rows(stat), bytes=size, files=1)
             progress.end()
         except UnavailableError:
             raise
@@ -97,6 +98,20 @@ class WriteTask:
         name, clock = str(task.partitionId()), real_world().elapsed_ms
         return TaskProgress(self._storage, self._requested, name, clock)
 
+
+class WriteTask(Task):
+    """Writes the groups of the rows that it is given, sorted by place."""
+
+    def __init__(
+        self, storage: Storage, requested: str, job: GroupJob, *, reports: bool = False
+    ) -> None:
+        super().__init__(storage, requested, reports=reports)
+        self._job = job
+
+    def stats(self, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+        for place, rows in grouped(map(self._arrived, batches), self._job.ordering):
+            yield from self._job.write(place, rows)
+
     def _arrived(self, batch: pa.RecordBatch) -> Arrived:
         buckets = np.asarray(batch.column(BUCKET))
         places = np.asarray(batch.column(PLACE))
@@ -104,6 +119,40 @@ class WriteTask:
         if (odd := buckets == NO_BUCKET).any():
             _refuse_odd_keys(shaped.keys.filter(pa.array(odd)))
         return Arrived(shaped.rows, shaped.keys, shaped.paths, buckets, places)
+
+
+class DeleteWhereTask(Task):
+    """Deletes what a read finds: numbers of splits in, each of whole file slices."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        requested: str,
+        files: Files,
+        read: tuple[ReadSpec, tuple[Split, ...]],
+        *,
+        unconditional: bool,
+        reports: bool,
+    ) -> None:
+        super().__init__(storage, requested, reports=reports)
+        self._files = files
+        self._spec, self._splits = read
+        self._unconditional = unconditional
+
+    def stats(self, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+        numbers = (number for batch in batches for number in batch.column(0).to_pylist())
+        for number in numbers:
+            for read in self._splits[number].reads:
+                yield from self._deleted(read)
+
+    def _deleted(self, read: SliceRead) -> Iterator[WriteStat]:
+        found = list(read_split(self._storage, self._spec, Split((read,))))
+        if not found:
+            return
+        keys, config = pa.Table.from_batches(found), self._files.config
+        groups = gathered_deletes(keys, config, unconditional=self._unconditional).groups
+        for place in sorted(groups):
+            yield from self._files.deletes(place, groups[place])
 
 
 class Unwatched:
