@@ -35,10 +35,10 @@ from pyhudi.engine.spark.scan import refuse_other_release
 from pyhudi.engine.spark.types import empty_batch
 from pyhudi.engine.write_files import WriteOverError
 from pyhudi.engine.writer import TableWriter
-from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
+from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.table_config import TableType
-from pyhudi.hudi_write_classes import OPERATION
+from pyhudi.hudi_write_classes import HEARTBEAT_INTERVAL, OPERATION
 from pyhudi.hudi_write_options import HudiWrite, Operation, parse_write_options
 from pyhudi.storage.write_fence import close_fence
 from pyhudi.table.input_rows import conformed
@@ -132,7 +132,14 @@ def _first_refusal(results: Sequence[Written]) -> HudiError | None:
     """The reason, rather than that other tasks stopped because of it."""
     refusals = [result.refusal for result in results if result.refusal is not None]
     reasons = [error for error in refusals if not isinstance(error, WriteOverError)]
-    return next(iter(reasons or refusals), None)
+    if refusals and not reasons:
+        return ConflictError(
+            "this save was given up by another writer",
+            why="its tasks gave no sign of life for too long, or a later save has its write_id",
+            next_step="Save again, for nothing of it is visible. If tasks wait long for a place in"
+            f" the cluster, give all writers of the table a larger {HEARTBEAT_INTERVAL[0]}",
+        )
+    return next(iter(reasons), None)
 
 
 def _warn_of_many_files(stats: Sequence[WriteStat], uri: str) -> None:

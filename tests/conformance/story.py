@@ -131,12 +131,12 @@ class Story:
         assert_same_rows(ours, judge.rs_rows(self.path))
         return ours
 
-    def agree_on_past(self, judge: JudgeClient, instant: str, then: pa.Table) -> None:
-        """The table as of an instant is what it held then."""
-        past = self.table.read(as_of=pyhudi.RequestedTime(instant)).to_arrow()
+    def agree_on_past(self, judge: JudgeClient, time: str, then: pa.Table) -> None:
+        """What was requested until this time is what the table held then."""
+        past = self.table.read(as_of=pyhudi.RequestedTime(time)).to_arrow()
         assert_same_rows(past, encoded_rows(then))
-        assert_same_rows(past, judge.hudi_rows(self.path, as_of=instant))
-        assert_same_rows(past, judge.rs_rows(self.path, as_of=instant))
+        assert_same_rows(past, judge.hudi_rows(self.path, as_of=time))
+        assert_same_rows(past, judge.rs_rows(self.path, as_of=time))
 
     def agree_on_changes(self, judge: JudgeClient, begin: str, end: str) -> None:
         """Rows of the commits that completed after `begin`, until `end`."""

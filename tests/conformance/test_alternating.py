@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from conformance.client import JudgeClient
 from conformance.combinations import (
@@ -21,10 +23,18 @@ from conformance.combinations import (
 from conformance.story import Story
 from conformance.writing import QUIET
 
-pytestmark = [pytest.mark.judge, pytest.mark.conformance]
+pytestmark = [pytest.mark.judge, pytest.mark.conformance, pytest.mark.spark]
 
 PYHUDI, HUDI = "pyhudi", "hudi"
-UPSERT, DELETE = "upsert", "delete"
+UPSERT, DELETE, OVERWRITE, EMPTY, UPDATE = "upsert", "delete", "overwrite", "empty", "update"
+
+#: What each of them does in its turns.
+DEEDS = {
+    PYHUDI: (UPSERT, DELETE, OVERWRITE, EMPTY, UPDATE),
+    HUDI: (UPSERT, UPSERT, UPSERT, UPSERT, DELETE),
+}
+#: The partitions of the even and of the odd numbers.
+EVEN, ODD = ("north",), ("far east",)
 
 
 def table_of(kind: TableKind) -> Combination:
@@ -41,48 +51,110 @@ def table_of(kind: TableKind) -> Combination:
 
 
 def take_turns(judge: JudgeClient, story: Story, first: str) -> None:
-    """Six commits by turns, each of which meets rows of the other writer."""
+    """Ten commits by turns, each of which meets rows of the other writer."""
     second = HUDI if first == PYHUDI else PYHUDI
-    what = (UPSERT, UPSERT, DELETE, UPSERT, UPSERT, DELETE)
-    for turn, operation in enumerate(what):
-        writer = first if turn % 2 == 0 else second
-        numbers = range(turn * 15, turn * 15 + 60, 1 if operation == UPSERT else 5)
-        rows = story.rows(numbers, written=turn, seen_at=10 + turn, spread=3)
-        if writer == HUDI:
-            story.hudi_write(judge, rows, operation)
-        elif operation == UPSERT:
-            story.upsert(rows)
+    deeds = chain.from_iterable(zip(DEEDS[first], DEEDS[second], strict=True))
+    for turn, deed in enumerate(deeds):
+        if turn % 2 == (first == PYHUDI):
+            hudi_turn(judge, story, turn, deed)
         else:
-            story.delete(rows)
+            pyhudi_turn(story, turn, deed)
         story.agree(judge)
+
+
+def hudi_turn(judge: JudgeClient, story: Story, turn: int, deed: str) -> None:
+    numbers = range(turn * 10, turn * 10 + 60, 1 if deed == UPSERT else 5)
+    rows = story.rows(numbers, written=turn, seen_at=10 + turn, spread=3)
+    story.hudi_write(judge, rows, deed)
+
+
+def pyhudi_turn(story: Story, turn: int, deed: str) -> None:
+    rows = story.rows(range(turn * 10, turn * 10 + 60), written=turn, seen_at=10 + turn, spread=3)
+    if deed == UPSERT:
+        story.upsert(rows)
+    elif deed == UPDATE:
+        story.update(rows[::3], ["note", "price", "points"])
+    elif deed == DELETE:
+        story.delete(rows[::5])
+    elif deed == OVERWRITE:
+        # Older than all that was there, and than all that comes.
+        story.overwrite(story.rows(range(0, 50, 2), written=turn, seen_at=1))
+    else:
+        story.delete_partitions([ODD])
 
 
 @pytest.mark.parametrize("first", [PYHUDI, pytest.param(HUDI, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", TableKind)
-def test_all_readers_agree_while_two_engines_take_turns(
+def test_all_readers_agree_while_spark_and_hudi_take_turns(
+    judge: JudgeClient, spark: SparkSession, tmp_path: Path, kind: TableKind, first: str
+) -> None:
+    story = Story(tmp_path / "table", table_of(kind), buckets=4, shared=True, spark=spark)
+    take_turns(judge, story, first)
+    assert_one_group_per_bucket(judge, story)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", [PYHUDI, HUDI])
+@pytest.mark.parametrize("kind", TableKind)
+def test_all_readers_agree_while_the_local_engine_and_hudi_take_turns(
     judge: JudgeClient, tmp_path: Path, kind: TableKind, first: str
 ) -> None:
     story = Story(tmp_path / "table", table_of(kind), buckets=4, shared=True)
     take_turns(judge, story, first)
+    assert_one_group_per_bucket(judge, story)
+
+
+def assert_one_group_per_bucket(judge: JudgeClient, story: Story) -> None:
     slices = [s for s in judge.hudi_slices(story.path) if s["view"] == "latest"]
     groups = Counter((s["partition"], s["file_id"][:8]) for s in slices)
     assert set(groups.values()) == {1}, "two file groups for one bucket"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("first", [PYHUDI, HUDI])
-def test_hudi_compacts_what_two_engines_wrote(
-    judge: JudgeClient, tmp_path: Path, first: str
-) -> None:
-    story = Story(tmp_path / "table", table_of(TableKind.MOR), buckets=4, shared=True)
-    take_turns(judge, story, first)
+# ---- table services of Hudi
+
+
+def compact(judge: JudgeClient, story: Story) -> None:
     options = {**QUIET, "hoodie.metadata.enable": "false"}
     options["hoodie.compact.inline.max.delta.commits"] = "1"
     text = ",".join(f"{key}={value}" for key, value in options.items())
     judge.hudi_call("compaction", story.path, op="scheduleAndExecute", options=text)
+
+
+def assert_compacted(judge: JudgeClient, story: Story) -> None:
+    """Nothing is left in logs."""
+    base_files = judge.hudi_rows(story.path, query_type="read_optimized", meta=False)
+    assert base_files == judge.hudi_rows(story.path, meta=False)
+
+
+def test_hudi_compacts_what_spark_wrote_and_spark_goes_on(
+    judge: JudgeClient, spark: SparkSession, tmp_path: Path
+) -> None:
+    story = Story(tmp_path / "table", table_of(TableKind.MOR), buckets=2, shared=True, spark=spark)
+    story.append(story.rows(range(80), written=1, seen_at=10))
+    story.overwrite(story.rows(range(0, 60, 2), written=2, seen_at=1))
+    story.upsert(story.rows(range(20, 90), written=3, seen_at=12, spread=3))
+    story.delete(story.rows(range(0, 90, 7), written=0, seen_at=0))
+    compact(judge, story)
     story.agree(judge)
-    assert judge.hudi_rows(story.path, query_type="read_optimized", meta=False) == (
-        judge.hudi_rows(story.path, meta=False)
-    )
-    story.upsert(story.rows(range(40, 160), written=9, seen_at=20, spread=3))
+    assert_compacted(judge, story)
+    story.upsert(story.rows(range(40, 120), written=4, seen_at=13, spread=3))
+    story.delete_partitions([ODD])
+    story.agree(judge)
+    story.upsert(story.rows(range(60), written=5, seen_at=20))
+    compact(judge, story)
+    story.agree(judge)
+    assert_compacted(judge, story)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", [PYHUDI, HUDI])
+def test_hudi_compacts_what_two_engines_wrote(
+    judge: JudgeClient, spark: SparkSession, tmp_path: Path, first: str
+) -> None:
+    story = Story(tmp_path / "table", table_of(TableKind.MOR), buckets=4, shared=True, spark=spark)
+    take_turns(judge, story, first)
+    compact(judge, story)
+    story.agree(judge)
+    assert_compacted(judge, story)
+    story.upsert(story.rows(range(40, 160), written=9, seen_at=30, spread=3))
     story.agree(judge)

@@ -16,6 +16,7 @@ from conformance.combinations import (
     covering_rows,
     meetings_of,
 )
+from conformance.plots import PLOTS, covering_plots, encounters, possible_encounters
 from conformance.sample_rows import ORDERING, Sample
 
 
@@ -35,6 +36,12 @@ def test_combinations_are_the_same_every_time() -> None:
     assert covering_rows(ROWS) == COMBINATIONS
     assert len({row.name for row in COMBINATIONS}) == ROWS
     assert COMBINATIONS[0].name == "mor-v9-unpartitioned-text_key-event-parquet-scalars"
+
+
+def test_every_turn_of_a_story_meets_every_property_and_every_other_turn() -> None:
+    met = set().union(*(encounters(row, plot) for row, plot in PLOTS.items()))
+    assert met == set().union(*map(possible_encounters, COMBINATIONS))
+    assert covering_plots(COMBINATIONS) == PLOTS
 
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=lambda row: row.name)

@@ -55,7 +55,8 @@ class LocalWriter(TableWriter):
                 return self._append_logs(spec, rows.partitions(), rows.kept())
             return self._stream_logs(spec, rows, batches)
 
-        return self.commit(Work(operation, write, is_whole), write_id)
+        partitions = rows.partitions() if is_whole and self.is_mor else ()
+        return self.commit(Work(operation, write, is_whole, partitions=partitions), write_id)
 
     def delete(
         self, find: Callable[[], GatheredDeletes], write_id: str | None = None

@@ -73,6 +73,7 @@ class Work:
     is_repeatable: bool = True  # whether it can be done again after a conflict
     is_checked: bool = False  # whether it depends on what others write, on a table of any mode
     is_fenced: bool = False  # whether its tasks run elsewhere and may outlive it
+    partitions: Collection[str] = ()  # those it appends logs to, as far as they are known before
 
 
 class TableWriter:
@@ -240,6 +241,9 @@ class TableWriter:
         if retries or write_id is not None:  # others went on, or an attempt was given up
             self.recovery.recover(frozenset(self._own))
         self._make_beginning()
+        if work.partitions:
+            # Before it begins, so that time travel to its requested time finds the buckets too.
+            self.prepare(work.partitions)
         with self._begun() as transaction:
             if write_id is not None:
                 done = self._write_ids.register(write_id, transaction.requested, work.operation)

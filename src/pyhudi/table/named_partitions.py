@@ -50,6 +50,8 @@ def _path(one: Any, config: TableConfig, schema: pa.Schema) -> str:
     try:  # by the rules for rows: a value that is not the column's is refused, never rounded
         given = pa.RecordBatch.from_pydict({name: [one[name]] for name in fields})
         row = conformed(given, pa.schema([schema.field(name) for name in fields]))
+    except InvalidRequestError as error:
+        raise _refusal(one, error.why, error.next_step) from None
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _refusal(one, str(error), "Give values of the columns' types") from None
     return str(partition_paths(row, config).dictionary[0].as_py())

@@ -86,10 +86,11 @@ def _bucket(frame: DataFrame, config: TableConfig, schema: pa.Schema) -> Column:
     is_plain = len(names) == 1 and config.key_generator is not KeyGenerator.COMPLEX
     if is_plain and text is not None and _may_reflect(frame.sparkSession):
         return _hashed(text, names[0], config.buckets.count)
-    columns = [
-        _column(name) if (text := _text(name, schema.field(name).type)) is None else text
-        for name in names
-    ]
+    columns = []
+    for name in names:
+        type_ = schema.field(name).type
+        text = _text(name, type_)
+        columns.append(_as_stored(name, type_) if text is None else text)
     return bucket_function(config)(*columns)
 
 
@@ -114,14 +115,20 @@ def _text(name: str, type_: pa.DataType) -> Column | None:
     if pa.types.is_timestamp(type_):
         micros = F.unix_micros(column) if type_.tz else F.expr(_LOCAL_MICROS.format(quoted(name)))
         return micros.cast("string")
-    return column.cast(spark_type(type_, name)).cast("string")
+    return _as_stored(name, type_).cast("string")
+
+
+def _as_stored(name: str, type_: pa.DataType) -> Column:
+    """The column as the table has it; null where it does not fit, which the task then refuses."""
+    stored = spark_type(type_, name).simpleString()
+    return F.expr(f"try_cast({quoted(name)} AS {stored})")
 
 
 #: Microseconds since 1970 of a time without a zone, piece by piece: most functions would take it
 #: for one of the session's zone.
 _LOCAL_MICROS = (
-    "unix_date(to_date({0})) * 86400000000 + hour({0}) * 3600000000 + minute({0}) * 60000000"
-    " + cast(extract(SECOND FROM {0}) * 1000000 AS bigint)"
+    "unix_date(to_date({0})) * 86400000000L + hour({0}) * 3600000000L + minute({0}) * 60000000L"
+    " + cast(extract(SECOND FROM {0}) * 1000000L AS bigint)"
 )
 
 
