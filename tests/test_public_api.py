@@ -18,6 +18,7 @@ PUBLIC = {
     "InvalidRequestError",
     "LogBlockFormat",
     "OutcomeUnknownError",
+    "Progress",
     "Repaired",
     "RequestedTime",
     "Scan",

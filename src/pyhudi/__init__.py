@@ -13,6 +13,7 @@ from pyhudi.errors import (
     UnsupportedTableError,
 )
 from pyhudi.format.bucket_config import SimpleBuckets
+from pyhudi.progress import Progress
 from pyhudi.scan import Changes, Scan
 from pyhudi.settings import FailedWrites, LogBlockFormat, WriteSettings
 from pyhudi.table_api import Table, create_table, is_table, open_table
@@ -29,6 +30,7 @@ __all__ = [
     "InvalidRequestError",
     "LogBlockFormat",
     "OutcomeUnknownError",
+    "Progress",
     "Repaired",
     "RequestedTime",
     "Scan",
