@@ -16,7 +16,16 @@ from conformance.combinations import (
     covering_rows,
     meetings_of,
 )
-from conformance.plots import PLOTS, covering_plots, encounters, possible_encounters
+from conformance.plots import (
+    PLOTS,
+    Change,
+    First,
+    Replacement,
+    covering_plots,
+    encounters,
+    other_plots,
+    possible_encounters,
+)
 from conformance.sample_rows import ORDERING, Sample
 
 
@@ -42,6 +51,12 @@ def test_every_turn_of_a_story_meets_every_property_and_every_other_turn() -> No
     met = set().union(*(encounters(row, plot) for row, plot in PLOTS.items()))
     assert met == set().union(*map(possible_encounters, COMBINATIONS))
     assert covering_plots(COMBINATIONS) == PLOTS
+
+
+def test_every_other_table_has_a_plot_and_every_plot_has_tables() -> None:
+    others = other_plots()
+    assert {*others, *PLOTS} == set(all_combinations())
+    assert len(set(others.values())) == len(First) * len(Change) * len(Replacement)
 
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=lambda row: row.name)

@@ -1,5 +1,7 @@
 """Both judges read what the local engine wrote, after every commit of every combination.
 
+The quick run leaves these tables to `test_spark_engine`, where each is written by both engines.
+
 Three readers and a plain model of the table must agree: agreement of the readers alone would not
 tell if rows were lost on the way to storage.
 """
@@ -16,7 +18,7 @@ from conformance.combinations import COMBINATIONS, Combination, TableKind
 from conformance.rows import assert_same_rows, encoded_rows, spark_columns
 from conformance.story import Story
 
-pytestmark = [pytest.mark.judge, pytest.mark.conformance]
+pytestmark = [pytest.mark.judge, pytest.mark.conformance, pytest.mark.long]
 
 every_combination = pytest.mark.parametrize("combination", COMBINATIONS, ids=lambda c: c.name)
 
@@ -45,7 +47,6 @@ def test_judges_read_what_the_local_engine_wrote(
     assert judge.hudi_schema(story.path) == spark_columns(story.sample.schema)
 
 
-@pytest.mark.long
 @every_combination
 def test_judges_read_the_changes_that_the_local_engine_wrote(
     judge: JudgeClient, tmp_path: Path, combination: Combination
@@ -71,7 +72,6 @@ def test_judges_read_the_changes_that_the_local_engine_wrote(
         assert_same_rows(ours, judge.hudi_rows(story.path, query_type="read_optimized"))
 
 
-@pytest.mark.long
 @every_combination
 def test_hudi_goes_on_where_the_local_engine_stopped(
     judge: JudgeClient, tmp_path: Path, combination: Combination

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import tzinfo
 
-from pyhudi.engine.decisions import Decided, Job, Outcome, Refused, Rule, TooBusyError
+from pyhudi.engine.decisions import Decided, Job, Outcome, Refused, Rule, too_busy
 from pyhudi.engine.effects import carry_out, has_effect
 from pyhudi.engine.known_log import KnownLog
 from pyhudi.errors import UnavailableError
@@ -114,7 +114,13 @@ class DecisionLog:
                 self._catch_up()
                 if self._settle_tail(held):
                     return self._current()
-        raise self._too_busy()
+        raise too_busy(self.storage.uri, self._settings.commit_rounds)
+
+    def read_from(self, number: int) -> None:
+        """Know the log from this entry on, as whoever completes what it began must."""
+        if (entry := load_entry(self.storage, number)) is not None:
+            self._known = KnownLog(whole_from=number)
+            self._known.note(entry)
 
     @property
     def ledger(self) -> Ledger:
@@ -177,7 +183,7 @@ class DecisionLog:
                 why="it was written to the log, and something came before it took effect",
                 next_step="Repeat the call",
             )
-        raise self._too_busy()
+        raise too_busy(self.storage.uri, self._settings.commit_rounds)
 
     def _attempt(self, job: Job, held: HeldLock | None, tried: _Tried) -> Outcome | None:
         started = self.world.elapsed_ms()
@@ -488,11 +494,3 @@ class DecisionLog:
 
     def _stat(self, instant: Instant) -> ObjectStat | None:
         return self.storage.stat(self.path(instant))
-
-    def _too_busy(self) -> TooBusyError:
-        return TooBusyError(
-            f"the table at {self.storage.uri} is too busy",
-            why=f"in {self._settings.commit_rounds} rounds others were first to the next entry of"
-            " its log, or the lock was lost",
-            next_step="Repeat the call, or let fewer writers commit at once",
-        )

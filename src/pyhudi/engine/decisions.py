@@ -59,6 +59,15 @@ class TooBusyError(UnavailableError):
     """Others won every race for the next entry, so nothing was decided."""
 
 
+def too_busy(uri: str, rounds: int) -> TooBusyError:
+    return TooBusyError(
+        f"the table at {uri} is too busy",
+        why=f"in {rounds} rounds others were first to the next entry of its log, or the lock was"
+        " lost",
+        next_step="Repeat the call, or let fewer writers commit at once",
+    )
+
+
 Outcome = Decided | AlreadyDone | Refused
 Check = Callable[[Ledger], Refused | None]
 

@@ -21,23 +21,19 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.deletes import gathered_deletes, keyed_rows
 from pyhudi.engine.gathering import GatheredRows, Place
 from pyhudi.engine.group_files import Files
-from pyhudi.engine.known_log import KnownLog
 from pyhudi.engine.log_writer import write_log
-from pyhudi.engine.repair import Repair
 from pyhudi.engine.transaction import Transaction
 from pyhudi.engine.write_files import DeleteRows, KeyedRows
 from pyhudi.engine.write_plans import WritePlans
-from pyhudi.engine.write_result import WriteResult, commit_metadata, write_result
-from pyhudi.engine.writer import PRUNE_EVERY, TableWriter
+from pyhudi.engine.write_result import WriteResult, write_result
+from pyhudi.engine.writer import TableWriter
 from pyhudi.errors import HudiError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import WriteToken
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.decision_log import load_entry
 from pyhudi.storage.heartbeats import heartbeat_path
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.storage.write_fence import close_fence, open_fence
@@ -83,14 +79,11 @@ def begin(
         return done
     if write_id is not None:
         writer.recovery.recover()  # an earlier attempt may just have been given up
-    writer._make_beginning()
+    writer.make_beginning()
     transaction = Transaction(writer.log, writer.settings, writer.action, writer.recovery)
     try:
-        if write_id is not None:
-            other = writer._write_ids.register(write_id, transaction.requested, operation)
-            if other is not None:
-                transaction.abandon()
-                return writer._result_of(other)
+        if (done := writer.registered(transaction, write_id, operation)) is not None:
+            return done
         spec = replace(writer.spec(transaction.requested), is_fenced=True)
         files = Files(writer.storage, spec, config, writer.file_ids())
     except BaseException:
@@ -212,16 +205,12 @@ def complete(write: DetachedWrite, world: World, stats: Sequence[WriteStat]) -> 
         writer, transaction = _taken_up(write, world)
         try:
             spec = write.files.spec
-            stats = WritePlans(writer).upsert(spec).finish(list(stats))
-            transaction.close([stat.data_path for stat in stats])
-            metadata = commit_metadata(stats, spec, write.operation, write.write_id)
-            layout = writer._layout(stats) if writer._is_shared else None
-            completed = transaction.complete(metadata, is_checked=writer._is_checked, layout=layout)
+            stats = WritePlans(writer).opened(list(stats))
+            completed = writer.publish(transaction, spec, stats, write.operation, write.write_id)
         except BaseException:
             transaction.abandon()
             raise
-    if write.number % PRUNE_EVERY < 2:
-        Repair(writer.log, writer.recovery).prune()
+    writer.prune(transaction)
     seconds = (world.elapsed_ms() - started) / 1000
     return write_result(write.requested, completed, stats, 0, seconds)
 
@@ -240,16 +229,10 @@ def abandon(write: DetachedWrite, world: World) -> None:
 def _taken_up(write: DetachedWrite, world: World) -> tuple[TableWriter, Transaction]:
     writer = write.writer(world)
     writer.open()
-    _read_from(writer.log, write.number)
+    writer.log.read_from(write.number)
     writer.log.refresh()
     begun = (write.requested, write.number)
     log, recovery = writer.log, writer.recovery
-    return writer, Transaction(log, write.settings, writer.action, recovery, begun=begun)
-
-
-def _read_from(log: DecisionLog, number: int) -> None:
-    """Know the log from the write's begin on: to complete it, none of that may be missing."""
-    entry = load_entry(log.storage, number)
-    if entry is not None:
-        log._known = KnownLog(whole_from=number)
-        log._known.note(entry)
+    transaction = Transaction(log, write.settings, writer.action, recovery, begun=begun)
+    transaction.is_fenced = True
+    return writer, transaction

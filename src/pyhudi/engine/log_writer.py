@@ -45,6 +45,7 @@ from pyhudi.table.row_layout import RowOrigin, stored_rows
 _ONE_PIECE_BYTES = 8 << 20
 #: Leaves room for the rows of one call among the sequence numbers of a file group.
 _ROWS_A_FILE = 1 << 32
+_ROWS_A_TASK = 1 << 44
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ def _row_blocks(
         return
     layout = spec.layout
     origin = RowOrigin(spec.requested, group, group.file_id)
-    batch = stored_rows(layout, rows.rows, rows.keys, origin, ordinal * _ROWS_A_FILE)
+    first = spec.task * _ROWS_A_TASK + ordinal * _ROWS_A_FILE
+    batch = stored_rows(layout, rows.rows, rows.keys, origin, first)
     for piece in block_sized(batch, _block_bytes(spec)):
         data = encode_rows_block(piece, layout.avro_json, spec.requested, spec.block_format)
         yield _Block(data, rows=piece.num_rows)

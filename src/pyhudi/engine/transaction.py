@@ -83,7 +83,7 @@ class Transaction:
         self._offence: LayoutOffence | None = None
         self.action = action
         self._is_over = False  # decided, or in the log's hands
-        self._is_closed = False  # whether a fence keeps late tasks out
+        self.is_fenced = False  # whether its tasks run elsewhere, and a fence keeps late ones out
         if begun is not None:
             self.requested, self.number = begun
             self._heartbeat = Heartbeat(log.storage, self.requested)
@@ -125,7 +125,6 @@ class Transaction:
         `files` are those that tasks told of. For writes whose tasks may outlive them.
         """
         storage = self._log.storage
-        self._is_closed = True
         close_fence(storage, self.requested)
         announced = (marker.data_file for marker in load_markers(storage, self.requested))
         if unknown := sorted(set(announced) - set(files)):
@@ -277,7 +276,7 @@ class Transaction:
                 storage.delete(path)
             if self._staged is not None:
                 storage.delete(self._staged)
-            if self._is_closed:
+            if self.is_fenced:
                 open_fence(storage, self.requested)  # last: without a heartbeat nobody gets in
         except HudiError:
             return
@@ -296,6 +295,8 @@ class Transaction:
             self._recovery.abort(self._instant(State.REQUESTED))
             if rollback := self._log.ledger.named_by.get(self.requested):
                 self._recovery.undo(rollback)
+                if self.is_fenced:
+                    open_fence(self._log.storage, self.requested)
         except HudiError:
             return  # the heartbeat stops below, so the next writer does it
         finally:

@@ -55,6 +55,11 @@ class WriteSpec:
     is_fenced: bool = False  # whether attempts may outlive the write: then each looks at the fence
 
     @property
+    def task(self) -> int:
+        """The task, where several write to one file group and each has a token of its own."""
+        return int(self.write_token.partition("-")[0])
+
+    @property
     def layout(self) -> RowLayout:
         """The schema of the files. Rows to write have exactly the columns `layout.data`."""
         return row_layout(self.avro_schema)

@@ -240,36 +240,61 @@ class TableWriter:
     def _attempt(self, work: Work, write_id: str | None, retries: int, started: int) -> WriteResult:
         if retries or write_id is not None:  # others went on, or an attempt was given up
             self.recovery.recover(frozenset(self._own))
-        self._make_beginning()
+        self.make_beginning()
         if work.partitions:
             # Before it begins, so that time travel to its requested time finds the buckets too.
             self.prepare(work.partitions)
         with self._begun() as transaction:
-            if write_id is not None:
-                done = self._write_ids.register(write_id, transaction.requested, work.operation)
-                if done is not None:
-                    transaction.abandon()
-                    return self._result_of(done)
+            transaction.is_fenced = work.is_fenced
+            if (done := self.registered(transaction, write_id, work.operation)) is not None:
+                return done
             spec = replace(self.spec(transaction.requested), is_fenced=work.is_fenced)
             stats = work.write(spec)
-            if work.is_fenced:
-                transaction.close([stat.data_path for stat in stats])
-            metadata = commit_metadata(stats, spec, work.operation, write_id)
-            is_checked = self._is_checked or work.is_checked
-            layout = self._layout(stats) if self._is_shared else None
-            completed = transaction.complete(metadata, is_checked=is_checked, layout=layout)
+            completed = self.publish(
+                transaction, spec, stats, work.operation, write_id, is_checked=work.is_checked
+            )
+        self.prune(transaction)
+        seconds = (self.world.elapsed_ms() - started) / 1000
+        return write_result(transaction.requested, completed, stats, retries, seconds)
+
+    def registered(
+        self, transaction: Transaction, write_id: str | None, operation: str
+    ) -> WriteResult | None:
+        """Register the write under its id; the result of the one that completed, if one did."""
+        if write_id is None:
+            return None
+        done = self._write_ids.register(write_id, transaction.requested, operation)
+        if done is None:
+            return None
+        transaction.abandon()
+        return self._result_of(done)
+
+    def publish(
+        self,
+        transaction: Transaction,
+        spec: WriteSpec,
+        stats: Collection[WriteStat],
+        operation: str,
+        write_id: str | None,
+        *,
+        is_checked: bool = False,
+    ) -> str:
+        """Complete a write that made these files; its completion time."""
+        if spec.is_fenced:
+            transaction.close([stat.data_path for stat in stats])
+        metadata = commit_metadata(stats, spec, operation, write_id)
+        layout = self._layout(stats) if self._is_shared else None
+        is_checked = is_checked or self._is_checked
+        completed = transaction.complete(metadata, is_checked=is_checked, layout=layout)
         self._schema = (completed, spec.avro_schema)
+        return completed
+
+    def prune(self, transaction: Transaction) -> None:
+        """Now and then, tidy up behind all writers."""
         if transaction.number % PRUNE_EVERY < 2:
             Repair(self.log, self.recovery).prune()
-        return write_result(
-            transaction.requested,
-            completed,
-            stats,
-            retries,
-            (self.world.elapsed_ms() - started) / 1000,
-        )
 
-    def _make_beginning(self) -> None:
+    def make_beginning(self) -> None:
         """Let the table have a completed write before the first one that has data files.
 
         Readers count a file that is older than all writes of the timeline as committed, and a

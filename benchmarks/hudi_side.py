@@ -1,0 +1,85 @@
+"""Apache Hudi's side of `writes.py`: its Spark bundle on PySpark 3.5, in the judges' environment.
+
+A merge-on-read table with a simple bucket index and without metadata table. What Hudi would do
+beside writing is off, to its advantage: cleaning, archiving, compaction, the timeline server. What
+is not named keeps Hudi's default, such as log blocks in Avro.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from side import (
+    CODEC,
+    ORDERING,
+    PARTITION,
+    RECORD_KEY,
+    Row,
+    own_stdout,
+    serve_engine,
+    source_frame,
+    start_session,
+)
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from conformance.judge.spark import HUDI_PACKAGE
+
+SETTINGS = {
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+    **(
+        {"spark.driver.extraClassPath": os.environ["JUDGE_JAR"]}
+        if os.environ.get("JUDGE_JAR")
+        else {"spark.jars.packages": os.environ.get("JUDGE_PACKAGE", HUDI_PACKAGE)}
+    ),
+    # Hudi's size estimator would else attach a debugger to its own JVM.
+    "spark.driver.extraJavaOptions": "-Djol.skipDynamicAttach=true -Djol.skipHotspotSAAttach=true",
+}
+
+OPTIONS = {
+    "hoodie.table.name": "benchmark",
+    "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+    "hoodie.datasource.write.recordkey.field": RECORD_KEY,
+    "hoodie.datasource.write.partitionpath.field": PARTITION,
+    "hoodie.table.ordering.fields": ORDERING,
+    "hoodie.index.type": "BUCKET",
+    "hoodie.index.bucket.engine": "SIMPLE",
+    "hoodie.bucket.index.hash.field": RECORD_KEY,
+    "hoodie.metadata.enable": "false",
+    "hoodie.parquet.compression.codec": CODEC,
+    "hoodie.archive.automatic": "false",
+    "hoodie.clean.automatic": "false",
+    "hoodie.compact.inline": "false",
+    "hoodie.embed.timeline.server": "false",
+}
+
+OPERATION = "hoodie.datasource.write.operation"
+
+
+def main(buckets: str) -> None:
+    sink = own_stdout()
+    session = start_session(SETTINGS)
+    counted = {**OPTIONS, "hoodie.bucket.index.num.buckets": buckets}
+
+    def hello() -> Row:
+        return {"spark": session.version, "hudi": HUDI_PACKAGE.rpartition(":")[2]}
+
+    def write(table: str, source: str, how: str) -> Row:
+        writer = source_frame(session, source).write.format("hudi").options(**counted)
+        writer.option(OPERATION, how).mode("append").save(table)
+        return {}
+
+    def frame(table: str) -> DataFrame:
+        return session.read.format("hudi").load(table)
+
+    serve_engine(sink, hello, write, lambda table, source: write(table, source, "upsert"), frame)
+    session.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
