@@ -73,7 +73,7 @@ def written(job: GroupJob, *batches: pa.RecordBatch, place: Any = PLACE) -> list
 
 # -- what is refused, before anything is written
 
-BAD = {
+BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a null key": ({"id": None}, r"1 of 2 rows have no record key.*row 1"),
     "an empty key": ({"id": ""}, r"1 of 2 rows have no record key"),
     "a null ordering value": ({"ts": None}, r"1 of 2 rows have no ordering value"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,7 +70,7 @@ def batch(rows: Sequence[Row], first: int = 0) -> Arrived:
 
 def cut(rows: Sequence[Row], cuts: Sequence[int]) -> Iterator[Arrived]:
     bounds = [0, *sorted(c % (len(rows) + 1) for c in cuts), len(rows)]
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in pairwise(bounds):
         yield batch(rows[start:end], start)
 
 
@@ -178,7 +179,7 @@ def test_a_group_that_shares_its_hash_with_another_waits_until_that_one_has_ende
     mixed = [row for pair in zip(first, second, strict=True) for row in pair]
     after = [Row("c", 1, 8, "k", 0, 1)]
     groups = [
-        (place, as_read(chunks).keys())
+        (place, set(as_read(chunks)))
         for place, chunks in grouped(cut([*mixed, *after], [3, 5]), ("ts",))
     ]
     keys = {f"k{n:02}" for n in range(4)}
@@ -207,7 +208,7 @@ def test_rows_are_joined_in_one_piece_whatever_their_types() -> None:
             ("inner", pa.struct([("x", pa.int64())])),
         ]
     )
-    parts = [
+    parts: list[list[dict[str, Any]]] = [
         [{"id": "a", "tags": ["x"], "pairs": [("p", 1)], "inner": {"x": 1}}],
         [{"id": "b", "tags": None, "pairs": [], "inner": None}],
     ]

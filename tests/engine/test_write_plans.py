@@ -185,7 +185,7 @@ def test_rows_outside_of_the_named_partitions_are_refused(kind: dict[str, Any]) 
     table.upsert(rows("ab"))
     table.upsert(rows("cd", "d1"))
     given = pa.concat_tables([rows("x"), rows("y", "d1"), rows("z", "d9")])
-    with pytest.raises(InvalidRequestError, match="rows of partition 'd1'.*id='y', day='d1'"):
+    with pytest.raises(InvalidRequestError, match=r"rows of partition 'd1'.*id='y', day='d1'"):
         table.overwrite(given, partitions=["d0"])
     assert bench.content() == contents("d0", "ab") | contents("d1", "cd")
     assert bench.pending() == []
@@ -289,7 +289,7 @@ def test_an_older_log_conflicts_with_the_overwrite_where_writers_wait() -> None:
 
 
 @LOGS
-@pytest.mark.parametrize("action", ["compaction", "clustering"])
+@pytest.mark.parametrize("action", ["compaction", "clustering", "logcompaction"])
 def test_a_service_that_was_planned_after_an_overwrite_began_is_a_conflict(
     kind: dict[str, Any], action: str
 ) -> None:
@@ -302,7 +302,7 @@ def test_a_service_that_was_planned_after_an_overwrite_began_is_a_conflict(
         bench.storage.create(f"{TIMELINE}/{name}", b"")
 
     table, met = bench.meddled(".parquet", plan)
-    with pytest.raises(ConflictError, match=f"the {action} .* was planned while"):
+    with pytest.raises(ConflictError, match=f"the {action} .* is under way"):
         table.overwrite(rows("x"))
     assert met.met
     assert bench.content() == contents("d0", "ab")
@@ -317,6 +317,23 @@ def test_a_service_that_was_planned_before_is_in_no_overwrites_way(kind: dict[st
     bench.storage.create(f"{TIMELINE}/{following_time(latest)}.compaction.requested", b"")
     table.overwrite(rows("x"))
     assert bench.content() == contents("d0", "x")
+
+
+@LOGS
+def test_a_log_compaction_would_bring_old_rows_back_whenever_it_was_planned(
+    kind: dict[str, Any],
+) -> None:
+    """It ends as a log of its own, which would join the new slice."""
+    bench = Bench(**kind, lock=LockKind.FILE)
+    table = bench.table()
+    table.upsert(rows("ab"))
+    latest = max(name[:17] for name in bench.names() if name[:1].isdigit())
+    bench.storage.create(f"{TIMELINE}/{following_time(latest)}.logcompaction.requested", b"")
+    with pytest.raises(ConflictError, match="logcompaction"):
+        table.overwrite(rows("x"))
+    assert bench.content() == contents("d0", "ab")
+    table.upsert(rows("n"))  # logs are in nobody's way
+    assert bench.content() == contents("d0", "abn")
 
 
 # -- conflicts of updates

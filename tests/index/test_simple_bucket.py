@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from golden_tables import GoldenTables
-from pyhudi.errors import CorruptTableError
+from pyhudi.errors import UnsupportedTableError
 from pyhudi.format.file_names import BaseFileName, parse_data_file
 from pyhudi.index.simple_bucket import bucket_ids, bucket_of_file, file_id
 
@@ -78,7 +78,7 @@ def test_the_tail_of_a_file_id_does_not_matter() -> None:
 
 @pytest.mark.parametrize("other", ["", "1234567", "0000000x-0000", "6b1b8823-089f", "٣" * 8])
 def test_a_file_group_without_a_bucket_is_refused(other: str) -> None:
-    with pytest.raises(CorruptTableError, match="has no bucket"):
+    with pytest.raises(UnsupportedTableError, match="has no bucket"):
         bucket_of_file(other)
 
 

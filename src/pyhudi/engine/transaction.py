@@ -191,6 +191,9 @@ class Transaction:
         ledger: Ledger,
     ) -> Refused | None:
         """Why the write may not complete on the timeline as it is; None if it may."""
+        for clustering in ledger.pending_of(Action.CLUSTERING):
+            # It moves rows to other file groups, and has not seen ours: they would be lost.
+            return Refused(Rule.CONFLICT, clustering.requested, _service_told(clustering))
         if opened and (service := self._later_service(ledger)) is not None:
             return Refused(Rule.CONFLICT, service.requested, _service_told(service))
         if layout is not None and (offence := self._layout_offence(layout, ledger)) is not None:
@@ -218,7 +221,7 @@ class Transaction:
         One that was planned later has not seen them. What a log compaction writes is a log, and
         belongs to whatever slice is the newest when it completes.
         """
-        pending = ledger.pending_of(Action.COMPACTION, Action.CLUSTERING, Action.LOGCOMPACTION)
+        pending = ledger.pending_of(Action.COMPACTION, Action.LOGCOMPACTION)
         return next(
             (
                 instant
@@ -292,6 +295,8 @@ class Transaction:
             return
         self._is_over = True
         try:
+            if self.is_fenced:  # tasks that still run need not go on, and leave less behind
+                close_fence(self._log.storage, self.requested)
             self._recovery.abort(self._instant(State.REQUESTED))
             if rollback := self._log.ledger.named_by.get(self.requested):
                 self._recovery.undo(rollback)

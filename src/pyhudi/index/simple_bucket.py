@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from pyhudi.errors import CorruptTableError
+from pyhudi.errors import UnsupportedTableError
 from pyhudi.format.bucket_config import BUCKETS_MAX
 from pyhudi.format.hashing import java_list_hashes
 from pyhudi.index.hash_values import extracted_key_values
@@ -41,9 +41,10 @@ def bucket_of_file(file_id: str) -> int:
     """The bucket whose rows a file group holds; its tail may be fixed or random."""
     number = file_id[:_NUMBER_LENGTH]
     if not (len(number) == _NUMBER_LENGTH and number.isascii() and number.isdigit()):
-        raise CorruptTableError(
-            f"The file group {file_id!r} has no bucket",
-            why="the file id of a bucket begins with eight digits",
-            next_step="Open the table with the index it was written with",
+        raise UnsupportedTableError(
+            f"the file group {file_id!r} has no bucket",
+            why="the file id of a bucket begins with eight digits; whoever wrote or clustered the"
+            " table has another index",
+            next_step="Write the table with that engine; reading it works as ever",
         )
     return int(number)

@@ -19,6 +19,7 @@ from pyhudi.engine.spark.placing import placed, quoted
 from pyhudi.engine.spark.scan import split_bytes
 from pyhudi.engine.spark.types import empty_batch
 from pyhudi.engine.spark.write_task import (
+    KINDS,
     REFUSAL,
     RESULT_SCHEMA,
     STAT,
@@ -39,6 +40,7 @@ from pyhudi.storage.progress_files import JobProgress, clear_progress
 from pyhudi.table.input_rows import conformed
 from pyhudi.table.schema import META_COLUMNS
 
+_CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|OPERATION_CANCELLED")
 _RAISED = re.compile(r"^(?:pyhudi\.errors\.)(\w+): (.+)$", re.MULTILINE)
 _NOT_THERE = re.compile(
     r"No module named 'pyhudi|module 'pyhudi\S* has no attribute|"
@@ -153,7 +155,7 @@ class SparkWrites:
         try:
             with _cancelled_on_error(rows.sparkSession, f"pyhudi-{spec.requested}"):
                 results = rows.mapInArrow(task, RESULT_SCHEMA).collect()
-        except PySparkException as error:
+        except Exception as error:  # cancelled, it is not even PySpark's
             raise _told(error) from error
         finally:
             if board.is_watched:
@@ -186,7 +188,7 @@ def _first(refusals: list[HudiError]) -> HudiError:
     return (reasons or refusals)[0]
 
 
-def _told(error: PySparkException) -> Exception:
+def _told(error: Exception) -> Exception:
     """What failed in a task of ours, in its own words; what failed elsewhere, as Spark says it."""
     text = str(error)
     if _NOT_THERE.search(text):
@@ -195,10 +197,17 @@ def _told(error: PySparkException) -> Exception:
             why="their Python cannot load it, or has another release",
             next_step="Install the driver's release of pyhudi on every executor",
         )
+    if _CANCELLED.search(text):
+        return UnavailableError(
+            "the write was cancelled",
+            why="its Spark job was",
+            next_step="Nothing of it is visible; write again if it was not meant",
+        )
     raised = _RAISED.search(text)
     if raised is None:
         return error
-    return UnavailableError(
+    kind = KINDS.get(raised[1], UnavailableError)
+    return kind(
         "tasks of the write failed, and so did their repetitions",
         why=raised[2].strip().rstrip("."),
         next_step="Nothing of this write is visible; write again when the cause is gone",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Final
 
@@ -50,7 +51,7 @@ STAT: Final = "stat"
 REFUSAL: Final = "refusal"
 RESULT_SCHEMA: Final = f"{STAT} string, {REFUSAL} string"
 _ARROW_SCHEMA = pa.schema([(STAT, pa.string()), (REFUSAL, pa.string())])
-_KINDS: dict[str, type[HudiError]] = {
+KINDS: dict[str, type[HudiError]] = {
     kind.__name__: kind
     for kind in (
         InvalidRequestError,
@@ -88,7 +89,8 @@ class Task:
             raise
         except HudiError as error:
             if not isinstance(error, WriteOverError):
-                close_fence(self._storage, self._requested)
+                with suppress(HudiError):  # the others would only have stopped earlier
+                    close_fence(self._storage, self._requested)
             yield _results(refusals=[_encode_refusal(error)])
 
     def _progress(self) -> TaskProgress | Unwatched:
@@ -198,5 +200,5 @@ def _encode_refusal(error: HudiError) -> str:
 
 def decode_refusal(text: str) -> HudiError:
     parts = json.loads(text)
-    kind = _KINDS.get(parts.pop("kind"), InvalidRequestError)
+    kind = KINDS.get(parts.pop("kind"), InvalidRequestError)
     return kind(parts.pop("what"), **parts)
