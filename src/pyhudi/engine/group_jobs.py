@@ -58,6 +58,9 @@ class GroupJob(Protocol):
     """What tasks of a write have in common."""
 
     @property
+    def files(self) -> Files: ...
+
+    @property
     def ordering(self) -> tuple[str, ...]: ...
 
     def shaped(self, batch: pa.RecordBatch) -> Shaped:
@@ -90,11 +93,15 @@ class RowsJob:
         known: Lookup | None = None,
     ) -> None:
         """`partitions` are the only ones that may be written, `known` has keys that may not."""
-        self.files = files
+        self._files = files
         self.target = target
         self.partitions = partitions
         self.known = known
         self._empty = EmptyBuckets(files.storage, files.spec.requested)
+
+    @property
+    def files(self) -> Files:
+        return self._files
 
     @property
     def ordering(self) -> tuple[str, ...]:
@@ -166,12 +173,16 @@ class UpdateJob:
     """New values of some columns, for rows that are there; keys that are not are passed over."""
 
     def __init__(self, files: Files, lookup: Lookup, columns: tuple[str, ...]) -> None:
-        self.files = files
+        self._files = files
         self._lookup = lookup
         self._columns = columns
         config, data = files.config, files.spec.layout.data
         given = {*config.record_key_fields, *config.partition_fields, *columns}
         self.schema = pa.schema([field for field in data if field.name in given])
+
+    @property
+    def files(self) -> Files:
+        return self._files
 
     @property
     def ordering(self) -> tuple[str, ...]:
@@ -217,10 +228,14 @@ class DeleteJob:
         self, files: Files, lookup: Lookup | None, given: Collection[str], *, unconditional: bool
     ) -> None:
         """`given` are the columns that the caller gave."""
-        self.files = files
+        self._files = files
         self._lookup = lookup
         self._unconditional = unconditional
         self._ordering = ordering_columns(files.config, given)
+
+    @property
+    def files(self) -> Files:
+        return self._files
 
     @property
     def ordering(self) -> tuple[str, ...]:

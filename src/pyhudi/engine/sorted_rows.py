@@ -22,7 +22,9 @@ import pyarrow as pa
 
 from pyhudi.engine.gathering import Place
 from pyhudi.engine.write_files import KeyedRows
+from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.index.placement import latest_places
+from pyhudi.index.simple_bucket import bucket_ids
 
 #: The bits of a place that the record key's hash has.
 KEY_BITS: Final = 20
@@ -51,6 +53,19 @@ class _Segment:
     def part(self, start: int, end: int) -> _Segment:
         keyed = KeyedRows(self.keyed.rows[start:end], self.keyed.keys[start:end])
         return _Segment(self.place, self.code, self.places[start:end], keyed)
+
+
+def in_place(rows: KeyedRows, paths: pa.DictionaryArray, buckets: SimpleBuckets) -> Arrived:
+    """Rows that come without places: they get some here, and are sorted by them."""
+    ids = np.asarray(bucket_ids(rows.keys, buckets.hash_fields, buckets.count))
+    groups = np.asarray(paths.indices, np.int64) * buckets.count + ids
+    keys = np.asarray(rows.keys.dictionary_encode().indices, np.int64) & ((1 << KEY_BITS) - 1)
+    places = (groups << KEY_BITS) | keys
+    order = np.argsort(places, kind="stable")
+    taken = pa.array(order)
+    return Arrived(
+        rows.rows.take(taken), rows.keys.take(taken), paths.take(taken), ids[order], places[order]
+    )
 
 
 def grouped(

@@ -66,21 +66,21 @@ _MEASURED = frozenset(
 def placed(
     frame: DataFrame, config: TableConfig, schema: pa.Schema, *, salt: str, by_partition: bool
 ) -> DataFrame:
-    """The frame with bucket and place, shuffled and sorted by it."""
+    """The frame with bucket and place, shuffled and sorted by it; a tiny one as it is, in one
+    task, which then finds out itself.
+    """
+    if estimated_bytes(frame) <= TINY_BYTES:
+        return frame.coalesce(1)
     frame = frame.withColumn(BUCKET, _bucket(frame, config, schema))
     partition = [_partition_text(name) for name in config.partition_fields if by_partition]
-    group = F.xxhash64(F.lit(salt), *partition, F.col(BUCKET))
-    key = F.xxhash64(*(_column(name) for name in config.record_key_fields))
-    place = group.bitwiseAND(F.lit(~_KEY_MASK)).bitwiseOR(key.bitwiseAND(F.lit(_KEY_MASK)))
-    is_tiny = estimated_bytes(frame) <= TINY_BYTES
-    frame = frame.withColumn(PLACE, place)
-    return _together(frame, is_tiny=is_tiny).sortWithinPartitions(PLACE)
+    group = ", ".join([_literal(salt), *partition, BUCKET])
+    key = ", ".join(map(quoted, config.record_key_fields))
+    place = f"(xxhash64({group}) & {~_KEY_MASK}L) | (xxhash64({key}) & {_KEY_MASK}L)"
+    return _together(frame.withColumn(PLACE, F.expr(place))).sortWithinPartitions(PLACE)
 
 
-def _together(frame: DataFrame, *, is_tiny: bool) -> DataFrame:
-    if is_tiny:
-        return frame.coalesce(1)
-    group = F.shiftright(F.col(PLACE), KEY_BITS)
+def _together(frame: DataFrame) -> DataFrame:
+    group = F.expr(f"shiftright({PLACE}, {KEY_BITS})")
     conf = frame.sparkSession.conf
     if conf.get("spark.sql.adaptive.enabled", "true") == "true":
         return frame.repartition(group)
@@ -102,52 +102,52 @@ def estimated_bytes(frame: DataFrame) -> float:
     return float(found[1]) * 2.0 ** _UNITS[found[2] or ""]
 
 
-# ---- buckets
+# ---- buckets. Expressions are SQL texts: each is one call to the JVM, however long.
 
 
 def _bucket(frame: DataFrame, config: TableConfig, schema: pa.Schema) -> Column:
     assert config.buckets is not None
     names = config.record_key_fields
-    text = _text(names[0], schema.field(names[0]).type)
+    texts = [_text(name, schema.field(name).type) for name in names]
     is_plain = len(names) == 1 and config.key_generator is not KeyGenerator.COMPLEX
-    if is_plain and text is not None and _may_reflect(frame.sparkSession):
-        return _hashed(text, names[0], config.buckets.count)
-    columns = []
-    for name in names:
-        type_ = schema.field(name).type
-        text = _text(name, type_)
-        columns.append(_as_stored(name, type_) if text is None else text)
+    if is_plain and texts[0] is not None and _may_reflect(frame.sparkSession):
+        return F.expr(_hashed(texts[0], names[0], config.buckets.count))
+    columns = (
+        F.expr(text or _as_stored(name, schema.field(name).type))
+        for name, text in zip(names, texts, strict=True)
+    )
     return bucket_function(config)(*columns)
 
 
-def _hashed(text: Column, name: str, count: int) -> Column:
+def _hashed(text: str, name: str, count: int) -> str:
     """As `simple_bucket.bucket_ids`, for a key of one field.
 
     A key that looks like several fields, this one among them, is hashed by parts.
     """
-    text = F.coalesce(text, F.lit(""))
-    call = F.call_function("java_method", F.lit("java.util.Objects"), F.lit("hashCode"), text)
-    hash_ = call.cast("bigint") + F.lit(31)
-    bucket = (hash_.bitwiseAND(F.lit(0x7FFFFFFF)) % F.lit(count)).cast("int")
-    named = text.startswith(f"{name}:") | text.contains(f",{name}:")
-    return F.when(named & text.contains(","), F.lit(NO_BUCKET)).otherwise(bucket)
+    text = f"coalesce({text}, '')"
+    hash_ = f"cast(java_method('java.util.Objects', 'hashCode', {text}) AS bigint) + 31L"
+    named = (
+        f"startswith({text}, {_literal(name + ':')}) OR contains({text}, {_literal(f',{name}:')})"
+    )
+    return (
+        f"CASE WHEN contains({text}, ',') AND ({named}) THEN {NO_BUCKET}"
+        f" ELSE cast((({hash_}) & 2147483647L) % {count} AS int) END"
+    )
 
 
-def _text(name: str, type_: pa.DataType) -> Column | None:
+def _text(name: str, type_: pa.DataType) -> str | None:
     """The text that the record key has of a column; None where Spark's may be another."""
     if pa.types.is_decimal(type_):
         return None
-    column = _column(name)
     if pa.types.is_timestamp(type_):
-        micros = F.unix_micros(column) if type_.tz else F.expr(_LOCAL_MICROS.format(quoted(name)))
-        return micros.cast("string")
-    return _as_stored(name, type_).cast("string")
+        form = "unix_micros({0})" if type_.tz else _LOCAL_MICROS
+        return f"cast({form.format(quoted(name))} AS string)"
+    return f"cast({_as_stored(name, type_)} AS string)"
 
 
-def _as_stored(name: str, type_: pa.DataType) -> Column:
+def _as_stored(name: str, type_: pa.DataType) -> str:
     """The column as the table has it; null where it does not fit, which the task then refuses."""
-    stored = spark_type(type_, name).simpleString()
-    return F.expr(f"try_cast({quoted(name)} AS {stored})")
+    return f"try_cast({quoted(name)} AS {spark_type(type_, name).simpleString()})"
 
 
 #: Microseconds since 1970 of a time without a zone, piece by piece: most functions would take it
@@ -158,19 +158,20 @@ _LOCAL_MICROS = (
 )
 
 
-def _partition_text(name: str) -> Column:
+def _partition_text(name: str) -> str:
     """Equal wherever the partition path is."""
-    text = _column(name).cast("string")
-    return F.coalesce(F.when(text != "", text), F.lit(DEFAULT_PARTITION))
-
-
-def _column(name: str) -> Column:
-    return F.col(quoted(name))
+    text = f"cast({quoted(name)} AS string)"
+    return f"coalesce(nullif({text}, ''), '{DEFAULT_PARTITION}')"
 
 
 def quoted(name: str) -> str:
     """A column's name in SQL."""
     return f"`{name.replace('`', '``')}`"
+
+
+def _literal(text: str) -> str:
+    """A text in SQL, by its bytes: what a backslash means is a matter of configuration."""
+    return f"cast(X'{text.encode().hex()}' AS string)"
 
 
 _reflecting: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()

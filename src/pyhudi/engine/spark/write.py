@@ -64,11 +64,11 @@ class SparkWrites:
         is_checked: bool = False,
     ) -> WriteResult:
         """Write whole rows: the table's columns, and Hudi's own, which are left out."""
-        data = [name for name in frame.columns if name not in META_COLUMNS]
-        schema = self._writer.schema
-        conformed(empty_batch(frame.select(*map(quoted, data)).schema), schema)
-        chosen = frame.select(*(quoted(name) for name in schema.names))
-        return self._write(chosen, operation, make_plan, write_id, is_checked=is_checked)
+        given = frame.schema
+        conformed(empty_batch(given), self._writer.schema)
+        if not set(META_COLUMNS).isdisjoint(given.names):
+            frame = frame.drop(*META_COLUMNS)
+        return self._write(frame, operation, make_plan, write_id, is_checked=is_checked)
 
     def columns(
         self,
@@ -82,11 +82,10 @@ class SparkWrites:
         is_checked: bool = False,
     ) -> WriteResult:
         """Write what these columns say; the others are left alone."""
-        names = [name for name in frame.columns if name in schema.names]
-        chosen = frame.select(*map(quoted, names))
-        conformed(empty_batch(chosen.schema), schema)
+        frame = frame.selectExpr(*(quoted(n) for n in frame.columns if n in schema.names))
+        conformed(empty_batch(frame.schema), schema)
         return self._write(
-            chosen, operation, make_plan, write_id, by_partition=by_partition, is_checked=is_checked
+            frame, operation, make_plan, write_id, by_partition=by_partition, is_checked=is_checked
         )
 
     def delete_where(

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -20,10 +21,10 @@ from pyspark import TaskContext
 from pyhudi.engine.deletes import gathered_deletes
 from pyhudi.engine.group_files import Files
 from pyhudi.engine.group_jobs import GroupJob
-from pyhudi.engine.sorted_rows import Arrived, grouped
+from pyhudi.engine.sorted_rows import Arrived, grouped, in_place, joined_rows
 from pyhudi.engine.spark.scan import refuse_other_release
 from pyhudi.engine.tasks import read_split
-from pyhudi.engine.write_files import WriteOverError
+from pyhudi.engine.write_files import KeyedRows, WriteOverError
 from pyhudi.engine.write_result import stat_rows
 from pyhudi.errors import (
     ConflictError,
@@ -102,7 +103,7 @@ class Task:
 
 
 class WriteTask(Task):
-    """Writes the groups of the rows that it is given, sorted by place."""
+    """Writes the groups of the rows that it is given: sorted by place, or few and without one."""
 
     def __init__(
         self, storage: Storage, requested: str, job: GroupJob, *, reports: bool = False
@@ -111,8 +112,27 @@ class WriteTask(Task):
         self._job = job
 
     def stats(self, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
-        for place, rows in grouped(map(self._arrived, batches), self._job.ordering):
+        first = next(batches, None)
+        if first is None:
+            return
+        batches = chain([first], batches)
+        arrived: Iterable[Arrived] = map(self._arrived, batches)
+        if PLACE not in first.schema.names:
+            arrived = [self._placed(list(batches))]
+        for place, rows in grouped(arrived, self._job.ordering):
             yield from self._job.write(place, rows)
+
+    def _placed(self, batches: list[pa.RecordBatch]) -> Arrived:
+        """All rows at once, with the place that Spark would have given them, more or less."""
+        parts = [self._job.shaped(batch) for batch in batches]
+        rows = joined_rows([KeyedRows(part.rows, part.keys) for part in parts])
+        paths = parts[0].paths
+        if len(parts) > 1:
+            texts = [part.paths.dictionary_decode() for part in parts]
+            paths = pa.concat_arrays(texts).dictionary_encode()
+        buckets = self._job.files.config.buckets
+        assert buckets is not None
+        return in_place(rows, paths, buckets)
 
     def _arrived(self, batch: pa.RecordBatch) -> Arrived:
         buckets = np.asarray(batch.column(BUCKET))
