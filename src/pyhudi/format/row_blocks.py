@@ -97,30 +97,82 @@ def _parquet_content(batch: pa.RecordBatch, avro_json: str) -> bytes:
 
 
 class ParquetEncoder:
-    """Writes parquet as all our files have it: compressed, with Hudi's footer and our errors."""
+    """Writes parquet as all our files have it: compressed, with Hudi's footer and our errors.
+
+    Dictionaries pay where values repeat. Where they do not, building one takes as long as all the
+    rest, and is given up in the end; so the first rows decide, column by column.
+    """
 
     def __init__(
         self, sink: object, schema: pa.Schema, *, compact: bool = True, statistics: bool = True
     ) -> None:
-        self._writer = pq.ParquetWriter(
-            sink,
-            schema,
-            compression="zstd" if compact else "snappy",
-            use_dictionary=compact,
-            write_statistics=statistics,
-            store_schema=False,  # the Arrow schema says nothing that the Avro one does not
-        )
+        self._sink = sink
+        self._schema = schema
+        self._compact = compact
+        self._statistics = statistics
+        self._writer: pq.ParquetWriter | None = None
 
     def write(self, table: pa.Table) -> None:
         """One row group, in the schema of the file."""
         try:
-            self._writer.write_table(table, max(1, table.num_rows))
+            self._opened(table).write_table(table, max(1, table.num_rows))
         except (pa.ArrowException, ValueError) as error:
             raise _not_storable(str(error)) from None
 
     def close(self, footer: BaseFileFooter) -> None:
-        self._writer.add_key_value_metadata(encode_footer(footer))
-        self._writer.close()
+        writer = self._opened(None)
+        writer.add_key_value_metadata(encode_footer(footer))
+        writer.close()
+
+    def _opened(self, first: pa.Table | None) -> pq.ParquetWriter:
+        if self._writer is None:
+            repeating = _repeating(first) if self._compact and first is not None else []
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                self._schema,
+                compression="zstd" if self._compact else "snappy",
+                use_dictionary=repeating or False,
+                write_statistics=self._statistics,
+                store_schema=False,  # the Arrow schema says nothing that the Avro one does not
+            )
+        return self._writer
+
+
+#: Rows that are looked at, and the share of different values up to which a dictionary is made.
+_SAMPLE_ROWS = 1024
+_DISTINCT_MAX = 0.5
+
+
+def _repeating(table: pa.Table) -> list[str]:
+    """The columns, as parquet calls them, whose values repeat among the first rows."""
+    names = []
+    for field, paths in zip(table.schema, _leaf_paths(table.schema), strict=True):
+        sample = table.column(field.name).slice(0, _SAMPLE_ROWS)
+        if _distinct(sample) <= max(1, len(sample) * _DISTINCT_MAX):
+            names += paths
+    return names
+
+
+def _distinct(sample: pa.ChunkedArray) -> int:
+    """Different values. Arrow does not count lists and the like; what they hold mostly repeats."""
+    try:
+        return int(pc.count_distinct(sample).as_py())
+    except pa.ArrowNotImplementedError:
+        return 0
+
+
+@lru_cache(maxsize=16)
+def _leaf_paths(schema: pa.Schema) -> list[list[str]]:
+    """The names that parquet gives the leaves of each column."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema, store_schema=False):
+        pass
+    made = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    found: dict[str, list[str]] = {name: [] for name in schema.names}
+    paths = [made.column(place).path for place in range(len(made))]
+    for name in schema.names:
+        found[name] = [path for path in paths if path == name or path.startswith(f"{name}.")]
+    return list(found.values())
 
 
 def _not_storable(why: str) -> InvalidRequestError:
