@@ -349,8 +349,8 @@ class Table:
         """Put the rows in the place of all that is there: in the partitions that they are in
         ("touched"), in the whole table ("all"), or in the named partitions.
 
-        A partition is named by its path, or by its values. A write of one of these partitions
-        that completes meanwhile is a conflict; one that completes later adds to the new rows.
+        A partition is named by its path, or by its values. A write of one of its buckets that
+        completes meanwhile is a conflict; one that completes later adds to the new rows.
         """
         return self._writing.overwrite(rows, partitions, write_id)
 

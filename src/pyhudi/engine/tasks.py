@@ -105,6 +105,8 @@ def _base_rows(
         try:
             file = pq.ParquetFile(source, pre_buffer=False)
             groups = _row_groups(source, file, schema, predicate)
+            if not groups:
+                return  # older Arrows cannot read a file without row groups, such as a seed
             found = file.schema_arrow.names
             # Where the file is too old for all of them, another column tells how many rows it has.
             names = [name for name in found if name in schema.names] or found[:1]

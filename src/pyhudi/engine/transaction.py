@@ -298,6 +298,7 @@ class Transaction:
             if self.is_fenced:  # tasks that still run need not go on, and leave less behind
                 close_fence(self._log.storage, self.requested)
             self._recovery.abort(self._instant(State.REQUESTED))
+            self._stop_beating()  # a beat behind the rollback would bring the heartbeat back
             if rollback := self._log.ledger.named_by.get(self.requested):
                 self._recovery.undo(rollback)
                 if self.is_fenced:

@@ -16,7 +16,7 @@ from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.paths import table_path
 from pyhudi.format.table_config import TableConfig
 from pyhudi.table.input_rows import conformed
-from pyhudi.table.partition_paths import partition_paths
+from pyhudi.table.partition_paths import RESERVED_FOLDER, partition_paths
 
 
 def named_partitions(named: Any, config: TableConfig, schema: pa.Schema) -> frozenset[str]:
@@ -66,6 +66,8 @@ def _checked_path(path: str, config: TableConfig) -> str:
             f"it has {len(segments)} parts, and the table {len(fields)} partition columns",
             "Give its path as the table has it",
         )
+    if segments[0] == RESERVED_FOLDER:
+        raise _refusal(path, "that folder is Hudi's own", "Give its path as the table has it")
     if config.hive_style:
         for segment, name in zip(segments, fields, strict=True):
             if not segment.startswith(f"{name}="):

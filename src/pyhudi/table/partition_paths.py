@@ -34,7 +34,7 @@ from pyhudi.table.value_texts import texts
 _ESCAPED: Final = (*(chr(code) for code in (*range(0x20), 0x7F)), *"\"#%'*/:=?\\{[]^")
 _ESCAPES: Final = str.maketrans({sign: f"%{ord(sign):02X}" for sign in _ESCAPED})
 _NEEDS_ESCAPE: Final = r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
-_RESERVED_FOLDER: Final = ".hoodie"
+RESERVED_FOLDER: Final = ".hoodie"
 #: A segment that may be no path, or may be so only by chance.
 _SUSPECT: Final = r"[/\\:\x00-\x1f\x7f-\x{9f}]|^\."
 _PATH_BYTES_MAX: Final = PATH_BYTES_MAX - 256  # leaves room for the name of a file
@@ -126,8 +126,8 @@ def _problem(value: str, segment: str, *, url_encode: bool) -> str | None:
         return "a slash would make a folder inside a folder"
     if not url_encode and ":" in value:
         return "Hudi would take what is before the colon for the scheme of a URI"
-    if segment.lower() == _RESERVED_FOLDER:
-        return f"{_RESERVED_FOLDER} is the table's own folder"
+    if segment.lower() == RESERVED_FOLDER:
+        return f"{RESERVED_FOLDER} is the table's own folder"
     try:
         table_path(segment)
     except CorruptTableError as error:

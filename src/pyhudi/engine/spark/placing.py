@@ -74,7 +74,7 @@ def placed(
     frame = frame.withColumn(BUCKET, _bucket(frame, config, schema))
     partition = [_partition_text(name) for name in config.partition_fields if by_partition]
     group = ", ".join([_literal(salt), *partition, BUCKET])
-    key = ", ".join(map(quoted, config.record_key_fields))
+    key = _key_text(config, schema)
     place = f"(xxhash64({group}) & {~_KEY_MASK}L) | (xxhash64({key}) & {_KEY_MASK}L)"
     return _together(frame.withColumn(PLACE, F.expr(place))).sortWithinPartitions(PLACE)
 
@@ -133,6 +133,19 @@ def _hashed(text: str, name: str, count: int) -> str:
         f"CASE WHEN contains({text}, ',') AND ({named}) THEN {NO_BUCKET}"
         f" ELSE cast((({hash_}) & 2147483647L) % {count} AS int) END"
     )
+
+
+def _key_text(config: TableConfig, schema: pa.Schema) -> str:
+    """Equal wherever the record key is: values that differ may make the same key."""
+    names = config.record_key_fields
+    parts = []
+    for name in names:
+        type_ = schema.field(name).type
+        text = _text(name, type_) or f"cast({_as_stored(name, type_)} AS string)"
+        if len(names) > 1:
+            text = f"coalesce(if({text} = '', '__empty__', {text}), '__null__')"
+        parts += [_literal(f",{name}:"), text]
+    return parts[1] if len(names) == 1 else f"concat({', '.join(parts)})"
 
 
 def _text(name: str, type_: pa.DataType) -> str | None:

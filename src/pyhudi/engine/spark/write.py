@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -169,16 +169,18 @@ def _cancelled_on_error(session: SparkSession, tag: str) -> Iterator[None]:
     """Around a job: whatever ends it early, an interrupt of the caller's too, stops its tasks."""
     try:
         session.addTag(tag)
-    except (AttributeError, PySparkException):  # Spark 3.5 has tags in Connect alone
+    except (AttributeError, RuntimeError, PySparkException):  # 3.5 has tags in Connect alone
         yield
         return
     try:
         yield
     except BaseException:
-        session.interruptTag(tag)
+        with suppress(Exception):  # a session that is gone has no tasks
+            session.interruptTag(tag)
         raise
     finally:
-        session.removeTag(tag)
+        with suppress(Exception):
+            session.removeTag(tag)
 
 
 def _first(refusals: list[HudiError]) -> HudiError:

@@ -1,0 +1,36 @@
+"""Run by `test_connect_writes.py` in a process of its own: Connect and classic do not mix.
+
+Usage: connect_write.py TABLE STEPS, where the steps are JSON, [verb, source, options] each. Prints
+a line for each: the class of the session's module, and the rows that the local engine reads then.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import pyhudi
+
+
+def main(path: str, steps: list[list[Any]]) -> None:
+    builder = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2")
+    spark = builder.getOrCreate()
+    table = pyhudi.open_table(path)
+    for verb, source, options in steps:
+        if isinstance(source, dict):
+            source = spark.createDataFrame(list(map(tuple, source["rows"])), source["columns"])
+        getattr(table, verb)(source, **options)
+        rows = table.read().to_arrow().drop_columns(_meta(table)).to_pylist()
+        print(json.dumps([type(spark).__module__, [list(row.values()) for row in rows]]))
+    spark.stop()
+
+
+def _meta(table: pyhudi.Table) -> list[str]:
+    return [name for name in table.schema.arrow.names if name not in table.schema.data_columns]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))

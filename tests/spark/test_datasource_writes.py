@@ -1,0 +1,323 @@
+"""`df.write.format("pyhudi")` on Spark 4, with Hudi's own options.
+
+What Spark does with a writer is tested with Spark. What a writer does is tested without: it is
+made, asked to write and to commit here, and travels in between, as it does there.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, udf
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+import pyhudi
+from pyhudi.engine.write_files import WriteOverError
+from pyhudi.errors import ConflictError, InvalidRequestError
+from pyhudi.world import real_world
+from pyspark_pyhudi import DefaultSource
+from pyspark_pyhudi.writer import PyhudiWriter, Written
+
+pytestmark = pytest.mark.spark
+
+OPERATION = "hoodie.datasource.write.operation"
+OPTIONS = {
+    "hoodie.table.name": "orders",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "day",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.bucket.index.num.buckets": "2",
+}
+COLUMNS = ["id", "day", "ts", "note"]
+SCHEMA = StructType(
+    [StructField(name, LongType() if name == "ts" else StringType()) for name in COLUMNS]
+)
+Row = tuple[str | None, str, int, str]
+ROWS: list[Row] = [(f"k{n}", f"d{n % 2}", 1, "a") for n in range(8)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "orders"
+
+
+def rows_of(path: Path) -> list[Row]:
+    found = pyhudi.open_table(path).read(columns=COLUMNS).to_arrow().to_pylist()
+    return sorted(tuple(row[name] for name in COLUMNS) for row in found)
+
+
+def files_of(path: Path) -> set[str]:
+    """Data files, and what only a write under way needs."""
+    found = {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
+    under_way = (".hoodie/.heartbeat/", ".hoodie/.pyhudi/closed/")
+    return {f for f in found if not f.startswith(".hoodie/") or f.startswith(under_way)}
+
+
+def pending_of(path: Path) -> set[str]:
+    names = [file.name for file in (path / ".hoodie/timeline").iterdir() if file.is_file()]
+    done = {name[:17] for name in names if "_" in name}
+    return {name[:17] for name in names} - done
+
+
+# ---- with Spark
+
+
+def save(frame: DataFrame, path: Path, **options: str) -> None:
+    frame.write.format("pyhudi").options(**OPTIONS, **options).mode("append").save(str(path))
+
+
+def frame_of(spark: SparkSession, rows: list[Row], columns: int = len(COLUMNS)) -> DataFrame:
+    schema = StructType(SCHEMA.fields[:columns])
+    return spark.createDataFrame([row[:columns] for row in rows], schema)
+
+
+def test_a_table_is_created_upserted_and_deleted_from(spark: SparkSession, path: Path) -> None:
+    save(frame_of(spark, ROWS), path)
+    assert rows_of(path) == ROWS
+    assert pyhudi.open_table(path).record_key == ("id",)
+
+    newer: list[Row] = [("k1", "d1", 2, "b"), ("k2", "d0", 0, "too old"), ("k9", "d9", 1, "b")]
+    save(frame_of(spark, newer), path)
+    changed = {row[0]: row for row in [*ROWS, newer[0], newer[2]]}
+    assert rows_of(path) == sorted(changed.values())
+
+    gone: list[Row] = [("k1", "d1", 3, ""), ("k3", "d1", 1, ""), ("k5", "d1", 0, "")]
+    save(frame_of(spark, gone, columns=3), path, **{OPERATION: "delete"})
+    assert rows_of(path) == sorted(changed[k] for k in changed if k not in ("k1", "k3"))
+    assert pending_of(path) == set()
+
+
+def test_bad_rows_are_shown_and_nothing_is_written(spark: SparkSession, path: Path) -> None:
+    table = _table(path)
+    before = files_of(path)
+    rows = frame_of(spark, [*ROWS, (None, "d0", 1, "bad")]).repartition(2)
+    with pytest.raises(PySparkException, match=r"InvalidRequestError: .* no record key: .*id=null"):
+        save(rows, path)
+    assert (files_of(path), pending_of(path)) == (before, set())
+    assert table.read().to_arrow().num_rows == 0
+
+
+def test_a_task_that_fails_takes_the_whole_write_with_it(spark: SparkSession, path: Path) -> None:
+    _table(path)
+    before = files_of(path)
+    condition = "if(id = 'k7', cast(raise_error('no such note') as string), note)"
+    rows = frame_of(spark, ROWS).selectExpr("id", "day", "ts", f"{condition} as note")
+    with pytest.raises(PySparkException, match="no such note"):
+        save(rows, path)
+    assert (files_of(path), pending_of(path)) == (before, set())
+
+
+def test_a_write_begins_when_its_input_has_been_shuffled(spark: SparkSession, path: Path) -> None:
+    """So it is not taken for dead while a long job computes its rows."""
+    _table(path)
+    heartbeats = str(path / ".hoodie/.heartbeat")
+
+    # A lambda, for Spark warns of hints that are texts.
+    under_way = udf(
+        lambda _: str(len(os.listdir(heartbeats)) if os.path.isdir(heartbeats) else 0), "string"
+    )
+    rows = frame_of(spark, ROWS).withColumn("note", under_way(col("id"))).repartition(2, "day")
+    save(rows, path)
+    assert [row[3] for row in rows_of(path)] == ["0"] * len(ROWS)
+
+
+def test_spark_shows_the_error_of_a_wrong_option(spark: SparkSession, path: Path) -> None:
+    with pytest.raises(PySparkException, match=r"Did you mean 'hoodie\.table\.type'"):
+        save(frame_of(spark, ROWS), path, **{"hoodie.table.typ": "MERGE_ON_READ"})
+    assert not path.exists()
+
+
+# ---- without Spark
+
+
+def _table(path: Path, **options: Any) -> pyhudi.Table:
+    defaults = {"record_key": "id", "partition_by": "day", "ordering": "ts", "name": "orders"}
+    schema = pa.schema([(n, pa.int64() if n == "ts" else pa.string()) for n in COLUMNS])
+    buckets = pyhudi.SimpleBuckets(2)
+    return pyhudi.create_table(path, schema, buckets=buckets, **{**defaults, **options})
+
+
+def writer_of(
+    path: Path, columns: int = len(COLUMNS), *, overwrite: bool = False, **options: Any
+) -> PyhudiWriter:
+    source = DefaultSource({"path": str(path), **OPTIONS, **options})
+    writer = source.writer(StructType(SCHEMA.fields[:columns]), overwrite)
+    assert isinstance(writer, PyhudiWriter)
+    return travelled(writer)
+
+
+def _operation(name: str) -> dict[str, Any]:
+    return {OPERATION: name}
+
+
+def travelled(writer: PyhudiWriter) -> PyhudiWriter:
+    there: PyhudiWriter = pickle.loads(pickle.dumps(writer))
+    return there
+
+
+def written(writer: PyhudiWriter, task: int, *rows: Row) -> Written:
+    message = travelled(writer).written(batches(*rows), task, real_world())
+    assert message == pickle.loads(pickle.dumps(message)) or message.refusal is not None
+    return message
+
+
+def batches(*rows: Row) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in rows])
+
+
+_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown option": ({"hoodie.table.nam": "x"}, r"Did you mean 'hoodie\.table\.name'"),
+    "a refused option": ({"hoodie.metadata.enable": "true"}, "does not maintain the metadata"),
+    "an option that the table contradicts": (
+        {"hoodie.datasource.write.hive_style_partitioning": "true"},
+        "there it is 'false'",
+    ),
+    "mode overwrite": ({"overwrite": True}, r"table\.overwrite\(df, partitions='all'\)"),
+    "insert_overwrite": ({OPERATION: "insert_overwrite"}, r"table\.overwrite\(df\)"),
+    "insert_overwrite_table": (
+        {OPERATION: "insert_overwrite_table"},
+        r"table\.overwrite\(df, partitions='all'\)",
+    ),
+    "delete_partition": (
+        {OPERATION: "delete_partition", "hoodie.datasource.write.partitions.to.delete": "d1"},
+        r"table\.delete_partitions",
+    ),
+    "missing columns": ({"columns": 2}, "missing columns 'ts', 'note'"),
+    "a delete without the ordering": (
+        {"columns": 2, OPERATION: "delete"},
+        r"table\.delete\(df\)",
+    ),
+    "a write id that is none": ({"write_id": ""}, "write_id"),
+}
+
+
+@pytest.mark.parametrize("refused", _REFUSED)
+def test_what_cannot_be_done_is_refused_before_anything_begins(refused: str, path: Path) -> None:
+    _table(path)
+    before = {file for file in path.rglob("*") if file.is_file()}
+    options, why = _REFUSED[refused]
+    with pytest.raises(InvalidRequestError, match=why):
+        writer_of(path, **options)
+    assert {file for file in path.rglob("*") if file.is_file()} == before
+
+
+def test_a_copy_on_write_table_is_refused(path: Path) -> None:
+    options: dict[str, Any] = {"hoodie.datasource.write.table.type": "COPY_ON_WRITE"}
+    with pytest.raises(InvalidRequestError, match=r"copy-on-write.*table\.upsert\(df\)"):
+        writer_of(path, **options)
+    assert not path.exists()
+    _table(path, table_type="cow")
+    with pytest.raises(InvalidRequestError, match=r"copy-on-write.*table\.upsert\(df\)"):
+        writer_of(path)
+
+
+@pytest.mark.parametrize(
+    "missing", ["hoodie.datasource.write.recordkey.field", "hoodie.bucket.index.num.buckets"]
+)
+def test_a_new_table_must_be_described(missing: str, path: Path) -> None:
+    options = {name: value for name, value in OPTIONS.items() if name != missing}
+    with pytest.raises(InvalidRequestError, match=missing):
+        DefaultSource({"path": str(path), **options}).writer(SCHEMA, False)
+    assert not path.exists()
+
+
+def test_there_is_nothing_to_delete_where_there_is_no_table(path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="no Hudi table"):
+        writer_of(path, **_operation("delete"))
+    assert not path.exists()
+
+
+def test_a_save_without_a_path_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="no table is named"):
+        DefaultSource(OPTIONS).writer(SCHEMA, False)
+
+
+def test_an_option_without_effect_is_told(path: Path) -> None:
+    options: dict[str, Any] = {"hoodie.upsert.shuffle.parallelism": "8"}
+    with pytest.warns(UserWarning, match=r"hoodie\.upsert\.shuffle\.parallelism has no effect"):
+        writer_of(path, **options).abort([])
+
+
+def test_attempts_of_a_task_write_the_same_files(path: Path) -> None:
+    writer = writer_of(path)
+    first = written(writer, 3, *ROWS)
+    files = files_of(path)
+    assert written(writer, 3, *ROWS) == first
+    assert files_of(path) == files
+    writer.commit([first])
+    assert rows_of(path) == ROWS
+
+
+def test_an_attempt_that_wakes_up_after_the_commit_writes_nothing(path: Path) -> None:
+    writer = writer_of(path)
+    writer.commit([written(writer, 0, *ROWS)])
+    files = files_of(path)
+    late = written(writer, 1, ("late", "d5", 1, "x"))
+    assert isinstance(late.refusal, WriteOverError)
+    assert files_of(path) == files
+    assert rows_of(path) == ROWS
+
+
+def test_a_bad_row_stops_the_other_tasks(path: Path) -> None:
+    writer = writer_of(path)
+    good = written(writer, 0, *ROWS)
+    bad = written(writer, 1, (None, "d0", 1, "bad"))
+    stopped = written(writer, 2, ("k8", "d0", 1, "x"))
+    assert isinstance(stopped.refusal, WriteOverError)
+    with pytest.raises(InvalidRequestError, match="no record key"):
+        writer.commit([stopped, good, bad])
+    writer.abort([stopped, good, bad])
+    assert files_of(path) == set()
+    assert pending_of(path) == set()
+
+
+def test_a_save_that_never_runs_is_rolled_back_when_its_heartbeat_is_old(path: Path) -> None:
+    writer = writer_of(path)
+    done = written(writer, 0, *ROWS)
+    (instant,) = pending_of(path)
+    for file in path.rglob(f"*{instant}*"):
+        if file.is_file():
+            os.utime(file, (0, 0))
+    other = writer_of(path)
+    other.commit([written(other, 0, ("k1", "d1", 5, "b"))])
+    with pytest.raises(ConflictError, match="was not completed"):
+        writer.commit([done])
+    with pytest.raises(ConflictError, match="given up by another writer"):
+        writer.commit([done, written(writer, 1, *ROWS)])
+    assert rows_of(path) == [("k1", "d1", 5, "b")]
+    assert pending_of(path) == set()
+
+
+def test_a_save_with_a_write_id_is_done_once(path: Path) -> None:
+    for note in ("first", "second"):
+        writer = writer_of(path, write_id="night 17")
+        writer.commit([written(writer, 0, ("k1", "d1", 1, note))])
+    assert rows_of(path) == [("k1", "d1", 1, "first")]
+
+
+def test_inserts_are_told_as_such(path: Path) -> None:
+    writer = writer_of(path, **_operation("bulk_insert"))
+    writer.commit([written(writer, 0, *ROWS)])
+    assert rows_of(path) == ROWS
+    last = max((path / ".hoodie/timeline").glob("*_*.deltacommit"), key=lambda f: f.name[18:])
+    assert b"INSERT" in last.read_bytes()
+
+
+@pytest.mark.parametrize(("tasks", "warned"), [(4, False), (5, True)])
+def test_many_files_for_few_groups_are_told(tasks: int, warned: bool, path: Path) -> None:
+    writer = writer_of(path)
+    done = [written(writer, task, ("k1", "d1", task, "x")) for task in range(tasks)]
+    if warned:
+        with pytest.warns(UserWarning, match=r"5 log files for 1 file groups.*\.upsert\(df\)"):
+            writer.commit(done)
+    else:
+        writer.commit(done)
+    assert rows_of(path) == [("k1", "d1", tasks - 1, "x")]
