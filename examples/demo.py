@@ -1,4 +1,4 @@
-"""`make demo`: read a table that Apache Hudi wrote, without Spark and with it; then write one.
+"""`make demo`: read a table that Apache Hudi wrote, without Spark and with it; then write one too.
 
 The first table is one of the golden ones of the tests: merge on read, with a completed compaction,
 log files on top of it, a compaction that is still pending, and more log files after that.
@@ -47,12 +47,12 @@ def main() -> None:
         }
         print(f"Spark and the local engine give the same rows: {same}")
         assert same
+        write(f"{folder}/orders", spark)
         spark.stop()
-        write(f"{folder}/orders")
 
 
-def write(uri: str) -> None:
-    """Two writers on one table, neither of which knows of the other."""
+def write(uri: str, spark: SparkSession) -> None:
+    """Two writers on one table, neither of which knows of the other: Spark, and plain Arrow."""
     schema = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
     first, second = (
         pyhudi.create_table(
@@ -67,13 +67,15 @@ def write(uri: str) -> None:
         for _ in range(2)
     )
     ids = [f"order {number}" for number in range(6)]
-    rows = pa.table({"id": ids, "day": ["monday"] * 6, "ts": range(6)}, schema=schema)
-    print(f"\nWritten: {first.upsert(rows)}")
+    rows = spark.createDataFrame([(id_, "monday", n) for n, id_ in enumerate(ids)], schema.names)
+    print(f"\nWritten by Spark: {first.upsert(rows)}")
     late = pa.table({"id": ids[:2], "day": ["monday"] * 2, "ts": [9, -1]}, schema=schema)
-    print(f"By a second writer: {second.upsert(late)}")
+    print(f"By a second writer, without Spark: {second.upsert(late)}")
     print(f"Deleted: {first.delete('ts = 5')}\n")
     show("The table now", first.read(columns=schema.names).to_arrow().sort_by("id"))
     assert second.read().to_arrow().num_rows == 5
+    print(f"Overwritten by Spark: {first.overwrite(rows.where('ts > 3'))}")
+    assert second.read().to_arrow().num_rows == 2
 
 
 def show(title: str, table: pa.Table) -> None:

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhudi.engine.gathering import Place
-from pyhudi.engine.sorted_rows import KEY_BITS, Arrived, grouped, joined_rows
+from pyhudi.engine.sorted_rows import KEY_BITS, Arrived, grouped, in_place, joined_rows
 from pyhudi.engine.write_files import KeyedRows
+from pyhudi.format.bucket_config import SimpleBuckets
+from pyhudi.index.simple_bucket import bucket_ids
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("n", pa.int64())])
 
@@ -192,6 +194,20 @@ def test_copies_of_a_key_in_several_batches_become_one_row(cuts: list[int]) -> N
     rows = [Row("a", 0, 7, "k", 5, ts) for ts in times]
     ((_, chunks),) = [(p, list(c)) for p, c in grouped(cut(rows, cuts), ("ts",))]
     assert as_read(iter(chunks)) == {"k": (9, 2)}  # the later of equals
+
+
+@given(arrivals())
+@settings(max_examples=50, deadline=None)
+def test_rows_without_places_are_grouped_as_those_with(rows: list[Row]) -> None:
+    arrived = batch(rows)
+    placed = in_place(
+        KeyedRows(arrived.rows, arrived.keys), arrived.paths, SimpleBuckets(3, ("id",))
+    )
+    assert (np.diff(placed.places) >= 0).all()
+    buckets = bucket_ids(arrived.keys, ["id"], 3).to_pylist()
+    moved = [row._replace(bucket=bucket) for row, bucket in zip(rows, buckets, strict=True)]
+    found = {place: as_read(chunks) for place, chunks in grouped([placed], ("ts",))}
+    assert found == model(moved, by_time=True)
 
 
 def test_without_batches_there_are_no_groups() -> None:
