@@ -23,7 +23,7 @@ from pyhudi.engine.deletes import (
 )
 from pyhudi.engine.gathering import GatheredDeletes
 from pyhudi.engine.local import LocalWriter
-from pyhudi.engine.write_plans import MakePlan, WritePlans
+from pyhudi.engine.write_plans import MakePlan, WritePlans, clears
 from pyhudi.engine.write_result import WriteResult
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table_config import TableConfig
@@ -145,7 +145,8 @@ class Writing:
                 found = looked_up(keys, rows, config)
             return gathered_deletes(found, config, unconditional=unconditional)
 
-        return self._writer.delete(find, write_id)
+        # What a predicate finds depends on what others write; keys are the caller's own.
+        return self._writer.delete(find, write_id, is_checked=keys is None)
 
     def _delete_frame(
         self, frame: Any, config: TableConfig, write_id: str | None, *, unconditional: bool
@@ -172,23 +173,23 @@ class Writing:
         is_all = partitions == OVERWRITE_ALL
         make_plan: MakePlan = partial(self._plans.overwrite, partitions=named, whole_table=is_all)
         operation = "INSERT_OVERWRITE_TABLE" if is_all else "INSERT_OVERWRITE"
+        scope = clears(named, whole_table=is_all)
         if is_spark_frame(rows):
-            return self._spark.rows(rows, operation, make_plan, write_id, is_checked=True)
+            return self._spark.rows(
+                rows, operation, make_plan, write_id, is_checked=True, clears=scope
+            )
+        batches, schema = record_batches(rows), self._writer.schema
         return self._writer.write_plan(
-            record_batches(rows),
-            self._writer.schema,
-            operation,
-            make_plan,
-            write_id,
-            is_checked=True,
+            batches, schema, operation, make_plan, write_id, is_checked=True, clears=scope
         )
 
     def delete_partitions(self, partitions: Any, write_id: str | None) -> WriteResult:
         named = named_partitions(partitions, self._writer.config, self._writer.schema)
         make_plan: MakePlan = partial(self._plans.overwrite, partitions=named, whole_table=False)
         schema = self._writer.schema
+        scope = clears(named, whole_table=False)
         return self._writer.write_plan(
-            iter(()), schema, "DELETE_PARTITION", make_plan, write_id, is_checked=True
+            iter(()), schema, "DELETE_PARTITION", make_plan, write_id, is_checked=True, clears=scope
         )
 
     def _named(self, partitions: Any) -> frozenset[str] | None:

@@ -118,7 +118,16 @@ def test_on_a_table_with_an_ordering_a_newer_row_beats_the_delete_that_did_not_s
     other = bench.table("other")
     other.upsert(rows(OLD, KEPT))
     meddled = Meddled(bench.storage, "mo/", lambda: other.upsert(rows(NEW)))
-    assert bench.table("a", meddled).delete("v = 'old'").retries == 0
+    assert bench.table("a", meddled).delete(pa.table({"id": ["a"]})).retries == 0
+    assert bench.content() == [NEW, KEPT]
+
+
+def test_a_predicate_is_asked_again_when_others_wrote_meanwhile() -> None:
+    bench = Bench(ordering="ts")
+    other = bench.table("other")
+    other.upsert(rows(OLD, KEPT))
+    meddled = Meddled(bench.storage, "mo/", lambda: other.upsert(rows(NEW)))
+    assert bench.table("a", meddled).delete("v = 'old'").retries == 1
     assert bench.content() == [NEW, KEPT]
 
 

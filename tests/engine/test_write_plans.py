@@ -20,7 +20,18 @@ from pyhudi.errors import ConflictError, InvalidRequestError
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.concurrency_mode import ConcurrencyMode
 from pyhudi.format.lock_kind import LockKind
+from pyhudi.format.plan_files import (
+    ClusteringGroup,
+    ClusteringPlan,
+    ClusteringSlice,
+    CompactionOperation,
+    CompactionPlan,
+    RequestedReplaceMetadata,
+    encode_compaction_plan,
+    encode_requested_replace,
+)
 from pyhudi.format.table_config import TableType
+from pyhudi.index.simple_bucket import bucket_ids
 from pyhudi.storage.faulty import FaultyStorage
 from pyhudi.storage.protocol import Storage
 from pyhudi.table_api import Table
@@ -510,3 +521,79 @@ def test_a_plan_of_a_delete_finds_what_a_local_delete_finds(kind: dict[str, Any]
     shaped = plan.job.shaped(rows("bx").select(["id", "day"]).to_batches()[0])
     assert shaped.keys.to_pylist() == ["b", "x"]
     assert shaped.paths.to_pylist() == ["d0", "d0"]
+
+
+# -- what an overwrite is about as a whole
+
+
+@KINDS
+def test_a_partition_that_opens_while_the_table_is_overwritten_is_a_conflict(
+    kind: dict[str, Any],
+) -> None:
+    bench = Bench(**kind)
+    bench.table().upsert(rows("ab"))
+    other = bench.table("other")
+    table, met = bench.meddled(".parquet", lambda: other.upsert(rows("n", "d9")))
+    with pytest.raises(ConflictError, match="'d9'"):
+        table.overwrite(rows("x"), partitions="all")
+    assert met.met
+    assert bench.content() == contents("d0", "ab") | contents("d9", "n")
+
+
+def test_a_bucket_that_opens_while_its_partition_is_deleted_is_a_conflict() -> None:
+    bench = Bench(**COW)
+    bench.table().upsert(rows("a"))
+    other = bench.table("other")
+    count = other._writer.buckets.count
+    mine, *others = bucket_ids(pa.array(list("abcdefgh")), [], count).to_pylist()
+    elsewhere = [id_ for id_, bucket in zip("bcdefgh", others, strict=True) if bucket != mine]
+    table, met = bench.meddled(".parquet", lambda: other.upsert(rows(elsewhere)))
+    with pytest.raises(ConflictError, match="'d0'"):
+        table.delete_partitions(["d0"])
+    assert met.met
+    assert bench.content() == contents("d0", ["a", *elsewhere])
+
+
+@LOGS
+@pytest.mark.parametrize("action", ["compaction", "logcompaction"])
+def test_a_service_for_other_file_groups_is_in_no_overwrites_way(
+    kind: dict[str, Any], action: str
+) -> None:
+    bench = Bench(**kind, lock=LockKind.FILE)
+    bench.table().upsert(rows("ab"))
+    operation = CompactionOperation("0" * 17, (), None, "00000000-elsewhere-0", "d7")
+    plan = encode_compaction_plan(CompactionPlan((operation,)), b"s" * 16)
+
+    def planned_elsewhere() -> None:
+        latest = max(name[:17] for name in bench.names() if name[:1].isdigit())
+        bench.storage.create(f"{TIMELINE}/{following_time(latest)}.{action}.requested", plan)
+
+    table, met = bench.meddled(".parquet", planned_elsewhere)
+    table.overwrite(rows("x"))
+    assert met.met
+    assert bench.content() == contents("d0", "x")
+
+
+@pytest.mark.parametrize("kind", [NBCC, OCC, COW])
+@pytest.mark.parametrize("is_own", [True, False])
+def test_rows_are_not_added_to_what_a_clustering_is_about_to_move(
+    kind: dict[str, Any], is_own: bool
+) -> None:
+    bench = Bench(**kind, lock=LockKind.FILE)
+    table = bench.table(conflict_retries=0)
+    table.upsert(rows("ab"))
+    ids = {
+        s.path.rpartition("/")[2].lstrip(".").partition("_")[0] for s in bench.storage.list("d0")
+    }
+    slices = tuple(ClusteringSlice(None, (), id_, "d0" if is_own else "d7") for id_ in sorted(ids))
+    asked = RequestedReplaceMetadata("CLUSTER", ClusteringPlan((ClusteringGroup(slices),)))
+    latest = max(name[:17] for name in bench.names() if name[:1].isdigit())
+    name = f"{following_time(latest)}.clustering.requested"
+    bench.storage.create(f"{TIMELINE}/{name}", encode_requested_replace(asked, b"s" * 16))
+    if is_own:
+        with pytest.raises(ConflictError, match=r"the clustering .* is under way"):
+            table.upsert(rows("a", ts=2))
+        assert bench.content() == contents("d0", "ab")
+    else:
+        table.upsert(rows("n"))
+        assert bench.content() == contents("d0", "abn")

@@ -178,12 +178,7 @@ class BucketGroups:
                 continue
             bucket = bucket_of_file(group.file_id)
             if bucket >= self._count or found.setdefault(bucket, group.file_id) != group.file_id:
-                raise CorruptTableError(
-                    f"the file group {group.file_id} of partition {partition!r} is out of place",
-                    why=f"the table has {self._count} buckets, with one file group each",
-                    next_step="Find the writer with another number of buckets, and write its rows"
-                    " again",
-                )
+                raise out_of_place(partition, group.file_id, self._count)
         return found
 
     # -- the object that remembers
@@ -200,6 +195,14 @@ class BucketGroups:
         ids = tuple(groups[bucket] for bucket in range(self._count))
         self._known[partition] = ids
         self._storage.create(_groups_path(partition), json.dumps({"groups": ids}).encode())
+
+
+def out_of_place(partition: str, file_id: str, count: int) -> CorruptTableError:
+    return CorruptTableError(
+        f"the file group {file_id} of partition {partition!r} is out of place",
+        why=f"the table has {count} buckets, with one file group each",
+        next_step="Find the writer with another number of buckets, and write its rows again",
+    )
 
 
 def replaced_for_good(groups: Iterable[FileGroupId]) -> UnsupportedTableError:

@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyhudi.engine.gathering import GatheredDeletes, Place
+from pyhudi.engine.gathering import GatheredDeletes, Place, ordering_columns
 from pyhudi.engine.write_files import DeleteRows
 from pyhudi.errors import InvalidRequestError
-from pyhudi.format.merge_rules import MergeMode
 from pyhudi.format.table_config import TableConfig
 from pyhudi.index.placement import latest_per_key, refuse_null_ordering
 from pyhudi.index.simple_bucket import bucket_ids
@@ -29,14 +28,9 @@ from pyhudi.table.record_keys import record_keys
 from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
 
-def ordering_columns(config: TableConfig) -> tuple[str, ...]:
-    """The columns by which deletes are ordered; none where the commit decides."""
-    return config.ordering_fields if config.merge_mode is MergeMode.EVENT_TIME_ORDERING else ()
-
-
 def lookup_columns(config: TableConfig) -> list[str]:
-    """What `located` needs of the rows that are to be deleted."""
-    return [RECORD_KEY, PARTITION_PATH, *ordering_columns(config)]
+    """What `looked_up` needs of the rows that are to be deleted."""
+    return [RECORD_KEY, PARTITION_PATH, *ordering_columns(config, config.ordering_fields)]
 
 
 def given_keys(
@@ -69,7 +63,7 @@ def keyed_rows(batch: pa.RecordBatch, schema: pa.Schema, config: TableConfig) ->
     columns: dict[str, pa.Array] = {RECORD_KEY: record_keys(rows, config)}
     if set(config.partition_fields) <= set(names):
         columns[PARTITION_PATH] = partition_paths(rows, config).cast(pa.string())
-    ordering = ordering_columns(config)
+    ordering = ordering_columns(config, config.ordering_fields)
     if ordering and set(ordering) <= set(names):
         refuse_null_ordering(rows, ordering)
         columns.update({name: rows.column(name) for name in ordering})
@@ -80,7 +74,7 @@ def is_located(keys: pa.Table, config: TableConfig, *, unconditional: bool) -> b
     """Whether nothing has to be looked up."""
     needed = {RECORD_KEY, PARTITION_PATH}
     if not unconditional:
-        needed |= set(ordering_columns(config))
+        needed |= set(ordering_columns(config, config.ordering_fields))
     return needed <= set(keys.column_names)
 
 
@@ -103,7 +97,11 @@ def _one_per_key(keys: pa.Table, config: TableConfig, *, by_partition: bool) -> 
     if not keys.num_rows:
         return keys
     names = _joint(keys) if by_partition else keys.column(RECORD_KEY).combine_chunks()
-    ordering = [name for name in ordering_columns(config) if name in keys.column_names]
+    ordering = [
+        name
+        for name in ordering_columns(config, config.ordering_fields)
+        if name in keys.column_names
+    ]
     rows = keys.combine_chunks().to_batches()[0]
     _, kept = latest_per_key(names, rows, ordering, event_time=bool(ordering))
     return pa.Table.from_batches([kept])
@@ -141,7 +139,9 @@ def gathered_deletes(
     buckets = np.asarray(bucket_ids(record, config.buckets.hash_fields, config.buckets.count))
     path = keys.column(PARTITION_PATH).combine_chunks().dictionary_encode()
     codes = np.asarray(path.indices, np.int64) * config.buckets.count + buckets
-    ordering = None if unconditional else _ordering(keys, ordering_columns(config))
+    ordering = (
+        None if unconditional else _ordering(keys, ordering_columns(config, config.ordering_fields))
+    )
     return GatheredDeletes(dict(_groups(record, path.dictionary, codes, ordering, config)))
 
 

@@ -21,12 +21,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from pyhudi.engine.deletes import gathered_deletes, keyed_rows
-from pyhudi.engine.gathering import GatheredRows, Place
+from pyhudi.engine.deletes import keyed_rows
+from pyhudi.engine.gathering import GatheredRows
 from pyhudi.engine.group_files import Files
-from pyhudi.engine.log_writer import write_log
+from pyhudi.engine.streamed_logs import Logs, streamed_logs
 from pyhudi.engine.transaction import Transaction
-from pyhudi.engine.write_files import DeleteRows, KeyedRows
 from pyhudi.engine.write_plans import WritePlans
 from pyhudi.engine.write_result import WriteResult, write_result
 from pyhudi.engine.writer import TableWriter
@@ -100,18 +99,14 @@ def write_rows(write: DetachedWrite, batches: Iterator[pa.RecordBatch]) -> Itera
     """Write a task's rows as logs, half of what is held whenever memory is full."""
     most = write.settings.buffer_bytes_max
     rows = GatheredRows(write.files.config, write.files.spec.layout.data)
-    logs = _Logs(write.files)
-    is_whole = False
-    while not is_whole:
-        is_whole = rows.fill(batches, most)
-        for place, taken in rows.taken(0 if is_whole else most // 2):
-            yield from logs.add(place, rows=taken, more=not is_whole)
+    is_whole = rows.fill(batches, most)
+    yield from streamed_logs(write.files, rows, () if is_whole else batches, most)
 
 
 def write_deletes(write: DetachedWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
     """Write deletes of a task's keys, which come with all that a delete needs."""
     files, most = write.files, write.settings.buffer_bytes_max
-    logs = _Logs(files)
+    logs = Logs(files)
     held: list[pa.Table] = []
     for batch in batches:
         held.append(keyed_rows(batch, files.spec.layout.data, files.config))
@@ -120,40 +115,6 @@ def write_deletes(write: DetachedWrite, batches: Iterator[pa.RecordBatch]) -> It
             held = []
     if held:
         yield from logs.add_deletes(pa.concat_tables(held), more=False)
-
-
-class _Logs:
-    """The log files of one task, one after the other for each file group."""
-
-    def __init__(self, files: Files) -> None:
-        self._files = files
-        self._counts: dict[Place, int] = {}
-
-    def add(
-        self,
-        place: Place,
-        *,
-        rows: KeyedRows | None = None,
-        deletes: DeleteRows | None = None,
-        more: bool,
-    ) -> Sequence[WriteStat]:
-        files, count = self._files, self._counts.get(place, 0)
-        stats = write_log(
-            files.storage,
-            files.spec,
-            files.file_ids(*place),
-            rows=rows,
-            deletes=deletes,
-            ordinal=count,
-            more=more,
-        )
-        self._counts[place] = count + len(stats)
-        return stats
-
-    def add_deletes(self, keys: pa.Table, *, more: bool) -> Iterator[WriteStat]:
-        groups = gathered_deletes(keys, self._files.config, unconditional=False).groups
-        for place in sorted(groups):
-            yield from self.add(place, deletes=groups[place], more=more)
 
 
 # ---- signs of life

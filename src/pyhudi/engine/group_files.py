@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pyhudi.engine.base_writer import write_base
@@ -30,6 +31,7 @@ from pyhudi.table.snapshot import grouped_files
 
 #: A log file of a large group begins anew after this much: what a task holds at a time.
 PIECE_BYTES = 64 << 20
+_BASE = ".parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Files:
         while piece is not None:
             following = next(pieces, None)
             more = following is not None
+            if more or count:
+                piece = _in_order(piece)
             for stat in write_log(
                 self.storage, self.spec, group, rows=piece, ordinal=count, more=more
             ):
@@ -99,6 +103,13 @@ class Files:
         )
 
 
+def _in_order(rows: KeyedRows) -> KeyedRows:
+    """The rows by their keys: where there are several files, every attempt must make the same, and
+    rows whose keys have one hash come in any order."""
+    order = pc.sort_indices(rows.keys)
+    return KeyedRows(rows.rows.take(order), rows.keys.take(order))
+
+
 def _pieces(rows: Iterable[KeyedRows], bytes_max: int) -> Iterator[KeyedRows]:
     held: list[KeyedRows] = []
     size = 0
@@ -116,29 +127,34 @@ class EmptyBuckets:
     """Which buckets had no row before this write; each partition is listed once.
 
     Asked after the instant began: what completes from then on is found at the end, by the check
-    for conflicts. Files of this instant are another attempt's. A base file without rows is a seed.
+    for conflicts. Files of this instant are another attempt's, which decided for all. A base file
+    without rows is a seed.
     """
 
     def __init__(self, storage: Storage, requested: str) -> None:
         self._storage = storage
         self._requested = requested
-        self._known: dict[str, dict[str, list[str]]] = {}  # partition → file id → paths
+        # partition → file id → paths and requested times
+        self._known: dict[str, dict[str, list[tuple[str, str]]]] = {}
 
     def has(self, group: FileGroupId) -> bool:
         if group.partition not in self._known:
             self._known[group.partition] = self._listed(group.partition)
-        paths = self._known[group.partition].get(group.file_id, [])
-        return not paths or (len(paths) == 1 and self._is_seed(paths[0]))
+        found = self._known[group.partition].get(group.file_id, [])
+        own = [path for path, requested in found if requested == self._requested]
+        if own:  # another attempt has decided
+            return any(path.endswith(_BASE) for path in own)
+        return not found or (len(found) == 1 and self._is_seed(found[0][0]))
 
-    def _listed(self, partition: str) -> dict[str, list[str]]:
+    def _listed(self, partition: str) -> dict[str, list[tuple[str, str]]]:
         objects = self._storage.list_folder(partition).objects
         return {
-            group.file_id: [f.path for f in group.files if f.name.requested != self._requested]
+            group.file_id: [(file.path, file.name.requested) for file in group.files]
             for group in grouped_files(partition, ((stat.path, stat.size) for stat in objects))
         }
 
     def _is_seed(self, path: str) -> bool:
-        if not path.endswith(".parquet"):
+        if not path.endswith(_BASE):
             return False
         try:
             with self._storage.open(path) as source:

@@ -1,7 +1,7 @@
 """What a task does with the changes of one file group: rows in, files and write stats out.
 
 A job is a value that travels to where the rows are. It first brings an arriving batch into shape
-(`arrived`), which is where bad rows are found, and is then given one group after the other. Which
+(`shaped`), which is where bad rows are found, and is then given one group after the other. Which
 file a group gets is decided here:
 
 - Rows of an upsert go into log files.

@@ -14,16 +14,18 @@ import pyarrow as pa
 from pyhudi.engine.buckets import replaced_for_good
 from pyhudi.engine.copy_on_write import rewrite_base
 from pyhudi.engine.gathering import GatheredDeletes, GatheredRows, Place
+from pyhudi.engine.group_files import Files
 from pyhudi.engine.log_writer import write_log
+from pyhudi.engine.streamed_logs import streamed_logs
 from pyhudi.engine.write_files import (
     DeleteRows,
     KeyedRows,
     WriteSpec,
     create_partition_metadata,
 )
-from pyhudi.engine.write_plans import MakePlan
+from pyhudi.engine.write_plans import MakePlan, WritePlans
 from pyhudi.engine.write_result import WriteResult
-from pyhudi.engine.writer import TableWriter, Work
+from pyhudi.engine.writer import Clears, TableWriter, Work
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.index.simple_bucket import file_id
@@ -59,16 +61,22 @@ class LocalWriter(TableWriter):
         return self.commit(Work(operation, write, is_whole, partitions=partitions), write_id)
 
     def delete(
-        self, find: Callable[[], GatheredDeletes], write_id: str | None = None
+        self,
+        find: Callable[[], GatheredDeletes],
+        write_id: str | None = None,
+        *,
+        is_checked: bool = False,
     ) -> WriteResult:
         """Delete what `find` finds, once the instant has begun: what changes later is a conflict.
 
         It is asked again if the write has to be repeated.
         """
         with self.turn:
-            return self._delete(find, write_id)
+            return self._delete(find, write_id, is_checked=is_checked)
 
-    def _delete(self, find: Callable[[], GatheredDeletes], write_id: str | None) -> WriteResult:
+    def _delete(
+        self, find: Callable[[], GatheredDeletes], write_id: str | None, *, is_checked: bool
+    ) -> WriteResult:
         self.ready()
 
         def write(spec: WriteSpec) -> list[WriteStat]:
@@ -77,7 +85,7 @@ class LocalWriter(TableWriter):
                 return self._rewrite(spec, {}, deletes.groups)
             return self._append_deletes(spec, deletes)
 
-        return self.commit(Work("DELETE", write), write_id)
+        return self.commit(Work("DELETE", write, is_checked=is_checked), write_id)
 
     def write_plan(
         self,
@@ -88,6 +96,7 @@ class LocalWriter(TableWriter):
         write_id: str | None = None,
         *,
         is_checked: bool = False,
+        clears: Clears | None = None,
     ) -> WriteResult:
         """Carry out a plan for rows of this schema, which are held in memory."""
         with self.turn:
@@ -99,7 +108,9 @@ class LocalWriter(TableWriter):
                 groups = ((place, plan.job.write(place, iter([r]))) for place, r in rows.kept())
                 return plan.finish(list(self.noted(s for _, stats in groups for s in stats)))
 
-            return self.commit(Work(operation, write, is_checked=is_checked), write_id)
+            return self.commit(
+                Work(operation, write, is_checked=is_checked, clears=clears), write_id
+            )
 
     # -- merge on read: logs
 
@@ -109,32 +120,17 @@ class LocalWriter(TableWriter):
         self.prepare(partitions)
         return [stat for place, rows in groups for stat in self._log_files(spec, place, rows)]
 
-    def _log_files(
-        self, spec: WriteSpec, place: Place, rows: KeyedRows, ordinal: int = 0, more: bool = False
-    ) -> tuple[WriteStat, ...]:
+    def _log_files(self, spec: WriteSpec, place: Place, rows: KeyedRows) -> tuple[WriteStat, ...]:
         group = FileGroupId(place[0], self.groups(*place))
-        made = write_log(self.storage, spec, group, rows=rows, ordinal=ordinal, more=more)
-        return tuple(self.noted(made))
+        return tuple(self.noted(write_log(self.storage, spec, group, rows=rows)))
 
     def _stream_logs(
         self, spec: WriteSpec, rows: GatheredRows, batches: Iterator[pa.RecordBatch]
     ) -> list[WriteStat]:
-        """More rows than memory holds: half of them are put out whenever it is full."""
-        stats: list[WriteStat] = []
-        ordinals: dict[Place, int] = {}
+        files = Files(self.storage, spec, self.config, self.file_ids())
         most = self.settings.buffer_bytes_max
-        is_whole = False
-        while not is_whole:
-            self.prepare(rows.partitions())
-            for place, taken in rows.taken(most // 2):
-                made = self._log_files(spec, place, taken, ordinals.get(place, 0), more=True)
-                stats += made
-                ordinals[place] = ordinals.get(place, 0) + len(made)
-            is_whole = rows.fill(batches, most)
-        self.prepare(rows.partitions())
-        for place, taken in rows.taken():
-            stats += self._log_files(spec, place, taken, ordinals.get(place, 0))
-        return stats
+        stats = list(self.noted(streamed_logs(files, rows, batches, most)))
+        return WritePlans(self).opened(stats)
 
     def _append_deletes(self, spec: WriteSpec, deletes: GatheredDeletes) -> list[WriteStat]:
         self.prepare(deletes.partitions())

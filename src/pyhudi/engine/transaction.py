@@ -8,10 +8,11 @@ process gives up at once if it can, or the next writer does when the heartbeat h
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from pyhudi.conflict.bucket_layout import LayoutOffence, first_offence, layout_error
 from pyhudi.conflict.writes import OtherWrite, Overlap, first_overlap, touched_groups
@@ -43,6 +44,7 @@ from pyhudi.format.commit_metadata import (
 )
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Action, Instant, InstantTime, State
+from pyhudi.format.plan_files import decode_compaction_plan, decode_requested_replace
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.heartbeats import Heartbeat
 from pyhudi.storage.marker_files import load_markers, marker_objects
@@ -57,6 +59,22 @@ class BucketLayout:
 
     count: int
     known: Mapping[str, Sequence[str]]
+
+
+#: Whether an overwrite or a delete of partitions is about a partition.
+Cleared: TypeAlias = Callable[[str], bool]
+
+_SERVICES = (Action.CLUSTERING, Action.COMPACTION, Action.LOGCOMPACTION)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """What a write must not share with one that completed meanwhile."""
+
+    touched: frozenset[FileGroupId]
+    opened: frozenset[FileGroupId]  # with a base file among logs
+    appended: frozenset[FileGroupId]  # the others, if it is checked at all
+    clears: Cleared | None
 
 
 class Transaction:
@@ -131,18 +149,24 @@ class Transaction:
             raise attempts_disagree(unknown[0], "no attempt that counts wrote it")
 
     def complete(
-        self, metadata: CommitMetadata, *, is_checked: bool, layout: BucketLayout | None = None
+        self,
+        metadata: CommitMetadata,
+        *,
+        is_checked: bool,
+        layout: BucketLayout | None = None,
+        clears: Cleared | None = None,
     ) -> str:
         """Make the write visible; its completion time.
 
         With `is_checked`, ConflictError if another write completed on one of its file groups
-        since it began; with a `layout`, an error if one broke it. Whatever the error, unless it
-        says that the outcome is unknown, nothing of the write is ever visible.
+        since it began; if it `clears` partitions, also if one completed anywhere in them; with a
+        `layout`, an error if one broke it. Whatever the error, unless it says that the outcome is
+        unknown, nothing of the write is ever visible.
         """
         data = encode_commit_metadata(metadata, self._log.world.random_bytes(16))
-        opened = self._opened(metadata)
-        own = touched_groups(metadata) - opened if is_checked else frozenset()
-        check = partial(self._refusal, own, opened, layout)
+        touched, opened = touched_groups(metadata), self._opened(metadata)
+        claims = _Claims(touched, opened, touched - opened if is_checked else frozenset(), clears)
+        check = partial(self._refusal, claims, layout)
         self._staged = self._log.stage(self.requested, data)
         outcome = self._decide(
             Complete(self.requested, self.action, self.number, data, self._staged, check)
@@ -184,27 +208,32 @@ class Transaction:
         )
 
     def _refusal(
-        self,
-        own: frozenset[FileGroupId],
-        opened: frozenset[FileGroupId],
-        layout: BucketLayout | None,
-        ledger: Ledger,
+        self, claims: _Claims, layout: BucketLayout | None, ledger: Ledger
     ) -> Refused | None:
         """Why the write may not complete on the timeline as it is; None if it may."""
-        for clustering in ledger.pending_of(Action.CLUSTERING):
-            # It moves rows to other file groups, and has not seen ours: they would be lost.
-            return Refused(Rule.CONFLICT, clustering.requested, _service_told(clustering))
-        if opened and (service := self._later_service(ledger)) is not None:
+        if (service := self._unseeing_service(claims, ledger)) is not None:
             return Refused(Rule.CONFLICT, service.requested, _service_told(service))
         if layout is not None and (offence := self._layout_offence(layout, ledger)) is not None:
             self._offence = offence
             return Refused(Rule.LAYOUT, offence.requested, offence.why)
-        overlap = first_overlap(opened, self._others(ledger)) if opened else None
-        if overlap is None and own:
-            overlap = first_overlap(own, (o for o in self._others(ledger) if not o.passes_logs))
+        overlap = self._overlap(claims, ledger)
         if overlap is None:
             return None
         return Refused(Rule.CONFLICT, overlap.other.requested, _told(overlap))
+
+    def _overlap(self, claims: _Claims, ledger: Ledger) -> Overlap | None:
+        if not claims.opened and not claims.appended and claims.clears is None:
+            return None
+        others = self._others(ledger)
+        if (overlap := first_overlap(claims.opened, others)) is not None:
+            return overlap
+        others = [other for other in others if not other.passes_logs]
+        if (overlap := first_overlap(claims.appended, others)) is not None:
+            return overlap
+        if claims.clears is None:
+            return None
+        found = ((o, g) for o in others for g in sorted(o.groups) if claims.clears(g.partition))
+        return next((Overlap(other, group) for other, group in found), None)
 
     def _layout_offence(self, layout: BucketLayout, ledger: Ledger) -> LayoutOffence | None:
         for instant in ledger.completed_after(self.requested):
@@ -215,21 +244,37 @@ class Transaction:
                     return found
         return None
 
-    def _later_service(self, ledger: Ledger) -> Instant | None:
-        """A table service that would hide our base files, or bring back what they stand for.
+    def _unseeing_service(self, claims: _Claims, ledger: Ledger) -> Instant | None:
+        """A table service under way that has not seen this write and would undo part of it.
 
-        One that was planned later has not seen them. What a log compaction writes is a log, and
-        belongs to whatever slice is the newest when it completes.
+        A clustering moves the rows of its file groups elsewhere: what is added there is lost. A
+        compaction that was planned since we began would hide a base file of ours, and what a log
+        compaction writes belongs to the newest slice: it would bring back what our base file
+        stands for.
         """
-        pending = ledger.pending_of(Action.COMPACTION, Action.LOGCOMPACTION)
-        return next(
-            (
-                instant
-                for instant in pending
-                if instant.requested > self.requested or instant.action is Action.LOGCOMPACTION
-            ),
-            None,
-        )
+        for instant in ledger.pending_of(*_SERVICES):
+            groups = claims.touched if instant.action is Action.CLUSTERING else claims.opened
+            is_late = instant.action is not Action.COMPACTION or instant.requested > self.requested
+            if not is_late or not groups:
+                continue
+            planned = self._planned(instant)
+            if planned is None or not groups.isdisjoint(planned):
+                return instant
+        return None
+
+    def _planned(self, instant: Instant) -> frozenset[FileGroupId] | None:
+        """The file groups that a pending table service works on; None if it does not tell."""
+        path = self._log.path(Instant(instant.requested, instant.action, State.REQUESTED))
+        data = load_timeline_file(self._log.storage, path)
+        if not data:
+            return None
+        if instant.action is Action.CLUSTERING:
+            asked = decode_requested_replace(data, path)
+            plan = None if asked is None else asked.clustering_plan
+            ids = {} if plan is None else plan.file_ids
+            return frozenset(FileGroupId(p, id_) for p, found in ids.items() for id_ in found)
+        operations = decode_compaction_plan(data, path).operations or ()
+        return frozenset(FileGroupId(o.partition_path or "", o.file_id or "") for o in operations)
 
     def _others(self, ledger: Ledger) -> list[OtherWrite]:
         """Writes that completed since we began."""

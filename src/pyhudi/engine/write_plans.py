@@ -38,6 +38,18 @@ class WritePlan:
 MakePlan: TypeAlias = Callable[[WriteSpec], WritePlan]
 
 
+def clears(
+    partitions: frozenset[str] | None, *, whole_table: bool
+) -> Callable[[Collection[WriteStat]], Callable[[str], bool]]:
+    """Which partitions an overwrite is about: the named ones, all, or those it wrote to."""
+
+    def cleared(stats: Collection[WriteStat]) -> Callable[[str], bool]:
+        touched = partitions or {stat.partition_path or "" for stat in stats}
+        return lambda partition: whole_table or partition in touched
+
+    return cleared
+
+
 class WritePlans:
     """Plans for one table. Each method is a `MakePlan` once its other arguments are given."""
 

@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC
+from typing import TypeAlias
 
 import pyarrow as pa
 
-from pyhudi.engine.buckets import BucketGroups, replaced_for_good
+from pyhudi.engine.buckets import BucketGroups, out_of_place, replaced_for_good
 from pyhudi.engine.decide import SHARED_LOCKS, DecisionLog
 from pyhudi.engine.found_buckets import found_buckets, refuse_other_buckets
 from pyhudi.engine.gathering import Place
@@ -24,7 +25,7 @@ from pyhudi.engine.properties_file import load_properties_file, switch_off_metad
 from pyhudi.engine.repair import GRACE_MS, Repair, Repaired
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.timeline_files import load_timeline_file
-from pyhudi.engine.transaction import BucketLayout, Transaction, preparing
+from pyhudi.engine.transaction import BucketLayout, Cleared, Transaction, preparing
 from pyhudi.engine.write_files import FileIds, WriteSpec
 from pyhudi.engine.write_ids import TakenOverError, WriteIds
 from pyhudi.engine.write_result import WriteResult, commit_metadata, stat_rows, write_result
@@ -64,6 +65,9 @@ PROBED = ".hoodie/.pyhudi/probed"
 PRUNE_EVERY = 1_000
 
 
+Clears: TypeAlias = Callable[[Collection[WriteStat]], Cleared]
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What a write does once its instant has begun; a stat for each file it made."""
@@ -74,6 +78,7 @@ class Work:
     is_checked: bool = False  # whether it depends on what others write, on a table of any mode
     is_fenced: bool = False  # whether its tasks run elsewhere and may outlive it
     partitions: Collection[str] = ()  # those it appends logs to, as far as they are known before
+    clears: Clears | None = None  # which partitions it is about as a whole, once it is written
 
 
 class TableWriter:
@@ -251,7 +256,13 @@ class TableWriter:
             spec = replace(self.spec(transaction.requested), is_fenced=work.is_fenced)
             stats = work.write(spec)
             completed = self.publish(
-                transaction, spec, stats, work.operation, write_id, is_checked=work.is_checked
+                transaction,
+                spec,
+                stats,
+                work.operation,
+                write_id,
+                is_checked=work.is_checked,
+                clears=None if work.clears is None else work.clears(stats),
             )
         self.prune(transaction)
         seconds = (self.world.elapsed_ms() - started) / 1000
@@ -278,6 +289,7 @@ class TableWriter:
         write_id: str | None,
         *,
         is_checked: bool = False,
+        clears: Cleared | None = None,
     ) -> str:
         """Complete a write that made these files; its completion time."""
         if spec.is_fenced:
@@ -285,7 +297,9 @@ class TableWriter:
         metadata = commit_metadata(stats, spec, operation, write_id)
         layout = self._layout(stats) if self._is_shared else None
         is_checked = is_checked or self._is_checked
-        completed = transaction.complete(metadata, is_checked=is_checked, layout=layout)
+        completed = transaction.complete(
+            metadata, is_checked=is_checked, layout=layout, clears=clears
+        )
         self._schema = (completed, spec.avro_schema)
         return completed
 
@@ -436,8 +450,12 @@ class TableWriter:
             if is_replaced(group, state.replaced, now):
                 continue
             found = latest_slice(group, times, now)
-            if found is not None:
-                slices[group.partition, bucket_of_file(group.file_id)] = found
+            if found is None:
+                continue
+            place = (group.partition, bucket_of_file(group.file_id))
+            if place in slices or place[1] >= self.buckets.count:
+                raise out_of_place(group.partition, group.file_id, self.buckets.count)
+            slices[place] = found
         return slices
 
     def state(self) -> TableState:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
+from pyhudi.engine.spark.write_task import NO_BUCKET
 from pyhudi.errors import HudiError
 from pyhudi.format.table_config import TableConfig
 from pyhudi.index.simple_bucket import bucket_ids
@@ -30,13 +31,15 @@ class _Buckets:
     def __call__(self, *columns: pa.Array) -> pa.Array:
         config = self._config
         assert config.buckets is not None
+        # Texts may come as large ones, and of pandas a column of nulls as one without a type.
+        columns = tuple(c if pa.types.is_decimal(c.type) else c.cast(pa.string()) for c in columns)
         batch = pa.RecordBatch.from_arrays(list(columns), names=list(config.record_key_fields))
         try:
             keys = record_keys(batch, config)
             return bucket_ids(keys, config.buckets.hash_fields, config.buckets.count)
         except HudiError:
             # A row without a key. The task that gets it says so, with all of its columns.
-            return pa.array(np.zeros(batch.num_rows, np.int32))
+            return pa.array(np.full(batch.num_rows, NO_BUCKET, np.int32))
 
 
 def bucket_function(config: TableConfig) -> Callable[..., Column]:

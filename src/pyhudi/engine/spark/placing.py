@@ -31,7 +31,7 @@ from pyhudi.format.table_config import KeyGenerator, TableConfig
 from pyhudi.table.partitions import DEFAULT_PARTITION
 
 #: An input that Spark estimates below this is written by one task, without a shuffle.
-TINY_BYTES: Final = 4 << 20
+TINY_BYTES: Final = 1 << 20
 #: Tasks, at most, where Spark does not size them itself.
 _TASKS_WITHOUT_ADAPTING = 32
 _KEY_MASK = (1 << KEY_BITS) - 1

@@ -32,8 +32,8 @@ from pyhudi.engine.spark.write_task import (
 from pyhudi.engine.write_files import WriteOverError, WriteSpec
 from pyhudi.engine.write_plans import MakePlan, WritePlans
 from pyhudi.engine.write_result import WriteResult
-from pyhudi.engine.writer import TableWriter, Work
-from pyhudi.errors import HudiError, UnavailableError
+from pyhudi.engine.writer import Clears, TableWriter, Work
+from pyhudi.errors import ConflictError, HudiError, UnavailableError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.plan.scan import ScanPlan
 from pyhudi.storage.progress_files import JobProgress, clear_progress
@@ -62,13 +62,16 @@ class SparkWrites:
         write_id: str | None,
         *,
         is_checked: bool = False,
+        clears: Clears | None = None,
     ) -> WriteResult:
         """Write whole rows: the table's columns, and Hudi's own, which are left out."""
         given = frame.schema
         conformed(empty_batch(given), self._writer.schema)
         if not set(META_COLUMNS).isdisjoint(given.names):
             frame = frame.drop(*META_COLUMNS)
-        return self._write(frame, operation, make_plan, write_id, is_checked=is_checked)
+        return self._write(
+            frame, operation, make_plan, write_id, is_checked=is_checked, clears=clears
+        )
 
     def columns(
         self,
@@ -117,7 +120,9 @@ class SparkWrites:
 
         with self._writer.turn:
             self._writer.ready()
-            return self._writer.commit(Work("DELETE", write, is_fenced=True), write_id)
+            return self._writer.commit(
+                Work("DELETE", write, is_checked=True, is_fenced=True), write_id
+            )
 
     def _write(
         self,
@@ -128,6 +133,7 @@ class SparkWrites:
         *,
         by_partition: bool = True,
         is_checked: bool = False,
+        clears: Clears | None = None,
     ) -> WriteResult:
         writer = self._writer
         with writer.turn:
@@ -144,7 +150,12 @@ class SparkWrites:
 
             # Computing the input once more could give other rows: it is not for us to repeat.
             work = Work(
-                operation, write, is_repeatable=False, is_checked=is_checked, is_fenced=True
+                operation,
+                write,
+                is_repeatable=False,
+                is_checked=is_checked,
+                is_fenced=True,
+                clears=clears,
             )
             return writer.commit(work, write_id)
 
@@ -155,10 +166,13 @@ class SparkWrites:
             with _cancelled_on_error(rows.sparkSession, f"pyhudi-{spec.requested}"):
                 results = rows.mapInArrow(task, RESULT_SCHEMA).collect()
         except Exception as error:  # cancelled, it is not even PySpark's
-            raise _told(error) from error
+            if (told := _told(error)) is error:
+                raise
+            raise told from error
         finally:
             if board.is_watched:
-                clear_progress(storage, spec.requested)
+                with suppress(HudiError):  # what stays is swept up
+                    clear_progress(storage, spec.requested)
         if refusals := [decode_refusal(row[REFUSAL]) for row in results if row[REFUSAL]]:
             raise _first(refusals)
         return [decode_stat(row[STAT]) for row in results]
@@ -186,7 +200,13 @@ def _cancelled_on_error(session: SparkSession, tag: str) -> Iterator[None]:
 def _first(refusals: list[HudiError]) -> HudiError:
     """The reason, rather than that other tasks stopped because of it."""
     reasons = [error for error in refusals if not isinstance(error, WriteOverError)]
-    return (reasons or refusals)[0]
+    if reasons:
+        return reasons[0]
+    return ConflictError(
+        "this write was given up by another writer",
+        why="its driver gave no sign of life for too long, or a later write has its write_id",
+        next_step="Write again, for nothing of it is visible",
+    )
 
 
 def _told(error: Exception) -> Exception:

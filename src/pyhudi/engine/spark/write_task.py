@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark import TaskContext
 
@@ -35,6 +36,7 @@ from pyhudi.errors import (
     UnsupportedTableError,
 )
 from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.index.simple_bucket import bucket_ids
 from pyhudi.plan.scan import ReadSpec, SliceRead, Split
 from pyhudi.storage.progress_files import TaskProgress
 from pyhudi.storage.protocol import Storage
@@ -47,6 +49,8 @@ BUCKET: Final = "__pyhudi_bucket"
 PLACE: Final = "__pyhudi_place"
 #: In the place of a bucket: the JVM cannot tell.
 NO_BUCKET: Final = -1
+#: Rows of a batch whose buckets are looked at once more.
+_CHECKED_ROWS = 32
 
 STAT: Final = "stat"
 REFUSAL: Final = "refusal"
@@ -140,7 +144,23 @@ class WriteTask(Task):
         shaped = self._job.shaped(batch.drop_columns([BUCKET, PLACE]))
         if (odd := buckets == NO_BUCKET).any():
             _refuse_odd_keys(shaped.keys.filter(pa.array(odd)))
+        self._refuse_other_buckets(shaped.keys, buckets)
         return Arrived(shaped.rows, shaped.keys, shaped.paths, buckets, places)
+
+    def _refuse_other_buckets(self, keys: pa.StringArray, buckets: npt.NDArray[np.int32]) -> None:
+        """A row in the wrong bucket would be there twice one day: some rows of each batch are
+        hashed again."""
+        known = self._job.files.config.buckets
+        assert known is not None
+        some = np.linspace(0, len(keys) - 1, min(len(keys), _CHECKED_ROWS), dtype=np.int64)
+        again = bucket_ids(keys.take(pa.array(some)), known.hash_fields, known.count)
+        if (np.asarray(again) != buckets[some]).any():
+            raise InvalidRequestError(
+                "rows cannot be placed by Spark",
+                why="it puts some keys into other buckets than pyhudi does",
+                next_step="Report this with the types of the record key; rows as Arrow can be"
+                " written",
+            )
 
 
 class DeleteWhereTask(Task):
@@ -192,7 +212,7 @@ def _refuse_odd_keys(keys: pa.StringArray) -> None:
         f"{len(keys)} rows have a record key that cannot be placed by Spark",
         why=f"{keys[0].as_py()!r:.100} looks like a key of several fields, and Hudi would hash its"
         " parts",
-        next_step="Write these rows without Spark: table.upsert(rows.toArrow())",
+        next_step="Write these rows as Arrow or pandas, without Spark",
     )
 
 

@@ -1,0 +1,65 @@
+"""Logs of more rows than memory holds, in no order: half of them go out whenever it is full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from pyhudi.engine.deletes import gathered_deletes
+from pyhudi.engine.gathering import GatheredRows, Place
+from pyhudi.engine.group_files import Files
+from pyhudi.engine.log_writer import write_log
+from pyhudi.engine.write_files import DeleteRows, KeyedRows
+from pyhudi.format.commit_metadata import WriteStat
+
+
+def streamed_logs(
+    files: Files, rows: GatheredRows, batches: Iterable[pa.RecordBatch], bytes_max: int
+) -> Iterator[WriteStat]:
+    """Write the gathered rows, and those of the batches that follow."""
+    logs = Logs(files)
+    following = iter(batches)
+    is_whole = False
+    while not is_whole:
+        batch = next(following, None)  # looked for first: the last file of a group says so
+        is_whole = batch is None
+        for place, taken in rows.taken(0 if is_whole else bytes_max // 2):
+            yield from logs.add(place, rows=taken, more=not is_whole)
+        if batch is not None:
+            rows.fill(iter([batch]), None)
+            rows.fill(following, bytes_max)
+
+
+class Logs:
+    """The log files of one task, one after the other for each file group."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._counts: dict[Place, int] = {}
+
+    def add(
+        self,
+        place: Place,
+        *,
+        rows: KeyedRows | None = None,
+        deletes: DeleteRows | None = None,
+        more: bool,
+    ) -> Sequence[WriteStat]:
+        files, count = self._files, self._counts.get(place, 0)
+        stats = write_log(
+            files.storage,
+            files.spec,
+            files.file_ids(*place),
+            rows=rows,
+            deletes=deletes,
+            ordinal=count,
+            more=more,
+        )
+        self._counts[place] = count + len(stats)
+        return stats
+
+    def add_deletes(self, keys: pa.Table, *, more: bool) -> Iterator[WriteStat]:
+        groups = gathered_deletes(keys, self._files.config, unconditional=False).groups
+        for place in sorted(groups):
+            yield from self.add(place, deletes=groups[place], more=more)
