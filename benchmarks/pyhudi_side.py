@@ -7,6 +7,7 @@ nothing.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -48,8 +49,8 @@ def serve_pyhudi(sink: TextIO, session: SparkSession, buckets: int) -> None:
         pyhudi.open_table(table).upsert(source_frame(session, source))
         return {}
 
-    def frame(table: str) -> DataFrame:
-        return pyhudi.open_table(table).read().to_spark(session)
+    def frame(table: str, columns: Sequence[str]) -> DataFrame:
+        return pyhudi.open_table(table).read(columns=columns).to_spark(session)
 
     serve_engine(sink, hello, load, upsert, frame)
 
@@ -59,8 +60,8 @@ def serve_parquet(sink: TextIO, session: SparkSession) -> None:
         source_frame(session, source).write.partitionBy(PARTITION).mode("append").parquet(table)
         return {}
 
-    def frame(table: str) -> DataFrame:
-        return session.read.parquet(table)
+    def frame(table: str, columns: Sequence[str]) -> DataFrame:
+        return session.read.parquet(table).select(*columns)
 
     serve_engine(sink, lambda: {"spark": session.version}, add, add, frame)
 

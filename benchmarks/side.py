@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +26,7 @@ COLUMNS = {
     **{f"d{i}": "DOUBLE" for i in range(2)},
     **{f"s{i}": "STRING" for i in range(3)},
 }
+AGGREGATED = ("ts", "n0", "n1")
 RECORD_KEY, PARTITION, ORDERING = "id", "part", "ts"
 CODEC = "zstd"
 
@@ -104,10 +105,10 @@ def serve_engine(
     hello: Callable[[], Row],
     load: Command,
     upsert: Command,
-    frame: Callable[[str], DataFrame],
+    frame: Callable[[str, Sequence[str]], DataFrame],
 ) -> None:
     """`load(table, source, how)` makes a table anew, `upsert(table, source)` changes it, and
-    `frame(table)` opens it for the reads.
+    `frame(table, columns)` opens it for reading these columns, as its users would.
     """
 
     def loaded(table: str, source: str, how: str) -> Row:
@@ -120,8 +121,8 @@ def serve_engine(
             "hello": lambda: {**hello(), "pid": os.getpid()},
             "load": loaded,
             "upsert": upsert,
-            "aggregate": lambda table: aggregate(frame(table)),
-            "scan": lambda table: scan(frame(table)),
-            "digest": lambda table: digest(frame(table)),
+            "aggregate": lambda table: aggregate(frame(table, AGGREGATED)),
+            "scan": lambda table: scan(frame(table, tuple(COLUMNS))),
+            "digest": lambda table: digest(frame(table, tuple(COLUMNS))),
         },
     )

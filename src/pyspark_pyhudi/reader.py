@@ -1,7 +1,7 @@
 """Reading through Spark 4's Python Data Source: the same plans and tasks as `table.read()`.
 
 Spark gives such a source no column pruning: name the columns by `.schema(...)` or by the option
-`columns`; `table.read().to_spark()` prunes by itself and is the faster way.
+`columns`; `table.read(columns=[...]).to_spark()` is the faster way.
 """
 
 from __future__ import annotations

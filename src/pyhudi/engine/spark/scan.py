@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from pyhudi.engine.spark.types import spark_schema
+from pyhudi.engine.spark.workers import spare_modules
 from pyhudi.engine.tasks import read_split
 from pyhudi.errors import InvalidRequestError
 from pyhudi.plan.scan import SPLIT_BYTES, ReadSpec, ScanPlan, SliceRead, Split
@@ -32,7 +33,7 @@ _FOOTERS_MAX = 64
 
 #: Enough splits for a busy cluster, none so small that starting a task costs more than its work.
 _SPLITS_WANTED = 32
-_SPLIT_BYTES_MIN = 8 * 1024 * 1024
+_SPLIT_BYTES_MIN = 24 * 1024 * 1024
 
 #: How our schemes are called by Hadoop's file systems.
 _HADOOP_SCHEMES = {"s3": "s3a", "gcs": "gs"}
@@ -135,6 +136,7 @@ class ReadTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         refuse_other_release(self._release)
+        spare_modules()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from read_split(self._storage, self._spec, self._splits[number])

@@ -24,6 +24,7 @@ from pyhudi.engine.group_files import Files
 from pyhudi.engine.group_jobs import GroupJob
 from pyhudi.engine.sorted_rows import Arrived, grouped, in_place, joined_rows
 from pyhudi.engine.spark.scan import refuse_other_release
+from pyhudi.engine.spark.workers import spare_modules
 from pyhudi.engine.tasks import read_split
 from pyhudi.engine.write_files import KeyedRows, WriteOverError
 from pyhudi.engine.write_result import stat_rows
@@ -84,6 +85,7 @@ class Task:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             refuse_other_release(self._release)
+            spare_modules()
             progress = self._progress()
             for stat in self.stats(batches):
                 yield _results(stats=[_encode_stat(stat)])
