@@ -65,19 +65,10 @@ def test_without_options_a_write_is_an_upsert_and_all_else_is_open() -> None:
         ("INSERT", Operation.APPEND),
         ("bulk_insert", Operation.APPEND),
         ("delete", Operation.DELETE),
-        ("insert_overwrite", Operation.OVERWRITE_TOUCHED),
-        ("insert_overwrite_table", Operation.OVERWRITE_ALL),
     ],
 )
 def test_hudis_operations_have_verbs_here(word: str, operation: Operation) -> None:
-    write = parse_write_options({OPERATION: word})
-    assert (write.operation, write.partitions) == (operation, ())
-
-
-def test_partitions_to_delete_are_paths() -> None:
-    write = parse_write_options({OPERATION: "delete_partition", TO_DELETE: "day=1,day=2"})
-    assert write.operation is Operation.DELETE_PARTITIONS
-    assert write.partitions == ("day=1", "day=2")
+    assert parse_write_options({OPERATION: word}).operation is operation
 
 
 QUICKSTART = {
@@ -193,9 +184,10 @@ def test_pythons_own_values_are_taken_for_their_texts() -> None:
 
 REFUSED = [
     ({OPERATION: "bootstrap"}, "no such write"),
-    ({OPERATION: "delete_partition"}, "no partition is named"),
-    ({OPERATION: "delete_partition", TO_DELETE: "day=*"}, "whole partition paths"),
-    ({TO_DELETE: "day=1"}, "it needs hoodie.datasource.write.operation=delete_partition"),
+    ({OPERATION: "insert_overwrite"}, "table.overwrite(df)"),
+    ({OPERATION: "insert_overwrite_table"}, "table.overwrite(df, partitions='all')"),
+    ({OPERATION: "delete_partition"}, "table.delete_partitions"),
+    ({TO_DELETE: "day=1"}, "table.delete_partitions"),
     ({"hoodie.metadata.enable": "true"}, "does not maintain the metadata table"),
     ({"hoodie.metadata.enable": "yes"}, "true or false"),
     ({"hoodie.index.type": "BLOOM"}, "bucket index"),

@@ -92,16 +92,18 @@ _AS_TABLE = Honoured("for a new table; an existing one must have it so")
 _SETTING = Honoured("a setting of this writer")
 
 
+_UNSEEN = "it concerns rows that no task of a save sees"
+_DELETE_PARTITIONS = "table.delete_partitions([...])"
 _OPERATIONS = one_of(
     {
         ("upsert",): Honoured("`table.upsert`; the default"),
         ("insert", "bulk_insert"): Honoured("`table.append`: a key that is there is merged"),
         ("delete",): Honoured("`table.delete` of the rows' keys"),
-        ("insert_overwrite",): Honoured("`table.overwrite` of the partitions that rows touch"),
-        ("insert_overwrite_table",): Honoured("`table.overwrite` of all partitions"),
-        ("delete_partition",): Honoured(
-            f"`table.delete_partitions`, named by {PARTITIONS_TO_DELETE}"
+        ("insert_overwrite",): Refused(f"{_UNSEEN}: use table.overwrite(df)"),
+        ("insert_overwrite_table",): Refused(
+            f"{_UNSEEN}: use table.overwrite(df, partitions='all')"
         ),
+        ("delete_partition",): Refused(f"{_UNSEEN}: use {_DELETE_PARTITIONS}"),
     },
     otherwise=Refused("pyhudi has no such write"),
 )
@@ -160,7 +162,7 @@ _LOCK_PROVIDERS = one_of(
 
 _TABLE: OptionClasses = {
     OPERATION: _OPERATIONS,
-    PARTITIONS_TO_DELETE: Honoured("partition paths by commas, for delete_partition; no wildcards"),
+    PARTITIONS_TO_DELETE: Refused(f"use {_DELETE_PARTITIONS}"),
     **same((*NAME, *DATABASE, *TYPE, *VERSION), _AS_TABLE),
     **same((*RECORD_KEY, *PARTITION_BY, *ORDERING), _AS_TABLE),
     **same((*HIVE_STYLE, *URL_ENCODE), _AS_TABLE),

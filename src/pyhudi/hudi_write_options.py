@@ -43,9 +43,6 @@ class Operation(StrEnum):
     UPSERT = "upsert"
     APPEND = "append"
     DELETE = "delete"  # of the rows' keys
-    OVERWRITE_TOUCHED = "overwrite_touched"  # the partitions that rows fall into
-    OVERWRITE_ALL = "overwrite_all"
-    DELETE_PARTITIONS = "delete_partitions"  # no rows are written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +78,6 @@ class HudiWrite:
     """A write as Hudi's options describe it."""
 
     operation: Operation = Operation.UPSERT
-    partitions: tuple[str, ...] = ()  # paths to delete; set exactly for DELETE_PARTITIONS
     table: AskedTable = field(default_factory=AskedTable)
     settings: WriteSettings = field(default_factory=WriteSettings)
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
@@ -94,10 +90,8 @@ def parse_write_options(options: Mapping[str, str]) -> HudiWrite:
     """
     given = {name: _text(value) for name, value in options.items()}
     require_known(given, names.WRITE_CLASSES, "write")
-    operation = _OPERATIONS[given.get(names.OPERATION, "upsert").strip().lower()]
     write = HudiWrite(
-        operation=operation,
-        partitions=_partitions(given, operation),
+        operation=_OPERATIONS[given.get(names.OPERATION, "upsert").strip().lower()],
         table=_asked_table(given),
         settings=_settings(given),
         given=given,
@@ -149,9 +143,6 @@ _OPERATIONS = {
     "insert": Operation.APPEND,
     "bulk_insert": Operation.APPEND,
     "delete": Operation.DELETE,
-    "insert_overwrite": Operation.OVERWRITE_TOUCHED,
-    "insert_overwrite_table": Operation.OVERWRITE_ALL,
-    "delete_partition": Operation.DELETE_PARTITIONS,
 }
 _MERGE_MODES = {
     **{mode.value.lower(): mode for mode in MergeMode},
@@ -280,26 +271,6 @@ def _shown(value: object) -> str:
 
 
 # ---- the write
-
-
-def _partitions(given: Mapping[str, str], operation: Operation) -> tuple[str, ...]:
-    text = given.get(names.PARTITIONS_TO_DELETE)
-    if operation is not Operation.DELETE_PARTITIONS:
-        if text is not None:
-            why = f"it needs {names.OPERATION}=delete_partition"
-            raise refused_option(names.PARTITIONS_TO_DELETE, text, why)
-        return ()
-    if not text:
-        raise InvalidRequestError(
-            "no partition is named that could be deleted",
-            why=f"{names.PARTITIONS_TO_DELETE} is not given",
-            next_step="Give the partitions' paths, with commas between them",
-        )
-    paths = tuple(text.split(","))
-    if "*" in text or not all(paths):
-        why = "it is a list of whole partition paths, with commas between them"
-        raise refused_option(names.PARTITIONS_TO_DELETE, text, why)
-    return paths
 
 
 def _settings(given: Mapping[str, str]) -> WriteSettings:

@@ -303,8 +303,8 @@ class Table:
     ) -> WriteResult:
         """Write rows that are new; a key that is there already is merged as by `upsert`.
 
-        A large load of empty buckets becomes base files, the fastest to read; two such loads of
-        one bucket at the same moment conflict. With `require_new_keys` a known key is refused.
+        From Spark, a large load of empty buckets becomes base files, the fastest to read; two such
+        loads of one bucket at the same moment conflict. With `require_new_keys` a known key is refused.
         That reads the keys of the buckets that are written, and the check holds only if no other
         writer adds the same keys at the same moment.
         """
@@ -349,8 +349,8 @@ class Table:
         """Put the rows in the place of all that is there: in the partitions that they are in
         ("touched"), in the whole table ("all"), or in the named partitions.
 
-        A partition is named by its path, or by its values. A write of one of its buckets that
-        completes meanwhile is a conflict; one that completes later adds to the new rows.
+        A partition is named by its path, or by its values. A write of one of these partitions
+        that completes meanwhile is a conflict; one that completes later adds to the new rows.
         """
         return self._writing.overwrite(rows, partitions, write_id)
 

@@ -38,7 +38,7 @@ from pyhudi.engine.writer import TableWriter
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.table_config import TableType
-from pyhudi.hudi_write_classes import HEARTBEAT_INTERVAL, OPERATION
+from pyhudi.hudi_write_classes import HEARTBEAT_INTERVAL
 from pyhudi.hudi_write_options import HudiWrite, Operation, parse_write_options
 from pyhudi.storage.write_fence import close_fence
 from pyhudi.table.input_rows import conformed
@@ -58,11 +58,6 @@ _OPERATIONS = {
     Operation.APPEND: "INSERT",
     Operation.DELETE: "DELETE",
 }
-_VERBS = {
-    Operation.OVERWRITE_TOUCHED: "table.overwrite(df)",
-    Operation.OVERWRITE_ALL: "table.overwrite(df, partitions='all')",
-    Operation.DELETE_PARTITIONS: "table.delete_partitions([...])",
-}
 
 
 @dataclass(frozen=True)
@@ -80,7 +75,8 @@ class PyhudiWriter(api.DataSourceArrowWriter):
         address, others = parse_address(options)
         write_id = others.pop(WRITE_ID, None)
         asked = parse_write_options(others)
-        _refuse_overwrites(asked, address.uri, overwrite=overwrite)
+        if overwrite:
+            _refuse_overwriting(address.uri)
         writer = opened_writer(address, asked, schema, real_world())
         _refuse_unfit(writer, asked, schema, address.uri)
         begun = begin(writer, _OPERATIONS[asked.operation], write_id)
@@ -157,14 +153,9 @@ def _warn_of_many_files(stats: Sequence[WriteStat], uri: str) -> None:
 # ---- what cannot be done this way
 
 
-def _refuse_overwrites(asked: HudiWrite, uri: str, *, overwrite: bool) -> None:
-    if overwrite:
-        what, verb = 'mode("overwrite")', _VERBS[Operation.OVERWRITE_ALL]
-    elif asked.operation in _VERBS:
-        what, verb = f"{OPERATION}={asked.given[OPERATION]}", _VERBS[asked.operation]
-    else:
-        return
-    raise _refused(what, "it concerns rows that no task of this write sees", uri, verb)
+def _refuse_overwriting(uri: str) -> None:
+    why = "it concerns rows that no task of this write sees"
+    raise _refused('mode("overwrite")', why, uri, "table.overwrite(df, partitions='all')")
 
 
 def _refuse_unfit(writer: TableWriter, asked: HudiWrite, schema: StructType, uri: str) -> None:
