@@ -244,3 +244,34 @@ def test_a_sound_table_may_be_repaired_with_any_grace(table: pyhudi.Table, grace
     done = table.services.repair(grace_minutes=grace)
     assert done.rolled_back == ()
     assert ids(table) == ["a"]
+
+
+# -- how far a write is, and how things look
+
+
+def test_a_function_is_told_of_a_write_and_nothing_is_printed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told: list[pyhudi.Progress] = []
+    table = pyhudi.create_table(
+        tmp_path / "t",
+        pa.schema([("id", pa.string()), ("n", pa.int64())]),
+        record_key="id",
+        buckets=SimpleBuckets(2),
+        progress=told.append,
+    )
+    result = table.upsert(pa.table({"id": ["a", "b"], "n": [1, 2]}))
+    assert [(progress.rows, progress.files, progress.last) for progress in told[-1:]] == [
+        (2, result.files, True)
+    ]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_notebook_shows_tables_and_results(table: pyhudi.Table) -> None:
+    shown = table._repr_html_()
+    assert table.name in shown
+    assert "merge on read" in shown
+    result = table.upsert(table.read().to_arrow())
+    assert result.instant in result._repr_html_()
+    table.read()
+    assert all(name in table._repr_html_() for name in table.schema.data_columns)

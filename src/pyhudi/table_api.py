@@ -304,9 +304,9 @@ class Table:
         """Write rows that are new; a key that is there already is merged as by `upsert`.
 
         From Spark, a large load of empty buckets becomes base files, the fastest to read; two such
-        loads of one bucket at the same moment conflict. With `require_new_keys` a known key is refused.
-        That reads the keys of the buckets that are written, and the check holds only if no other
-        writer adds the same keys at the same moment.
+        loads of one bucket at the same moment conflict. With `require_new_keys` a known key is
+        refused. That reads the keys of the buckets that are written, and the check holds only if
+        no other writer adds the same keys at the same moment.
         """
         return self._writing.append(rows, write_id, require_new_keys=require_new_keys)
 

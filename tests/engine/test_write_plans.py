@@ -16,8 +16,9 @@ from memory_tables import TIMELINE, MemoryTable
 from pyhudi.engine import group_jobs
 from pyhudi.engine.write_plans import MakePlan, WritePlans
 from pyhudi.engine.write_result import WriteResult
-from pyhudi.errors import ConflictError, InvalidRequestError
+from pyhudi.errors import ConflictError, CorruptTableError, InvalidRequestError
 from pyhudi.format.bucket_config import SimpleBuckets
+from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
 from pyhudi.format.concurrency_mode import ConcurrencyMode
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.plan_files import (
@@ -598,3 +599,43 @@ def test_rows_are_not_added_to_what_a_clustering_is_about_to_move(
     else:
         table.upsert(rows("n"))
         assert bench.content() == contents("d0", "abn")
+
+
+# -- beside another engine
+
+
+FOREIGN = {
+    "a bucket beyond the last": ("00000007-0000-0000-0000-000000000000-0", "bucket"),
+    "a second group of a bucket": (
+        "00000000-aaaa-bbbb-cccc-dddddddddddd-0",
+        r"has the file group .* already",
+    ),
+    "a group without a bucket": ("deadbeef-aaaa-bbbb-cccc-dddddddddddd-0", "bucket"),
+}
+
+
+@LOGS
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_a_foreign_commit_that_breaks_the_bucket_layout_is_an_error_at_publish(
+    kind: dict[str, Any], foreign: str
+) -> None:
+    bench = Bench(**kind, lock=LockKind.FILE)
+    bench.table().upsert(rows("ab"))
+    file_id, why = FOREIGN[foreign]
+
+    def commit() -> None:
+        """As a Java writer with another number of buckets, or another index, would."""
+        latest = max(name[:17] for name in bench.names() if name[:1].isdigit())
+        requested = following_time(latest)
+        stat = WriteStat(file_id=file_id, path=f"d0/{file_id}_0-0-0_{requested}.parquet")
+        data = encode_commit_metadata(CommitMetadata({"d0": (stat,)}), b"s" * 16)
+        completed = following_time(requested)
+        bench.storage.create(f"{TIMELINE}/{requested}.deltacommit.requested", b"")
+        bench.storage.create(f"{TIMELINE}/{requested}.deltacommit.inflight", b"")
+        bench.storage.create(f"{TIMELINE}/{requested}_{completed}.deltacommit", data)
+
+    table, met = bench.meddled(".log.", commit)
+    with pytest.raises(CorruptTableError, match=why):
+        table.upsert(rows("a", ts=2))
+    assert met.met
+    assert bench.content() == contents("d0", "ab")

@@ -17,9 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 import pyhudi
-from pyhudi.engine.spark import placing
+from pyhudi.engine.spark import placing, write
 from pyhudi.errors import ConflictError, InvalidRequestError
 from pyhudi.inputs import is_spark_frame
+from pyhudi.storage.progress_files import PROGRESS_FOLDER, clear_progress
+from pyhudi.storage.protocol import Storage
 from pyhudi.table.partitions import DEFAULT_PARTITION
 
 pytestmark = pytest.mark.spark
@@ -486,3 +488,29 @@ def test_the_frames_of_this_session_are_known(spark: SparkSession) -> None:
     assert is_spark_frame(spark.range(1))
     assert not is_spark_frame(spark.range(1).toPandas())
     assert not is_spark_frame(spark)
+
+
+def test_whoever_asks_is_told_how_far_a_write_is(spark: SparkSession, tmp_path: Path) -> None:
+    told: list[pyhudi.Progress] = []
+    table = create(tmp_path / "t", progress=told.append)
+    frame = spark.createDataFrame([(f"k{n}", "d0", n, n) for n in range(50)], COLUMNS)
+    result = table.upsert(frame)
+    assert told[-1].last
+    assert (told[-1].rows, told[-1].files) == (50, result.files)
+    assert told[-1].bytes == result.bytes
+    assert list((tmp_path / "t/.hoodie/.pyhudi").glob("progress/*")) == []
+
+
+def test_tasks_leave_word_of_their_progress_where_the_driver_finds_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared: list[str] = []
+
+    def note(storage: Storage, requested: str) -> None:
+        cleared.append(storage.list(PROGRESS_FOLDER).__iter__().__next__().path)
+        clear_progress(storage, requested)
+
+    monkeypatch.setattr(write, "clear_progress", note)
+    table = create(tmp_path / "t", progress=lambda _: None)
+    result = table.upsert(spark.createDataFrame([("k", "d0", 1, 1)], COLUMNS))
+    assert cleared == [f"{PROGRESS_FOLDER}/{result.instant}.0"]

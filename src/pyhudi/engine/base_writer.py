@@ -166,7 +166,8 @@ def _encoded(layout: RowLayout, batches: Iterable[pa.RecordBatch]) -> Iterator[b
     keys = [pa.array([], pa.string())]
     for row_group in _row_groups(batches):
         encoder.write(row_group)
-        keys += row_group.column(RECORD_KEY).chunks
+        # A copy: what came from Spark would keep all columns of its batches in memory.
+        keys.append(pa.concat_arrays([*row_group.column(RECORD_KEY).chunks, keys[0]]))
         yield sink.taken()
     encoder.close(base_file_footer(layout.avro_json, pa.concat_arrays(keys)))
     yield sink.taken()
