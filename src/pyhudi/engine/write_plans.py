@@ -17,8 +17,9 @@ from pyhudi.engine.group_files import Files
 from pyhudi.engine.group_jobs import DeleteJob, GroupJob, RowsJob, Target, UpdateJob
 from pyhudi.engine.lookup import Lookup
 from pyhudi.engine.read import Now, Question, Reader
+from pyhudi.engine.transaction import Cleared
 from pyhudi.engine.write_files import WriteSpec
-from pyhudi.engine.writer import TableWriter
+from pyhudi.engine.writer import Clears, TableWriter
 from pyhudi.errors import ConflictError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.concurrency_mode import ConcurrencyMode
@@ -38,12 +39,10 @@ class WritePlan:
 MakePlan: TypeAlias = Callable[[WriteSpec], WritePlan]
 
 
-def clears(
-    partitions: frozenset[str] | None, *, whole_table: bool
-) -> Callable[[Collection[WriteStat]], Callable[[str], bool]]:
+def clears(partitions: frozenset[str] | None, *, whole_table: bool) -> Clears:
     """Which partitions an overwrite is about: the named ones, all, or those it wrote to."""
 
-    def cleared(stats: Collection[WriteStat]) -> Callable[[str], bool]:
+    def cleared(stats: Collection[WriteStat]) -> Cleared:
         touched = partitions or {stat.partition_path or "" for stat in stats}
         return lambda partition: whole_table or partition in touched
 
@@ -95,8 +94,8 @@ class WritePlans:
 
         def finish(stats: list[WriteStat]) -> list[WriteStat]:
             written = {_place(stat) for stat in stats}
-            touched = partitions or {partition for partition, _ in written}
-            emptied = [p for p in there if p not in written and (whole_table or p[0] in touched)]
+            is_cleared = clears(partitions, whole_table=whole_table)(stats)
+            emptied = [p for p in there if p not in written and is_cleared(p[0])]
             self._refuse_replaced(stats)
             return [*stats, *(files.base(place, ()) for place in sorted(emptied))]
 
