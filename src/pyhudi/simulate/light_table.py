@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -185,7 +185,9 @@ def write_data_file(storage: Storage, file: DataFile) -> WriteStat:
     storage.create(file.path, data)
     deletes = sum(row.is_deleted for row in file.rows)
     writes = len(file.rows) - deletes
-    return file_stat(file.group, file.file_name, len(data), writes=writes, deletes=deletes)
+    stat = file_stat(file.group, file.file_name, len(data), writes=writes, deletes=deletes)
+    is_log = file.file_name.startswith(".")
+    return replace(stat, log_files=(file.file_name,)) if is_log else stat
 
 
 def commit_metadata(stats: Sequence[WriteStat]) -> CommitMetadata:
