@@ -12,11 +12,13 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import pyhudi
+from pyhudi.engine.spark import placing
 
 
 class Commands:
@@ -42,7 +44,11 @@ class Commands:
         settings: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         opened = pyhudi.open_table(table, write_settings=pyhudi.WriteSettings(**settings or {}))
-        result = getattr(opened, verb)(self._input(source), **options or {})
+        is_fickle = isinstance(source, dict) and "versions" in source
+        # Behind a shuffle all attempts of a task would get the rows that were computed first.
+        estimate = (lambda frame: 0.0) if is_fickle else placing.estimated_bytes
+        with patch.object(placing, "estimated_bytes", estimate):
+            result = getattr(opened, verb)(self._input(source), **options or {})
         return {"rows": result.rows, "deletes": result.deletes, "instant": result.instant}
 
     def cancel(self) -> None:
