@@ -1,9 +1,9 @@
 """Bringing rows together: each (partition, bucket) in one task, sorted by place.
 
 The bucket of a row is computed in the JVM where that is certain: the index hashes Java's hash of
-the key's text, and Spark can call the very method (`java_method`), which costs half of what a
-Python function costs when all columns travel along. Keys of several fields, and decimals, are
-hashed by a function of ours, vectorised, that is given the key columns alone.
+the key's text, and Spark can call the very method (`java_method`), so that no row goes to Python
+for it. Keys of several fields, and decimals, are hashed by a function of ours, vectorised, that is
+given the key columns alone.
 
 `place` is one number to shuffle and to sort by (see `sorted_rows`). A salt of the instant makes
 sure that two groups whose hashes coincide once do not do so always.

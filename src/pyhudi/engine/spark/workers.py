@@ -10,7 +10,7 @@ from functools import lru_cache
 def spare_modules() -> None:
     """Take what is loaded out of the garbage collector's sight.
 
-    Spark collects garbage after every task. With Arrow and pandas loaded that takes some 40 ms of
-    nothing but looking at modules, more than the whole work of a small task.
+    Spark collects garbage after every task. With Arrow and pandas loaded that is mostly a look at
+    their modules, and takes longer than the whole work of a small task.
     """
     gc.freeze()
