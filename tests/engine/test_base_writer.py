@@ -206,6 +206,11 @@ def test_a_large_batch_becomes_several_row_groups(
     rows = [row(f"{n:03d}") for n in range(100)]
     stat = write_base(memory, table.spec(1), GROUP, [table.keyed(rows)])
     assert pq.read_metadata(memory.open(BASE)).num_row_groups > 2
+    footer = footer_of(memory, BASE)
+    bloom = footer.bloom_filter()
+    assert (footer.bloom_type, footer.min_key, footer.max_key) == ("DYNAMIC_V0", "000", "099")
+    assert bloom is not None
+    assert bloom.might_contain(pa.array([r["id"] for r in rows])).true_count == 100
     table.commit(1, [stat])
     assert table.rows() == rows
 

@@ -17,6 +17,7 @@ from pyhudi.format.base_file import decode_footer
 from pyhudi.format.bloom_filter import (
     BloomFilter,
     BloomType,
+    GrowingFilter,
     bloom_filter_text,
     decode_bloom_filter,
     encode_bloom_filter,
@@ -66,6 +67,50 @@ def test_a_filter_has_exactly_the_bits_of_its_keys(keys: list[str]) -> None:
     assert bits == expected
     assert bloom.might_contain(pa.array(keys, pa.string())).true_count == len(keys)
     assert decode_bloom_filter(encode_bloom_filter(bloom), BloomType.SIMPLE) == bloom
+
+
+KEY_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.lists(KEY_TEXTS, max_size=30), max_size=8), st.sampled_from([1, 100, 32 << 20]))
+def test_a_filter_of_keys_in_parts_denies_none_of_them(
+    parts: list[list[str]], bytes_max: int
+) -> None:
+    growing = GrowingFilter(0.01, bytes_max)
+    for part in parts:
+        growing.add(pa.array(part, pa.string()))
+    bloom = growing.filter()
+    keys = pa.array([key for part in parts for key in part], pa.string())
+    assert bloom.might_contain(keys).true_count == len(keys)
+    assert decode_bloom_filter(encode_bloom_filter(bloom), bloom.type_code) == bloom
+
+
+def in_parts(count: int, size: int, bytes_max: int = 32 << 20) -> BloomFilter:
+    growing = GrowingFilter(0.001, bytes_max)
+    for start in range(0, count, size):
+        growing.add(pa.array([f"present {i}" for i in range(start, start + size)]))
+    return growing.filter()
+
+
+def test_keys_in_one_part_make_the_filter_of_keys_at_once() -> None:
+    at_once = BloomFilter.of(pa.array([f"present {i}" for i in range(500)]), 0.001)
+    assert in_parts(500, 500) == at_once
+
+
+def test_keys_in_parts_fill_one_row_after_the_other() -> None:
+    growing = GrowingFilter(0.001)
+    for size in (100, 60, 60, 30):
+        growing.add(pa.array([f"present {size} {i}" for i in range(size)]))
+    bloom = growing.filter()
+    assert (len(bloom.rows), bloom.keys_per_row, bloom.keys_in_last_row) == (3, 100, 50)
+    assert bloom.might_contain(ABSENT).true_count < 40
+
+
+def test_a_filter_never_outgrows_its_bound() -> None:
+    bloom = in_parts(100_000, 1_000, bytes_max=20_000)
+    assert sum(map(len, bloom.rows)) <= 20_000
+    assert len(bloom.rows) > 1
 
 
 def test_hudi_sizes_are_reproduced() -> None:

@@ -1,7 +1,7 @@
 """Writing base files: whole ones from rows, and empty ones that open a file group.
 
 A base file streams: row groups are encoded as rows come, and go to storage as they are encoded.
-Memory holds one row group, and the record keys of the whole file, which its bloom filter needs.
+Memory holds one row group, and a bloom filter of at most 32 MB.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyhudi.engine.write_files import (
     not_whole,
     taken_away,
 )
-from pyhudi.format.base_file import base_file_footer
+from pyhudi.format.base_file import KeyDigest
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import BaseFileName, FileGroupId, IoType
 from pyhudi.format.row_blocks import ParquetEncoder, block_sized
@@ -163,13 +163,12 @@ def _encoded(layout: RowLayout, batches: Iterable[pa.RecordBatch]) -> Iterator[b
     """A base file, piece by piece."""
     sink = _Sink()
     encoder = ParquetEncoder(sink, layout.stored)
-    keys = [pa.array([], pa.string())]
+    keys = KeyDigest()
     for row_group in _row_groups(batches):
         encoder.write(row_group)
-        # A copy: what came from Spark would keep all columns of its batches in memory.
-        keys.append(pa.concat_arrays([*row_group.column(RECORD_KEY).chunks, keys[0]]))
+        keys.add(row_group.column(RECORD_KEY).combine_chunks())
         yield sink.taken()
-    encoder.close(base_file_footer(layout.avro_json, pa.concat_arrays(keys)))
+    encoder.close(keys.footer(layout.avro_json))
     yield sink.taken()
 
 

@@ -17,6 +17,7 @@ from pyhudi.errors import CorruptTableError
 from pyhudi.format.bloom_filter import (
     BloomFilter,
     BloomType,
+    GrowingFilter,
     bloom_filter_text,
     parse_bloom_filter,
 )
@@ -51,23 +52,46 @@ class BaseFileFooter:
         return parse_bloom_filter(self.bloom, self.bloom_type or BloomType.SIMPLE, path)
 
 
+class KeyDigest:
+    """What a footer says of the record keys, gathered while they pass and are forgotten."""
+
+    def __init__(self) -> None:
+        self._bloom = GrowingFilter(_FALSE_ANSWERS)
+        self._extremes: list[str] = []
+
+    def add(self, keys: pa.Array) -> None:
+        if len(keys):
+            self._bloom.add(keys)
+            self._extremes = _key_range([*self._extremes, *_part_range(keys)])
+
+    def footer(self, avro_schema: str) -> BaseFileFooter:
+        bloom = self._bloom.filter()
+        lowest, highest = self._extremes or (None, None)
+        text = bloom_filter_text(bloom)
+        return BaseFileFooter(avro_schema, text, bloom.type_code, lowest, highest)
+
+
 def base_file_footer(avro_schema: str, record_keys: pa.Array) -> BaseFileFooter:
     """The footer for a new base file with these rows, which may be none."""
-    bloom = BloomFilter.of(record_keys, _FALSE_ANSWERS)
-    lowest, highest = _key_range(record_keys)
-    return BaseFileFooter(avro_schema, bloom_filter_text(bloom), bloom.type_code, lowest, highest)
+    digest = KeyDigest()
+    digest.add(record_keys)
+    return digest.footer(avro_schema)
 
 
-def _key_range(keys: pa.Array) -> tuple[str | None, str | None]:
-    """The lowest and the highest key as Java compares them, by UTF-16 units.
+def _part_range(keys: pa.Array) -> list[str]:
+    """The lowest and the highest of some keys, in Java's order.
 
     Arrow compares UTF-8 bytes, which is the same except for characters beyond the first 65,536.
     """
-    if len(keys) and has_astral_characters(keys):
-        texts = pc.unique(keys).to_pylist()
-        return min(texts, key=_utf16_order), max(texts, key=_utf16_order)
+    if has_astral_characters(keys):
+        return _key_range(pc.unique(keys).to_pylist())
     extremes = pc.min_max(keys)
-    return extremes["min"].as_py(), extremes["max"].as_py()
+    return [extremes["min"].as_py(), extremes["max"].as_py()]
+
+
+def _key_range(texts: list[str]) -> list[str]:
+    """As Java compares them, by UTF-16 units."""
+    return [min(texts, key=_utf16_order), max(texts, key=_utf16_order)]
 
 
 def _utf16_order(text: str) -> bytes:

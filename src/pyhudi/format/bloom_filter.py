@@ -7,8 +7,10 @@ Two encodings, both Hadoop's and both big-endian:
                 | int rows | each row in the SIMPLE form
 
 Hudi writes DYNAMIC_V0 sized for 60,000 keys, 430 KB of text in each file. We write SIMPLE, sized
-for the keys there are, which its readers take as well. A filter never denies a key that was put
-into it. So a damaged one is an error and not a "no": a wrong "no" would duplicate the key.
+for the keys there are, which its readers take as well, and DYNAMIC_V0 for a file whose keys come
+in parts: to size one row for all of them, all would have to be held. A filter never denies a key
+that was put into it. So a damaged one is an error and not a "no": a wrong "no" would duplicate
+the key.
 """
 
 from __future__ import annotations
@@ -59,16 +61,8 @@ class BloomFilter:
     @classmethod
     def of(cls, keys: pa.Array, fpp: float = 1e-9) -> Self:
         """A SIMPLE filter of these keys that wrongly says "maybe" with probability fpp."""
-        count = max(len(keys), 1)
-        bits = min(math.ceil(count * -math.log(fpp) / math.log(2) ** 2), _BITS_MAX)
-        hashes = math.ceil(math.log(2) * bits / count)
-        present = np.zeros((bits + 7) // 8 * 8, np.bool_)
-        for group in murmur_groups(keys):
-            seeds = np.zeros(len(group.rows), np.int32)
-            for _ in range(hashes):
-                seeds = group.hashes(seeds)
-                present[_positions(seeds, bits)] = True
-        return cls(hashes, bits, (np.packbits(present, bitorder="little").tobytes(),))
+        hashes, bits = _filter_size(len(keys), fpp)
+        return cls(hashes, bits, (_filled(keys, hashes, bits).tobytes(),))
 
     def might_contain(self, keys: pa.Array) -> pa.BooleanArray:
         """False only where the key was certainly not put in; null counts as empty text."""
@@ -93,6 +87,68 @@ class BloomFilter:
                 break
         answers: npt.NDArray[np.bool_] = np.logical_or.reduce(possible)
         return answers
+
+
+class GrowingFilter:
+    """A filter whose keys come in parts, none of which is kept.
+
+    The first part sets the size of a row. A later part fills up the last row and then new ones, as
+    long as all rows fit into `bytes_max`; from there on the rows are filled again from the first,
+    so that wrong answers become more frequent and memory stays bounded.
+    """
+
+    def __init__(self, fpp: float, bytes_max: int = 32 << 20) -> None:
+        self._fpp = fpp
+        self._bytes_max = bytes_max
+        self._hashes = self._bits = self._keys_per_row = self._keys = 0
+        self._rows: list[npt.NDArray[np.uint8]] = []
+
+    def add(self, keys: pa.Array) -> None:
+        if not self._rows:
+            self._hashes, self._bits = _filter_size(len(keys), self._fpp)
+            self._keys_per_row = max(len(keys), 1)
+        at = 0
+        while at < len(keys):
+            row, filled = divmod(self._keys, self._keys_per_row)
+            piece = keys.slice(at, self._keys_per_row - filled)
+            self._fill(row, piece)
+            self._keys += len(piece)
+            at += len(piece)
+
+    def _fill(self, row: int, keys: pa.Array) -> None:
+        bits = _filled(keys, self._hashes, self._bits)
+        rows_max = max(self._bytes_max // len(bits), 1)
+        if row < rows_max and row == len(self._rows):
+            self._rows.append(bits)
+        else:
+            self._rows[row % rows_max] |= bits
+
+    def filter(self) -> BloomFilter:
+        if not self._rows:
+            return BloomFilter.of(pa.array([], pa.string()), self._fpp)
+        rows = tuple(row.tobytes() for row in self._rows)
+        if len(rows) == 1 and self._keys <= self._keys_per_row:
+            return BloomFilter(self._hashes, self._bits, rows)
+        in_last = (self._keys - 1) % self._keys_per_row + 1
+        return BloomFilter(self._hashes, self._bits, rows, self._keys_per_row, in_last)
+
+
+def _filter_size(keys: int, fpp: float) -> tuple[int, int]:
+    """How many hashes over how many bits keep wrong answers as rare as fpp."""
+    count = max(keys, 1)
+    bits = min(math.ceil(count * -math.log(fpp) / math.log(2) ** 2), _BITS_MAX)
+    return math.ceil(math.log(2) * bits / count), bits
+
+
+def _filled(keys: pa.Array, hashes: int, bits: int) -> npt.NDArray[np.uint8]:
+    """A row with the bits of these keys."""
+    present = np.zeros((bits + 7) // 8 * 8, np.bool_)
+    for group in murmur_groups(keys):
+        seeds = np.zeros(len(group.rows), np.int32)
+        for _ in range(hashes):
+            seeds = group.hashes(seeds)
+            present[_positions(seeds, bits)] = True
+    return np.packbits(present, bitorder="little")
 
 
 def _positions(hashes: npt.NDArray[np.int32], bits: int) -> npt.NDArray[np.int64]:
