@@ -96,5 +96,5 @@ def _process_stats() -> dict[int, list[str]]:
 def verdict(what: str, ratio: float, limit: float) -> bool:
     """Print one line; True when the ratio is within the limit."""
     met = ratio <= limit
-    print(f"  {what}: {ratio:.2f} (at most {limit:.1f}) {'ok' if met else 'MISSED'}")
+    print(f"  {what}: {ratio:.2f} (at most {limit:g}) {'ok' if met else 'MISSED'}")
     return met
