@@ -16,8 +16,11 @@ import planning
 import spark_paths
 import writes
 
+import many_writers
+
 BENCHMARKS: dict[str, Callable[[], bool]] = {
     "commits": commits.main,
+    "many_writers": many_writers.main,
     "merge": merge.main,
     "planning": planning.main,
     "spark_paths": spark_paths.main,
@@ -28,9 +31,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", nargs="*", help=f"any of {', '.join(BENCHMARKS)}")
     parser.add_argument("--rows", type=int, default=writes.ROWS, help="of the table of `writes`")
+    parser.add_argument("--quick", action="store_true", help="`many_writers` smaller, to try it")
     asked = parser.parse_args()
     if unknown := ", ".join(sorted(set(asked.name) - set(BENCHMARKS))):
         parser.error(f"no benchmark {unknown}; there are {', '.join(BENCHMARKS)}")
     BENCHMARKS["writes"] = partial(writes.main, asked.rows)
+    BENCHMARKS["many_writers"] = partial(many_writers.main, is_quick=asked.quick)
     met = [BENCHMARKS[name]() for name in asked.name or BENCHMARKS]  # all, whatever the first says
     sys.exit(0 if all(met) else 1)

@@ -1,4 +1,5 @@
-"""`make demo`: read a table that Apache Hudi wrote, without Spark and with it; then write one too.
+"""`make demo`: read a table that Apache Hudi wrote, without Spark and with it; write one; and let
+two Spark jobs join their rows into one at the same time.
 
 The first table is one of the golden ones of the tests: merge on read, with a completed compaction,
 log files on top of it, a compaction that is still pending, and more log files after that.
@@ -6,49 +7,55 @@ log files on top of it, a compaction that is still pending, and more log files a
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tarfile
 import tempfile
 from pathlib import Path
 
 import pyarrow as pa
+from join import COMMITS, OWNERS, SCHEMA, session
 from pyspark.sql import SparkSession
 
 import pyhudi
 
 ARCHIVE = Path(__file__).parents[1] / "tests" / "golden" / "mor_compacted.tar.gz"
+JOB = Path(__file__).with_name("join.py")
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(ARCHIVE) as archive:
             archive.extractall(folder, filter="data")
-        table = pyhudi.open_table(Path(folder) / "mor_compacted")
-        print(f"{table}\n")
-        show("Timeline", table.inspect.timeline())
-        show("File slices", table.inspect.file_slices().drop_columns(["bytes", "file_id"]))
-        rows = table.read(columns=table.schema.data_columns)
-        show("Rows, read without Spark", rows.to_arrow().sort_by("id"))
-        first = table.inspect.timeline()["completed"][0].as_py()
-        feed = table.changes(since=first, columns=["id", "ver", "name"], where="ver > 2")
-        show(f"Changes since {first} where ver > 2", feed.to_arrow().sort_by("id"))
-        spark = (
-            SparkSession.builder.master("local[2]")
-            .appName("pyhudi demo")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.log.level", "ERROR")
-            .getOrCreate()
-        )
-        frame = rows.to_spark(spark)
-        print("The same rows in Spark, by partition")
-        frame.groupBy("part").agg({"id": "count", "amount": "sum"}).orderBy("part").show()
-        same = {tuple(row) for row in frame.collect()} == {
-            tuple(row.values()) for row in rows.to_arrow().to_pylist()
-        }
-        print(f"Spark and the local engine give the same rows: {same}")
-        assert same
+        rows = read(f"{folder}/mor_compacted")
+        spark = session(2)
+        read_again(rows, spark)
         write(f"{folder}/orders", spark)
         spark.stop()
+        join(f"{folder}/joined")
+
+
+def read(uri: str) -> pyhudi.Scan:
+    """A table that Hudi wrote, without Spark."""
+    table = pyhudi.open_table(uri)
+    print(f"{table}\n")
+    show("Timeline", table.inspect.timeline())
+    show("File slices", table.inspect.file_slices().drop_columns(["bytes", "file_id"]))
+    rows = table.read(columns=table.schema.data_columns)
+    show("Rows, read without Spark", rows.to_arrow().sort_by("id"))
+    first = table.inspect.timeline()["completed"][0].as_py()
+    feed = table.changes(since=first, columns=["id", "ver", "name"], where="ver > 2")
+    show(f"Changes since {first} where ver > 2", feed.to_arrow().sort_by("id"))
+    return rows
+
+
+def read_again(rows: pyhudi.Scan, spark: SparkSession) -> None:
+    frame = rows.to_spark(spark)
+    print("The same rows in Spark, by partition")
+    frame.groupBy("part").agg({"id": "count", "amount": "sum"}).orderBy("part").show()
+    local = {tuple(row.values()) for row in rows.to_arrow().to_pylist()}
+    assert {tuple(row) for row in frame.collect()} == local
+    print("Spark and the local engine give the same rows.")
 
 
 def write(uri: str, spark: SparkSession) -> None:
@@ -76,6 +83,33 @@ def write(uri: str, spark: SparkSession) -> None:
     assert second.read().to_arrow().num_rows == 5
     print(f"Overwritten by Spark: {first.overwrite(rows.where('ts > 3'))}")
     assert second.read().to_arrow().num_rows == 2
+
+
+def join(uri: str) -> None:
+    """Two Spark jobs, each a process of its own, own different columns of one wide table."""
+    table = pyhudi.create_table(
+        uri, SCHEMA, record_key="order_id", buckets=pyhudi.SimpleBuckets(2), owners=OWNERS
+    )
+    print("\nTwo Spark jobs join orders and payments into one table, at the same time")
+    command = [sys.executable, str(JOB), uri]
+    jobs = [subprocess.Popen([*command, owner], stderr=subprocess.PIPE) for owner in OWNERS]
+    for job in jobs:
+        _, errors = job.communicate()
+        assert job.returncode == 0, errors.decode()
+    joined = table.read(columns=SCHEMA.names).to_arrow().sort_by("order_id")
+    show("\nThe joined rows", joined)
+    assert joined.to_pylist() == expected_join()
+    print("They are what a model of the join says, whichever job was first.")
+
+
+def expected_join() -> list[dict[str, object]]:
+    """The last value of each column, whatever the other job does."""
+    rows: dict[str, dict[str, object]] = {}
+    for owner, commits in COMMITS.items():
+        for order_id, *values in (row for commit in commits for row in commit):
+            row = rows.setdefault(order_id, dict.fromkeys(SCHEMA.names) | {"order_id": order_id})
+            row.update(zip(OWNERS[owner], values, strict=True))
+    return [rows[order_id] for order_id in sorted(rows)]
 
 
 def show(title: str, table: pa.Table) -> None:

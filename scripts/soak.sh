@@ -5,9 +5,9 @@ set -euo pipefail
 bin=$1
 minutes=${PYHUDI_SOAK_MINUTES:-30}
 
-echo "soak: random schedules, a third of them in each mode"
-for mode in occ nbcc shared; do
-  PYHUDI_SCHEDULES=${PYHUDI_SCHEDULES:-66700} PYHUDI_FIRST_SEED=${PYHUDI_FIRST_SEED:-100000} \
+echo "soak: random schedules, a quarter of them in each mode"
+for mode in occ nbcc partial shared; do
+  PYHUDI_SCHEDULES=${PYHUDI_SCHEDULES:-50000} PYHUDI_FIRST_SEED=${PYHUDI_FIRST_SEED:-100000} \
     "$bin/pytest" -q tests/simulation/test_schedules.py -k "$mode"
 done
 echo "soak: every order of two processes"

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pyhudi.engine.rollback import FailedWriteRecovery
-from pyhudi.engine.transaction import Transaction
+from pyhudi.engine.transaction import Checks, Transaction
 from pyhudi.errors import ConflictError, HudiError, OutcomeUnknownError
 from pyhudi.format.table_config import TableType
-from pyhudi.simulate.actors import Stage, Writer
+from pyhudi.simulate.actors import Habits, Writer
 from pyhudi.simulate.evidence import Evidence, Violation
 from pyhudi.simulate.history import Event, Operation, Outcome
 from pyhudi.simulate.invariants import Case, violations
+from pyhudi.simulate.light_rows import OWNERS, Row, TableKind
 from pyhudi.simulate.light_table import (
     LightReader,
-    Row,
-    TableKind,
     base_files,
     commit_metadata,
     log_files,
@@ -23,9 +23,11 @@ from pyhudi.simulate.light_table import (
 )
 from pyhudi.simulate.schedules import SETTINGS, finish, new_stage
 from pyhudi.simulate.simulation import Process, Simulation
+from pyhudi.simulate.stage import Stage
 
 OCC = TableKind(TableType.COPY_ON_WRITE, by_event_time=False)
 NBCC = TableKind(TableType.MERGE_ON_READ, by_event_time=True)
+JOINED = TableKind(TableType.MERGE_ON_READ, by_event_time=False, has_owners=True)
 KINDS = {"occ": OCC, "nbcc": NBCC}
 
 
@@ -35,28 +37,26 @@ def stage_of(simulation: Simulation, kind: TableKind) -> Stage:
 
 def steady_writer(stage: Stage, name: str) -> Writer:
     """Writes once, without late tasks: base files on a copy-on-write table, else log files."""
-    copies = stage.kind.table_type is TableType.COPY_ON_WRITE
-    return Writer(
-        stage,
-        name,
-        writes=1,
-        base_rate=1.0 if copies else 0.0,
-        checked_rate=1.0 if copies else 0.0,
-        task_rate=0.0,
-    )
+    rate = 1.0 if stage.kind.table_type is TableType.COPY_ON_WRITE else 0.0
+    return Writer(stage, name, Habits(base_rate=rate, checked_rate=rate, task_rate=0.0))
 
 
 class OpenWrite:
     """A write of a process of its own that has written its files and not been completed."""
 
-    def __init__(self, stage: Stage, name: str, keys: Sequence[str]) -> None:
+    def __init__(
+        self, stage: Stage, name: str, keys: Sequence[str], owner: str | None = None
+    ) -> None:
         self.process = stage.simulation.process(name)
         self.log = stage.decision_log(self.process)
         self.recovery = FailedWriteRecovery(self.log, stage.settings)
         self._stage = stage
         self.is_checked = stage.kind.table_type is TableType.COPY_ON_WRITE
         self._attempt = stage.history.new_attempt()
-        self._rows = tuple(Row(key, 1, f"{name}.1", is_deleted=False) for key in keys)
+        version = f"{name}.1"
+        cells = None if owner is None else dict.fromkeys(OWNERS[owner], version)
+        row = Row("", 1, version, is_deleted=False, cells=cells, is_fresh=cells is not None)
+        self._rows = tuple(row._replace(key=key) for key in keys)
         self._record(Outcome.INVOKE)
         self.transaction = Transaction(self.log, stage.settings, stage.action, self.recovery)
         requested = self.transaction.requested
@@ -74,17 +74,24 @@ class OpenWrite:
 
     def complete(self) -> None:
         try:
-            time = self.transaction.complete(
-                commit_metadata(self.stats), is_checked=self.is_checked
-            )
+            metadata = commit_metadata(self.stats, self._stage.kind)
+            checks = Checks(self.is_checked, is_part=self._stage.kind.has_owners)
+            time = self.transaction.complete(metadata, checks)
         except ConflictError as error:
-            self._record(Outcome.FAIL, error=error.why)
+            self._record(Outcome.FAIL, error=error.why, facts=error.facts)
         except OutcomeUnknownError:
             self._record(Outcome.INFO)
         else:
             self._record(Outcome.OK, completed=time)
 
-    def _record(self, outcome: Outcome, *, completed: str = "", error: str = "") -> None:
+    def _record(
+        self,
+        outcome: Outcome,
+        *,
+        completed: str = "",
+        error: str = "",
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
         known = outcome is not Outcome.INVOKE
         event = Event(
             process=self.process.name,
@@ -97,6 +104,7 @@ class OpenWrite:
             requested=self.transaction.requested if known else "",
             completed=completed,
             error=error,
+            facts=facts or {},
         )
         self._stage.history.record(event)
 

@@ -80,7 +80,10 @@ BANNED_MODULES = {"pickle", "cloudpickle", "marshal", "shelve"}
 BANNED_CALLS = {"eval", "exec", "compile", "__import__", "importlib.import_module"}
 
 # A user may lack these, so they are imported when used.
-OPTIONAL_MODULES = {"pyspark", "pandas", "polars", "pyhudi.engine.spark"}
+OPTIONAL_MODULES = {
+    *("pyspark", "pandas", "polars", "pyhudi.engine.spark"),
+    *("boto3", "botocore", "kazoo"),
+}
 
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60

@@ -33,6 +33,14 @@ from pyhudi.settings import FailedWrites, LogBlockFormat, WriteSettings
 PAGE = Path(__file__).parents[1] / "docs" / "hudi_options.md"
 MODEL = "org.apache.hudi.common.model."
 LOCKS = "org.apache.hudi.client.transaction.lock."
+ZOOKEEPER = {
+    "hoodie.write.lock.zookeeper.url": "zk:2181",
+    "hoodie.write.lock.zookeeper.base_path": "/locks",
+}
+DYNAMODB = {
+    "hoodie.write.lock.dynamodb.table": "locks",
+    "hoodie.write.lock.dynamodb.region": "eu-west-1",
+}
 KEYGEN = "org.apache.hudi.keygen."
 OPERATION = "hoodie.datasource.write.operation"
 KEY = "hoodie.datasource.write.recordkey.field"
@@ -154,6 +162,10 @@ SAME = [
         AskedTable(lock=LockKind.STORAGE),
     ),
     (
+        {"hoodie.write.lock.provider": f"{LOCKS}ZookeeperBasedLockProvider", **ZOOKEEPER},
+        AskedTable(lock=LockKind.ZOOKEEPER, lock_options=ZOOKEEPER),
+    ),
+    (
         {"hoodie.datasource.write.payload.class": f"{MODEL}DefaultHoodieRecordPayload"},
         AskedTable(merge_mode=MergeMode.EVENT_TIME_ORDERING),
     ),
@@ -210,7 +222,12 @@ REFUSED = [
     ({"hoodie.write.record.merge.mode": "CUSTOM"}, "Java code"),
     ({GENERATOR: f"{KEYGEN}TimestampBasedKeyGenerator"}, "SIMPLE, COMPLEX and NON_PARTITION"),
     ({"hoodie.keygen.timebased.timestamp.type": "UNIX"}, "record keys or partition paths"),
-    ({"hoodie.write.lock.provider": f"{LOCKS}ZookeeperBasedLockProvider"}, "no other"),
+    ({"hoodie.write.lock.provider": f"{LOCKS}HiveMetastoreBasedLockProvider"}, "no other"),
+    (
+        {"hoodie.write.lock.provider": f"{LOCKS}ZookeeperBasedImplicitBasePathLockProvider"},
+        "how each engine spells the table's address",
+    ),
+    ({"hoodie.write.lock.zookeeper.hosts": "zk"}, "no write option"),
     ({PARTITION: "a:SIMPLE"}, "no column of its own"),
     ({KEY: "a,,b"}, "different columns"),
     ({ORDERING: "a", "hoodie.table.ordering.fields": "b"}, "contradict"),
@@ -392,3 +409,16 @@ def _cell(values: tuple[str, ...], names: list[str]) -> str:
 def test_the_page_tells_what_becomes_of_each_option(classes: OptionClasses) -> None:
     rows = documented(classes)
     assert "\n".join(rows) in PAGE.read_text("utf-8"), "the table should be:\n" + "\n".join(rows)
+
+
+# -- the address of the lock
+
+
+def test_lock_is_where_the_options_of_its_kind_say_and_others_are_passed_over() -> None:
+    asked = parse_write_options({**ZOOKEEPER, **DYNAMODB}).table
+    there = asked.lock_address(LockKind.ZOOKEEPER, "orders")
+    assert str(there) == "/locks/orders at zk:2181"
+    item = asked.lock_address(LockKind.DYNAMODB, "orders")
+    assert str(item) == "item 'orders' of the DynamoDB table locks in eu-west-1"
+    assert asked.lock_address(LockKind.FILE, "orders") is None
+    assert AskedTable().lock_address(LockKind.ZOOKEEPER, "orders") is None

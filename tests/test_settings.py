@@ -17,15 +17,17 @@ LOWEST = {
     "commit_rounds": 1,
     "conflict_retries": 0,
     "lock_wait_ms": 0,
+    "priority": 0,
 }
+TEXTS = {"job"}
 WORDS: dict[str, type[LogBlockFormat] | type[FailedWrites]] = {
     "log_block_format": LogBlockFormat,
     "failed_writes": FailedWrites,
 }
 
 
-def test_every_setting_is_a_number_or_a_word() -> None:
-    assert {field.name for field in fields(WriteSettings)} == {*LOWEST, *WORDS}
+def test_every_setting_is_a_number_a_word_or_a_text() -> None:
+    assert {field.name for field in fields(WriteSettings)} == {*LOWEST, *WORDS, *TEXTS}
 
 
 @pytest.mark.parametrize(("name", "lowest"), LOWEST.items())
@@ -66,3 +68,16 @@ def test_a_word_that_is_not_known_is_refused_and_the_others_are_named(
 def test_a_writer_is_silent_after_its_interval_has_passed_so_many_times() -> None:
     settings = WriteSettings(heartbeat_interval_ms=5_000, heartbeat_misses=3)
     assert settings.heartbeat_timeout_ms == 15_000
+
+
+@pytest.mark.parametrize("job", [None, 5, b"orders", "x" * 201])
+def test_a_job_is_named_by_a_short_text(job: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="the job's name cannot be used"):
+        WriteSettings(job=job)
+    assert WriteSettings(job="x" * 200).job == "x" * 200
+
+
+def test_a_priority_has_an_upper_bound() -> None:
+    assert WriteSettings(priority=100).priority == 100
+    with pytest.raises(InvalidRequestError, match=r"priority=101 .*at most 100"):
+        WriteSettings(priority=101)

@@ -78,7 +78,8 @@ UNUSABLE: dict[str, list[Any]] = {
     "table_type": [None, "", "MOR", ["mor"], {}],
     "merge_mode": ["", "latest", ["event_time"]],
     "concurrency": ["", "occ", []],
-    "lock": [None, "", [], "FILE", "zookeeper"],
+    "lock": [None, "", [], "FILE", "zoo", "zookeeper", "dynamodb"],
+    "lock_options": [5, "zk:2181", {"url": "zk:2181", "base_path": "/locks"}],
     "write_settings": [5, {"commit_rounds": 5}, "fast", WriteSettings],
     "name": ["a b"],
 }
@@ -134,7 +135,8 @@ def test_a_lock_that_the_storage_cannot_have_is_refused_before_the_table_is_ther
         ("write_settings", 5),
         ("write_settings", {"commit_rounds": 5}),
         ("lock", []),
-        ("lock", "zookeeper"),
+        ("lock", "zoo"),
+        ("lock_options", {"url": "zk:2181", "base_path": "/locks"}),
     ],
 )
 def test_opening_with_an_argument_that_makes_no_sense_is_refused(

@@ -14,6 +14,9 @@ happened, why, and what to do next.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class HudiError(Exception):
     """Base of every error raised on purpose."""
@@ -39,7 +42,17 @@ def _rebuild(
 
 
 class ConflictError(HudiError):
-    """Another writer won. Begin again from the table as it is now."""
+    """Another writer won. Begin again from the table as it is now.
+
+    `facts` has what is known of it, in plain values that go into JSON; docs/concurrency.md tells
+    what they mean. It is empty where two writers did not meet, as when a write was rolled back.
+    """
+
+    def __init__(
+        self, what: str, *, why: str, next_step: str, facts: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(what, why=why, next_step=next_step)
+        self.facts: dict[str, Any] = dict(facts or {})
 
 
 class UnavailableError(HudiError):

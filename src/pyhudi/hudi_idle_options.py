@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyhudi.option_classes import Honoured, OptionClasses, WithoutEffect, idle_on, one_of, same
+from pyhudi.option_classes import (
+    Honoured,
+    OptionClasses,
+    Refused,
+    WithoutEffect,
+    idle_on,
+    one_of,
+    same,
+)
 
 _NO_COMPACTION = "pyhudi does not compact while it writes"
 _NO_CLUSTERING = "pyhudi does not cluster while it writes"
@@ -72,6 +80,9 @@ _NO_CATALOG = WithoutEffect("pyhudi syncs no catalog")
 _NO_OTHER_INDEX = WithoutEffect("the index is by buckets")
 _FILES = WithoutEffect("a bucket is a file group, and its rows decide its size")
 _TUNING = WithoutEffect("pyhudi sizes its own tasks and buffers")
+_BUCKET_CONFLICTS = (
+    "org.apache.hudi.client.transaction.BucketIndexConcurrentFileWritesConflictResolutionStrategy"
+)
 _LOCKING = WithoutEffect("pyhudi's locks keep their own times")
 _NO_SERVER = WithoutEffect("pyhudi has no timeline server")
 _SQL = WithoutEffect("it is for Hudi's SQL statements")
@@ -157,8 +168,9 @@ _MACHINERY: OptionClasses = {
     "hoodie.allow.empty.commit": WithoutEffect("it changes no rows"),
     "hoodie.payload.event.time.field": WithoutEffect("commits carry no watermark"),
     "hoodie.write.track.event.time.watermark": WithoutEffect("commits carry no watermark"),
-    "hoodie.write.lock.conflict.resolution.strategy": WithoutEffect(
-        "writes of one bucket conflict, as the table's concurrency mode says"
+    "hoodie.write.lock.conflict.resolution.strategy": one_of(
+        {(_BUCKET_CONFLICTS,): Honoured("as pyhudi does unless the table says otherwise")},
+        Refused("all writers must agree; `create_table(conflict_strategy=...)` keeps it"),
     ),
     "hoodie.write.concurrency.early.conflict.*": WithoutEffect("a conflict is found at the end"),
     "hoodie.write.concurrency.async.conflict.*": WithoutEffect("a conflict is found at the end"),
@@ -174,9 +186,15 @@ _MACHINERY: OptionClasses = {
         ],
         _LOCKING,
     ),
+    "hoodie.write.lock.hivemetastore.*": WithoutEffect("it is for a lock that pyhudi does not use"),
     **same(
-        [f"hoodie.write.lock.{name}.*" for name in ("zookeeper", "dynamodb", "hivemetastore")],
-        WithoutEffect("it is for a lock that pyhudi does not use"),
+        [
+            f"hoodie.write.lock.dynamodb.{name}"
+            for name in (
+                *("billing_mode", "read_capacity", "write_capacity", "table_creation_timeout"),
+            )
+        ],
+        WithoutEffect("a DynamoDB table that pyhudi makes is billed by request"),
     ),
     "hoodie.datasource.hive_sync.*": _NO_CATALOG,
     "hoodie.datasource.meta.sync.base.path": _NO_CATALOG,

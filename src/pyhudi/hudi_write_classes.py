@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyhudi.format.lock_address import ADDRESS_OPTIONS, OPTION_PREFIXES
 from pyhudi.format.merge_rules import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY
 from pyhudi.hudi_idle_options import IDLE_CLASSES
 from pyhudi.option_classes import (
@@ -87,6 +88,12 @@ COMMIT_TIME_PAYLOADS: Final = (f"{_MODEL}OverwriteWithLatestAvroPayload",)
 _LOCKS: Final = "org.apache.hudi.client.transaction.lock."
 FILE_LOCK: Final = f"{_LOCKS}FileSystemBasedLockProvider"
 STORAGE_LOCK: Final = f"{_LOCKS}StorageBasedLockProvider"
+ZOOKEEPER_LOCK: Final = f"{_LOCKS}ZookeeperBasedLockProvider"
+_AWS_LOCKS: Final = "org.apache.hudi.aws.transaction.lock."
+DYNAMODB_LOCK: Final = f"{_AWS_LOCKS}DynamoDBBasedLockProvider"
+LOCK_ADDRESS: Final = tuple(
+    f"{OPTION_PREFIXES[kind]}{name}" for kind, names in ADDRESS_OPTIONS.items() for name in names
+)
 
 _AS_TABLE = Honoured("for a new table; an existing one must have it so")
 _SETTING = Honoured("a setting of this writer")
@@ -151,12 +158,18 @@ _LOCK_PROVIDERS = one_of(
     {
         (FILE_LOCK,): Honoured("lock `file`"),
         (STORAGE_LOCK,): Honoured("lock `storage`"),
+        (ZOOKEEPER_LOCK,): Honoured("lock `zookeeper`"),
+        (DYNAMODB_LOCK,): Honoured("lock `dynamodb`"),
+        (
+            f"{_LOCKS}ZookeeperBasedImplicitBasePathLockProvider",
+            f"{_AWS_LOCKS}DynamoDBBasedImplicitPartitionKeyLockProvider",
+        ): Refused("the lock depends on how each engine spells the table's address; name its own"),
         (f"{_LOCKS}InProcessLockProvider", f"{_LOCKS}NoopLockProvider"): WithoutEffect(
             "pyhudi writers need no lock among themselves"
         ),
     },
     otherwise=Refused(
-        "pyhudi shares the file-system lock and the storage lock with Hudi, no other"
+        "pyhudi shares these locks with Hudi: file system, storage, ZooKeeper, DynamoDB; no other"
     ),
 )
 
@@ -192,6 +205,7 @@ _TABLE: OptionClasses = {
         ),
     ),
     **same(LOCK_PROVIDER, _LOCK_PROVIDERS),
+    **same(LOCK_ADDRESS, Honoured("where the lock is; an existing table must have it so")),
     **same(
         KEY_GENERATOR_CLASS,
         one_of({tuple(KEY_GENERATOR_CLASSES): _KEY_GENERATOR_FITS}, _NO_KEY_GENERATOR),
@@ -250,7 +264,9 @@ _MEANING: OptionClasses = {
     "hoodie.table.partial.update.mode": one_of(
         {("none",): _AS_TABLE}, Refused("rows replace rows; `table.update` writes some columns")
     ),
-    "hoodie.write.partial.update.schema": Refused("`table.update` writes some columns"),
+    "hoodie.write.partial.update.schema": Refused(
+        "`table.update` writes some columns, and `table.upsert(rows, owner=...)` an owner's"
+    ),
     "hoodie.write.partial.update.unavailable.value": Refused("rows replace rows"),
     "hoodie.record.merge.property.*": _MARKED_DELETES,
     "hoodie.payload.delete.field": _MARKED_DELETES,

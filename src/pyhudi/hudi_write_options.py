@@ -19,6 +19,7 @@ from pyhudi import hudi_write_classes as names
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.concurrency_mode import ConcurrencyMode
+from pyhudi.format.lock_address import OPTION_PREFIXES, LockAddress, given_lock_address
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.merge_rules import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY, MergeMode
 from pyhudi.format.merge_rules import MERGE_MODE as KEPT_MERGE_MODE
@@ -64,6 +65,7 @@ class AskedTable:
     concurrency: ConcurrencyMode | None = None
     lock: LockKind | None = None
     key_generator: KeyGenerator | None = None
+    lock_options: Mapping[str, str] | None = None  # where the lock is, for `given_lock_address`
 
     @property
     def buckets(self) -> SimpleBuckets | None:
@@ -71,6 +73,12 @@ class AskedTable:
         if self.bucket_count is None:
             return None
         return SimpleBuckets(self.bucket_count, self.hash_fields or ())
+
+    def lock_address(self, kind: LockKind, table_name: str) -> LockAddress | None:
+        """Where a lock of this kind is; Hudi passes over what is said of other kinds."""
+        prefix, options = OPTION_PREFIXES.get(kind), self.lock_options or {}
+        chosen = {n: text for n, text in options.items() if prefix and n.startswith(prefix)}
+        return given_lock_address(kind, chosen or None, table_name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +162,12 @@ _MERGE_MODES = {
 #: SINGLE_WRITER leaves it open.
 _CONCURRENCY_MODES = {mode.value.lower(): mode for mode in ConcurrencyMode}
 #: The other providers are without effect.
-_LOCKS = {names.FILE_LOCK.lower(): LockKind.FILE, names.STORAGE_LOCK.lower(): LockKind.STORAGE}
+_LOCKS = {
+    names.FILE_LOCK.lower(): LockKind.FILE,
+    names.STORAGE_LOCK.lower(): LockKind.STORAGE,
+    names.ZOOKEEPER_LOCK.lower(): LockKind.ZOOKEEPER,
+    names.DYNAMODB_LOCK.lower(): LockKind.DYNAMODB,
+}
 _KEY_GENERATORS = {
     name.lower(): KeyGenerator(word) for name, word in names.KEY_GENERATOR_CLASSES.items()
 }
@@ -198,7 +211,8 @@ def _asked_table(given: Mapping[str, str]) -> AskedTable:
         "key_generator": _key_generator,
     }
     asked = AskedTable(
-        **{part: _agreed(given, _SPELLINGS[part], parse) for part, parse in parsers.items()}
+        **{part: _agreed(given, _SPELLINGS[part], parse) for part, parse in parsers.items()},
+        lock_options={name: given[name] for name in names.LOCK_ADDRESS if name in given} or None,
     )
     if asked.bucket_count is not None:
         try:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyhudi.engine.local import LocalWriter
+from pyhudi.engine.owned_columns import own_columns, release_columns
 from pyhudi.engine.repair import GRACE_MS, Repaired
 from pyhudi.errors import InvalidRequestError
 
@@ -34,3 +37,18 @@ class Services:
         `hoodie.metadata.enable=false`.
         """
         self._writer.disable_metadata_table()
+
+    def own_columns(self, owner: str, columns: Sequence[str]) -> None:
+        """Declare that these columns of a joined table are the owner's to write, and nobody else's.
+
+        A column has one owner: of two processes that ask for it at once, one is refused. The same
+        declaration again changes nothing.
+        """
+        own_columns(self._writer, owner, columns)
+
+    def release_columns(self, owner: str) -> None:
+        """Take an owner's columns from it, so that others may have them.
+
+        Values that were written stay. Writes of the owner that have not completed are refused.
+        """
+        release_columns(self._writer, owner)

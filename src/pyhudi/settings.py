@@ -34,6 +34,8 @@ class WriteSettings:
     heartbeat_misses: int = 2  # intervals without a beat after which a writer counts as dead
     commit_rounds: int = 50  # lost races for the next log entry before the write gives up
     conflict_retries: int = 3  # repetitions of a whole write that met a conflict
+    priority: int = 0  # where writes conflict, one under way goes before those of lower priority
+    job: str = ""  # a name for people who meet this writer; without it, the program's
     lock_wait_ms: int = 60_000  # for a lock that must be held; a courtesy waits a few seconds
 
     def __post_init__(self) -> None:
@@ -50,12 +52,26 @@ class WriteSettings:
             value, lowest = getattr(self, field.name), _LOWEST.get(field.name, 1)
             if field.name in _WORDS:
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+            if field.name == "job":
+                self._check_job()
+                continue
+            highest = _HIGHEST.get(field.name)
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            if not is_number or value < lowest or (highest is not None and value > highest):
+                most = "" if highest is None else f" and at most {highest}"
                 raise InvalidRequestError(
                     f"{field.name}={value!r} cannot be used",
-                    why=f"it must be a whole number, at least {lowest}",
+                    why=f"it must be a whole number, at least {lowest}{most}",
                     next_step="Change the setting",
                 )
+
+    def _check_job(self) -> None:
+        if not isinstance(self.job, str) or len(self.job) > JOB_CHARACTERS_MAX:
+            raise InvalidRequestError(
+                "the job's name cannot be used",
+                why=f"it must be text of at most {JOB_CHARACTERS_MAX} characters",
+                next_step="Change the setting job",
+            )
 
     @property
     def heartbeat_timeout_ms(self) -> int:
@@ -68,5 +84,9 @@ _WORDS: dict[str, type[LogBlockFormat] | type[FailedWrites]] = {
     "failed_writes": FailedWrites,
 }
 
+JOB_CHARACTERS_MAX = 200
+PRIORITY_MAX = 100
+
 #: Hudi refuses heartbeats more often than every second.
-_LOWEST = {"heartbeat_interval_ms": 1_000, "conflict_retries": 0, "lock_wait_ms": 0}
+_LOWEST = {"heartbeat_interval_ms": 1_000, "conflict_retries": 0, "lock_wait_ms": 0, "priority": 0}
+_HIGHEST = {"priority": PRIORITY_MAX}

@@ -20,6 +20,8 @@ from pyhudi.engine.write_result import WriteResult
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.concurrency_mode import ConcurrencyMode
+from pyhudi.format.conflict_strategy import Strategy
+from pyhudi.format.lock_address import given_lock_address
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.merge_rules import MergeMode
 from pyhudi.format.table_config import TableType, TimelineTimezone
@@ -34,6 +36,8 @@ from pyhudi.scan import Changes, Scan
 from pyhudi.services import Services
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open_lock import open_lock
+from pyhudi.storage.owner_files import declare_owners, load_owners
+from pyhudi.storage.protocol import Storage
 from pyhudi.table.input_rows import storable_schema
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.table.state import TableState
@@ -58,24 +62,30 @@ def open_table(
     write_settings: WriteSettings | None = None,
     buckets: SimpleBuckets | None = None,
     lock: str | None = None,
+    lock_options: Mapping[str, object] | None = None,
     progress: bool | Listener | None = None,
 ) -> Table:
     """Open the Hudi table at a path or URI (local disk, s3://, gs://, az://).
 
     Raises UnsupportedTableError, naming the feature, when pyhudi could not read its rows exactly.
-    `buckets` and `lock` are for writing tables that another engine made and that do not tell.
+    `buckets`, `lock` and `lock_options` are for writing tables that another engine made and that
+    do not tell.
     `progress` is called with a Progress now and then while a write runs; without it, a line on the
     terminal shows how far the write is, and nothing elsewhere. False silences that too.
     """
     storage = storage_at(uri, storage_options)
-    loader = TableLoader(storage, load_config(storage))
-    settings = given_settings(write_settings)
+    config = load_config(storage)
     kind = None if lock is None else _choice("lock", lock, LockKind)
-    listener = progress_listener(progress, sys.stderr)
     writer = LocalWriter(
-        storage, real_world(), settings, buckets=buckets, lock=kind, listener=listener
+        storage,
+        real_world(),
+        given_settings(write_settings),
+        buckets=buckets,
+        lock=kind,
+        lock_address=given_lock_address(kind or config.lock, lock_options, config.name),
+        listener=progress_listener(progress, sys.stderr),
     )
-    return Table(loader, writer)
+    return Table(TableLoader(storage, config), writer)
 
 
 def create_table(
@@ -93,7 +103,10 @@ def create_table(
     hive_style: bool = False,
     url_encode: bool = False,
     concurrency: str | None = None,
+    conflict_strategy: str = "bucket",
     lock: str = "none",
+    lock_options: Mapping[str, object] | None = None,
+    owners: Mapping[str, Sequence[str]] | None = None,
     storage_options: Mapping[str, str] | None = None,
     write_settings: WriteSettings | None = None,
     progress: bool | Listener | None = None,
@@ -105,13 +118,18 @@ def create_table(
     with the greatest value wins (event time) and writers never block each other; without it the
     last commit wins and writers of one bucket conflict. `table_type` is "mor" or "cow",
     `merge_mode` "event_time" or "commit_time", `concurrency` "non_blocking" or "optimistic".
-    `lock` is needed only beside a Java writer: "file" on local disk, "storage" on object stores.
+    `conflict_strategy` is "bucket", "simple" or "prefer_writer" (docs/concurrency.md).
+    `lock` and `lock_options` are needed only beside a Java writer (docs/locks.md).
+    With `owners` it is a joined table: each owner writes its own columns with
+    `upsert(rows, owner=...)`, all of them at the same time, and readers see joined rows; it is
+    merge on read, non-blocking, and has a column `_pyhudi_rank` besides.
     Safe when several processes race to create the table.
     """
     storage = storage_at(uri, storage_options)
-    settings, world = given_settings(write_settings), real_world()
+    name = _name_of(table_address(uri)) if name is None else name
+    kind = _choice("lock", lock, LockKind)
     definition = TableDefinition.of(
-        _name_of(table_address(uri)) if name is None else name,
+        name,
         storable_schema(given_schema(schema)),
         record_key=record_key,
         partition_by=partition_by,
@@ -119,17 +137,33 @@ def create_table(
         buckets=buckets,
         table_type=_word("table_type", table_type, _TABLE_TYPES),
         version=version,
-        merge_mode=None if merge_mode is None else _word("merge_mode", merge_mode, _MERGE_MODES),
+        merge_mode=_optional("merge_mode", merge_mode, _MERGE_MODES),
         hive_style=hive_style,
         url_encode=url_encode,
-        concurrency=(
-            None if concurrency is None else _word("concurrency", concurrency, _CONCURRENCY)
-        ),
-        lock=_choice("lock", lock, LockKind),
+        concurrency=_optional("concurrency", concurrency, _CONCURRENCY),
+        conflict_strategy=_choice("conflict_strategy", conflict_strategy, Strategy),
+        lock=kind,
+        lock_address=given_lock_address(kind, lock_options, name),
+        owners=owners,
     )
-    open_lock(definition.lock, storage, world)  # refuses a kind that this storage cannot have
+    settings, listener = given_settings(write_settings), progress_listener(progress, sys.stderr)
+    return _created(storage, definition, settings, listener, exist_ok=exist_ok)
+
+
+def _created(
+    storage: Storage,
+    definition: TableDefinition,
+    settings: WriteSettings,
+    listener: Listener | None,
+    *,
+    exist_ok: bool,
+) -> Table:
+    world = real_world()
+    # Refuses a lock that this storage cannot have, or that lacks its library.
+    open_lock(definition.lock, storage, world, address=definition.lock_address)
     config = create_table_files(storage, definition, world, exist_ok=exist_ok)
-    listener = progress_listener(progress, sys.stderr)
+    if definition.owners is not None:
+        declare_owners(storage, definition.owners)
     writer = LocalWriter(storage, world, settings, listener=listener)
     return Table(TableLoader(storage, config), writer)
 
@@ -143,6 +177,10 @@ _CONCURRENCY = {
     "non_blocking": ConcurrencyMode.NON_BLOCKING,
     "optimistic": ConcurrencyMode.OPTIMISTIC,
 }
+
+
+def _optional(what: str, given: str | None, words: Mapping[str, _T]) -> _T | None:
+    return None if given is None else _word(what, given, words)
 
 
 def _word(what: str, given: str, words: Mapping[str, _T]) -> _T:
@@ -232,6 +270,11 @@ class Table:
         state = self._refreshed()
         return TableSchema(self._reader.schema_at(state, visible_now(state.timeline)))
 
+    @property
+    def owners(self) -> dict[str, tuple[str, ...]]:
+        """Of a joined table, who writes which columns; empty for others."""
+        return dict(load_owners(self._loader.storage).columns)
+
     # -- reading
 
     def read(
@@ -289,14 +332,18 @@ class Table:
 
     # -- writing
 
-    def upsert(self, rows: Any, *, write_id: str | None = None) -> WriteResult:
+    def upsert(
+        self, rows: Any, *, owner: str | None = None, write_id: str | None = None
+    ) -> WriteResult:
         """Write rows: a new key is added, a known one merged by the table's rule.
 
         `rows` is a Spark DataFrame, or anything with `__arrow_c_stream__` (Arrow, pandas, Polars,
         DuckDB), and is evaluated once. ConflictError, OutcomeUnknownError and the like leave the
         table as it was, unless they say otherwise. A `write_id` makes it safe to repeat the call.
+        On a joined table the rows have the record key, the partition and the columns of the
+        `owner`; the other columns stay as their owners wrote them.
         """
-        return self._writing.upsert(rows, write_id)
+        return self._writing.upsert(rows, write_id, owner)
 
     def append(
         self, rows: Any, *, require_new_keys: bool = False, write_id: str | None = None

@@ -7,9 +7,11 @@ is the one module that reads a clock, draws randomness, sleeps or starts a threa
 
 from __future__ import annotations
 
+import getpass
 import os
 import random
 import socket
+import sys
 import threading
 import time
 import uuid
@@ -32,6 +34,11 @@ class World:
     every: Callable[[int, Callable[[], None]], Callable[[], None]]
     #: Who this is, for people who read error messages.
     label: str
+    #: The same in parts: host, user, process, and the program as long as nobody names the job.
+    host: str = ""
+    user: str = ""
+    process: int = 0
+    program: str = ""
 
 
 def new_uuid(world: World) -> str:
@@ -51,7 +58,18 @@ def real_world() -> World:
         random_bytes=random.SystemRandom().randbytes,
         every=_every,
         label=f"{socket.gethostname()}, process {os.getpid()}",
+        host=socket.gethostname(),
+        user=_user(),
+        process=os.getpid(),
+        program=os.path.basename(sys.argv[0]) if sys.argv else "",
     )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container may run under a number that has no name
+        return str(os.getuid()) if hasattr(os, "getuid") else ""
 
 
 def _elapsed_ms() -> int:

@@ -23,9 +23,11 @@ from pyhudi.engine.deletes import (
 )
 from pyhudi.engine.gathering import GatheredDeletes
 from pyhudi.engine.local import LocalWriter
+from pyhudi.engine.owned_columns import Owned, owned_columns, ranked, refuse_joined
 from pyhudi.engine.write_plans import MakePlan, WritePlans, clears
 from pyhudi.engine.write_result import WriteResult
 from pyhudi.errors import InvalidRequestError
+from pyhudi.format.column_owners import is_joined
 from pyhudi.format.table_config import TableConfig
 from pyhudi.inputs import is_spark_frame, record_batches
 from pyhudi.plan.predicate import Predicate
@@ -49,12 +51,26 @@ class Writing:
 
     # -- rows
 
-    def upsert(self, rows: Any, write_id: str | None) -> WriteResult:
+    def upsert(self, rows: Any, write_id: str | None, owner: str | None = None) -> WriteResult:
+        if owner is not None:
+            return self._upsert_parts(rows, write_id, owned_columns(self._writer, owner))
+        refuse_joined(self._writer.config, "upsert of whole rows")
         if is_spark_frame(rows):
             return self._spark.rows(rows, "UPSERT", self._plans.upsert, write_id)
         return self._writer.write(record_batches(rows), "UPSERT", write_id)
 
+    def _upsert_parts(self, rows: Any, write_id: str | None, owned: Owned) -> WriteResult:
+        if is_spark_frame(rows):
+            owned.refuse_other_columns(rows.columns)
+            make_plan: MakePlan = partial(self._plans.upsert_part, part=owned.part)
+            return self._spark.columns(
+                rows, owned.schema, "UPSERT", make_plan, write_id, recheck=owned.recheck
+            )
+        batches = _checked(record_batches(rows), owned)
+        return self._writer.write(batches, "UPSERT", write_id, owned=owned)
+
     def append(self, rows: Any, write_id: str | None, *, require_new_keys: bool) -> WriteResult:
+        refuse_joined(self._writer.config, "append")
         if is_spark_frame(rows):
             make_plan = self._plans.append_new if require_new_keys else self._plans.append
             return self._spark.rows(
@@ -75,6 +91,7 @@ class Writing:
         return given
 
     def update(self, rows: Any, columns: Sequence[str], write_id: str | None) -> WriteResult:
+        refuse_joined(self._writer.config, "update")
         schema = self._update_schema(columns)
         make_plan: MakePlan = partial(self._plans.update, columns=frozenset(columns))
         if is_spark_frame(rows):
@@ -119,6 +136,8 @@ class Writing:
         self, what: Any, write_id: str | None, *, unconditional: bool, spark: Any
     ) -> WriteResult:
         config = self._writer.config
+        # All rows of a joined table have one rank: what a delete finds was there before it.
+        unconditional = unconditional or is_joined(config)
         if is_spark_frame(what):
             return self._delete_frame(what, config, write_id, unconditional=unconditional)
         if isinstance(what, str | Predicate):
@@ -145,8 +164,10 @@ class Writing:
                 found = looked_up(keys, rows, config)
             return gathered_deletes(found, config, unconditional=unconditional)
 
-        # What a predicate finds depends on what others write; keys are the caller's own.
-        return self._writer.delete(find, write_id, is_checked=keys is None)
+        # What a predicate finds depends on what others write; keys are the caller's own. On a
+        # joined table an owner's part must not come behind a delete that it does not know of.
+        is_checked = keys is None or is_joined(config)
+        return self._writer.delete(find, write_id, is_checked=is_checked)
 
     def _delete_frame(
         self, frame: Any, config: TableConfig, write_id: str | None, *, unconditional: bool
@@ -163,7 +184,13 @@ class Writing:
         )
         wanted = pa.schema([field for field in schema if field.name in given])
         return self._spark.columns(
-            frame, wanted, "DELETE", make_plan, write_id, by_partition=by_partition
+            frame,
+            wanted,
+            "DELETE",
+            make_plan,
+            write_id,
+            by_partition=by_partition,
+            is_checked=is_joined(config),
         )
 
     # -- partitions
@@ -174,11 +201,16 @@ class Writing:
         make_plan: MakePlan = partial(self._plans.overwrite, partitions=named, whole_table=is_all)
         operation = "INSERT_OVERWRITE_TABLE" if is_all else "INSERT_OVERWRITE"
         scope = clears(named, whole_table=is_all)
+        with_rank = is_joined(self._writer.config)
         if is_spark_frame(rows):
+            if with_rank:
+                rows = self._spark.ranked(rows)
             return self._spark.rows(
                 rows, operation, make_plan, write_id, is_checked=True, clears=scope
             )
         batches, schema = record_batches(rows), self._writer.schema
+        if with_rank:
+            batches = map(ranked, batches)
         return self._writer.write_plan(
             batches, schema, operation, make_plan, write_id, is_checked=True, clears=scope
         )
@@ -208,6 +240,12 @@ class Writing:
         from pyhudi.engine.spark.write import SparkWrites  # optional: it needs PySpark
 
         return SparkWrites(self._writer)
+
+
+def _checked(batches: Iterator[pa.RecordBatch], owned: Owned) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        owned.refuse_other_columns(batch.schema.names)
+        yield batch
 
 
 def _chosen(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -32,12 +32,18 @@ def opened_writer(
 ) -> TableWriter:
     """The table at the address, for a write; created if there is none."""
     storage = open_storage(address.uri, address.storage_options)
-    if is_table(storage):
-        refuse_contradictions(asked, load_config(storage))
-    else:
+    if not is_table(storage):
         _create(storage, address.uri, asked, schema, world)
-    told = asked.table
-    return TableWriter(storage, world, asked.settings, buckets=told.buckets, lock=told.lock)
+    config, told = load_config(storage), asked.table
+    refuse_contradictions(asked, config)
+    return TableWriter(
+        storage,
+        world,
+        asked.settings,
+        buckets=told.buckets,
+        lock=told.lock,
+        lock_address=told.lock_address(told.lock or config.lock, config.name),
+    )
 
 
 def _create(storage: Storage, uri: str, asked: HudiWrite, schema: StructType, world: World) -> None:
@@ -53,8 +59,10 @@ def _create(storage: Storage, uri: str, asked: HudiWrite, schema: StructType, wo
             " table.upsert(df), or leave the table type out: it is merge on read then",
         )
     data = StructType([field for field in schema.fields if field.name not in META_COLUMNS])
+    name = table.name or legal_table_name(uri.rstrip("/").rpartition("/")[2])
+    lock = table.lock or LockKind.NONE
     definition = TableDefinition.of(
-        table.name or legal_table_name(uri.rstrip("/").rpartition("/")[2]),
+        name,
         storable_schema(arrow_schema(data)),
         record_key=table.record_key or (),
         partition_by=table.partition_by or (),
@@ -66,8 +74,10 @@ def _create(storage: Storage, uri: str, asked: HudiWrite, schema: StructType, wo
         hive_style=bool(table.hive_style),
         url_encode=bool(table.url_encode),
         concurrency=table.concurrency,
-        lock=table.lock or LockKind.NONE,
+        lock=lock,
+        lock_address=table.lock_address(lock, name),
         database=table.database or "",
     )
-    open_lock(definition.lock, storage, world)  # refuses a kind that this storage cannot have
+    # Refuses a kind that this storage cannot have.
+    open_lock(definition.lock, storage, world, address=definition.lock_address)
     create_table_files(storage, definition, world, exist_ok=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyhudi.conflict.writes import OtherWrite, Overlap, first_overlap, touched_groups
+from pyhudi.conflict.rules import OtherWrite
+from pyhudi.conflict.writes import Overlap, first_overlap, touched_groups
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.format.file_names import FileGroupId
 

@@ -16,7 +16,7 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -128,6 +128,16 @@ class JudgeClient:
 
     # -- its life
 
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let the process and its JVM stand still meanwhile, in the midst of whatever they do."""
+        assert self._running is not None, "nothing was asked yet"
+        self._running.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._running.signal(signal.SIGCONT)
+
     def close(self) -> None:
         if self._running is not None:
             self._running.stop()
@@ -183,6 +193,9 @@ class _Running:
             raise OSError(f"the process ended with {self._process.wait()}")
         answer: Row = json.loads(line)
         return answer
+
+    def signal(self, number: signal.Signals) -> None:
+        os.killpg(self._process.pid, number)
 
     def stop(self) -> None:
         """End the process: by the end of its input if it listens, else by force."""

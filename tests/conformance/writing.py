@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,12 @@ _TABLE_TYPES = {TableKind.MOR: "MERGE_ON_READ", TableKind.COW: "COPY_ON_WRITE"}
 
 
 def create_table(
-    path: Path, combination: Combination, *, buckets: int, lock: str = "none"
+    path: Path | str,
+    combination: Combination,
+    *,
+    buckets: int,
+    lock: str = "none",
+    storage_options: Mapping[str, str] | None = None,
 ) -> pyhudi.Table:
     """The table, by the front door; `lock` is for a Hudi writer beside pyhudi."""
     sample = Sample(combination)
@@ -40,6 +45,7 @@ def create_table(
         url_encode=combination.partitioning is Partitioning.ENCODED,
         buckets=pyhudi.SimpleBuckets(buckets),
         lock=lock,
+        storage_options=storage_options,
         write_settings=pyhudi.WriteSettings(
             log_block_format=pyhudi.LogBlockFormat(combination.blocks)
         ),

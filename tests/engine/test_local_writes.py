@@ -385,10 +385,16 @@ def test_a_conflict_names_the_other_write_and_the_file_group() -> None:
             return super().create_from(path, chunks)
 
     loser = writer(Meddled(storage), clock, "b", settings)
-    with pytest.raises(pyhudi.ConflictError, match="also wrote file group 0000000") as error:
+    with pytest.raises(pyhudi.ConflictError, match="first committer wins") as error:
         loser.upsert(rows(0, 2, ts=3))
     last = [r for r in a.inspect.timeline().to_pylist() if r["action"] == "commit"][-1]
     assert last["requested"] in str(error.value)
+    facts = error.value.facts
+    assert facts["theirs"]["instant"] == last["requested"]
+    assert (facts["rule"], facts["retry"]) == ("same_file_group", "write")
+    assert facts["file_group"].startswith(f"{facts['bucket']:08}")
+    assert facts["keys"] == [{"d0": "k0", "d1": "k1"}[facts["partition"]]]
+    assert facts["lost"]["rows"] == 2
     assert content(a) == {"k0": ("d0", 2, 1.0), "k1": ("d1", 2, 1.0)}
 
 

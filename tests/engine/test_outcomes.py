@@ -320,7 +320,7 @@ def evolve(bench: Bench) -> pa.Table:
     schema = SCHEMA.append(pa.field("note", pa.string()))
     avro = json.dumps(avro_record_schema(schema, "t"))
     metadata = CommitMetadata(extra_metadata={"schema": avro}, operation_type="ALTER_SCHEMA")
-    other.complete(metadata, is_checked=False)
+    other.complete(metadata)
     return rows("n").append_column("note", pa.array(["new"]))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -9,7 +12,7 @@ import pyhudi
 from handmade import HandmadeTable, at
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.storage.faulty import FaultyStorage
-from pyhudi.storage.protocol import Storage
+from pyhudi.storage.protocol import Folder, ObjectStat, Storage
 from pyhudi.table.snapshot import latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes, visible_now
@@ -138,3 +141,76 @@ def test_a_refresh_heeds_a_table_that_was_upgraded_meanwhile(made: HandmadeTable
     made.storage.write(path, data + b"hoodie.table.ordering.fields=v\n")
     commit(made, 40, "y", "b")
     assert loader.refresh(state).config.merge.ordering_fields == ("v",)
+
+
+class Torn(FaultyStorage):
+    """Once, a listing of the timeline comes in pages: the first one is older than the others."""
+
+    def __init__(self, made: HandmadeTable, meanwhile: Callable[[], None]) -> None:
+        super().__init__(made.storage)
+        self._meanwhile: Callable[[], None] | None = meanwhile
+
+    def _torn(self, listed: Callable[[], Iterable[ObjectStat]]) -> Sequence[ObjectStat]:
+        meanwhile, self._meanwhile = self._meanwhile, None
+        before = tuple(listed())
+        if meanwhile is None:
+            return before
+        meanwhile()
+        boundary = f".hoodie/timeline/{at(55)}"
+        later = [stat for stat in listed() if stat.path >= boundary]
+        return [*(stat for stat in before if stat.path < boundary), *later]
+
+    def list_folder(self, prefix: str) -> Folder:
+        found = super().list_folder(prefix)
+        if prefix != ".hoodie/timeline":
+            return found
+        inner = super().list_folder
+        return replace(found, objects=tuple(self._torn(lambda: inner(prefix).objects)))
+
+    def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
+        if prefix != ".hoodie/timeline":
+            return super().list(prefix, after=after)
+        inner = super().list
+        return iter(self._torn(lambda: inner(prefix, after=after)))
+
+
+def overlapping(made: HandmadeTable) -> Callable[[], None]:
+    """Two writes that began, the earlier one on the first page; then both complete, in order."""
+    row = [{"id": "b", "part": "x", "v": "b"}]
+    paths = {}
+    for requested in (50, 60):
+        made.begin(requested)
+        paths[requested] = made.log(requested, made.rows_block(requested, row), partition="x")
+
+    def complete() -> None:
+        made.complete(50, 70, [paths[50]])
+        made.complete(60, 71, [paths[60]])
+
+    return complete
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["opened", "refreshed"])
+def test_a_listing_that_missed_an_earlier_completion_is_not_taken_for_the_table(
+    made: HandmadeTable, again: bool
+) -> None:
+    before = TableLoader(made.storage, load_config(made.storage)).load()
+    storage = Torn(made, overlapping(made))
+    loader = TableLoader(storage, load_config(storage))
+    state = loader.refresh(before) if again else loader.load()
+    done = {i.requested for i in state.timeline.instants if i.completed}
+    assert (at(50) in done) >= (at(60) in done)
+    assert at(60) in done
+
+
+@pytest.mark.parametrize("word", ["deltacommit", "deltacommit.inflight", "clean.requested"])
+def test_a_timeline_file_that_hudi_has_not_renamed_yet_is_passed_over(
+    made: HandmadeTable, word: str
+) -> None:
+    """It writes beside the name first, and if it dies there the file stays."""
+    loader = TableLoader(made.storage, load_config(made.storage))
+    before = loader.load()
+    times = f"{at(90)}_{at(91)}" if "." not in word else at(90)
+    name = f"{times}.{word}.a3bb189e-8bf9-4888-9912-ace4e6543002"
+    made.storage.create(f".hoodie/timeline/{name}", b"half")
+    assert loader.refresh(before) is before
+    assert loader.load() == before

@@ -116,7 +116,7 @@ def test_a_table_whose_files_vanish_during_every_listing_is_an_error_and_no_empt
     made = HandmadeTable(memory, SCHEMA)
     commit(made, 1, 2, "a")
     loader = TableLoader(memory, load_config(memory))
-    monkeypatch.setattr(loader, "_files_may_have_gone", lambda _: True)
+    monkeypatch.setattr(loader, "_is_torn", lambda _: True)
     with pytest.raises(pyhudi.UnavailableError, match="does not hold still"):
         loader.load()
 

@@ -74,7 +74,7 @@ def write_data(storage: MemoryStorage, requested: str) -> str:
 
 
 def test_a_clean_table_needs_no_repair(storage: MemoryStorage, clock: Clock) -> None:
-    Process(storage, clock, "a").begin().complete(DONE, is_checked=False)
+    Process(storage, clock, "a").begin().complete(DONE)
     before = {stat.path for stat in storage.list("")}
     assert Process(storage, clock, "b").repair() == ((), ())
     assert {stat.path for stat in storage.list("")} == before
@@ -98,7 +98,7 @@ def test_a_live_writer_is_left_alone(storage: MemoryStorage, clock: Clock) -> No
     path = write_data(storage, live.requested)
     assert Process(storage, clock, "b").repair() == ((), ())
     assert storage.stat(path) is not None
-    live.complete(DONE, is_checked=False)
+    live.complete(DONE)
     assert storage.stat(path) is not None
 
 
@@ -131,7 +131,7 @@ def test_what_a_writer_forgot_after_completing_is_removed(
 ) -> None:
     done = Process(storage, clock, "a").begin()
     path = write_data(storage, done.requested)
-    done.complete(DONE, is_checked=False)
+    done.complete(DONE)
     storage.create(f".hoodie/.temp/{done.requested}/{path}.marker.CREATE", b"")
     storage.write(f".hoodie/.heartbeat/{done.requested}", b"")
     storage.create(staged_path(done.requested, "x"), b"large")
@@ -160,29 +160,29 @@ def numbers(storage: MemoryStorage) -> list[int]:
 def test_old_entries_are_pruned_but_for_the_newest(storage: MemoryStorage, clock: Clock) -> None:
     a = Process(storage, clock, "a")
     for _ in range(80):
-        a.begin().complete(DONE, is_checked=False)
+        a.begin().complete(DONE)
     a.repair()
     assert numbers(storage) == list(range(1, 161)), "all of them are young"
     clock.sleep(ENTRIES_KEPT_MS)
     a.repair()
     assert numbers(storage) == list(range(161 - ENTRIES_KEPT, 161))
-    a.begin().complete(DONE, is_checked=False)
-    Process(storage, clock, "b").begin().complete(DONE, is_checked=False)
+    a.begin().complete(DONE)
+    Process(storage, clock, "b").begin().complete(DONE)
 
 
 def test_entries_since_the_oldest_open_write_are_kept(storage: MemoryStorage, clock: Clock) -> None:
     a, slow = Process(storage, clock, "a"), Process(storage, clock, "slow")
     for _ in range(20):
-        a.begin().complete(DONE, is_checked=False)
+        a.begin().complete(DONE)
     open_ = slow.begin()
     for _ in range(80):
-        a.begin().complete(DONE, is_checked=False)
+        a.begin().complete(DONE)
     for _ in range(8 * 24):
         clock.sleep(3_600_000)
         storage.write(f".hoodie/.heartbeat/{open_.requested}", b"")
     a.repair()
     assert numbers(storage)[0] in (40, 41)
-    open_.complete(DONE, is_checked=False)
+    open_.complete(DONE)
 
 
 def test_a_rollback_of_very_many_files_is_staged_and_leaves_nothing(
@@ -209,7 +209,7 @@ def test_a_pending_file_that_a_zombie_adds_to_a_given_up_write_goes_though_no_ma
     storage: MemoryStorage, clock: Clock, state: str
 ) -> None:
     a = Process(storage, clock, "a")
-    a.begin().complete(DONE, is_checked=False)
+    a.begin().complete(DONE)
     given_up = a.begin()
     given_up.abandon()
     ghost = f"{TIMELINE}/{given_up.requested}.deltacommit.{state}"
@@ -244,7 +244,7 @@ def completed_write(storage: MemoryStorage, clock: Clock) -> tuple[str, str]:
     """A write that is visible, and its data file."""
     write = Process(storage, clock, "a").begin()
     path = write_data(storage, write.requested)
-    write.complete(DONE, is_checked=False)
+    write.complete(DONE)
     return write.requested, path
 
 
@@ -300,9 +300,9 @@ def test_a_store_whose_clock_once_was_ahead_does_not_make_live_writers_look_dead
     ahead = [0]
     storage = MemoryStorage(lambda: clock.ms + ahead[0])
     a = Process(storage, clock, "a")
-    a.begin().complete(DONE, is_checked=False)
+    a.begin().complete(DONE)
     ahead[0] = 3_600_000
-    a.begin().complete(DONE, is_checked=False)
+    a.begin().complete(DONE)
     ahead[0] = 0  # somebody put it right
     live = Process(storage, clock, "live").begin()
     for judge in (a, Process(storage, clock, "b")):
@@ -316,7 +316,7 @@ def test_a_dead_writer_is_found_by_the_next_write_of_a_process_that_knew_nothing
     storage: MemoryStorage, clock: Clock
 ) -> None:
     a = Process(storage, clock, "a")
-    a.begin().complete(DONE, is_checked=False)
+    a.begin().complete(DONE)
     dead = Process(storage, clock, "dead").begin()
     clock.sleep(SETTINGS.heartbeat_timeout_ms + 1)
     assert a.recovery.recover() == (dead.requested,)
@@ -339,18 +339,18 @@ def test_entries_are_pruned_past_those_that_have_no_time(
 ) -> None:
     a, slow = Process(storage, clock, "a"), Process(storage, clock, "slow")
     for _ in range(12):
-        a.begin().complete(DONE, is_checked=False)
+        a.begin().complete(DONE)
         for _ in range(voids):
             void(a.log)
     open_ = slow.begin()
     for _ in range(60):
-        a.begin().complete(DONE, is_checked=False)
+        a.begin().complete(DONE)
         void(a.log)
     clock.sleep(ENTRIES_KEPT_MS)
     storage.write(f".hoodie/.heartbeat/{open_.requested}", b"")
     a.repair()
     assert numbers(storage)[0] in range(open_.number - voids - 1, open_.number + 1)
-    open_.complete(DONE, is_checked=False)
+    open_.complete(DONE)
     clock.sleep(ENTRIES_KEPT_MS)
     Process(storage, clock, "b").repair()
     assert len(numbers(storage)) == ENTRIES_KEPT

@@ -157,7 +157,7 @@ def test_an_attempt_that_a_later_one_overtook_leaves_that_one_alone(bench: Bench
     with pytest.raises(TakenOverError, match=r"taken over.*Leave it to that attempt"):
         bench.table("a", meddled).upsert(rows("a"), write_id="same")
     assert {name[:17] for name in bench.pending()} == {later[0].requested}
-    later[0].complete(CommitMetadata(extra_metadata={"schema": "{}"}), is_checked=False)
+    later[0].complete(CommitMetadata(extra_metadata={"schema": "{}"}))
     assert len(list(bench.storage.list(WRITES))) == 2, "the one that lost did not try again"
 
 

@@ -13,6 +13,12 @@ from golden_tables import GoldenTables, load_description
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.concurrency_mode import ConcurrencyMode
+from pyhudi.format.lock_address import (
+    DynamodbAddress,
+    LockAddress,
+    ZookeeperAddress,
+    address_properties,
+)
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.merge_rules import MergeMode
 from pyhudi.format.new_table import table_properties
@@ -48,6 +54,12 @@ SCHEMA = pa.schema(
 MOR, COW = TableType.MERGE_ON_READ, TableType.COPY_ON_WRITE
 EVENT, COMMIT = MergeMode.EVENT_TIME_ORDERING, MergeMode.COMMIT_TIME_ORDERING
 NON_BLOCKING, OPTIMISTIC = ConcurrencyMode.NON_BLOCKING, ConcurrencyMode.OPTIMISTIC
+
+
+ADDRESSES: dict[LockKind, LockAddress] = {
+    LockKind.ZOOKEEPER: ZookeeperAddress(url="zk:2181", base_path="/locks", lock_key="t"),
+    LockKind.DYNAMODB: DynamodbAddress(table="locks", partition_key="t", region="eu-west-1"),
+}
 
 
 def definition(**changes: Any) -> TableDefinition:
@@ -188,7 +200,7 @@ def test_what_no_table_can_have_is_refused_with_the_reason(
         {"record_key": ("number", "id"), "buckets": SimpleBuckets(8, ("id",))},
         {"record_key": ("number", "id"), "buckets": SimpleBuckets(8, ("id", "number"))},
         {"partition_by": ("day", "region"), "hive_style": True, "url_encode": True},
-        *({"lock": kind} for kind in LockKind),
+        *({"lock": kind, "lock_address": ADDRESSES.get(kind)} for kind in LockKind),
     ],
 )
 def test_what_a_table_can_have_is_found_in_its_properties(changes: dict[str, Any]) -> None:
@@ -307,13 +319,17 @@ def test_version_8_also_names_strategy_and_payload(
         (LockKind.IN_PROCESS, None),
         (LockKind.FILE, "FileSystemBasedLockProvider"),
         (LockKind.STORAGE, "StorageBasedLockProvider"),
+        (LockKind.ZOOKEEPER, "ZookeeperBasedLockProvider"),
+        (LockKind.DYNAMODB, "DynamoDBBasedLockProvider"),
     ],
 )
 def test_spark_writers_find_the_lock_that_they_must_take(
     lock: LockKind, provider: str | None
 ) -> None:
-    found = table_properties(definition(lock=lock)).get("hoodie.write.lock.provider")
+    properties = table_properties(definition(lock=lock, lock_address=ADDRESSES.get(lock)))
+    found = properties.get("hoodie.write.lock.provider")
     assert (found and found.rpartition(".")[2]) == provider
+    assert address_properties(ADDRESSES.get(lock)).items() <= properties.items()
 
 
 def test_the_checksum_covers_database_and_name() -> None:
@@ -339,7 +355,11 @@ def test_every_definition_is_read_back_as_it_was_asked(
 ) -> None:
     hive_style, url_encode = flags
     asked = definition(
-        hive_style=hive_style, url_encode=url_encode, buckets=SimpleBuckets(count), **changes
+        hive_style=hive_style,
+        url_encode=url_encode,
+        buckets=SimpleBuckets(count),
+        lock_address=ADDRESSES.get(changes["lock"]),
+        **changes,
     )
     found = config_of(asked)
     assert definition_differences(asked, found) == ()
@@ -367,6 +387,10 @@ def test_every_definition_is_read_back_as_it_was_asked(
         ({"buckets": SimpleBuckets(9)}, "buckets: 8 by id in the table, 9 by id asked for"),
         ({"concurrency": OPTIMISTIC}, "concurrency mode: NON_BLOCKING_CONCURRENCY_CONTROL in the"),
         ({"lock": LockKind.FILE}, "lock: none in the table, file asked for"),
+        (
+            {"lock": LockKind.ZOOKEEPER, "lock_address": ADDRESSES[LockKind.ZOOKEEPER]},
+            "address of the lock: not stated in the table, /locks/t at zk:2181 asked for",
+        ),
     ],
 )
 def test_each_difference_is_named(changes: dict[str, Any], difference: str) -> None:

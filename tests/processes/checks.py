@@ -16,7 +16,8 @@ from typing import Any
 from processes.evidence import TIMELINE_FOLDER, Done, Evidence, Row
 from processes.journal import Event, Write
 from processes.workload import Kind, bucket_of, partition_of, payload_of
-from pyhudi.conflict.writes import OtherWrite, first_overlap
+from pyhudi.conflict.rules import OtherWrite
+from pyhudi.conflict.writes import first_overlap
 from pyhudi.engine.buckets import BUCKETS_FOLDER
 from pyhudi.engine.repair import WRITE_ID_FOLDER
 from pyhudi.engine.writer import PROBED

@@ -11,11 +11,21 @@ from collections.abc import Callable
 
 import pytest
 
-from light_scenarios import KINDS, OpenWrite, judged, recover, stage_of, steady_writer
-from pyhudi.simulate.actors import Stage
+from light_scenarios import (
+    JOINED,
+    KINDS,
+    NBCC,
+    OpenWrite,
+    judged,
+    recover,
+    stage_of,
+    steady_writer,
+)
 from pyhudi.simulate.explore import explore
 from pyhudi.simulate.history import Outcome
+from pyhudi.simulate.readers import Consumer
 from pyhudi.simulate.simulation import Simulation
+from pyhudi.simulate.stage import Stage
 
 #: Of two writers, all orders are tried. With a rescuer there are thousands and more, of which a
 #: quick run tries the first; PYHUDI_ALL_ORDERS=1 goes on to the end.
@@ -97,3 +107,28 @@ def test_of_two_writes_to_one_file_group_as_many_win_as_may(kind: str, winners: 
 
     assert explore(play).complete
     assert seen == {"one", "two"}
+
+
+POLLED = {"nbcc": (NBCC, None, None), "partial": (JOINED, "orders", "payments")}
+
+
+@pytest.mark.parametrize("kind", POLLED)
+def test_a_consumer_that_polls_beside_two_completions_misses_nothing(kind: str) -> None:
+    """The later of two writes completes first, and the consumer comes at any moment."""
+    table, *owners = POLLED[kind]
+
+    def play(simulation: Simulation) -> None:
+        stage = stage_of(simulation, table)
+        writes = [OpenWrite(stage, f"w{n}", ("k0",), owner) for n, owner in enumerate(owners)]
+        consumer = Consumer(stage, "consumer", polls=2)
+        consumer.start()
+        for write in reversed(writes):
+            write.process.start(write.complete)
+        simulation.run()
+        consumer.finish(writes[0].process)
+        broken = judged(stage, repaired=False)
+        assert not broken, broken
+
+    limit = None if ALL_ORDERS else 120
+    explored = explore(play, executions_max=limit)
+    assert explored.complete or explored.executions == limit

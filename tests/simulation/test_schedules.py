@@ -10,10 +10,13 @@ import os
 
 import pytest
 
+from light_scenarios import NBCC, judged, stage_of
+from pyhudi.simulate.actors import Habits, Writer
 from pyhudi.simulate.faults import DrawnFaults, Effect, FaultRates
 from pyhudi.simulate.schedules import MODES, Mode, run_schedule
+from pyhudi.simulate.simulation import Simulation
 
-SCHEDULES = int(os.environ.get("PYHUDI_SCHEDULES", "1667"))
+SCHEDULES = int(os.environ.get("PYHUDI_SCHEDULES", "1250"))
 FIRST_SEED = int(os.environ.get("PYHUDI_FIRST_SEED", "0"))
 _CHUNK = 20
 CHUNKS = range(FIRST_SEED, FIRST_SEED + SCHEDULES, _CHUNK)
@@ -61,3 +64,25 @@ def test_a_lost_reply_does_not_let_a_java_writer_fall_behind(seed: int) -> None:
     )
     result = run_schedule(seed, mode="shared", faults=DrawnFaults(seed, rates))
     assert not result.violations
+
+
+@pytest.mark.parametrize("seed", [28, 104])
+def test_a_late_beat_does_not_open_the_fence(seed: int) -> None:
+    """A beat that arrives after its write completed must not bring the heartbeat back.
+
+    A task that was given up for lost would find it, and no fence, and leave rows in the write.
+    """
+    rates = FaultRates(
+        rates={Effect.LATE: 0.08, Effect.DELAY: 0.08},
+        freeze_ms=(1, 1_500, 3_000),
+        late_ms=(5_000, 20_000),
+        swarm=False,
+    )
+    with Simulation(seed, faults=DrawnFaults(seed, rates)) as simulation:
+        stage = stage_of(simulation, NBCC)
+        for name in ("one", "two"):
+            habits = Habits(fenced_rate=1.0, task_rate=0.7)
+            writer = Writer(stage, name, habits, writes=3)
+            writer.process.start(writer.run)
+        simulation.run()
+        assert not judged(stage, repaired=False)

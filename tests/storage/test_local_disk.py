@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
+from pyhudi.storage import local_files
 from pyhudi.storage.local_disk import TEMPORARY_FOLDER, LocalStorage
 from pyhudi.storage.local_files import held
 from pyhudi.storage.memory import MemoryStorage
@@ -36,6 +37,12 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def storage(root: Path) -> LocalStorage:
     return LocalStorage(str(root))
+
+
+@pytest.fixture
+def named_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a system where no file is without a name."""
+    monkeypatch.setattr(local_files, "_has_unnamed_files", lambda *_: False)
 
 
 def temporary_files(root: Path) -> list[Path]:
@@ -181,6 +188,7 @@ def test_crash_leaves_all_or_nothing(
     assert temporary_files(root) == []
 
 
+@pytest.mark.usefixtures("named_files")
 def test_sweep_spares_the_file_of_a_writer_at_work(storage: LocalStorage, root: Path) -> None:
     def chunks() -> Iterator[bytes]:
         yield b"half"
@@ -193,6 +201,7 @@ def test_sweep_spares_the_file_of_a_writer_at_work(storage: LocalStorage, root: 
     assert temporary_files(root) == []
 
 
+@pytest.mark.usefixtures("named_files")
 def test_file_swept_before_it_was_locked_is_made_again(
     storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +251,7 @@ def test_lock_does_not_outlive_its_call_in_a_forked_child(storage: LocalStorage)
             child.wait()
 
 
+@pytest.mark.usefixtures("named_files")
 def test_no_listing_shows_temporary_files(storage: LocalStorage, root: Path) -> None:
     def chunks() -> Iterator[bytes]:
         yield b"1"
@@ -488,3 +498,31 @@ def run(storage: Storage, calls: list[tuple[str, str, bytes]]) -> list[object]:
                 found = storage.list("", after=path)
                 answers.append([(stat.path, storage.read(stat.path)) for stat in found])
     return answers
+
+
+def test_where_files_need_no_name_a_new_one_has_none_until_it_is_whole(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.create("first", b"1")
+    folder = str(tmp_path / TEMPORARY_FOLDER)
+    if not local_files._has_unnamed_files(os.stat(folder).st_dev, folder):
+        pytest.skip("this file system has no files without a name")
+    names: list[list[Path]] = []
+
+    def chunks() -> Iterator[bytes]:
+        names.append(temporary_files(tmp_path))
+        yield b"12"
+        names.append(temporary_files(tmp_path))
+        yield b"3"
+
+    assert storage.create_from("second", chunks()) == 3
+    assert names == [[], []]
+    assert storage.read("second") == b"123"
+    assert storage.create_from("second", [b"4"]) is None
+
+
+@pytest.mark.usefixtures("named_files")
+def test_where_files_need_a_name_creating_works_the_same(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    assert storage.create_from("file", [b"12", b"3"]) == 3
+    assert storage.create_from("file", [b"4"]) is None
+    assert (storage.read("file"), temporary_files(tmp_path)) == (b"123", [])

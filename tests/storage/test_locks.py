@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import boto3
 import pytest
 
 from locking_world import START_MS, Universe
+from played_zookeeper import ADDRESS, PlayedZookeeper
 from pyhudi.errors import InvalidRequestError, UnavailableError
+from pyhudi.format.lock_address import DynamodbAddress, LockAddress
 from pyhudi.format.lock_kind import LockKind
+from pyhudi.storage.dynamodb_lock import DynamodbLock
 from pyhudi.storage.file_lock import FileLock
 from pyhudi.storage.lock import POLL_MS, HeldLock, Lock, moment
 from pyhudi.storage.memory import MemoryStorage
@@ -21,6 +26,7 @@ from pyhudi.storage.open_lock import open_lock
 from pyhudi.storage.process_lock import InProcessLock
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.storage_lock import StorageLock
+from pyhudi.storage.zookeeper_lock import LOOK_MS, ZookeeperLock
 
 THREADS = 8
 
@@ -34,6 +40,8 @@ KINDS: dict[str, tuple[Callable[..., Lock], str]] = {
     "storage in memory": (StorageLock, "memory"),
     "storage on local disk": (StorageLock, "local"),
     "in process": (InProcessLock, "memory"),
+    "ZooKeeper, played": (ZookeeperLock, "zookeeper"),
+    "DynamoDB, of moto": (DynamodbLock, "dynamodb"),
 }
 
 
@@ -48,9 +56,37 @@ def universe() -> Universe:
 @pytest.fixture(params=KINDS)
 def lock_of(request: pytest.FixtureRequest, universe: Universe) -> LockOf:
     """The table's lock as a writer of this name sees it."""
-    make, place = KINDS[request.param]
+    return lock_maker(request, universe, request.param)
+
+
+def lock_maker(request: pytest.FixtureRequest, universe: Universe, kind: str) -> LockOf:
+    make, place = KINDS[kind]
+    if place == "zookeeper":
+        return PlayedZookeeper(universe).lock
+    if place == "dynamodb":
+        return dynamodb_lock_maker(request.getfixturevalue("s3_options"), universe)
     storage = universe.memory() if place == "memory" else request.getfixturevalue(place)
     return lambda label: make(storage, universe.world(label))
+
+
+def dynamodb_lock_maker(options: dict[str, str], universe: Universe) -> LockOf:
+    key, table, region = "key", f"locks-{uuid.uuid4().hex}", options["aws_region"]
+    client: Any = boto3.client(
+        "dynamodb",
+        region_name=region,
+        endpoint_url=options["aws_endpoint"],
+        aws_access_key_id="nobody",
+        aws_secret_access_key="nothing",
+    )
+    client.create_table(
+        TableName=table,
+        KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    address = DynamodbAddress(table=table, partition_key="orders", region=region)
+    storage = universe.memory()
+    return lambda label: DynamodbLock(storage, universe.world(label), address, client=client)
 
 
 def is_free(lock: Lock) -> bool:
@@ -72,7 +108,7 @@ def test_second_writer_is_refused_until_the_first_lets_go(lock_of: LockOf) -> No
 
 def test_released_lock_is_not_held(lock_of: LockOf) -> None:
     held = lock_of("alice").acquire(0)
-    assert held.remaining_ms() is None or held.remaining_ms() > 60_000  # type: ignore[operator]
+    assert held.remaining_ms() is None or held.remaining_ms() > 20_000  # type: ignore[operator]
     held.release()
     assert not held.is_held()
     assert held.remaining_ms() == 0
@@ -127,7 +163,8 @@ def test_rivals_do_not_poll_in_step(lock_of: LockOf, universe: Universe) -> None
     with pytest.raises(UnavailableError):
         lock_of("bob").acquire(20_000)
     assert len(set(universe.naps_ms)) > 5
-    assert min(universe.naps_ms[:-1]) >= POLL_MS // 2
+    longest_ms = LOOK_MS if lock_of("carol").kind is LockKind.ZOOKEEPER else POLL_MS
+    assert min(universe.naps_ms[:-1]) >= longest_ms // 2
 
 
 def test_time_out_says_since_when_and_what_next(lock_of: LockOf, universe: Universe) -> None:
@@ -164,17 +201,16 @@ def test_exactly_one_of_many_threads_wins(lock_of: LockOf) -> None:
         winner.release()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if "S3" not in kind])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not re.search("S3|moto", kind)])
 def test_threads_that_wait_for_the_lock_are_never_inside_together(
     request: pytest.FixtureRequest, universe: Universe, kind: str
 ) -> None:
-    make, place = KINDS[kind]
-    storage = universe.memory() if place == "memory" else request.getfixturevalue(place)
+    lock_of = lock_maker(request, universe, kind)
     inside: list[int] = []
     most: list[int] = []
 
     def work(me: int) -> None:
-        lock = make(storage, universe.world(str(me)))
+        lock = lock_of(str(me))
         for _ in range(3):
             held = lock.acquire(1 << 40)
             inside.append(me)
@@ -185,6 +221,12 @@ def test_threads_that_wait_for_the_lock_are_never_inside_together(
 
     at_once(work)
     assert most == [1] * (3 * THREADS)
+
+
+ADDRESSES: dict[LockKind, LockAddress] = {
+    LockKind.ZOOKEEPER: ADDRESS,
+    LockKind.DYNAMODB: DynamodbAddress(table="locks", partition_key="a", region="us-east-1"),
+}
 
 
 def storage_at(uri: str) -> Storage:
@@ -203,13 +245,25 @@ def storage_at(uri: str) -> Storage:
         (LockKind.STORAGE, "memory://a", StorageLock),
         (LockKind.IN_PROCESS, "file:///tables/a", InProcessLock),
         (LockKind.IN_PROCESS, "s3://bucket/a", InProcessLock),
+        *((LockKind.ZOOKEEPER, f"{scheme}://a", ZookeeperLock) for scheme in ("file", "s3", "gs")),
+        *((LockKind.DYNAMODB, f"{scheme}://a", DynamodbLock) for scheme in ("file", "s3", "gs")),
     ],
 )
 def test_kind_and_place_choose_the_lock(kind: LockKind, uri: str, expected: type) -> None:
-    lock = open_lock(kind, storage_at(uri), Universe().world())
+    lock = open_lock(kind, storage_at(uri), Universe().world(), address=ADDRESSES.get(kind))
     assert type(lock) is expected
     assert lock is not None
     assert lock.kind is kind
+
+
+@pytest.mark.parametrize("kind", LockKind)
+def test_lock_without_the_address_it_needs_is_refused_and_so_is_one_it_does_not(
+    kind: LockKind,
+) -> None:
+    wrong = {None, *ADDRESSES.values()} - {ADDRESSES.get(kind)}
+    for address in wrong:
+        with pytest.raises(InvalidRequestError, match=f"lock '{kind.value}' has no fitting"):
+            open_lock(kind, storage_at("memory://a"), Universe().world(), address=address)
 
 
 def test_no_kind_is_no_lock() -> None:

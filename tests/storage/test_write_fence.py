@@ -17,11 +17,11 @@ import pytest
 
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.engine import log_writer, write_files
+from pyhudi.engine.attempts import Work
 from pyhudi.engine.log_writer import write_log
 from pyhudi.engine.repair import GRACE_MS
 from pyhudi.engine.transaction import Transaction
 from pyhudi.engine.write_files import KeyedRows, WriteSpec, attempts_disagree
-from pyhudi.engine.writer import Work
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.commit_metadata import decode_commit_metadata

@@ -12,7 +12,15 @@ from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.commit_metadata import decode_commit_metadata
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.log_file import HeaderKey, LogBlock, decode_blocks
-from pyhudi.table.row_layout import RowOrigin, moved_rows, row_layout, stored_rows
+from pyhudi.table.row_layout import (
+    RowOrigin,
+    moved_rows,
+    part_layout,
+    row_layout,
+    stand_ins,
+    stored_parts,
+    stored_rows,
+)
 from pyhudi.table.schema import META_COLUMNS
 
 AVRO = json.dumps(
@@ -100,3 +108,53 @@ def test_rows_with_other_columns_are_refused(schema: pa.Schema) -> None:
 def test_a_schema_that_is_no_record_is_refused(text: str) -> None:
     with pytest.raises(CorruptTableError):
         row_layout(text)
+
+
+# ---- parts of rows
+
+WIDE = json.dumps(
+    {
+        "type": "record",
+        "name": "t_record",
+        "fields": [
+            {"name": "a", "type": ["null", "int"], "default": None},
+            {"name": "id", "type": "string"},
+            {"name": "b", "type": ["null", "string"], "default": None},
+            {"name": "_pyhudi_rank", "type": ["null", "int"], "default": None},
+            {"name": "c", "type": ["null", "int"], "default": None},
+        ],
+    }
+)
+
+
+def test_a_part_has_its_columns_in_the_order_of_the_table_and_its_file_the_rank() -> None:
+    layout = part_layout(WIDE, ("id", "c", "b"))
+    assert layout.data.names == ["id", "b", "c"]
+    assert layout.stored.names == [*META_COLUMNS, "id", "b", "_pyhudi_rank", "c"]
+    fields = [field["name"] for field in json.loads(layout.avro_json)["fields"]]
+    assert fields == layout.stored.names
+
+
+def test_a_stand_in_is_the_same_row_with_nulls_and_a_lower_rank() -> None:
+    layout = part_layout(WIDE, ("id", "b"))
+    rows = pa.RecordBatch.from_pylist([{"id": "x", "b": "1"}, {"id": "y", "b": None}], layout.data)
+    origin = RowOrigin("20260101000000001", FileGroupId("", "f-0"), "f-0")
+    parts = stored_parts(layout, rows, rows.column("id"), origin, 0)
+    assert parts.select(["id", "b", "_pyhudi_rank"]).to_pylist() == [
+        {"id": "x", "b": "1", "_pyhudi_rank": 2},
+        {"id": "y", "b": None, "_pyhudi_rank": 2},
+    ]
+    whole = stand_ins(row_layout(WIDE), parts, ["id"])
+    assert whole.schema == row_layout(WIDE).stored
+    assert whole.select(META_COLUMNS) == parts.select(META_COLUMNS)
+    assert whole.drop_columns([*META_COLUMNS]).to_pylist() == [
+        {"a": None, "id": key, "b": None, "_pyhudi_rank": 1, "c": None} for key in "xy"
+    ]
+
+
+def test_parts_of_other_columns_are_refused() -> None:
+    layout = part_layout(WIDE, ("id", "b"))
+    rows = pa.RecordBatch.from_pylist([{"id": "x", "a": 1}])
+    origin = RowOrigin("20260101000000001", FileGroupId("", "f-0"), "f-0")
+    with pytest.raises(InvalidRequestError, match="they have the columns id"):
+        stored_parts(layout, rows, rows.column("id"), origin, 0)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from pyhudi.engine.base_writer import write_seed
-from pyhudi.engine.transaction import Transaction, preparing
+from pyhudi.engine.transaction import Checks, Transaction, preparing
 from pyhudi.engine.write_files import WriteSpec, create_partition_metadata
 from pyhudi.errors import (
     ConflictError,
@@ -132,7 +132,7 @@ class BucketGroups:
             write = spec(transaction.requested)
             metadata = self._seeds(wanted, ledger, write)
             with preparing(f"the partitions {', '.join(map(repr, list(wanted)[:3]))}"):
-                transaction.complete(metadata, is_checked=True)
+                transaction.complete(metadata, Checks(is_checked=True))
         except BaseException:
             transaction.abandon()
             raise

@@ -23,7 +23,7 @@ from pyhudi.engine.effects import carry_out, has_effect
 from pyhudi.engine.known_log import KnownLog
 from pyhudi.errors import UnavailableError
 from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
-from pyhudi.format.instant import Action, Instant, InstantTime, State
+from pyhudi.format.instant import Action, Instant, InstantTime, State, is_timeline_file
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.log_entry import (
     INLINE_BYTES_MAX,
@@ -49,10 +49,10 @@ STALE_MS = 60_000
 LOOK_AGAIN_MS = 30_000
 #: How far ahead of the store's clock a writer's own may pull the table's times.
 CLOCK_AHEAD_MAX_MS = 600_000
-#: The longest pause after a lost race.
-BACK_OFF_MS = 200
+#: The pause after a first lost race, which is about what an entry takes, and the longest one.
+BACK_OFF_FIRST_MS, BACK_OFF_MS = 4, 200
 #: Locks that a Java writer takes too.
-SHARED_LOCKS = (LockKind.FILE, LockKind.STORAGE)
+SHARED_LOCKS = (LockKind.FILE, LockKind.STORAGE, LockKind.ZOOKEEPER, LockKind.DYNAMODB)
 #: How many times the expected skew of clocks is waited out.
 SKEW_WAITS_MAX = 10
 #: How long to wait for a lock that guards nothing.
@@ -172,11 +172,13 @@ class DecisionLog:
         winning the race. Whoever must know calls again.
         """
         tried = _Tried()
+        pause = BACK_OFF_FIRST_MS
         for _ in range(self._settings.commit_rounds):
             with self._locked() as held:
                 if (outcome := self._attempt(job, held, tried)) is not None:
                     return outcome
-            self.world.sleep_ms(jittered_ms(self.world, BACK_OFF_MS))
+            self.world.sleep_ms(jittered_ms(self.world, pause))
+            pause = min(2 * pause, BACK_OFF_MS)
         if tried.may_stand:
             raise UnavailableError(
                 f"a decision about the table at {self.storage.uri} could not be carried out",
@@ -328,7 +330,7 @@ class DecisionLog:
         assert self._known is not None
         self._known.note(entry)
         self._known.settled = max(self._known.settled, entry.n - 1)
-        if entry.kind is EntryKind.VOID or self.is_shared:
+        if entry.kind is EntryKind.VOID:
             self._ledger = None
         elif self._ledger is not None:
             self._ledger.note(entry)
@@ -381,7 +383,7 @@ class DecisionLog:
         assert self._known is not None
         objects = self.storage.list_folder(self.folder).objects
         names = (stat.path.rpartition("/")[2] for stat in objects)
-        ledger = Ledger(Instant.parse(name) for name in names if name[:1].isdigit())
+        ledger = Ledger(Instant.parse(name) for name in names if is_timeline_file(name))
         for rollback in ledger.rollbacks_to_look_at():
             if target := self._target(rollback):
                 ledger.name(target, rollback)
@@ -424,7 +426,9 @@ class DecisionLog:
         """Times of the timeline as it is now, of instants requested after that time."""
         objects = self.storage.list(self.folder, after=f"{self.folder}/{since}")
         names = (stat.path[len(self.folder) + 1 :] for stat in objects)
-        found = [Instant.parse(name) for name in names if name[:1].isdigit() and "/" not in name]
+        found = [
+            Instant.parse(name) for name in names if is_timeline_file(name) and "/" not in name
+        ]
         times = {i.requested for i in found} | {i.completed for i in found if i.completed}
         return {time for time in times if time > since}
 

@@ -29,6 +29,8 @@ class Rule(StrEnum):
     COMPLETED = "it has completed"
     CONFLICT = "another write completed on the same file groups"
     FOREIGN = "another engine writes this table"
+    NOT_YET = "another engine has begun a write, and has not looked around yet"
+    DENIED = "it may not complete any more"
     LAYOUT = "another engine moved buckets to other file groups"
 
 

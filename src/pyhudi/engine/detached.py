@@ -24,8 +24,9 @@ import pyarrow as pa
 from pyhudi.engine.deletes import keyed_rows
 from pyhudi.engine.gathering import GatheredRows
 from pyhudi.engine.group_files import Files
+from pyhudi.engine.owned_columns import refuse_joined
 from pyhudi.engine.streamed_logs import Logs, streamed_logs
-from pyhudi.engine.transaction import Transaction
+from pyhudi.engine.transaction import Checks, Transaction
 from pyhudi.engine.write_plans import WritePlans
 from pyhudi.engine.write_result import WriteResult, write_result
 from pyhudi.engine.writer import TableWriter
@@ -57,7 +58,12 @@ class DetachedWrite:
         """The table, opened anew in this process."""
         config = self.files.config
         return TableWriter(
-            self.files.storage, world, self.settings, buckets=config.buckets, lock=config.lock
+            self.files.storage,
+            world,
+            self.settings,
+            buckets=config.buckets,
+            lock=config.lock,
+            lock_address=config.lock_address,
         )
 
     def of_task(self, task: int) -> DetachedWrite:
@@ -74,6 +80,7 @@ def begin(
 ) -> DetachedWrite | WriteResult:
     """Begin a write, or give the result of the one that completed with this write id."""
     config = writer.ready()
+    refuse_joined(config, "a save")
     if (done := writer.finished(write_id, operation)) is not None:
         return done
     if write_id is not None:
@@ -167,7 +174,10 @@ def complete(write: DetachedWrite, world: World, stats: Sequence[WriteStat]) -> 
         try:
             spec = write.files.spec
             stats = WritePlans(writer).opened(list(stats))
-            completed = writer.publish(transaction, spec, stats, write.operation, write.write_id)
+            checks = Checks(is_blind=True)
+            completed = writer.publish(
+                transaction, spec, stats, write.operation, write.write_id, checks
+            )
         except BaseException:
             transaction.abandon()
             raise

@@ -13,6 +13,7 @@ from pyhudi.engine.base_writer import write_base
 from pyhudi.engine.copy_on_write import rewrite_base
 from pyhudi.engine.gathering import Place
 from pyhudi.engine.log_writer import write_log
+from pyhudi.engine.lookup import Lookup
 from pyhudi.engine.sorted_rows import joined_rows
 from pyhudi.engine.write_files import (
     DeleteRows,
@@ -43,14 +44,19 @@ class Files:
     config: TableConfig
     file_ids: FileIds
     bases: Mapping[Place, BaseFile] = field(default_factory=dict)  # those that are replaced
+    live: Lookup | None = None  # the keys that are there, for parts of rows
 
     @property
     def is_mor(self) -> bool:
         return self.config.table_type is TableType.MERGE_ON_READ
 
+    def live_keys(self, place: Place) -> pa.Array | None:
+        """The keys that a bucket has, where they matter."""
+        return None if self.live is None else self.live.keys(self.storage, place)
+
     def logs(self, place: Place, rows: Iterable[KeyedRows]) -> Iterator[WriteStat]:
         """One log file, or more where the rows are more than a task should hold."""
-        group = self.file_ids(*place)
+        group, live = self.file_ids(*place), self.live_keys(place)
         count = 0
         pieces = _pieces(rows, PIECE_BYTES)
         piece = next(pieces, None)
@@ -60,7 +66,7 @@ class Files:
             if more or count:
                 piece = _in_order(piece)
             for stat in write_log(
-                self.storage, self.spec, group, rows=piece, ordinal=count, more=more
+                self.storage, self.spec, group, rows=piece, live=live, ordinal=count, more=more
             ):
                 count += 1
                 yield stat

@@ -6,9 +6,12 @@ for clocks that disagree) and then only the partitions that new instants touched
 undo others (rollback, restore) make it load everything again; they are rare.
 
 The timeline is read before the files: files that appear in between belong to instants the timeline
-does not have yet, and stay invisible. Files may also vanish in between, those of slices that were
-the latest a moment ago; so the end of the timeline is listed once more, and a clean or rollback
-that has begun since makes it start again.
+does not have yet, and stay invisible. Then the end of the timeline is listed once more, for two
+reasons. Files may vanish in between, those of slices that were the latest a moment ago: a clean or
+rollback that has begun since makes it start again. And a listing is no moment: it comes in pages,
+and may show a completion but miss an earlier one, whose name lies on a page that was read before. A
+reader that took it for the state of the table would pass over that write for good. Completions
+become visible in their order, so what the second listing adds to the times of the first was missed.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from pyhudi.errors import (
     UnsupportedTableError,
 )
 from pyhudi.format.commit_metadata import CommitMetadata, decode_commit_metadata
-from pyhudi.format.instant import Action, Instant, State
+from pyhudi.format.instant import Action, Instant, State, is_timeline_file
 from pyhudi.format.paths import table_folder
 from pyhudi.format.properties import (
     PROPERTIES_BYTES_MAX,
@@ -125,24 +128,30 @@ class TableLoader:
             objects = self.storage.list_folder(self.timeline_folder).objects
             timeline = Timeline.of(_instants(stat.path for stat in objects))
             partitions = _partitions(_data_files(self.storage))
-            if not self._files_may_have_gone(timeline):
+            if not self._is_torn(timeline):
                 replaced = self._replaced(timeline.instants, {})
                 return TableState(self.config, timeline, partitions, replaced)
         raise UnavailableError(
             f"the table at {self.storage.uri} does not hold still",
-            why=f"files were removed during each of {LOAD_ATTEMPTS_MAX} listings",
+            why=f"files were removed, or writes completed, in each of {LOAD_ATTEMPTS_MAX} listings",
             next_step="Read again, and clean less often or keep more commits when cleaning",
         )
 
-    def _files_may_have_gone(self, timeline: Timeline) -> bool:
-        """Whether something that removes files began after the timeline was listed.
+    def _is_torn(self, timeline: Timeline) -> bool:
+        """Whether the listing missed a completion, or something that removes files began since.
 
         What was planned before then spares the slices of that timeline.
         """
         start = _refresh_point(timeline)
         known = {(i.requested, i.action) for i in timeline.instants}
+        done = {i.requested for i in timeline.instants if i.completed is not None}
+        last = max((i.completed or "" for i in timeline.instants), default="")
         recent = self._recent(start).instants if start else ()
-        return any(i.action in _REMOVERS and (i.requested, i.action) not in known for i in recent)
+        return any(
+            (i.action in _REMOVERS and (i.requested, i.action) not in known)
+            or (i.completed is not None and i.completed <= last and i.requested not in done)
+            for i in recent
+        )
 
     def _recent(self, start: str) -> Timeline:
         """The timeline from a requested time on."""
@@ -197,7 +206,8 @@ class TableLoader:
         for partition in sorted(touched):
             objects = self.storage.list_folder(partition).objects
             partitions[partition] = grouped_files(partition, ((o.path, o.size) for o in objects))
-        if touched and self._files_may_have_gone(timeline):
+        has_more = any(instant.completed is not None for instant in now - known)
+        if has_more and self._is_torn(timeline):
             return self.load()
         return TableState(
             self.config, timeline, partitions, self._replaced(now - known, state.replaced)
@@ -234,7 +244,7 @@ def _instants(paths: Iterable[str]) -> Iterable[Instant]:
     """Instants of the timeline folder; what Hudi and file systems leave beside them is skipped."""
     for path in paths:
         name = path.rpartition("/")[2]
-        if name[:1].isdigit():
+        if is_timeline_file(name):
             yield Instant.parse(name)
 
 

@@ -7,25 +7,31 @@ transaction's, and the decision log's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
+from pyhudi.engine.attempts import Clears, Work
 from pyhudi.engine.buckets import replaced_for_good
 from pyhudi.engine.copy_on_write import rewrite_base
 from pyhudi.engine.gathering import GatheredDeletes, GatheredRows, Place
 from pyhudi.engine.group_files import Files
 from pyhudi.engine.log_writer import write_log
-from pyhudi.engine.streamed_logs import streamed_logs
+from pyhudi.engine.owned_columns import Owned
+from pyhudi.engine.streamed_logs import Logs, streamed_logs
 from pyhudi.engine.write_files import (
     DeleteRows,
     KeyedRows,
+    Part,
     WriteSpec,
     create_partition_metadata,
 )
 from pyhudi.engine.write_plans import MakePlan, WritePlans
 from pyhudi.engine.write_result import WriteResult
-from pyhudi.engine.writer import Clears, TableWriter, Work
+from pyhudi.engine.writer import TableWriter
+from pyhudi.engine.written_rows import files_by_place, written_rows
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.index.simple_bucket import file_id
@@ -36,29 +42,51 @@ class LocalWriter(TableWriter):
     """Writes one table from this process, one write at a time."""
 
     def write(
-        self, batches: Iterator[pa.RecordBatch], operation: str, write_id: str | None = None
+        self,
+        batches: Iterator[pa.RecordBatch],
+        operation: str,
+        write_id: str | None = None,
+        *,
+        owned: Owned | None = None,
     ) -> WriteResult:
-        """Upsert the rows of a stream, which is read once."""
+        """Upsert the rows of a stream, which is read once: whole, or the parts of an owner."""
         with self.turn:
-            return self._write(batches, operation, write_id)
+            return self._write(batches, operation, write_id, owned)
 
     def _write(
-        self, batches: Iterator[pa.RecordBatch], operation: str, write_id: str | None
+        self,
+        batches: Iterator[pa.RecordBatch],
+        operation: str,
+        write_id: str | None,
+        owned: Owned | None,
     ) -> WriteResult:
         config = self.ready()
-        spec = self.spec("")
-        rows = GatheredRows(config, spec.layout.data)
+        part = None if owned is None else owned.part
+        rows = GatheredRows(config, replace(self.spec(""), part=part).layout.data)
         is_whole = rows.fill(batches, self.settings.buffer_bytes_max if self.is_mor else None)
 
         def write(spec: WriteSpec) -> list[WriteStat]:
+            spec = replace(spec, part=part)
             if not self.is_mor:
                 return self._rewrite(spec, dict(rows.kept()), {})
+            if is_whole and part is not None:
+                return self._append_parts(spec, rows)
             if is_whole:
                 return self._append_logs(spec, rows.partitions(), rows.kept())
             return self._stream_logs(spec, rows, batches)
 
         partitions = rows.partitions() if is_whole and self.is_mor else ()
-        return self.commit(Work(operation, write, is_whole, partitions=partitions), write_id)
+        work = Work(
+            operation,
+            write,
+            is_whole,
+            is_blind=part is None,
+            is_part=part is not None,
+            partitions=partitions,
+            recheck=None if owned is None else owned.recheck,
+            rewrite=partial(self._rewrite_logs, part) if self.is_mor and not is_whole else None,
+        )
+        return self.commit(work, write_id)
 
     def delete(
         self,
@@ -124,13 +152,31 @@ class LocalWriter(TableWriter):
         group = FileGroupId(place[0], self.groups(*place))
         return tuple(self.noted(write_log(self.storage, spec, group, rows=rows)))
 
+    def _append_parts(self, spec: WriteSpec, rows: GatheredRows) -> list[WriteStat]:
+        plans = WritePlans(self)
+        logs = Logs(plans.part_files(spec))
+        added = (logs.add(place, rows=parts, more=False) for place, parts in rows.kept())
+        return plans.opened(list(self.noted(stat for stats in added for stat in stats)))
+
     def _stream_logs(
         self, spec: WriteSpec, rows: GatheredRows, batches: Iterator[pa.RecordBatch]
     ) -> list[WriteStat]:
         files = Files(self.storage, spec, self.config, self.file_ids())
+        if spec.part is not None:
+            files = WritePlans(self).part_files(spec)
         most = self.settings.buffer_bytes_max
         stats = list(self.noted(streamed_logs(files, rows, batches, most)))
         return WritePlans(self).opened(stats)
+
+    def _rewrite_logs(
+        self, part: Part | None, spec: WriteSpec, stats: Sequence[WriteStat]
+    ) -> list[WriteStat]:
+        """Write rows anew that came as a stream and lie in files of the same write."""
+        spec = replace(spec, part=part)
+        files = files_by_place(stats).values()
+        written = (written_rows(self.storage, spec.layout, paths) for paths in files)
+        batches = (part.rows for parts in written for part in parts)
+        return self._stream_logs(spec, GatheredRows(self.config, spec.layout.data), batches)
 
     def _append_deletes(self, spec: WriteSpec, deletes: GatheredDeletes) -> list[WriteStat]:
         self.prepare(deletes.partitions())

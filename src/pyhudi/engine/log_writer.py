@@ -1,7 +1,8 @@
 """Writing log files: the rows and deletes of one instant for one file group.
 
 Rows come first and deletes behind them, as Hudi writes them, so that of the two a delete wins if
-a caller names a key in both and their ordering values do not decide.
+a caller names a key in both and their ordering values do not decide. Before a block of parts of
+rows comes one of stand-ins for those whose keys are new, as `format.column_owners` wants it.
 
 A log that grows beyond its limit continues in the next version. When that happens follows from the
 rows alone. Still an attempt may get its rows in another order, and then its files are cut
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyhudi.engine.write_files import (
     DeleteRows,
@@ -39,7 +41,8 @@ from pyhudi.format.row_blocks import (
     encode_rows_block,
 )
 from pyhudi.storage.protocol import Storage
-from pyhudi.table.row_layout import RowOrigin, stored_rows
+from pyhudi.table.row_layout import RowLayout, RowOrigin, stand_ins, stored_parts, stored_rows
+from pyhudi.table.schema import RECORD_KEY
 
 #: Files up to this size are created from one piece of memory.
 _ONE_PIECE_BYTES = 8 << 20
@@ -52,7 +55,9 @@ _ROWS_A_TASK = 1 << 44
 class _Block:
     data: bytes
     rows: int = 0
+    inserts: int = 0  # of the rows, those that are known to be new
     deletes: int = 0
+    stand_ins: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +69,18 @@ class _LogFile:
         return sum(len(block.data) for block in self.blocks)
 
     @property
+    def rows(self) -> int:
+        return sum(block.rows for block in self.blocks)
+
+    @property
+    def inserts(self) -> int:
+        return sum(block.inserts for block in self.blocks)
+
+    @property
     def counts(self) -> tuple[int, int]:
-        """Rows and deletes."""
-        return sum(block.rows for block in self.blocks), sum(b.deletes for b in self.blocks)
+        """Records of data blocks, stand-ins among them, and deletes."""
+        records = self.rows + sum(block.stand_ins for block in self.blocks)
+        return records, sum(block.deletes for block in self.blocks)
 
 
 def write_log(
@@ -76,16 +90,20 @@ def write_log(
     *,
     rows: KeyedRows | None = None,
     deletes: DeleteRows | None = None,
+    live: pa.Array | None = None,
     ordinal: int = 0,
     more: bool = False,
 ) -> tuple[WriteStat, ...]:
     """Write rows and deletes to a file group; one write stat for each file, none for no records.
 
+    For parts of rows, `live` are the keys that the file group has.
+
     A caller with more rows than memory calls several times, with `more` while others follow, and
     with `ordinal` the number of stats it already has for the group. Then every attempt must give
     the same rows in the same order.
     """
-    blocks = [*_row_blocks(spec, group, rows, ordinal), *_delete_blocks(spec, group, deletes)]
+    batch = None if rows is None else _stored(spec, group, rows, ordinal)
+    blocks = [*_row_blocks(spec, batch, live), *_delete_blocks(spec, group, deletes)]
     files = list(_rolled(blocks, spec.log_file_bytes_max))
     alone = len(files) == 1 and ordinal == 0 and not more
     stats = []
@@ -95,18 +113,35 @@ def write_log(
     return tuple(stats)
 
 
-def _row_blocks(
-    spec: WriteSpec, group: FileGroupId, rows: KeyedRows | None, ordinal: int
-) -> Iterator[_Block]:
-    if rows is None:
-        return
-    layout = spec.layout
+def _stored(spec: WriteSpec, group: FileGroupId, rows: KeyedRows, ordinal: int) -> pa.RecordBatch:
     origin = RowOrigin(spec.requested, group, group.file_id)
     first = spec.task * _ROWS_A_TASK + ordinal * _ROWS_A_FILE
-    batch = stored_rows(layout, rows.rows, rows.keys, origin, first)
-    for piece in block_sized(batch, _block_bytes(spec)):
-        data = encode_rows_block(piece, layout.avro_json, spec.requested, spec.block_format)
-        yield _Block(data, rows=piece.num_rows)
+    stored = stored_rows if spec.part is None else stored_parts
+    return stored(spec.layout, rows.rows, rows.keys, origin, first)
+
+
+def _row_blocks(
+    spec: WriteSpec, batch: pa.RecordBatch | None, live: pa.Array | None
+) -> Iterator[_Block]:
+    pieces = () if batch is None else block_sized(batch, _block_bytes(spec))
+    for piece in pieces:
+        if spec.part is None:
+            yield _Block(_encoded(spec, spec.layout, piece), rows=piece.num_rows)
+            continue
+        assert live is not None, "parts need to know which keys are there"
+        fresh = piece.filter(pc.invert(pc.is_in(piece.column(RECORD_KEY), value_set=live)))
+        if fresh.num_rows:
+            whole = stand_ins(spec.whole_layout, fresh, spec.part.identity)
+            yield _Block(_encoded(spec, spec.whole_layout, whole), stand_ins=whole.num_rows)
+        data = _encoded(spec, spec.layout, piece, is_partial=True)
+        yield _Block(data, rows=piece.num_rows, inserts=fresh.num_rows)
+
+
+def _encoded(
+    spec: WriteSpec, layout: RowLayout, batch: pa.RecordBatch, *, is_partial: bool = False
+) -> bytes:
+    avro, block_format = layout.avro_json, spec.block_format
+    return encode_rows_block(batch, avro, spec.requested, block_format, is_partial=is_partial)
 
 
 def _delete_blocks(
@@ -122,7 +157,7 @@ def _delete_blocks(
                 keys,
                 group.partition,
                 None if part.ordering is None else ordering,
-                spec.layout.avro_json,
+                spec.whole_layout.avro_json,
                 spec.requested,
             )
             yield _Block(data, deletes=len(keys))
@@ -169,13 +204,14 @@ def _written(storage: Storage, spec: WriteSpec, place: _Place, file: _LogFile) -
     create_marker(storage, spec, place.path, IoType.CREATE)
     created = _created(storage, place.path, file)
     size = file.size if created else _winner_size(storage, place, file)
-    rows, deletes = file.counts
+    rows, deletes = file.rows, file.counts[1]
     stat = file_stat(place.group, name.file_name, size, writes=rows, deletes=deletes)
     return replace(
         stat,
-        # Nobody looked whether the keys were there before. To Hudi, too, all rows for a bucket
-        # that has a file are updates.
-        num_update_writes=rows,
+        # Of whole rows nobody knows whether the keys were there before. To Hudi, too, all rows for
+        # a bucket that has a file are updates.
+        num_inserts=file.inserts,
+        num_update_writes=rows - file.inserts,
         prev_commit=name.requested,
         log_version=name.version,
         log_offset=0,

@@ -24,6 +24,7 @@ from pyhudi.engine.load import PROPERTIES, TableLoader
 from pyhudi.engine.tasks import load_base_schema
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
+from pyhudi.format.column_owners import is_joined
 from pyhudi.format.instant import Action, Instant
 from pyhudi.format.service_metadata import CLEAN, CleanMetadata
 from pyhudi.plan.changes import CompletedWrite, in_range, plan_changes
@@ -209,6 +210,9 @@ class Reader:
         moved = frozenset(write.requested for write in archived)
         active = in_range(timeline.completion_times.items(), since, end) - moved
         writes = [w for w in (*archived, *self._active_writes(state, active)) if w.brings_rows]
+        if is_joined(state.config):
+            writes = [write for write in writes if not write.is_compaction]
+            self._refuse_cleaned(state, AtCompletion(end))  # rows are read as of then
         instants = frozenset(write.requested for write in writes)
         older = self.completion_times(state, AtCompletion(end)).archived
         in_archive = {write.requested: write.completed for write in archived}

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pyhudi.engine.conflict_report import CONFLICT_FOLDER
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
-from pyhudi.format.instant import Instant, InstantTime, State, is_instant_time
+from pyhudi.format.instant import Instant, InstantTime, State, is_instant_time, is_timeline_file
 from pyhudi.format.log_entry import LOG_FOLDER, STAGED_FOLDER, entry_path, parse_entry_path
 from pyhudi.format.markers import MARKER_ROOT
 from pyhudi.storage.decision_log import load_entry
@@ -70,6 +71,7 @@ class Repair:
         staged = list(self._storage.list(STAGED_FOLDER))
         scratch = [s for folder in _SCRATCH_FOLDERS for s in self._storage.list(folder)]
         write_ids = list(self._storage.list(WRITE_ID_FOLDER))
+        conflicts = list(self._storage.list(CONFLICT_FOLDER))
         fences = list(self._storage.list(FENCE_FOLDER))
         self._log.forget()
         ledger = self._log.refresh()
@@ -87,7 +89,7 @@ class Repair:
             if self._storage.stat(heartbeat_path(requested)) is None:  # a fence stands until then
                 self._remove(stat.path)
         self._remove_older(scratch, now - self._grace_ms)
-        self._remove_older(write_ids, now - max(self._grace_ms, ENTRIES_KEPT_MS))
+        self._remove_older([*write_ids, *conflicts], now - max(self._grace_ms, ENTRIES_KEPT_MS))
 
     def _marked_instants(self) -> list[str]:
         folders = self._storage.list_folder(MARKER_ROOT).folders
@@ -98,7 +100,7 @@ class Repair:
         """Instants with pending files that are neither pending nor completed: ghosts, perhaps."""
         objects = self._storage.list_folder(self._log.folder).objects
         names = (stat.path.rpartition("/")[2] for stat in objects)
-        found = {name[:17] for name in names if name[:1].isdigit() and "_" not in name}
+        found = {name[:17] for name in names if is_timeline_file(name) and "_" not in name}
         return found - ledger.pending.keys() - ledger.completed.keys()
 
     def _sweep_instant(self, requested: str, ledger: Ledger, now: int) -> None:

@@ -37,6 +37,7 @@ class Logs:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._counts: dict[Place, int] = {}
+        self._live: dict[Place, pa.Array | None] = {}
 
     def add(
         self,
@@ -47,12 +48,15 @@ class Logs:
         more: bool,
     ) -> Sequence[WriteStat]:
         files, count = self._files, self._counts.get(place, 0)
+        if place not in self._live:
+            self._live[place] = files.live_keys(place)
         stats = write_log(
             files.storage,
             files.spec,
             files.file_ids(*place),
             rows=rows,
             deletes=deletes,
+            live=self._live[place],
             ordinal=count,
             more=more,
         )

@@ -23,7 +23,7 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import BaseFile, LogFile
 from pyhudi.table.log_blocks import PlacedBlock, counting_blocks, decode_log_block
 from pyhudi.table.merge import LogDeletes, LogRows, fold_logs, merge_slice
-from pyhudi.table.schema import COMMIT_TIME, conform
+from pyhudi.table.schema import COMMIT_TIME, RECORD_KEY, conform
 from pyhudi.timeline.completion import Visibility
 
 BATCH_ROWS = 1 << 17
@@ -50,6 +50,7 @@ def _slice_rows(storage: Storage, spec: ReadSpec, read: SliceRead) -> Iterator[p
         return _base_rows(storage, slice_.base, spec.plain, _file_predicate(spec, read))
     blocks = _log_blocks(storage, slice_.logs, spec, spec.visibility)
     instants = spec.row_instants
+    changed = _keys(blocks) if spec.by_keys else None
     if read.whole is not None and any(isinstance(b, LogRows) and b.columns for b in blocks):
         assert spec.whole_visibility is not None
         slice_, instants = read.whole, None
@@ -62,7 +63,20 @@ def _slice_rows(storage: Storage, spec: ReadSpec, read: SliceRead) -> Iterator[p
     base = (_of_instants(batch, instants) for batch in base)
     if not blocks:
         return base
-    return merge_slice(base, fold_logs(blocks, spec.merged, spec.rule), spec.rule)
+    merged = merge_slice(base, fold_logs(blocks, spec.merged, spec.rule), spec.rule)
+    return merged if changed is None else (_of_keys(batch, changed, spec) for batch in merged)
+
+
+def _keys(blocks: Sequence[LogRows | LogDeletes]) -> pa.Array:
+    found = [block.rows.column(RECORD_KEY) for block in blocks if isinstance(block, LogRows)]
+    return pa.concat_arrays([pa.array([], pa.string()), *found])
+
+
+def _of_keys(batch: pa.RecordBatch, keys: pa.Array, spec: ReadSpec) -> pa.RecordBatch:
+    """The rows with one of the keys, and those of an overwrite of the range."""
+    times = pa.array(sorted(spec.row_instants or ()), pa.string())
+    by_key = pc.is_in(batch.column(RECORD_KEY), value_set=keys)
+    return batch.filter(pc.or_(by_key, pc.is_in(batch.column(COMMIT_TIME), value_set=times)))
 
 
 def _file_predicate(spec: ReadSpec, read: SliceRead) -> BoundPredicate | None:
@@ -87,7 +101,8 @@ def _finished(batch: pa.RecordBatch, spec: ReadSpec, read: SliceRead) -> pa.Reco
         if index >= 0:
             column = pa.repeat(pa.scalar(value, batch.schema.field(index).type), batch.num_rows)
             batch = batch.set_column(index, batch.schema.field(index), column)
-    batch = _of_instants(batch, spec.row_instants)
+    if not (spec.by_keys and read.slice.logs):  # then they are chosen already
+        batch = _of_instants(batch, spec.row_instants)
     if spec.predicate is not None:
         batch = batch.filter(spec.predicate.mask(batch))
     return batch.select(spec.output.names)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from itertools import chain
 
 from pyhudi.conflict.bucket_layout import LayoutOffence, first_offence, layout_error
-from pyhudi.conflict.writes import OtherWrite, Overlap, first_overlap, touched_groups
+from pyhudi.conflict.rules import Cleared, Conflict, OwnWrite, Retry, first_conflict
+from pyhudi.conflict.writes import touched_groups
+from pyhudi.engine.conflict_report import Loser, conflict_error
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.decisions import (
     AlreadyDone,
@@ -27,8 +29,8 @@ from pyhudi.engine.decisions import (
     Rule,
     TooBusyError,
 )
+from pyhudi.engine.rivals import Rivals
 from pyhudi.engine.rollback import FailedWriteRecovery
-from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.engine.write_files import attempts_disagree
 from pyhudi.errors import (
     ConflictError,
@@ -37,20 +39,21 @@ from pyhudi.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from pyhudi.format.commit_metadata import (
-    CommitMetadata,
-    decode_commit_metadata,
-    encode_commit_metadata,
-)
+from pyhudi.format.commit_metadata import CommitMetadata, encode_commit_metadata
+from pyhudi.format.conflict_strategy import Strategy
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Action, Instant, InstantTime, State
-from pyhudi.format.plan_files import decode_compaction_plan, decode_requested_replace
+from pyhudi.format.writer_identity import WRITER_KEY, WriterIdentity
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.heartbeats import Heartbeat
 from pyhudi.storage.marker_files import load_markers, marker_objects
 from pyhudi.storage.write_fence import close_fence, open_fence
 from pyhudi.timeline.ledger import Ledger
-from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.world import World
+
+#: How long a writer of another engine may take from its beginning until it has looked around.
+LOOK_AROUND_MS = 10_000
+LOOK_AROUND_PAUSE_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +64,18 @@ class BucketLayout:
     known: Mapping[str, Sequence[str]]
 
 
-#: Whether an overwrite or a delete of partitions is about a partition.
-Cleared: TypeAlias = Callable[[str], bool]
-
-_SERVICES = (Action.CLUSTERING, Action.COMPACTION, Action.LOGCOMPACTION)
-
-
 @dataclass(frozen=True, slots=True)
-class _Claims:
-    """What a write must not share with one that completed meanwhile."""
+class Checks:
+    """What a write asks before it completes, each time it tries to."""
 
-    touched: frozenset[FileGroupId]
-    opened: frozenset[FileGroupId]  # with a base file among logs
-    appended: frozenset[FileGroupId]  # the others, if it is checked at all
-    clears: Cleared | None
+    is_checked: bool = False  # whether its logs, too, must not meet another write's
+    is_blind: bool = False  # whether it read nothing of the table
+    is_part: bool = False  # whether its rows are parts, and those it counts as inserts are new
+    layout: BucketLayout | None = None
+    clears: Cleared | None = None
+    strategy: Strategy = Strategy.BUCKET
+    keeps_files: bool = False  # whether the files are still needed after a conflict
+    recheck: Callable[[], None] | None = None  # InvalidRequestError if it may not complete any more
 
 
 class Transaction:
@@ -96,19 +97,24 @@ class Transaction:
         self._recovery = recovery
         self._heartbeat: Heartbeat | None = None
         self._staged: str | None = None
-        self._others_known: dict[str, OtherWrite] = {}
-        self._metadata_known: dict[str, CommitMetadata] = {}
         self._offence: LayoutOffence | None = None
+        self._conflict: Conflict | None = None
+        self._denied: InvalidRequestError | None = None
+        self.accepted: set[str] = set()  # writes behind which it was committed again, as it is
+        self.writer = writer_identity(log.world, settings)
+        self._began_ms = log.world.elapsed_ms()
         self.action = action
         self._is_over = False  # decided, or in the log's hands
         self.is_fenced = False  # whether its tasks run elsewhere, and a fence keeps late ones out
         if begun is not None:
             self.requested, self.number = begun
             self._heartbeat = Heartbeat(log.storage, self.requested)
+            self._rivals = Rivals(log, self.requested, action)
             return
         try:
             self.requested, self.number = self._begun()
-            log.storage.create(log.path(self._instant(State.INFLIGHT)), b"")
+            self._rivals = Rivals(log, self.requested, action, frozenset(log.ledger.pending))
+            log.storage.create(log.path(self._instant(State.INFLIGHT)), self._introduction())
         except BaseException:
             self._stop_beating()  # or it would look alive for as long as this process lives
             raise
@@ -120,6 +126,11 @@ class Transaction:
         assert isinstance(outcome, Decided)
         assert outcome.entry.instant is not None
         return outcome.entry.instant, outcome.entry.n
+
+    def _introduction(self) -> bytes:
+        """What the inflight file says: who writes."""
+        metadata = CommitMetadata(extra_metadata={WRITER_KEY: self.writer.text})
+        return encode_commit_metadata(metadata, self._log.world.random_bytes(16))
 
     def _announce(self, requested: str) -> None:
         if self._heartbeat is not None:
@@ -148,44 +159,78 @@ class Transaction:
         if unknown := sorted(set(announced) - set(files)):
             raise attempts_disagree(unknown[0], "no attempt that counts wrote it")
 
-    def complete(
-        self,
-        metadata: CommitMetadata,
-        *,
-        is_checked: bool,
-        layout: BucketLayout | None = None,
-        clears: Cleared | None = None,
-    ) -> str:
+    def complete(self, metadata: CommitMetadata, checks: Checks | None = None) -> str:
         """Make the write visible; its completion time.
 
-        With `is_checked`, ConflictError if another write completed on one of its file groups
-        since it began; if it `clears` partitions, also if one completed anywhere in them; with a
-        `layout`, an error if one broke it. Whatever the error, unless it says that the outcome is
-        unknown, nothing of the write is ever visible.
+        ConflictError if another write stands in the way (`conflict.rules`). Whatever the error,
+        unless it says that the outcome is unknown, nothing of the write is ever visible.
         """
+        checks = checks or Checks()
+        extra = {**(metadata.extra_metadata or {}), WRITER_KEY: self.writer.text}
+        metadata = replace(metadata, extra_metadata=extra)
         data = encode_commit_metadata(metadata, self._log.world.random_bytes(16))
-        touched, opened = touched_groups(metadata), self._opened(metadata)
-        claims = _Claims(touched, opened, touched - opened if is_checked else frozenset(), clears)
-        check = partial(self._refusal, claims, layout)
+        check = partial(self._refusal, self._own(metadata, checks), checks)
         self._staged = self._log.stage(self.requested, data)
         outcome = self._decide(
             Complete(self.requested, self.action, self.number, data, self._staged, check)
         )
         if isinstance(outcome, Refused):
             self._is_over = False
-            self.abandon()
-            if self._offence is not None:
-                raise layout_error(self._offence)
-            raise refusal_error(outcome, self._log.storage.uri, self.requested)
+            error = self._told(outcome, metadata)  # before its files are gone
+            if checks.keeps_files and outcome.rule is Rule.CONFLICT:
+                self._beat_again()
+            else:
+                self.abandon()
+            raise error
         self._tidy()
         time = outcome.instant.completed if isinstance(outcome, AlreadyDone) else outcome.entry.time
         assert time is not None
         return time
 
+    def _beat_again(self) -> None:
+        """Stay alive, to be given up later by whoever was told of the conflict."""
+        if self._heartbeat is not None:
+            self._heartbeat.start(self._log.world, self._settings.heartbeat_interval_ms)
+
+    def _own(self, metadata: CommitMetadata, checks: Checks) -> OwnWrite:
+        touched, opened = touched_groups(metadata), self._opened(metadata)
+        return OwnWrite(
+            self.requested,
+            touched,
+            opened,
+            touched - opened if checks.is_checked else frozenset(),
+            checks.clears,
+            parts=touched if checks.is_part else frozenset(),
+            fresh=_with_inserts(metadata) if checks.is_part else frozenset(),
+            is_blind=checks.is_blind and self._is_retried and self.action is Action.DELTACOMMIT,
+            priority=self.writer.priority,
+        )
+
+    @property
+    def _is_retried(self) -> bool:
+        return self._settings.conflict_retries > 0
+
+    def _told(self, refused: Refused, metadata: CommitMetadata) -> HudiError:
+        if self._offence is not None:
+            return layout_error(self._offence)
+        if self._denied is not None:
+            return self._denied
+        storage, conflict = self._log.storage, self._conflict
+        if refused.rule is not Rule.CONFLICT or conflict is None:
+            return refusal_error(refused, storage.uri, self.requested)
+        stats = [stat for stats in metadata.write_stats.values() for stat in stats]
+        seconds = (self._log.world.elapsed_ms() - self._began_ms) / 1000
+        loser = Loser(self.requested, self.writer, stats, seconds)
+        return conflict_error(storage, loser, conflict, self._rivals.writer(conflict.other))
+
     def _decide(self, job: Complete) -> Outcome:
         self._is_over = True
         try:
-            return self._log.append(job)
+            while True:
+                outcome = self._log.append(job)
+                if not isinstance(outcome, Refused) or outcome.rule is not Rule.NOT_YET:
+                    return outcome
+                self._log.world.sleep_ms(LOOK_AROUND_PAUSE_MS)
         except TooBusyError:
             self._is_over = False  # nothing was decided
             self.abandon()
@@ -207,104 +252,60 @@ class Transaction:
             if stat.log_files is None
         )
 
-    def _refusal(
-        self, claims: _Claims, layout: BucketLayout | None, ledger: Ledger
-    ) -> Refused | None:
+    def _refusal(self, own: OwnWrite, checks: Checks, ledger: Ledger) -> Refused | None:
         """Why the write may not complete on the timeline as it is; None if it may."""
-        if (service := self._unseeing_service(claims, ledger)) is not None:
-            return Refused(Rule.CONFLICT, service.requested, _service_told(service))
-        if layout is not None and (offence := self._layout_offence(layout, ledger)) is not None:
-            self._offence = offence
-            return Refused(Rule.LAYOUT, offence.requested, offence.why)
-        overlap = self._overlap(claims, ledger)
-        if overlap is None:
+        self._offence = self._conflict = self._denied = None
+        try:
+            if checks.recheck is not None:
+                checks.recheck()
+        except InvalidRequestError as error:
+            self._denied = error
+            return Refused(Rule.DENIED, detail=error.why)
+        if self._must_wait(own, checks, ledger):
+            return Refused(Rule.NOT_YET)
+        conflict = first_conflict(own, self._rivals.services(own, ledger), checks.strategy)
+        if conflict is None and checks.layout is not None:
+            self._offence = offence = self._layout_offence(checks.layout, ledger)
+            if offence is not None:
+                return Refused(Rule.LAYOUT, offence.requested, offence.why)
+        conflict = conflict or self._overlap(own, checks.strategy, ledger)
+        self._conflict = conflict
+        if conflict is None:
             return None
-        return Refused(Rule.CONFLICT, overlap.other.requested, _told(overlap))
+        return Refused(Rule.CONFLICT, conflict.other.requested, conflict.rule.value)
 
-    def _overlap(self, claims: _Claims, ledger: Ledger) -> Overlap | None:
-        if not claims.opened and not claims.appended and claims.clears is None:
-            return None
-        others = self._others(ledger)
-        if (overlap := first_overlap(claims.opened, others)) is not None:
-            return overlap
-        others = [other for other in others if not other.passes_logs]
-        if (overlap := first_overlap(claims.appended, others)) is not None:
-            return overlap
-        if claims.clears is None:
-            return None
-        found = ((o, g) for o in others for g in sorted(o.groups) if claims.clears(g.partition))
-        return next((Overlap(other, group) for other, group in found), None)
+    def _must_wait(self, own: OwnWrite, checks: Checks, ledger: Ledger) -> bool:
+        """Whether a writer of another engine is just about to look around; it takes a moment."""
+        if checks.layout is None or not (own.appended or own.opened):
+            return False
+        now = self._log.world.elapsed_ms()
+        first_seen = self._recovery.first_seen
+        seen = [first_seen.setdefault(r, now) for r in self._rivals.unseeing(ledger)]
+        return any(now - since < LOOK_AROUND_MS for since in seen)
+
+    def _overlap(self, own: OwnWrite, strategy: Strategy, ledger: Ledger) -> Conflict | None:
+        """The conflict with a write, unless committing behind it settles that.
+
+        Nothing has to be decided or written anew for a write whose logs are in their place: it is
+        committed as if it had begun after the other one completed.
+        """
+        rivals = chain(self._rivals.completed(own, ledger), self._rivals.under_way(own, ledger))
+        for other in rivals:
+            conflict = first_conflict(own, [other], strategy)
+            if conflict is None:
+                continue
+            if conflict.retry is not Retry.COMMIT:
+                return conflict
+            self.accepted.add(other.requested)
+        return None
 
     def _layout_offence(self, layout: BucketLayout, ledger: Ledger) -> LayoutOffence | None:
-        for instant in ledger.completed_after(self.requested):
-            if instant.action in WRITE_ACTIONS and instant.requested != self.requested:
-                metadata = self._metadata(instant)
-                found = first_offence(instant.requested, metadata, layout.count, layout.known)
-                if found is not None:
-                    return found
+        for instant in self._rivals.instants(ledger):
+            metadata = self._rivals.metadata(instant)
+            found = first_offence(instant.requested, metadata, layout.count, layout.known)
+            if found is not None:
+                return found
         return None
-
-    def _unseeing_service(self, claims: _Claims, ledger: Ledger) -> Instant | None:
-        """A table service under way that has not seen this write and would undo part of it.
-
-        A clustering moves the rows of its file groups elsewhere: what is added there is lost. A
-        compaction that was planned since we began would hide a base file of ours, and what a log
-        compaction writes belongs to the newest slice: it would bring back what our base file
-        stands for.
-        """
-        for instant in ledger.pending_of(*_SERVICES):
-            groups = claims.touched if instant.action is Action.CLUSTERING else claims.opened
-            is_late = instant.action is not Action.COMPACTION or instant.requested > self.requested
-            if not is_late or not groups:
-                continue
-            planned = self._planned(instant)
-            if planned is None or not groups.isdisjoint(planned):
-                return instant
-        return None
-
-    def _planned(self, instant: Instant) -> frozenset[FileGroupId] | None:
-        """The file groups that a pending table service works on; None if it does not tell."""
-        path = self._log.path(Instant(instant.requested, instant.action, State.REQUESTED))
-        data = load_timeline_file(self._log.storage, path)
-        if not data:
-            return None
-        if instant.action is Action.CLUSTERING:
-            asked = decode_requested_replace(data, path)
-            plan = None if asked is None else asked.clustering_plan
-            ids = {} if plan is None else plan.file_ids
-            return frozenset(FileGroupId(p, id_) for p, found in ids.items() for id_ in found)
-        operations = decode_compaction_plan(data, path).operations or ()
-        return frozenset(FileGroupId(o.partition_path or "", o.file_id or "") for o in operations)
-
-    def _others(self, ledger: Ledger) -> list[OtherWrite]:
-        """Writes that completed since we began."""
-        found = ledger.completed_after(self.requested)
-        return [
-            self._other(instant)
-            for instant in found
-            if instant.action in WRITE_ACTIONS and instant.requested != self.requested
-        ]
-
-    def _other(self, instant: Instant) -> OtherWrite:
-        if instant.requested not in self._others_known:
-            assert instant.completed is not None
-            metadata = self._metadata(instant)
-            self._others_known[instant.requested] = OtherWrite(
-                instant.requested,
-                instant.completed,
-                touched_groups(metadata),
-                # A seed and, on a table of logs, a compaction: logs go on above them.
-                passes_logs=(metadata.extra_metadata or {}).get("pyhudi.seed") == "true"
-                or (self.action is Action.DELTACOMMIT and instant.action is Action.COMMIT),
-            )
-        return self._others_known[instant.requested]
-
-    def _metadata(self, instant: Instant) -> CommitMetadata:
-        if instant.requested not in self._metadata_known:
-            path = self._log.path(instant)
-            data = load_timeline_file(self._log.storage, path)
-            self._metadata_known[instant.requested] = decode_commit_metadata(data, path)
-        return self._metadata_known[instant.requested]
 
     def _unknown(self, error: HudiError) -> OutcomeUnknownError:
         return OutcomeUnknownError(
@@ -358,6 +359,15 @@ class Transaction:
             self._heartbeat.stop()
 
 
+def _with_inserts(metadata: CommitMetadata) -> frozenset[FileGroupId]:
+    return frozenset(
+        FileGroupId(partition, stat.file_id or "")
+        for partition, stats in metadata.write_stats.items()
+        for stat in stats
+        if stat.num_inserts
+    )
+
+
 @contextmanager
 def preparing(what: str) -> Iterator[None]:
     """Around a commit that rows need before their own: if it fails, they are not in doubt."""
@@ -369,16 +379,9 @@ def preparing(what: str) -> Iterator[None]:
         ) from error
 
 
-def _told(overlap: Overlap) -> str:
-    group = overlap.group
-    return (
-        f"write {overlap.other.requested}, completed at {overlap.other.completed}, also wrote file"
-        f" group {group.file_id} of partition {group.partition!r}"
-    )
-
-
-def _service_told(service: Instant) -> str:
-    return f"the {service.action} {service.requested} is under way, and has not seen this write"
+def writer_identity(world: World, settings: WriteSettings) -> WriterIdentity:
+    job = settings.job or world.program
+    return WriterIdentity(job, world.host, world.user, world.process, settings.priority)
 
 
 def refusal_error(refused: Refused, uri: str, requested: str | None = None) -> HudiError:
@@ -389,12 +392,6 @@ def refusal_error(refused: Refused, uri: str, requested: str | None = None) -> H
             f"{what} is refused",
             why=f"another engine began {refused.instant} without an entry in the decision log",
             next_step="Make the table with lock='file' or 'storage', the lock that engine uses",
-        )
-    if refused.rule is Rule.CONFLICT:
-        return ConflictError(
-            f"{what} lost to another write",
-            why=refused.detail,
-            next_step="Read the table as it is now and write again",
         )
     by = f" ({refused.instant})" if refused.instant else ""
     return ConflictError(

@@ -37,10 +37,18 @@ from pyhudi.index.simple_bucket import file_id
 from pyhudi.settings import LogBlockFormat
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.write_fence import is_write_open
-from pyhudi.table.row_layout import RowLayout, row_layout
+from pyhudi.table.row_layout import RowLayout, part_layout, row_layout
 
 #: The same for every attempt. Hudi has this one too, where it knows no task.
 WRITE_TOKEN: Final = WriteToken(0, 0, 0).text
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What the rows of one owner hold of a joined table's columns."""
+
+    identity: tuple[str, ...]  # record key and partition
+    own: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,7 @@ class WriteSpec:
     log_file_bytes_max: int = 1 << 30  # a larger log continues in another file
     write_token: str = WRITE_TOKEN
     is_fenced: bool = False  # whether attempts may outlive the write: then each looks at the fence
+    part: Part | None = None  # when rows are not whole
 
     @property
     def task(self) -> int:
@@ -62,6 +71,12 @@ class WriteSpec:
     @property
     def layout(self) -> RowLayout:
         """The schema of the files. Rows to write have exactly the columns `layout.data`."""
+        if self.part is None:
+            return self.whole_layout
+        return part_layout(self.avro_schema, (*self.part.identity, *self.part.own))
+
+    @property
+    def whole_layout(self) -> RowLayout:
         return row_layout(self.avro_schema)
 
 

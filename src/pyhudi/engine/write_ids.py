@@ -41,17 +41,30 @@ class WriteIds:
         """The earlier attempt that completed. Those that are pending are given up."""
         return self._settle(write_id, operation, before=None)
 
-    def register(self, write_id: str, requested: str, operation: str) -> Instant | None:
+    def register(
+        self,
+        write_id: str,
+        requested: str,
+        operation: str,
+        own: frozenset[str] = frozenset(),
+    ) -> Instant | None:
         """Register an attempt; the other attempt that made it superfluous, if one has completed.
 
-        TakenOverError if a later attempt has taken over.
+        TakenOverError if a later attempt has taken over. `own` attempts that lost to a conflict
+        are the caller's to give up: their files may still be needed, and nobody completes them.
         """
         body = json.dumps({"write_id": write_id, "instant": requested}).encode()
         self._storage.create(f"{_folder(write_id)}/{requested}", body)
-        return self._settle(write_id, operation, before=requested)
+        return self._settle(write_id, operation, before=requested, own=own)
 
-    def _settle(self, write_id: str, operation: str, before: str | None) -> Instant | None:
-        others = [r for r in self._attempts(write_id) if r != before]
+    def _settle(
+        self,
+        write_id: str,
+        operation: str,
+        before: str | None,
+        own: frozenset[str] = frozenset(),
+    ) -> Instant | None:
+        others = [r for r in self._attempts(write_id) if r != before and r not in own]
         if not others:
             return None
         ledger = self._log.refresh()

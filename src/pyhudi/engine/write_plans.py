@@ -8,18 +8,19 @@ are done: it opens the buckets that are new, and empties those that are overwrit
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from pyhudi.conflict.rules import Cleared
+from pyhudi.engine.attempts import Clears
 from pyhudi.engine.deletes import lookup_columns
 from pyhudi.engine.gathering import Place
 from pyhudi.engine.group_files import Files
 from pyhudi.engine.group_jobs import DeleteJob, GroupJob, RowsJob, Target, UpdateJob
 from pyhudi.engine.lookup import Lookup
-from pyhudi.engine.read import Now, Question, Reader
-from pyhudi.engine.transaction import Cleared
-from pyhudi.engine.write_files import WriteSpec
-from pyhudi.engine.writer import Clears, TableWriter
+from pyhudi.engine.read import AtRequest, Now, Point, Question, Reader
+from pyhudi.engine.write_files import Part, WriteSpec
+from pyhudi.engine.writer import TableWriter
 from pyhudi.errors import ConflictError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.concurrency_mode import ConcurrencyMode
@@ -60,6 +61,21 @@ class WritePlans:
     def upsert(self, spec: WriteSpec) -> WritePlan:
         is_optimistic = self._writer.config.concurrency is not ConcurrencyMode.NON_BLOCKING
         return self._rows(spec, Target.LOAD if is_optimistic else Target.LOG)
+
+    def upsert_part(self, spec: WriteSpec, part: Part) -> WritePlan:
+        """Parts of rows, which only logs can hold."""
+        return WritePlan(
+            RowsJob(self.part_files(replace(spec, part=part)), Target.LOG), self.opened
+        )
+
+    def part_files(self, spec: WriteSpec) -> Files:
+        """How tasks write parts of rows: knowing which keys are there.
+
+        A key counts as there only by writes that were requested before this one. Readers put logs
+        in that order, and a later one's row would stand behind our part of it.
+        """
+        live = self._lookup([RECORD_KEY, PARTITION_PATH], AtRequest(spec.requested))
+        return replace(self.files(spec), live=live)
 
     def append(self, spec: WriteSpec) -> WritePlan:
         return self._rows(spec, Target.LOAD)
@@ -112,10 +128,10 @@ class WritePlans:
             bases = {place: s.base for place, s in slices.items() if s.base is not None}
         return Files(writer.storage, spec, writer.config, writer.file_ids(), bases)
 
-    def _lookup(self, columns: list[str] | None) -> Lookup:
+    def _lookup(self, columns: list[str] | None, point: Point | None = None) -> Lookup:
         reader = Reader(self._writer.loader)
         question = Question(None if columns is None else tuple(columns))
-        return Lookup.of(reader.plan_snapshot(self._writer.state(), Now(), question))
+        return Lookup.of(reader.plan_snapshot(self._writer.state(), point or Now(), question))
 
     def opened(self, stats: list[WriteStat]) -> list[WriteStat]:
         """Seed the buckets that the write would otherwise open with a log."""

@@ -23,6 +23,7 @@ class WriteResult:
     bytes: int
     retries: int  # times the whole write was repeated after a conflict
     seconds: float
+    recommits: int = 0  # conflicts that were settled by committing the same files behind the other
 
     def _repr_html_(self) -> str:
         return result_html(self)

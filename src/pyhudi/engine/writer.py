@@ -8,14 +8,14 @@ where, and what makes the files, is the work that an engine hands to `commit`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC
-from typing import TypeAlias
 
 import pyarrow as pa
 
+from pyhudi.engine.attempts import Attempts, Work
 from pyhudi.engine.buckets import BucketGroups, out_of_place, replaced_for_good
 from pyhudi.engine.decide import SHARED_LOCKS, DecisionLog
 from pyhudi.engine.found_buckets import found_buckets, refuse_other_buckets
@@ -25,16 +25,17 @@ from pyhudi.engine.properties_file import load_properties_file, switch_off_metad
 from pyhudi.engine.repair import GRACE_MS, Repair, Repaired
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.timeline_files import load_timeline_file
-from pyhudi.engine.transaction import BucketLayout, Cleared, Transaction, preparing
+from pyhudi.engine.transaction import BucketLayout, Checks, Transaction, preparing
 from pyhudi.engine.write_files import FileIds, WriteSpec
-from pyhudi.engine.write_ids import TakenOverError, WriteIds
+from pyhudi.engine.write_ids import WriteIds
 from pyhudi.engine.write_result import WriteResult, commit_metadata, stat_rows, write_result
-from pyhudi.errors import ConflictError, InvalidRequestError
+from pyhudi.errors import InvalidRequestError
 from pyhudi.format.bucket_config import BUCKET_COUNT, SimpleBuckets
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, decode_commit_metadata
 from pyhudi.format.concurrency_mode import ConcurrencyMode
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Action, Instant, InstantTime
+from pyhudi.format.lock_address import LockAddress
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.table_config import TableConfig, TableType, TimelineTimezone
 from pyhudi.index.simple_bucket import bucket_of_file, file_id
@@ -65,22 +66,6 @@ PROBED = ".hoodie/.pyhudi/probed"
 PRUNE_EVERY = 1_000
 
 
-Clears: TypeAlias = Callable[[Collection[WriteStat]], Cleared]
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a write does once its instant has begun; a stat for each file it made."""
-
-    operation: str
-    write: Callable[[WriteSpec], list[WriteStat]]
-    is_repeatable: bool = True  # whether it can be done again after a conflict
-    is_checked: bool = False  # whether it depends on what others write, on a table of any mode
-    is_fenced: bool = False  # whether its tasks run elsewhere and may outlive it
-    partitions: Collection[str] = ()  # those it appends logs to, as far as they are known before
-    clears: Clears | None = None  # which partitions it is about as a whole, once it is written
-
-
 class TableWriter:
     """Writes one table from this process, one write at a time."""
 
@@ -92,12 +77,13 @@ class TableWriter:
         *,
         buckets: SimpleBuckets | None = None,
         lock: LockKind | None = None,
+        lock_address: LockAddress | None = None,
         listener: Listener | None = None,
     ) -> None:
         self.storage = storage
         self._listener = listener
         self.board = ProgressBoard(None, world)
-        self._given = (buckets, lock)
+        self._given = (buckets, lock, lock_address)
         self.world = world
         self.settings = settings
         self._config: TableConfig | None = None
@@ -118,7 +104,7 @@ class TableWriter:
         """Under the table's lock, where it has one that other engines heed."""
         with self.turn:
             config = told_config(load_config(self.storage), *self._given)
-            lock = open_lock(config.lock, self.storage, self.world)
+            lock = open_lock(config.lock, self.storage, self.world, address=config.lock_address)
             held = None if lock is None else lock.acquire(self.settings.lock_wait_ms)
             try:
                 switch_off_metadata_table(self.storage, self.world)
@@ -175,7 +161,7 @@ class TableWriter:
     def ready(self) -> TableConfig:
         """Open the table for a write, with what failed writers left out of the way."""
         config = self.open()
-        self.recovery.recover(frozenset(self._own))
+        self.recover()
         return config
 
     def _require_true_store(self, config: TableConfig) -> None:
@@ -196,7 +182,7 @@ class TableWriter:
             self.settings,
             timeline_folder=self.loader.timeline_folder,
             zone=UTC if config.timezone is TimelineTimezone.UTC else None,
-            lock=open_lock(config.lock, self.storage, self.world),
+            lock=open_lock(config.lock, self.storage, self.world, address=config.lock_address),
             skew_ms=skew if is_shared else 0,
         )
 
@@ -206,23 +192,16 @@ class TableWriter:
         if (done := self._finished(write_id, work.operation)) is not None:
             return done
         with ProgressBoard(self._listener, self.world) as self.board:
-            result = self._attempts(work, write_id)
+            result = Attempts(self, work, write_id).run()
             self.board.set_totals(result)
         return result
 
-    def _attempts(self, work: Work, write_id: str | None) -> WriteResult:
-        started = self.world.elapsed_ms()
-        retries = 0
-        while True:
-            try:
-                return self._attempt(work, write_id, retries, started)
-            except ConflictError as error:
-                if isinstance(error, TakenOverError):
-                    raise
-                if retries >= self.settings.conflict_retries or not work.is_repeatable:
-                    raise
-                retries += 1
-                self.board.set_totals(Totals())
+    def recover(self) -> None:
+        self.recovery.recover(frozenset(self._own))
+
+    def start_over(self) -> None:
+        """What was counted so far is to be done again."""
+        self.board.set_totals(Totals())
 
     def noted(self, stats: Iterable[WriteStat]) -> Iterator[WriteStat]:
         """The stats, which whoever watches the write is told of."""
@@ -242,39 +221,14 @@ class TableWriter:
         done = self._write_ids.completed(write_id, operation)
         return None if done is None else self._result_of(done)
 
-    def _attempt(self, work: Work, write_id: str | None, retries: int, started: int) -> WriteResult:
-        if retries or write_id is not None:  # others went on, or an attempt was given up
-            self.recovery.recover(frozenset(self._own))
-        self.make_beginning()
-        if work.partitions:
-            # Before it begins, so that time travel to its requested time finds the buckets too.
-            self.prepare(work.partitions)
-        with self._begun() as transaction:
-            transaction.is_fenced = work.is_fenced
-            if (done := self.registered(transaction, write_id, work.operation)) is not None:
-                return done
-            spec = replace(self.spec(transaction.requested), is_fenced=work.is_fenced)
-            stats = work.write(spec)
-            completed = self.publish(
-                transaction,
-                spec,
-                stats,
-                work.operation,
-                write_id,
-                is_checked=work.is_checked,
-                clears=None if work.clears is None else work.clears(stats),
-            )
-        self.prune(transaction)
-        seconds = (self.world.elapsed_ms() - started) / 1000
-        return write_result(transaction.requested, completed, stats, retries, seconds)
-
     def registered(
         self, transaction: Transaction, write_id: str | None, operation: str
     ) -> WriteResult | None:
         """Register the write under its id; the result of the one that completed, if one did."""
         if write_id is None:
             return None
-        done = self._write_ids.register(write_id, transaction.requested, operation)
+        own = frozenset(self._own)
+        done = self._write_ids.register(write_id, transaction.requested, operation, own)
         if done is None:
             return None
         transaction.abandon()
@@ -287,19 +241,19 @@ class TableWriter:
         stats: Collection[WriteStat],
         operation: str,
         write_id: str | None,
-        *,
-        is_checked: bool = False,
-        clears: Cleared | None = None,
+        checks: Checks | None = None,
     ) -> str:
         """Complete a write that made these files; its completion time."""
         if spec.is_fenced:
             transaction.close([stat.data_path for stat in stats])
         metadata = commit_metadata(stats, spec, operation, write_id)
-        layout = self._layout(stats) if self._is_shared else None
-        is_checked = is_checked or self._is_checked
-        completed = transaction.complete(
-            metadata, is_checked=is_checked, layout=layout, clears=clears
+        checks = replace(
+            checks or Checks(),
+            is_checked=self._is_checked or (checks is not None and checks.is_checked),
+            layout=self._layout(stats) if self._is_shared else None,
+            strategy=self.config.conflict_strategy,
         )
+        completed = transaction.complete(metadata, checks)
         self._schema = (completed, spec.avro_schema)
         return completed
 
@@ -316,13 +270,13 @@ class TableWriter:
         """
         writes = (i for i in self.log.ledger.completed.values() if i.action in WRITE_ACTIONS)
         if not self._has_beginning and next(writes, None) is None:
-            with self._begun() as transaction, preparing("the table"):
+            with self.begun() as transaction, preparing("the table"):
                 metadata = commit_metadata([], self.spec(transaction.requested), "UPSERT")
-                transaction.complete(metadata, is_checked=False)
+                transaction.complete(metadata)
         self._has_beginning = True
 
     @contextmanager
-    def _begun(self) -> Iterator[Transaction]:
+    def begun(self) -> Iterator[Transaction]:
         transaction = Transaction(self.log, self.settings, self.action, self.recovery)
         self._own.add(transaction.requested)
         try:

@@ -12,6 +12,7 @@ parses is written back as it was. Three irregularities live in it:
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType, Self
@@ -92,6 +93,23 @@ _WORDS = {
     for state in State
     if _exists(action, state)
 }
+
+
+_UNFINISHED = re.compile(r"\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+
+
+def is_timeline_file(name: str) -> bool:
+    """Whether the name is one of an instant, or wants to be.
+
+    On file systems that rename, Hudi first writes a file beside its name, with a UUID behind it. It
+    is there for a moment, or for good if that writer died; the instant is not.
+
+    >>> is_timeline_file("20260101000000000.clean.requested"), is_timeline_file("history")
+    (True, False)
+    >>> is_timeline_file("20260101000000000.clean.requested.a3bb189e-8bf9-4888-9912-ace4e6543002")
+    False
+    """
+    return name[:1].isdigit() and _UNFINISHED.search(name) is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,3 +12,5 @@ class LockKind(StrEnum):
     IN_PROCESS = "in_process"  # writers in threads of one process
     FILE = "file"  # Hudi's FileSystemBasedLockProvider, for local disk
     STORAGE = "storage"  # Hudi's StorageBasedLockProvider, for object stores
+    ZOOKEEPER = "zookeeper"  # Hudi's ZookeeperBasedLockProvider, wherever the table is
+    DYNAMODB = "dynamodb"  # Hudi's DynamoDBBasedLockProvider, wherever the table is

@@ -13,6 +13,8 @@ from typing import Final
 from pyhudi.format import table_config as keys
 from pyhudi.format.bucket_config import bucket_properties
 from pyhudi.format.concurrency_mode import CONCURRENCY_MODE
+from pyhudi.format.conflict_strategy import CONFLICT_STRATEGY, Strategy
+from pyhudi.format.lock_address import address_properties
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.merge_rules import (
     COMMIT_TIME_STRATEGY,
@@ -42,6 +44,8 @@ _LOCK_PACKAGE = "org.apache.hudi.client.transaction.lock."
 _LOCK_PROVIDERS = {
     LockKind.FILE: f"{_LOCK_PACKAGE}FileSystemBasedLockProvider",
     LockKind.STORAGE: f"{_LOCK_PACKAGE}StorageBasedLockProvider",
+    LockKind.ZOOKEEPER: f"{_LOCK_PACKAGE}ZookeeperBasedLockProvider",
+    LockKind.DYNAMODB: "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
 }
 _MODEL_PACKAGE = "org.apache.hudi.common.model."
 _VERSION_8_MERGING = {
@@ -66,7 +70,9 @@ def table_properties(definition: TableDefinition) -> dict[str, str]:
         **bucket_properties(definition.buckets, definition.record_key),
         CONCURRENCY_MODE: definition.concurrency.value,
         keys.LOCK_KIND: definition.lock.value,
+        **_conflict_strategy(definition.conflict_strategy),
         **_lock_provider(definition.lock),
+        **address_properties(definition.lock_address),
         keys.METADATA_TABLE_ENABLED: "false",
     }
 
@@ -121,6 +127,12 @@ def _partition_extractor(definition: TableDefinition) -> str:
         kind = "HiveStyle" if definition.hive_style else "SinglePart"
         name = f"{kind}PartitionValueExtractor"
     return f"org.apache.hudi.hive.{name}"
+
+
+def _conflict_strategy(strategy: Strategy) -> dict[str, str]:
+    """Hudi compares buckets, too, unless it is told otherwise."""
+    is_usual = strategy is Strategy.BUCKET
+    return {} if is_usual else {CONFLICT_STRATEGY: strategy.class_name}
 
 
 def _lock_provider(lock: LockKind) -> dict[str, str]:

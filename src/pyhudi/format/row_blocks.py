@@ -38,13 +38,22 @@ _AVRO_HEAD: Final = struct.Struct(">ii")
 
 
 def encode_rows_block(
-    batch: pa.RecordBatch, avro_json: str, requested: str, block_format: LogBlockFormat
+    batch: pa.RecordBatch,
+    avro_json: str,
+    requested: str,
+    block_format: LogBlockFormat,
+    *,
+    is_partial: bool = False,
 ) -> bytes:
-    """A data block of these rows, whose schema the Avro JSON states, meta columns included."""
+    """A data block of these rows, whose schema the Avro JSON states, meta columns included.
+
+    The columns that the rows of a partial block lack are taken from older versions of the rows.
+    """
     if block_format is LogBlockFormat.AVRO:
-        return _block(BlockType.AVRO_DATA, _avro_content(batch, avro_json), avro_json, requested)
-    content = _parquet_content(batch, avro_json)
-    return _block(BlockType.PARQUET_DATA, content, avro_json, requested)
+        kind, content = BlockType.AVRO_DATA, _avro_content(batch, avro_json)
+    else:
+        kind, content = BlockType.PARQUET_DATA, _parquet_content(batch, avro_json)
+    return _block(kind, content, avro_json, requested, is_partial=is_partial)
 
 
 def encode_deletes_block(
@@ -59,8 +68,12 @@ def encode_deletes_block(
     return _block(BlockType.DELETE, content, avro_json, requested)
 
 
-def _block(kind: BlockType, content: bytes, avro_json: str, requested: str) -> bytes:
+def _block(
+    kind: BlockType, content: bytes, avro_json: str, requested: str, *, is_partial: bool = False
+) -> bytes:
     header = {HeaderKey.INSTANT_TIME: requested, HeaderKey.SCHEMA: avro_json}
+    if is_partial:
+        header[HeaderKey.IS_PARTIAL] = "true"
     data = encode_block(kind, header, content)
     if len(data) > BLOCK_BYTES_MAX:
         raise InvalidRequestError(

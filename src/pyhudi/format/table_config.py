@@ -14,6 +14,8 @@ from typing import Final, Self
 
 from pyhudi.format.bucket_config import SimpleBuckets, kept_buckets
 from pyhudi.format.concurrency_mode import ConcurrencyMode, kept_concurrency
+from pyhudi.format.conflict_strategy import CONFLICT_STRATEGY, Strategy, parse_strategy
+from pyhudi.format.lock_address import LockAddress, kept_lock_address
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.merge_rules import (
     LEGACY_PAYLOAD_CLASS,
@@ -139,6 +141,7 @@ class TableConfig:
     buckets: SimpleBuckets | None  # with every hashed column named; None if the table tells none
     concurrency: ConcurrencyMode | None
     lock: LockKind
+    lock_address: LockAddress | None  # of a lock that a service keeps; None if none is told
 
     @classmethod
     def of(cls, properties: TableProperties) -> Self:
@@ -186,6 +189,7 @@ class TableConfig:
             buckets=kept_buckets(properties, record_key),
             concurrency=kept_concurrency(properties),
             lock=_lock_kind(properties),
+            lock_address=kept_lock_address(_lock_kind(properties), properties),
         )
 
     @property
@@ -195,6 +199,11 @@ class TableConfig:
     @property
     def ordering_fields(self) -> tuple[str, ...]:
         return self.merge.ordering_fields
+
+    @property
+    def conflict_strategy(self) -> Strategy:
+        """UnsupportedTableError if it is one that pyhudi does not have: for writers only."""
+        return parse_strategy(self.properties.text(CONFLICT_STRATEGY))
 
     @property
     def partial_update_mode(self) -> PartialUpdateMode | None:

@@ -6,6 +6,9 @@ otherwise by Hudi, is refused when the definition is made, before anything is on
 Defaults: merge on read. Given an ordering, records merge by it, and then writers need not wait for
 each other (non-blocking). Without one the later write wins, and since Hudi's bytes order such
 writes by when they were requested, overlapping writers are told to start over (optimistic).
+
+With owners it is a joined table: `column_owners` says why it has one column more, and why it is
+always merged by that column.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -22,7 +25,16 @@ import pyarrow as pa
 from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.avro_schema import avro_record_schema, decode_arrow_schema
 from pyhudi.format.bucket_config import SimpleBuckets
+from pyhudi.format.column_owners import (
+    RANK_COLUMN,
+    ColumnOwners,
+    checked_owners,
+    refuse_required_columns,
+    refuse_unownable,
+)
 from pyhudi.format.concurrency_mode import ConcurrencyMode
+from pyhudi.format.conflict_strategy import Strategy
+from pyhudi.format.lock_address import LockAddress, require_fitting_address
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.merge_rules import MergeMode
 from pyhudi.format.properties import PROPERTIES_BYTES_MAX
@@ -67,6 +79,9 @@ class TableDefinition:
     concurrency: ConcurrencyMode
     lock: LockKind
     database: str = ""
+    owners: ColumnOwners | None = None  # of a joined table; perhaps none yet
+    lock_address: LockAddress | None = None  # of a lock that a service keeps
+    conflict_strategy: Strategy = Strategy.BUCKET
 
     @classmethod
     def of(
@@ -86,9 +101,15 @@ class TableDefinition:
         concurrency: ConcurrencyMode | None = None,
         lock: LockKind = LockKind.NONE,
         database: str = "",
+        owners: Mapping[str, Sequence[str]] | None = None,
+        lock_address: LockAddress | None = None,
+        conflict_strategy: Strategy = Strategy.BUCKET,
     ) -> Self:
         """InvalidRequestError for the first thing asked that no table can have."""
         order = _columns(ordering)
+        if owners is not None:
+            _refuse_unjoinable(schema, order, merge_mode, table_type, concurrency)
+            schema, order = schema.append(pa.field(RANK_COLUMN, pa.int32())), (RANK_COLUMN,)
         merge_mode = merge_mode or _default_merge_mode(order)
         if not isinstance(buckets, SimpleBuckets):
             raise _refused(
@@ -111,6 +132,9 @@ class TableDefinition:
             concurrency=concurrency or _default_concurrency(table_type, merge_mode),
             lock=lock,
             database=database,
+            owners=None if owners is None else _declared(owners),
+            lock_address=lock_address,
+            conflict_strategy=conflict_strategy,
         )
 
     def __post_init__(self) -> None:
@@ -122,6 +146,8 @@ class TableDefinition:
         _check_columns(self.schema, "ordering", self.ordering, _why_no_ordering)
         object.__setattr__(self, "buckets", self.buckets.resolved(self.record_key))
         _check_buckets(self)
+        _check_owners(self)
+        require_fitting_address(self.lock, self.lock_address)
         _check_size(self.schema_json)
 
     @property
@@ -302,6 +328,65 @@ def _check_buckets(definition: TableDefinition) -> None:
             "for ever when that column is not hashed",
             f"Hash {last!r} too, or name it earlier in the record key",
         )
+
+
+def _refuse_unjoinable(
+    schema: pa.Schema,
+    ordering: tuple[str, ...],
+    merge_mode: MergeMode | None,
+    table_type: TableType,
+    concurrency: ConcurrencyMode | None,
+) -> None:
+    """What a caller may not choose for a joined table, and why."""
+    what = "a table with owners cannot "
+    if table_type is TableType.COPY_ON_WRITE:
+        raise _refused(
+            f"{what}be copy on write",
+            "owners write parts of rows, and base files hold whole ones",
+            "Leave table_type out, for merge on read",
+        )
+    if ordering or merge_mode is MergeMode.EVENT_TIME_ORDERING:
+        raise _refused(
+            f"{what}be merged by event time",
+            "a late part of a row is dropped if the row was compacted before, and kept if not, so"
+            " the joined row would depend on when compaction ran",
+            "Leave ordering and merge_mode out; keep the time in a column of each owner",
+        )
+    if merge_mode is not None:
+        raise _refused(
+            f"{what}be merged by commit time",
+            "Hudi cannot read a row of which only one owner has written its part, unless a whole"
+            " row comes before it, and by commit time a whole row takes the place of all parts",
+            "Leave merge_mode out: parts of the same owner are taken in the order of their writes",
+        )
+    if concurrency is ConcurrencyMode.OPTIMISTIC:
+        raise _refused(
+            f"{what}have optimistic concurrency",
+            "owners write the same file groups at the same time, and each would conflict with all",
+            "Leave concurrency out",
+        )
+    if RANK_COLUMN in schema.names:
+        raise _refused(
+            f"{what}have a column {RANK_COLUMN!r} of its own",
+            "pyhudi adds it, to tell parts of rows from their stand-ins",
+            "Leave it out, or give it another name",
+        )
+
+
+def _declared(given: Mapping[str, Sequence[str]]) -> ColumnOwners:
+    owners = ColumnOwners()
+    for name, columns in checked_owners(given).items():
+        owners = owners.with_owner(name, columns)
+    return owners
+
+
+def _check_owners(definition: TableDefinition) -> None:
+    if definition.owners is None:
+        return
+    identity = (*definition.record_key, *definition.partition_by)
+    refuse_required_columns(definition.schema, identity)
+    for owner, columns in definition.owners.columns.items():
+        refuse_unownable(definition.schema, identity, owner, columns)
 
 
 def _check_size(schema_json: str) -> None:

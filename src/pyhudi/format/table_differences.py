@@ -33,7 +33,9 @@ def definition_differences(asked: TableDefinition, found: TableConfig) -> tuple[
         "URL encoded partitions": (found.url_encode, asked.url_encode),
         "buckets": (found.buckets, asked.buckets),
         "concurrency mode": (found.concurrency, asked.concurrency),
+        "conflict strategy": (found.conflict_strategy, asked.conflict_strategy),
         "lock": (found.lock, asked.lock),
+        "address of the lock": (found.lock_address, asked.lock_address),
     }
     return tuple(
         f"{what}: {_shown(there)} in the table, {_shown(here)} asked for"

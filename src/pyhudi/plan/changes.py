@@ -12,6 +12,10 @@ and a file that is needed and was cleaned is an error, never fewer rows.
 
 Rows of partial-update blocks are not whole without what came before the range; for them the whole
 slice is given along.
+
+In a joined table a row has one commit time and many writers, and the one that the commit time names
+need not be the one that the range holds. So there the keys in the files of the range's writes say
+which rows have changed, and a compaction, which brings no keys, is passed over.
 """
 
 from __future__ import annotations
@@ -42,6 +46,10 @@ class CompletedWrite:
     def brings_rows(self) -> bool:
         """Log compaction brings none, and gives the rows it carries its own commit time."""
         return self.metadata.operation_type != "LOG_COMPACT"
+
+    @property
+    def is_compaction(self) -> bool:
+        return self.metadata.operation_type == "COMPACT" or bool(self.metadata.compacted)
 
 
 def in_range(writes: Iterable[tuple[str, str]], since: str, until: str | None) -> frozenset[str]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
+from pyhudi.format.column_owners import is_joined
 from pyhudi.format.merge_rules import (
     DELETE_FIELD,
     DELETE_MARKER,
@@ -60,6 +61,7 @@ class ReadSpec:
     key_predicate: BoundPredicate | None = None  # the part that holds for every version of a row
     row_instants: frozenset[str] | None = None  # changes: only rows of these instants
     whole_visibility: Visibility | None = None  # changes: for slices read with their past
+    by_keys: bool = False  # changes: of rows that several writers join, keys tell the changed ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ def read_spec(
         key_predicate=keys,
         row_instants=row_instants,
         whole_visibility=whole_visibility,
+        by_keys=row_instants is not None and is_joined(config),
     )
 
 

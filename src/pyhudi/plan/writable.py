@@ -12,6 +12,7 @@ from dataclasses import replace
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
 from pyhudi.format.bucket_config import BUCKET_COUNT, SimpleBuckets
 from pyhudi.format.concurrency_mode import ConcurrencyMode
+from pyhudi.format.lock_address import LockAddress
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.merge_rules import MergeMode
 from pyhudi.format.table_config import LOCK_KIND, KeyGenerator, TableConfig, TableType
@@ -33,7 +34,10 @@ _SWITCH_OFF = "Call table.services.disable_metadata_table() once"
 
 
 def told_config(
-    config: TableConfig, buckets: SimpleBuckets | None, lock: LockKind | None
+    config: TableConfig,
+    buckets: SimpleBuckets | None,
+    lock: LockKind | None,
+    lock_address: LockAddress | None = None,
 ) -> TableConfig:
     """The configuration with what the caller tells of a table that does not tell it itself.
 
@@ -54,6 +58,10 @@ def told_config(
         if LOCK_KIND in config.properties.values and lock is not config.lock:
             raise _contradiction("lock", lock.value, config.lock.value)
         config = replace(config, lock=lock)
+    if lock_address is not None:
+        if config.lock_address not in (None, lock_address):
+            raise _contradiction("lock_options", str(lock_address), str(config.lock_address))
+        config = replace(config, lock_address=lock_address)
     return config
 
 

@@ -1,4 +1,4 @@
-"""Who acts on the table in a simulation: writers, readers, recoverers, late tasks, a pruner.
+"""Who changes the table in a simulation: writers, late tasks, recoverers, a pruner.
 
 Each is a process of its own around the protocol code of production. What an actor does is drawn
 from its own stream of chance; what it was told goes to the history.
@@ -6,146 +6,118 @@ from its own stream of chance; what it was told goes to the history.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pyhudi.engine.decide import DecisionLog
+from pyhudi.engine.owned_columns import Owned
 from pyhudi.engine.repair import Repair
 from pyhudi.engine.rollback import FailedWriteRecovery
-from pyhudi.engine.transaction import Transaction
-from pyhudi.errors import ConflictError, HudiError, OutcomeUnknownError, UnavailableError
+from pyhudi.engine.transaction import Checks, Transaction
+from pyhudi.errors import (
+    ConflictError,
+    HudiError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.instant import Action, Instant
 from pyhudi.format.log_entry import entry_path
-from pyhudi.format.table_config import TableType
-from pyhudi.settings import WriteSettings
-from pyhudi.simulate.choices import drawn, random_stream
-from pyhudi.simulate.chronicle import ChronicledStorage
+from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.evidence import TIMELINE_FOLDER
-from pyhudi.simulate.history import Event, History, Operation, Outcome
+from pyhudi.simulate.history import Event, Operation, Outcome
+from pyhudi.simulate.light_rows import KEYS, Row, drawn_rows, group_of, happens
 from pyhudi.simulate.light_table import (
-    KEYS,
     DataFile,
     LightReader,
-    Row,
-    TableKind,
     base_files,
     commit_metadata,
-    latest_completion,
     log_files,
     seed_files,
     write_data_file,
 )
-from pyhudi.simulate.simulated_lock import SharedLock
-from pyhudi.simulate.simulation import Process, Simulation
+from pyhudi.simulate.ownership import declare_owners, owned
+from pyhudi.simulate.simulation import Process
+from pyhudi.simulate.stage import Stage
 from pyhudi.storage.decision_log import entries_after
-from pyhudi.timeline.ledger import BEFORE_ALL
 
-_ROWS_MAX = 5
-_ORDERINGS = 4  # few, so that ties are common
 _CONFLICT_RETRIES = 2
 _RESOLVE_ATTEMPTS = 3
 _TASK_DELAYS_MS = (0, 100, 3_000, 30_000)
-_TASK_RATE = 0.15
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What all actors of one simulation share."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """How a writer writes: how often so and how often otherwise."""
 
-    simulation: Simulation
-    storage: ChronicledStorage
-    kind: TableKind
-    settings: WriteSettings
-    history: History
-    lock: SharedLock | None = None  # where a foreign engine writes too
-    skew_ms: int = 0  # by which clocks may differ there
-
-    def chance(self, purpose: str) -> random.Random:
-        return random_stream(self.simulation.seed, purpose)
-
-    def decision_log(self, process: Process) -> DecisionLog:
-        return DecisionLog(
-            process.storage,
-            process.world,
-            self.settings,
-            timeline_folder=TIMELINE_FOLDER,
-            zone=UTC,
-            lock=None if self.lock is None else self.lock.of(process),
-            skew_ms=self.skew_ms,
-        )
-
-    @property
-    def action(self) -> Action:
-        copies = self.kind.table_type is TableType.COPY_ON_WRITE
-        return Action.COMMIT if copies else Action.DELTACOMMIT
-
-
-def happens(chance: random.Random, rate: float) -> bool:
-    return chance.random() < rate
-
-
-def drawn_rows(chance: random.Random, version: str) -> tuple[Row, ...]:
-    """Upserts and deletes of a few keys."""
-    count = 1 + drawn(chance, _ROWS_MAX)
-    keys = sorted({KEYS[drawn(chance, len(KEYS))] for _ in range(count)})
-    return tuple(
-        Row(key, 1 + drawn(chance, _ORDERINGS), version, happens(chance, 0.25)) for key in keys
-    )
+    base_rate: float = 0.0  # base files instead of logs, which yield to others in any mode
+    checked_rate: float = 0.0  # logs that yield, too
+    blind_rate: float = 1.0  # of these, logs of rows that depend on nothing in the table
+    task_rate: float = 0.15  # a task that has a late twin
+    fenced_rate: float = 0.0  # tasks that look at the fence, and whose twins may disagree
+    keeping_rate: float = 0.0  # what lost keeps its files until they were written anew
+    owner: str | None = None  # whose columns it writes, on a table that has owners
+    priority: int = 0
 
 
 class Writer:
-    """Writes a number of times, and repeats what met a conflict.
-
-    `base_rate` is how often it writes base files, which yields to others, instead of log files;
-    `checked_rate` how often log files yield, too; `task_rate` how often a task has a late twin.
-    """
+    """Writes a number of times, and repeats what met a conflict."""
 
     def __init__(
         self,
         stage: Stage,
         name: str,
+        habits: Habits,
         *,
-        writes: int,
-        base_rate: float = 0.0,
-        checked_rate: float = 0.0,
-        task_rate: float = _TASK_RATE,
+        writes: int = 1,
         process: Process | None = None,
     ) -> None:
         self.stage = stage
         self.process = process or stage.simulation.process(name)
+        self.habits = habits
+        self.settings = replace(stage.settings, priority=habits.priority)
         self.writes = writes
-        self._base_rate = base_rate
-        self._checked_rate = checked_rate
-        self._task_rate = task_rate
+        #: What lost a conflict, and is given up once it was written anew.
+        self.kept: list[Transaction] = []
         self._chance = stage.chance(f"work of {name}")
         self._count = 0
         self._tasks = 0
 
     def run(self) -> None:
         log = self.stage.decision_log(self.process)
-        recovery = FailedWriteRecovery(log, self.stage.settings)
+        recovery = FailedWriteRecovery(log, self.settings)
         while self.writes > 0:
             for _ in range(1 + _CONFLICT_RETRIES):
                 if self.write(log, recovery) is not Outcome.FAIL:
                     break
+                if self.kept or self.habits.owner:  # its columns may become its own
+                    self.process.world.sleep_ms((0, 50, 1_000)[drawn(self._chance, 3)])
+            while self.kept:
+                self.kept.pop().abandon()
             self.writes -= 1
             self.process.world.sleep_ms((0, 1, 200, 5_000)[drawn(self._chance, 4)])
 
     def run_once(self) -> Outcome:
         log = self.stage.decision_log(self.process)
-        return self.write(log, FailedWriteRecovery(log, self.stage.settings))
+        return self.write(log, FailedWriteRecovery(log, self.settings))
 
     def write(self, log: DecisionLog, recovery: FailedWriteRecovery) -> Outcome:
         """One attempt: a new instant, and rows that no other attempt has."""
         self._count += 1
-        rows = drawn_rows(self._chance, f"{self.process.name}.{self._count}")
-        is_base = happens(self._chance, self._base_rate)
-        is_checked = is_base or happens(self._chance, self._checked_rate)
-        attempt = _Attempt(self, rows, is_base=is_base, is_checked=is_checked)
-        return attempt.run(log, recovery)
+        habits, chance = self.habits, self._chance
+        rows = drawn_rows(chance, f"{self.process.name}.{self._count}", habits.owner)
+        is_base = happens(chance, habits.base_rate)
+        removes = habits.owner is not None and rows[0].is_deleted
+        way = _Way(
+            is_base,
+            is_checked=happens(chance, habits.checked_rate) or removes,
+            is_blind=not is_base and happens(chance, habits.blind_rate),
+            is_fenced=happens(chance, habits.fenced_rate),
+            keeps_files=happens(chance, habits.keeping_rate),
+        )
+        return _Attempt(self, rows, way).run(log, recovery)
 
     # What an attempt asks of its writer.
 
@@ -153,10 +125,20 @@ class Writer:
         """Write the files, and now and then leave a late second attempt of a task behind."""
         stats = []
         for file in files:
-            if happens(self._chance, self._task_rate):
-                self._leave_late_task(file)
+            if happens(self._chance, self.habits.task_rate):
+                self._leave_late_task(self._computed_again(file, files))
             stats.append(write_data_file(self.process.storage, file))
         return stats
+
+    def _computed_again(self, file: DataFile, files: Sequence[DataFile]) -> DataFile:
+        """What the second attempt has: the same, or, of an input that is not, something else."""
+        others = sorted({*KEYS} - {row.key for each in files for row in each.rows})
+        taken = {each.group for each in files}
+        strangers = [key for key in others if group_of(key) not in taken]
+        if not file.is_fenced or not strangers or happens(self._chance, 0.5):
+            return file
+        row = file.rows[0]._replace(key=strangers[drawn(self._chance, len(strangers))])
+        return log_files(file.requested, [row])[0]._replace(is_fenced=True)
 
     def _leave_late_task(self, file: DataFile) -> None:
         self._tasks += 1
@@ -175,82 +157,142 @@ def _late_task(task: Process, file: DataFile, wait_ms: int) -> None:
     write_data_file(task.storage, file)
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How one attempt writes."""
+
+    is_base: bool
+    is_checked: bool
+    is_blind: bool
+    is_fenced: bool
+    keeps_files: bool
+
+
 class _Attempt:
     """One attempt of a write, with its question and its answer in the history."""
 
-    def __init__(
-        self, writer: Writer, rows: tuple[Row, ...], *, is_base: bool, is_checked: bool
-    ) -> None:
+    def __init__(self, writer: Writer, rows: tuple[Row, ...], way: _Way) -> None:
         self._writer = writer
         self._stage = writer.stage
         self._process = writer.process
         self._rows = rows
-        self._is_base = is_base
-        self._is_checked = is_checked
+        self._way = way
         self._number = writer.stage.history.new_attempt()
         self._requested = ""
+        self._asked = 0
+        self._owned: Owned | None = None
 
     def run(self, log: DecisionLog, recovery: FailedWriteRecovery) -> Outcome:
         self._record(Outcome.INVOKE)
         try:
-            recovery.recover()
-            transaction = Transaction(log, self._stage.settings, self._stage.action, recovery)
+            if (owner := self._writer.habits.owner) is not None:
+                self._owned = owned(self._stage, self._process, owner)
+            recovery.recover(frozenset(kept.requested for kept in self._writer.kept))
+            transaction = Transaction(log, self._writer.settings, self._stage.action, recovery)
         except UnavailableError:
             return self._record(Outcome.FAIL)
+        except InvalidRequestError as error:
+            return self._surprised(error) if self._owned else self._record(Outcome.FAIL)
         except HudiError as error:
             return self._surprised(error)
+        transaction.is_fenced = self._way.is_fenced
         self._requested = transaction.requested
         self._stage.history.begun[self._number] = transaction.requested
         try:
             stats = self._writer.write_files(self._files())
-        except UnavailableError:
+            if self._way.is_fenced:
+                transaction.close([stat.data_path for stat in stats])
+        except (UnavailableError, ConflictError, InvalidRequestError):
+            # Storage failed, others rolled it back, or a late attempt of a task disagreed.
             transaction.abandon()
             return self._record(Outcome.FAIL)
         return self._complete(transaction, stats)
 
     def _files(self) -> list[DataFile]:
-        if not self._is_base:
-            return log_files(self._requested, self._rows)
+        if self._way.is_base:
+            reader = LightReader(self._process.storage, self._stage.kind)
+            before = reader.groups(reader.load())
+            files = base_files(self._requested, self._rows, before, self._stage.kind)
+        else:
+            files = log_files(self._requested, self._with_stand_ins())
+        return [file._replace(is_fenced=self._way.is_fenced) for file in files]
+
+    def _with_stand_ins(self) -> tuple[Row, ...]:
+        """The rows; if they are parts, those whose keys are not there stand behind a stand-in."""
+        if not self._is_part:
+            return self._rows
         reader = LightReader(self._process.storage, self._stage.kind)
-        before = reader.groups(reader.load())
-        return base_files(self._requested, self._rows, before, self._stage.kind)
+        # What began later is read behind these logs, so it brings no row that they lie on.
+        found = reader.before(reader.load(), self._requested)
+        live = {key for key, row in found.items() if not row.is_deleted}
+        return tuple(row._replace(is_fresh=row.key not in live) for row in self._rows)
+
+    @property
+    def _is_part(self) -> bool:
+        return self._rows[0].cells is not None
 
     def _complete(self, transaction: Transaction, stats: Sequence[WriteStat]) -> Outcome:
-        asked = False  # whether its completion may have been decided
+        is_open = False  # whether its completion may have been decided
+        recheck = None if self._owned is None else self._owned.recheck
+        way = self._way
+        checks = Checks(
+            way.is_checked,
+            way.is_blind,
+            is_part=self._is_part,
+            keeps_files=way.keeps_files,
+            recheck=recheck,
+        )
+        self._asked = self._stage.place
         for _ in range(_RESOLVE_ATTEMPTS):
             try:
-                time = transaction.complete(commit_metadata(stats), is_checked=self._is_checked)
+                time = transaction.complete(commit_metadata(stats, self._stage.kind), checks)
                 return self._record(Outcome.OK, completed=time)
             except OutcomeUnknownError:
-                asked = True
+                is_open = True
                 if not self._writer.resolves():
                     break
             except ConflictError as error:
-                return self._record(Outcome.FAIL, error=error.why)
+                if way.keeps_files and error.facts:
+                    self._writer.kept.append(transaction)
+                return self._record(Outcome.FAIL, error=error.why, facts=error.facts)
             except UnavailableError:
-                if not asked:
+                if not is_open:
                     transaction.abandon()
                     return self._record(Outcome.FAIL)
+            except InvalidRequestError as error:  # its columns are no longer its own
+                return self._record(Outcome.FAIL) if recheck else self._surprised(error)
             except HudiError as error:
                 return self._surprised(error)
         return self._record(Outcome.INFO)
 
     def _surprised(self, error: HudiError) -> Outcome:
-        self._stage.history.unexpected.append(f"{self._process.name} was told: {error}")
+        self._stage.surprise(self._process, error)
         return self._record(Outcome.INFO)
 
-    def _record(self, outcome: Outcome, *, completed: str = "", error: str = "") -> Outcome:
+    def _record(
+        self,
+        outcome: Outcome,
+        *,
+        completed: str = "",
+        error: str = "",
+        facts: Mapping[str, Any] | None = None,
+    ) -> Outcome:
         event = Event(
             process=self._process.name,
             outcome=outcome,
             operation=Operation.WRITE,
             attempt=self._number,
-            place=len(self._stage.storage.changes),
+            place=self._stage.place,
             rows=self._rows,
-            is_checked=self._is_checked,
+            is_checked=self._way.is_base or self._way.is_checked,
+            is_blind=self._way.is_blind,
+            owner=self._writer.habits.owner,
+            priority=self._writer.habits.priority,
+            asked=self._asked,
             requested=self._requested,
             completed=completed,
             error=error,
+            facts=facts or {},
         )
         self._stage.history.record(event)
         return outcome
@@ -258,101 +300,15 @@ class _Attempt:
 
 def seed_table(stage: Stage) -> None:
     """The first write, before anything can go wrong: an empty base for every file group."""
+    if stage.kind.has_owners:
+        declare_owners(stage.storage)
     process = stage.simulation.process("seeder", faulty=False, clock_skew_ms=0)
     log = stage.decision_log(process)
     recovery = FailedWriteRecovery(log, stage.settings)
     transaction = Transaction(log, stage.settings, stage.action, recovery)
     files = seed_files(transaction.requested)
     stats = [write_data_file(process.storage, file) for file in files]
-    transaction.complete(commit_metadata(stats), is_checked=False)
-
-
-class Reader:
-    """Reads in every way, and consumes changes from its own checkpoint."""
-
-    def __init__(self, stage: Stage, name: str, *, reads: int) -> None:
-        self._stage = stage
-        self._process = stage.simulation.process(name)
-        self._reads = reads
-        self._chance = stage.chance(f"work of {name}")
-        self._checkpoint = BEFORE_ALL
-
-    @property
-    def process(self) -> Process:
-        return self._process
-
-    def run(self) -> None:
-        reader = LightReader(self._process.storage, self._stage.kind)
-        for _ in range(self._reads):
-            if happens(self._chance, 0.3):  # it starts anew, with nothing but its checkpoint
-                reader = LightReader(self._process.storage, self._stage.kind)
-            operation = (Operation.SNAPSHOT, Operation.TRAVEL, Operation.CHANGES)[
-                drawn(self._chance, 3)
-            ]
-            self._read(reader, operation)
-            self._process.world.sleep_ms((0, 1, 500, 10_000)[drawn(self._chance, 4)])
-
-    def _read(self, reader: LightReader, operation: Operation) -> None:
-        number = self._stage.history.new_attempt()
-        self._record(number, Outcome.INVOKE, operation)
-        try:
-            if operation is Operation.CHANGES:
-                self._consume(number, reader)
-            else:
-                self._look(number, reader, operation)
-        except UnavailableError:
-            self._record(number, Outcome.FAIL, operation)
-        except (HudiError, FileNotFoundError) as error:
-            self._stage.history.unexpected.append(f"{self._process.name} was told: {error}")
-
-    def _look(self, number: int, reader: LightReader, operation: Operation) -> None:
-        state = reader.load()
-        as_of = latest_completion(state)
-        if operation is Operation.SNAPSHOT:
-            rows = reader.snapshot(state)
-        else:
-            times = sorted(state.timeline.completion_times.values())
-            as_of = times[drawn(self._chance, len(times))] if times else as_of
-            rows = reader.at(state, as_of)
-        read = {row.key: row.version for row in rows.values() if not row.is_deleted}
-        self._record(number, Outcome.OK, operation, as_of=as_of, read=read)
-
-    def _consume(self, number: int, reader: LightReader) -> None:
-        since = self._checkpoint
-        changes = reader.changes(reader.load(), since)
-        self._checkpoint = changes.until
-        self._record(
-            number,
-            Outcome.OK,
-            Operation.CHANGES,
-            rows=changes.rows,
-            since=since,
-            as_of=changes.until,
-        )
-
-    def _record(
-        self,
-        number: int,
-        outcome: Outcome,
-        operation: Operation,
-        *,
-        rows: tuple[Row, ...] = (),
-        since: str = "",
-        as_of: str = "",
-        read: dict[str, str] | None = None,
-    ) -> None:
-        event = Event(
-            process=self._process.name,
-            outcome=outcome,
-            operation=operation,
-            attempt=number,
-            place=len(self._stage.storage.changes),
-            rows=rows,
-            since=since,
-            as_of=as_of,
-            read=read or {},
-        )
-        self._stage.history.record(event)
+    transaction.complete(commit_metadata(stats, stage.kind), Checks())
 
 
 class Recoverer:
@@ -381,7 +337,7 @@ class Recoverer:
             except (UnavailableError, ConflictError):
                 continue  # the next round, or the next process, does it
             except HudiError as error:
-                self._stage.history.unexpected.append(f"{self.process.name} was told: {error}")
+                self._stage.surprise(self.process, error)
 
 
 class Pruner:

@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from pyhudi.conflict.writes import touched_groups
 from pyhudi.format.commit_metadata import CommitMetadata, decode_commit_metadata
-from pyhudi.format.file_names import FileGroupId, parse_data_file
-from pyhudi.format.instant import Action, Instant, State
+from pyhudi.format.file_names import FileGroupId, MarkerName, parse_data_file
+from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.log_entry import Entry, EntryKind, decode_entry, parse_entry_path
+from pyhudi.format.markers import marker_folder
 from pyhudi.format.plan_files import decode_rollback_plan
 from pyhudi.simulate.chronicle import Change, ChronicledStorage
-from pyhudi.simulate.light_table import TableKind
+from pyhudi.simulate.light_rows import TableKind
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 TIMELINE_FOLDER = ".hoodie/timeline"
@@ -59,6 +60,16 @@ class Published:
     @cached_property
     def groups(self) -> frozenset[FileGroupId]:
         return touched_groups(self.metadata)
+
+    @cached_property
+    def opened(self) -> frozenset[FileGroupId]:
+        """The file groups of which it wrote a base file."""
+        names = ((path, path.rpartition("/")[2]) for path in self.paths)
+        return frozenset(group_of_path(path) for path, name in names if not name.startswith("."))
+
+    @property
+    def is_compaction(self) -> bool:
+        return self.metadata.operation_type == "COMPACT"
 
     @cached_property
     def paths(self) -> frozenset[str]:
@@ -155,6 +166,18 @@ class Evidence:
         }
 
     @cached_property
+    def decided(self) -> dict[str, int]:
+        """Instant → the place of the chronicle at which its end was decided, either way."""
+        found: dict[str, int] = {}
+        for logged in self.log:
+            entry = logged.entry
+            if logged.is_dead or entry.kind not in (EntryKind.COMPLETE, EntryKind.ABORT):
+                continue
+            ended = entry.target.instant if entry.target is not None else entry.instant
+            found.setdefault(ended or "", logged.change.place)
+        return found
+
+    @cached_property
     def undone_by_others(self) -> frozenset[str]:
         """Targets of rollbacks that a foreign engine planned or finished; it drops markers."""
         live = [logged.entry for logged in self.log if not logged.is_dead]
@@ -173,6 +196,13 @@ class Evidence:
                 assert name is not None, change.path
                 found.append((str(name.requested), change))
         return found
+
+    def announced(self, requested: str, place: int) -> frozenset[FileGroupId]:
+        """The file groups of which the instant had announced a file before that place."""
+        start = f"{marker_folder(InstantTime(requested))}/"
+        paths = (c.path for c in self.changes[:place] if c.path.startswith(start))
+        markers = (MarkerName.parse(path.removeprefix(start)) for path in paths)
+        return frozenset(marker.file_group for marker in markers if marker is not None)
 
     def paths_at(self, place: int, requested: str) -> set[str]:
         """Data files of the instant that were there just before that place of the chronicle."""

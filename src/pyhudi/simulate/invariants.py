@@ -9,31 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
-from pyhudi.conflict.writes import OtherWrite, first_overlap
+from pyhudi.engine.conflict_report import CONFLICT_FOLDER
 from pyhudi.engine.load import TableLoader
 from pyhudi.errors import HudiError
 from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import Action, Instant, State
 from pyhudi.format.log_entry import LOG_FOLDER, EntryKind
-from pyhudi.simulate.evidence import TIMELINE_FOLDER, Evidence, Logged, Planned, Violation
-from pyhudi.simulate.history import (
-    Fold,
-    History,
-    Outcome,
+from pyhudi.simulate.checks import (
     consumers_receive_each_change_once,
     order_is_that_of_real_time,
     reads_equal_the_fold,
     refusals_are_deserved,
 )
+from pyhudi.simulate.evidence import (
+    TIMELINE_FOLDER,
+    Evidence,
+    Logged,
+    Planned,
+    Published,
+    Violation,
+)
+from pyhudi.simulate.fold import Fold
+from pyhudi.simulate.history import Exchange, History, Outcome
+from pyhudi.simulate.joins import join_faults
 from pyhudi.simulate.light_table import PROPERTIES, LightReader, table_config
 from pyhudi.storage.heartbeats import heartbeat_path
+from pyhudi.storage.owner_files import OWNERS_FOLDER
 from pyhudi.table.snapshot import file_slices
 from pyhudi.timeline.completion import CompletionTimes, visible_now
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """All there is to judge one simulation by."""
 
@@ -44,6 +53,11 @@ class Case:
     archived: bool = False  # whether rollbacks left the timeline while zombies were about
     repaired: bool = True  # whether a fresh process repaired the table when all was over
     fresh_write: str | None = None  # how a fresh writer failed after faults stopped
+    struck: frozenset[str] = frozenset()  # processes that met a fault
+
+    @cached_property
+    def fold(self) -> Fold:
+        return Fold(self.evidence, self.history)
 
 
 Predicate = Callable[[Case], Iterator[str]]
@@ -127,29 +141,100 @@ def _shared_times(evidence: Evidence) -> Iterator[str]:
 
 
 def first_committer_wins(case: Case) -> Iterator[str]:
-    """I5. Of two writes that overlapped on a file group, the later one was not to yield."""
+    """I5. Two writes that overlapped on a file group were such as merge.
+
+    Logs merge with what they are put upon, if they were not to yield, or read nothing and lie in
+    the order of completion. A base file merges with nothing but a compaction that was planned
+    before it began.
+    """
     writes = sorted(case.evidence.writes.values(), key=lambda write: write.completed)
     for position, later in enumerate(writes):
         exchange = case.history.by_instant.get(later.requested)
-        if exchange is None or not exchange.invoke.is_checked:
+        if exchange is None:
             continue
         for earlier in writes[:position]:
-            if earlier.completed > later.requested:
-                other = OtherWrite(earlier.requested, earlier.completed, earlier.groups)
-                if overlap := first_overlap(later.groups, [other]):
-                    yield f"{earlier.requested} and {later.requested} both wrote {overlap.group}"
+            shared = later.groups & earlier.groups
+            if earlier.completed <= later.requested or not shared:
+                continue
+            if earlier.is_compaction and earlier.requested < later.requested:
+                continue
+            if shared & later.opened or not _merge(earlier, later, exchange):
+                both = f"{earlier.requested} and {later.requested}"
+                yield f"{both} both wrote {min(shared)}"
+
+
+def _merge(earlier: Published, later: Published, exchange: Exchange) -> bool:
+    """Whether logs of the later write go with what completed while it was under way."""
+    if not exchange.invoke.is_checked or earlier.is_compaction:
+        return True
+    return exchange.invoke.is_blind and earlier.requested < later.requested
+
+
+def priority_is_heeded(case: Case) -> Iterator[str]:
+    """A write that yields has yielded to one of higher priority in the same file group.
+
+    Only to one that had announced its file before the other asked, and whose end came later.
+    """
+    evidence, history = case.evidence, case.history
+    ranked = {r: e for r, e in history.by_instant.items() if e.invoke.priority}
+    for requested, write in evidence.writes.items() if ranked else ():
+        exchange = history.by_instant.get(requested)
+        if exchange is None or exchange.answer is None or exchange.outcome is not Outcome.OK:
+            continue
+        if not exchange.invoke.is_checked or exchange.invoke.process in case.struck:
+            continue
+        decided = evidence.decided[requested]
+        for other, rival in ranked.items():
+            if rival.invoke.priority <= exchange.invoke.priority or other not in evidence.begun:
+                continue
+            ended = evidence.decided.get(other, len(evidence.changes))
+            announced = evidence.announced(other, exchange.answer.asked)
+            if ended > decided and announced & write.groups:
+                yield f"{requested} completed while {other}, of higher priority, was under way"
+
+
+def owners_do_not_meet(case: Case) -> Iterator[str]:
+    """Of two owners of a column, the one that lost it completed before the other began."""
+    if not case.evidence.kind.has_owners:
+        return
+    writes = sorted(case.evidence.writes.values(), key=lambda write: write.completed)
+    owned = [(write, case.history.by_instant.get(write.requested)) for write in writes]
+    for position, (later, asked) in enumerate(owned):
+        for earlier, before in owned[:position]:
+            if asked is None or before is None or asked.invoke.owner == before.invoke.owner:
+                continue
+            both = _columns(asked) & _columns(before)
+            if both and earlier.completed > later.requested:
+                yield f"{earlier.requested} and {later.requested} both had {sorted(both)}"
+
+
+def _columns(exchange: Exchange) -> set[str]:
+    return {column for row in exchange.invoke.rows for column in row.cells or ()}
 
 
 def snapshot_is_fold(case: Case) -> Iterator[str]:
     """I7. As of every completion time the table is the fold of the writes up to it."""
-    evidence = case.evidence
-    fold = Fold(evidence, case.history)
+    evidence, fold = case.evidence, case.fold
     reader = LightReader(evidence.storage, evidence.kind)
     state = reader.load()
     for time in sorted(state.timeline.completion_times.values()):
         rows = reader.at(state, time).values()
-        read = {row.key: row.version for row in rows if not row.is_deleted}
+        read = {row.key: row.shown for row in rows if not row.is_deleted}
         yield from fold.faults(time, read)
+
+
+def hudi_reads_the_join(case: Case) -> Iterator[str]:
+    """As of every completion time, the parts of rows are such as Hudi's readers join."""
+    evidence = case.evidence
+    if not evidence.kind.has_owners:
+        return
+    reader = LightReader(evidence.storage, evidence.kind)
+    state = reader.load()
+    for time in sorted(state.timeline.completion_times.values()):
+        for slice_ in reader.slices(state, time):
+            base = reader.rows_of(slice_._replace(logs=()))
+            logs = reader.rows_of(slice_._replace(base=None))
+            yield from (f"{fault}, as of {time}" for fault in join_faults(base, logs))
 
 
 def every_log_in_one_slice(case: Case) -> Iterator[str]:
@@ -275,13 +360,17 @@ def nothing_is_left(case: Case) -> Iterator[str]:
             yield f"{requested} was begun, and neither completed nor undone"
 
 
+#: What is kept for good, or until somebody prunes it.
+_STAYS = tuple(f"{folder}/" for folder in (LOG_FOLDER, CONFLICT_FOLDER, OWNERS_FOLDER))
+
+
 def _belongs(path: str, published: Collection[tuple[str, Action]], evidence: Evidence) -> bool:
-    if path == PROPERTIES or path.startswith(f"{LOG_FOLDER}/"):
+    if path == PROPERTIES or path.startswith(_STAYS):
         return True
     name = path.rpartition("/")[2]
     if path.startswith(f"{TIMELINE_FOLDER}/"):
         instant = Instant.parse(name)
-        return (instant.requested, instant.action) in published
+        return (instant.requested, instant.action.completed_as) in published
     data_file = None if path.startswith(".hoodie/") else parse_data_file(name)
     if data_file is None:
         return False
@@ -309,7 +398,10 @@ PREDICATES: dict[str, Predicate] = {
     "I3 no resurrection": no_resurrection,
     "I4 times increase": times_increase,
     "I5 first committer wins": first_committer_wins,
+    "priority is heeded": priority_is_heeded,
+    "owners do not meet": owners_do_not_meet,
     "I7 snapshot is fold": snapshot_is_fold,
+    "Hudi reads the join": hudi_reads_the_join,
     "I8 slicing": every_log_in_one_slice,
     "I12 rollback exactness": rollback_is_exact,
     "I12 live writers are spared": live_writers_are_spared,
@@ -328,9 +420,9 @@ def violations(case: Case) -> list[Violation]:
             found += [Violation(rule, what) for what in holds(case)]
         except (HudiError, FileNotFoundError) as error:
             found.append(Violation(rule, f"the table cannot be read: {error}"))
-    evidence, history = case.evidence, case.history
-    found += reads_equal_the_fold(evidence, history)
-    found += order_is_that_of_real_time(evidence, history)
-    found += consumers_receive_each_change_once(evidence, history)
+    evidence, history, fold = case.evidence, case.history, case.fold
+    found += reads_equal_the_fold(fold, history)
+    found += order_is_that_of_real_time(history)
+    found += consumers_receive_each_change_once(evidence, fold, history)
     found += refusals_are_deserved(evidence, history, pruned=case.pruned)
     return found

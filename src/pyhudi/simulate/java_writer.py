@@ -13,7 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC
 
-from pyhudi.conflict.writes import OtherWrite, first_overlap, touched_groups
+from pyhudi.conflict.rules import OtherWrite
+from pyhudi.conflict.writes import first_overlap, touched_groups
 from pyhudi.errors import HudiError, UnavailableError
 from pyhudi.format.commit_metadata import (
     CommitMetadata,
@@ -25,18 +26,18 @@ from pyhudi.format.plan_files import decode_rollback_plan, encode_rollback_plan
 from pyhudi.format.service_metadata import encode_rollback_metadata
 from pyhudi.plan.rollback import files_to_delete, plan_rollback, rollback_metadata
 from pyhudi.settings import WriteSettings
-from pyhudi.simulate.actors import Stage, drawn_rows, happens
 from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.evidence import TIMELINE_FOLDER
 from pyhudi.simulate.history import Event, Operation, Outcome
+from pyhudi.simulate.light_rows import Row, drawn_rows, happens
 from pyhudi.simulate.light_table import (
     LightReader,
-    Row,
     base_files,
     commit_metadata,
     log_files,
     write_data_file,
 )
+from pyhudi.simulate.stage import Stage
 from pyhudi.storage.heartbeats import heartbeat_path, last_sign_ms
 from pyhudi.storage.marker_files import load_markers, marker_objects
 from pyhudi.storage.protocol import Storage
@@ -174,7 +175,8 @@ class JavaWriter:
             files = base_files(requested, rows, before, self._stage.kind)
         else:
             files = log_files(requested, rows)
-        return commit_metadata([write_data_file(self._storage, file) for file in files])
+        stats = [write_data_file(self._storage, file) for file in files]
+        return commit_metadata(stats, self._stage.kind)
 
     def _complete(self, requested: str, metadata: CommitMetadata) -> str:
         pending = Instant(InstantTime(requested), self._stage.action, State.REQUESTED)

@@ -1,80 +1,86 @@
 """A table whose names are real and whose rows are small: what makes a schedule cost milliseconds.
 
-Timeline files, markers, file names, write stats and slicing are those of production. A data file
-alone is not: its bytes are a few rows in JSON. So everything that decides whether rows are seen is
-tested, and nothing is spent on encoding them.
+Timeline files, markers, file names, write stats, slicing and the plans of reads are those of
+production. A data file alone is not: its bytes are a few rows in JSON. So everything that decides
+whether rows are seen is tested, and nothing is spent on encoding them.
 
-Eight keys lie in two partitions of two buckets each. A base file keeps the deletes too, with their
-ordering values, so that what a key has become does not depend on when somebody rewrote the base.
+A base file keeps the deletes too, with their ordering values, so that what a key has become does
+not depend on when somebody rewrote the base.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from pyhudi.engine.load import TableLoader
+from pyhudi.engine.read import Question, Reader
 from pyhudi.engine.write_files import WRITE_TOKEN, WriteSpec, create_marker, data_path, file_stat
+from pyhudi.format.avro_schema import decode_arrow_schema
+from pyhudi.format.column_owners import RANK_COLUMN
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.format.file_names import BaseFileName, FileGroupId, IoType, LogFileName
 from pyhudi.format.instant import InstantTime
 from pyhudi.format.properties import decode_table_properties, encode_properties, table_checksum
-from pyhudi.format.table_config import TableConfig, TableType
-from pyhudi.index.simple_bucket import file_id
-from pyhudi.plan.changes import CompletedWrite, in_range, written_files
+from pyhudi.format.table_config import TableConfig
+from pyhudi.plan.scan import SliceRead
+from pyhudi.simulate.light_rows import (
+    COLUMNS,
+    KEYS,
+    Row,
+    TableKind,
+    decode_rows,
+    encode_rows,
+    group_of,
+)
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import FileSlice
+from pyhudi.table.schema import table_schema
 from pyhudi.table.snapshot import latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import (
     CompletionTimes,
     Visibility,
     visible_at_completion,
+    visible_at_request,
     visible_now,
 )
 from pyhudi.timeline.ledger import BEFORE_ALL
 
-KEYS = tuple(f"k{number}" for number in range(8))
-_PARTITIONS = ("p0", "p1")
-_BUCKETS = 2
 PROPERTIES = ".hoodie/hoodie.properties"
 
 
-class Row(NamedTuple):
-    """One change of one key. `version` is unique in the whole simulation."""
-
-    key: str
-    ordering: int
-    version: str
-    is_deleted: bool
-    requested: str = ""  # of the write that brought it
+@cache
+def _schema(kind: TableKind) -> str:
+    """The table's columns, as commit metadata has them."""
+    columns: list[Any] = [{"name": name, "type": "string"} for name in ("key", "partition")]
+    if kind.has_owners:
+        columns += [{"name": RANK_COLUMN, "type": "int"}]
+        columns += [{"name": name, "type": ["null", "string"]} for name in COLUMNS]
+    else:
+        columns += [{"name": "ordering", "type": "long"}, {"name": "version", "type": "string"}]
+    return json.dumps({"type": "record", "name": "light", "fields": columns})
 
 
 @cache
-def group_of(key: str) -> FileGroupId:
-    number = KEYS.index(key)
-    bucket = number // len(_PARTITIONS) % _BUCKETS
-    return FileGroupId(_PARTITIONS[number % len(_PARTITIONS)], file_id(bucket))
+def _read_schema(kind: TableKind) -> pa.Schema:
+    return table_schema(_schema(kind), PROPERTIES)
 
 
-@dataclass(frozen=True, slots=True)
-class TableKind:
-    """What all writers of a light table agree on."""
-
-    table_type: TableType
-    by_event_time: bool
-
-    def later(self, one: Row, other: Row) -> Row:
-        """Which of two rows of a key stays, `other` being the later one to be read."""
-        return one if self.by_event_time and one.ordering > other.ordering else other
+@cache
+def arrow_schema(kind: TableKind) -> pa.Schema:
+    return decode_arrow_schema(_schema(kind), PROPERTIES)
 
 
 @cache
 def _properties(kind: TableKind) -> bytes:
-    mode = "EVENT_TIME_ORDERING" if kind.by_event_time else "COMMIT_TIME_ORDERING"
+    ordering = RANK_COLUMN if kind.has_owners else "ordering" if kind.by_event_time else ""
+    mode = "EVENT_TIME_ORDERING" if ordering else "COMMIT_TIME_ORDERING"
     keys = {
         "hoodie.table.name": "light",
         "hoodie.table.type": kind.table_type.value,
@@ -86,7 +92,7 @@ def _properties(kind: TableKind) -> bytes:
         "hoodie.table.timeline.timezone": "UTC",
         "hoodie.record.merge.mode": mode,
         "hoodie.table.checksum": table_checksum("light"),
-        **({"hoodie.table.ordering.fields": "ordering"} if kind.by_event_time else {}),
+        **({"hoodie.table.ordering.fields": ordering} if ordering else {}),
     }
     return encode_properties(keys)
 
@@ -103,14 +109,6 @@ def create_light_table(storage: Storage, kind: TableKind) -> None:
 # -- data files
 
 
-def encode_rows(rows: Iterable[Row]) -> bytes:
-    return json.dumps([list(row) for row in rows], separators=(",", ":")).encode()
-
-
-def decode_rows(data: bytes) -> list[Row]:
-    return [Row(*fields) for fields in json.loads(data)]
-
-
 class DataFile(NamedTuple):
     """A data file that a task has to write, marker first."""
 
@@ -119,6 +117,7 @@ class DataFile(NamedTuple):
     file_name: str
     io_type: IoType
     rows: tuple[Row, ...]
+    is_fenced: bool = False  # whether its task looks at the fence
 
     @property
     def path(self) -> str:
@@ -141,15 +140,20 @@ def base_files(
     kind: TableKind,
 ) -> list[DataFile]:
     """A new base file for each group that the rows touch, on top of what was in it before."""
+    return [
+        base_file(
+            requested, group, (*before.get(group, {}).values(), *_stamped(its, requested)), kind
+        )
+        for group, its in _by_group(rows).items()
+    ]
+
+
+def base_file(requested: str, group: FileGroupId, rows: Iterable[Row], kind: TableKind) -> DataFile:
+    """A base file of what the rows become in their order."""
     time = InstantTime(requested)
-    files = []
-    for group, its in _by_group(rows).items():
-        merged = dict(before.get(group, {}))
-        for row in _stamped(its, time):
-            merged[row.key] = kind.later(merged.get(row.key, row), row)
-        kept = tuple(merged[key] for key in sorted(merged))
-        files.append(DataFile(time, group, _base_name(group, time), IoType.MERGE, kept))
-    return files
+    merged = kind.folded(rows)
+    kept = tuple(merged[key] for key in sorted(merged))
+    return DataFile(time, group, _base_name(group, time), IoType.MERGE, kept)
 
 
 def seed_files(requested: str) -> list[DataFile]:
@@ -180,24 +184,28 @@ def _stamped(rows: Iterable[Row], requested: str) -> tuple[Row, ...]:
 
 def write_data_file(storage: Storage, file: DataFile) -> WriteStat:
     """What a task does; another attempt of it does the same, and meets it on one name."""
-    create_marker(storage, WriteSpec(file.requested, ""), file.path, file.io_type)
+    spec = WriteSpec(file.requested, "", is_fenced=file.is_fenced)
+    create_marker(storage, spec, file.path, file.io_type)
     data = encode_rows(file.rows)
     storage.create(file.path, data)
     deletes = sum(row.is_deleted for row in file.rows)
     writes = len(file.rows) - deletes
     stat = file_stat(file.group, file.file_name, len(data), writes=writes, deletes=deletes)
+    stat = replace(stat, num_inserts=sum(row.is_fresh for row in file.rows))
     is_log = file.file_name.startswith(".")
     return replace(stat, log_files=(file.file_name,)) if is_log else stat
 
 
-def commit_metadata(stats: Sequence[WriteStat]) -> CommitMetadata:
+def commit_metadata(
+    stats: Sequence[WriteStat], kind: TableKind, operation: str = "UPSERT"
+) -> CommitMetadata:
     by_partition: dict[str, list[WriteStat]] = {}
     for stat in stats:
         by_partition.setdefault(stat.partition_path or "", []).append(stat)
     return CommitMetadata(
         partition_to_write_stats={key: tuple(value) for key, value in by_partition.items()},
-        extra_metadata={"schema": '"string"'},
-        operation_type="UPSERT",
+        extra_metadata={"schema": _schema(kind)},
+        operation_type=operation,
     )
 
 
@@ -211,13 +219,27 @@ class Changes(NamedTuple):
     until: str
 
 
+class _Plans(Reader):
+    """Plans reads; that all writes have one schema need not be found out each time."""
+
+    def __init__(self, loader: TableLoader, kind: TableKind) -> None:
+        super().__init__(loader)
+        self._kind = kind
+
+    def schema_at(
+        self, state: TableState, visibility: Visibility, *, by_request: bool = False
+    ) -> pa.Schema:
+        return _read_schema(self._kind)
+
+
 class LightReader:
-    """Reads a light table with the loader and the slicing of production."""
+    """Reads a light table with the loader, the plans and the slicing of production."""
 
     def __init__(self, storage: Storage, kind: TableKind) -> None:
         self._storage = storage
         self._kind = kind
         self._loader = TableLoader(storage, table_config(kind))
+        self._plans = _Plans(self._loader, kind)
         self._state: TableState | None = None
 
     def load(self) -> TableState:
@@ -234,6 +256,10 @@ class LightReader:
         """The same as of a completion time."""
         return self._merged(state, visible_at_completion(CompletionTimes(state.timeline), time))
 
+    def before(self, state: TableState, requested: str) -> dict[str, Row]:
+        """The same of writes that have completed and lie below one with that requested time."""
+        return self._merged(state, visible_at_request(state.timeline, requested))
+
     def groups(self, state: TableState) -> dict[FileGroupId, dict[str, Row]]:
         """The snapshot, group by group: what a writer of base files starts from."""
         merged: dict[FileGroupId, dict[str, Row]] = {}
@@ -242,46 +268,44 @@ class LightReader:
         return merged
 
     def changes(self, state: TableState, since: str) -> Changes:
-        """The rows that writes brought which completed after the time."""
-        done = state.timeline.completion_times
-        wanted = in_range(done.items(), since, None)
-        until = max((done[requested] for requested in wanted), default=since)
-        instants = [i for i in state.timeline.writes if i.requested in wanted]
-        writes = [
-            CompletedWrite(i.requested, i.completed or "", self._loader.metadata(i))
-            for i in instants
-        ]
-        rows: list[Row] = []
-        for write in writes:
-            for paths in written_files([write]).values():
-                found = (row for path in sorted(paths) for row in self._rows(path))
-                # A base file carries rows of earlier writes along.
-                rows += [row for row in found if row.requested == write.requested]
+        """What the writes that completed after the time left behind; deletes are shown, too."""
+        plan, until = self._plans.plan_changes(state, since, None, Question())
+        instants = plan.spec.row_instants or frozenset()
+        rows = (row for read in plan.reads for row in self._changed(read, instants))
         return Changes(tuple(rows), until)
 
+    def _changed(self, read: SliceRead, instants: frozenset[str]) -> Iterable[Row]:
+        """The rows of the instants in a slice; of parts, the rows that they are parts of."""
+        # A base file carries rows of earlier writes along.
+        found = [row for row in self.rows_of(read.slice) if row.requested in instants]
+        if read.whole is None or not any(row.cells for row in found):
+            return self._kind.folded(found).values()
+        changed = {row.key for row in found}
+        whole = self._kind.folded(self.rows_of(read.whole))
+        return [row for row in whole.values() if row.key in changed]
+
+    def slices(self, state: TableState, time: str) -> Iterator[FileSlice]:
+        """The slices as of a completion time."""
+        times = CompletionTimes(state.timeline)
+        visibility = visible_at_completion(times, time)
+        found = (latest_slice(group, times, visibility) for group in state.groups())
+        yield from (slice_ for slice_ in found if slice_ is not None)
+
     def _merged(self, state: TableState, visibility: Visibility) -> dict[str, Row]:
-        merged: dict[str, Row] = {}
-        for row in self._visible(state, visibility):
-            known = merged.get(row.key)
-            merged[row.key] = row if known is None else self._kind.later(known, row)
-        return merged
+        return self._kind.folded(self._visible(state, visibility))
 
     def _visible(self, state: TableState, visibility: Visibility) -> Iterator[Row]:
         times = CompletionTimes(state.timeline)
         for group in state.groups():
             slice_ = latest_slice(group, times, visibility)
-            for path in () if slice_ is None else slice_paths(slice_):
-                yield from self._rows(path)
+            if slice_ is not None:
+                yield from self.rows_of(slice_)
 
-    def _rows(self, path: str) -> list[Row]:
-        return decode_rows(self._storage.read(path))
-
-
-def slice_paths(slice_: FileSlice) -> Iterator[str]:
-    """The slice's files in the order in which they are merged."""
-    if slice_.base is not None:
-        yield slice_.base.path
-    yield from (log.path for log in slice_.logs)
+    def rows_of(self, slice_: FileSlice) -> Iterator[Row]:
+        """The rows of the slice's files, in the order in which they are merged."""
+        paths = [] if slice_.base is None else [slice_.base.path]
+        for path in (*paths, *(log.path for log in slice_.logs)):
+            yield from decode_rows(self._storage.read(path))
 
 
 def latest_completion(state: TableState) -> str:

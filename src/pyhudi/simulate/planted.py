@@ -23,6 +23,8 @@ from pyhudi.format.log_entry import Entry, EntryKind, encode_entry, entry_path
 from pyhudi.format.plan_files import encode_rollback_plan
 from pyhudi.plan.rollback import files_to_delete, plan_rollback
 from pyhudi.simulate import light_table
+from pyhudi.simulate.planted_rivals import RIVAL_BUGS
+from pyhudi.simulate.replacement import replaced
 from pyhudi.storage.heartbeats import HEARTBEAT_FOLDER, last_sign_ms
 from pyhudi.storage.lock import HeldLock
 from pyhudi.storage.marker_files import load_markers
@@ -30,17 +32,6 @@ from pyhudi.timeline.instant_time import clock_time
 from pyhudi.timeline.ledger import Ledger
 
 _Bug = Callable[[], AbstractContextManager[Any]]
-
-
-@contextmanager
-def replaced(owner: object, name: str, value: object) -> Iterator[None]:
-    """Another value for an attribute of a class or module, for a while."""
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
 
 
 def _no_settle_first() -> AbstractContextManager[Any]:
@@ -222,6 +213,7 @@ BUGS: dict[str, _Bug] = {
     "entry overwritten": _entry_overwritten,
     "no markers": _no_markers,
     "rollback trusts its plan": _rollback_trusts_its_plan,
+    **RIVAL_BUGS,
 }
 
 

@@ -1,15 +1,15 @@
 """One schedule: writers, readers and faults that a seed decides, then the judgement.
 
 When all have finished or crashed, faults stop. A fresh process repairs the table, which leaves
-nothing behind, and a fresh writer commits.
+nothing behind, a fresh writer commits, and consumers poll for the last time.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pyhudi.engine import decide, repair
@@ -19,22 +19,29 @@ from pyhudi.errors import HudiError
 from pyhudi.format.log_entry import INLINE_BYTES_MAX
 from pyhudi.format.table_config import TableType
 from pyhudi.settings import WriteSettings
-from pyhudi.simulate.actors import Pruner, Reader, Recoverer, Stage, Writer, happens, seed_table
+from pyhudi.simulate.actors import Habits, Pruner, Recoverer, Writer, seed_table
 from pyhudi.simulate.choices import Choices, drawn, random_stream
 from pyhudi.simulate.chronicle import chronicled
+from pyhudi.simulate.compactor import Compaction, Compactor
 from pyhudi.simulate.evidence import Evidence, Violation
 from pyhudi.simulate.faults import Effect, FaultPlan, FaultRates
 from pyhudi.simulate.history import History, Outcome
 from pyhudi.simulate.invariants import Case, violations
 from pyhudi.simulate.java_writer import JavaWriter
-from pyhudi.simulate.light_table import TableKind, create_light_table
-from pyhudi.simulate.planted import planted_bug, replaced
+from pyhudi.simulate.light_rows import FOUNDERS, TableKind, happens
+from pyhudi.simulate.light_table import create_light_table
+from pyhudi.simulate.ownership import HEIRS, Registrar
+from pyhudi.simulate.planted import planted_bug
+from pyhudi.simulate.readers import Consumer, Reader
+from pyhudi.simulate.replacement import replaced
 from pyhudi.simulate.simulated_lock import SharedLock
 from pyhudi.simulate.simulation import Process, Simulation
+from pyhudi.simulate.stage import Stage
 from pyhudi.simulate.trace import Trace
 
-Mode = Literal["occ", "nbcc", "shared"]
-MODES: tuple[Mode, ...] = ("occ", "nbcc", "shared")
+#: Writers that yield, writers that do not, owners of columns who do not, and a foreign engine.
+Mode = Literal["occ", "nbcc", "partial", "shared"]
+MODES: tuple[Mode, ...] = ("occ", "nbcc", "partial", "shared")
 
 #: Short in virtual time, so that expired heartbeats are common.
 SETTINGS = WriteSettings(heartbeat_interval_ms=2_000, lock_wait_ms=30_000)
@@ -112,6 +119,8 @@ def _figures(chance: random.Random) -> Iterator[None]:
 
 
 def table_kind(mode: Mode, chance: random.Random) -> TableKind:
+    if mode == "partial":
+        return TableKind(TableType.MERGE_ON_READ, by_event_time=False, has_owners=True)
     if mode == "nbcc":
         return TableKind(TableType.MERGE_ON_READ, by_event_time=happens(chance, 0.7))
     copies = happens(chance, 0.5)
@@ -130,6 +139,7 @@ class _Schedule:
         self._archived = archives
         self._stage = new_stage(simulation, table_kind(mode, chance), shared=mode == "shared")
         self._fresh_write: str | None = None
+        self._consumers: list[Consumer] = []
 
     def play(self) -> None:
         history = self._stage.history
@@ -137,7 +147,10 @@ class _Schedule:
         try:
             self._simulation.run(STEPS_MAX)
             self._simulation.faults_strike = False
-            self._fresh_write = finish(self._stage, repair_first=happens(self._chance, 0.5))
+            repair_first = happens(self._chance, 0.5)
+            self._fresh_write = finish(
+                self._stage, repair_first=repair_first, consumers=self._consumers
+            )
         except Exception as error:
             history.unexpected.append(f"{type(error).__name__}: {error}")
 
@@ -150,6 +163,7 @@ class _Schedule:
             pruned=self._pruned or repair.ENTRIES_KEPT < 100,
             archived=self._archived,
             fresh_write=self._fresh_write,
+            struck=frozenset(fault.process for fault in self._simulation.faults.struck),
         )
         return ScheduleResult(
             violations=tuple(violations(case)),
@@ -161,18 +175,18 @@ class _Schedule:
 
     def _cast(self) -> None:
         stage, chance = self._stage, self._chance
-        copies = stage.kind.table_type is TableType.COPY_ON_WRITE
-        base_rate = 1.0 if copies else 0.3
-        checked_rate = 0.0 if self._mode == "nbcc" else 1.0
-        for number in range(2 + drawn(chance, 3)):
-            writes = 1 + drawn(chance, 3)
-            self._add_writer(f"writer{number}", writes, base_rate, checked_rate)
+        for number, habits in enumerate(self._habits()):
+            self._add_writer(f"writer{number}", 1 + drawn(chance, 3), habits)
         if self._mode == "shared":
-            java = JavaWriter(stage, "java", writes=3, base_rate=base_rate)
+            java = JavaWriter(stage, "java", writes=3, base_rate=self._base_rate)
             java.process.start(java.run)
+        elif self._has_logs and happens(chance, 0.5):
+            Compactor(stage, "compactor", rounds=3 + drawn(chance, 6)).start()
+        reader = Reader(stage, "reader", reads=1 + drawn(chance, 4))
+        reader.process.start(reader.run)
         for number in range(1 + drawn(chance, 2)):
-            reader = Reader(stage, f"reader{number}", reads=2 + drawn(chance, 4))
-            reader.process.start(reader.run)
+            self._consumers.append(Consumer(stage, f"consumer{number}", polls=2 + drawn(chance, 5)))
+            self._consumers[-1].start()
         recoverer = Recoverer(stage, "recoverer", rounds=1 + drawn(chance, 4), grace_ms=GRACE_MS)
         recoverer.process.start(recoverer.run)
         if self._pruned:
@@ -180,14 +194,52 @@ class _Schedule:
             pruner = Pruner(stage, "pruner", rounds=rounds, archives=self._archived)
             pruner.process.start(pruner.run)
 
-    def _add_writer(self, name: str, writes: int, base_rate: float, checked_rate: float) -> None:
-        """A writer, and another one to go on with its work if it crashes."""
-        writer = Writer(
-            self._stage, name, writes=writes, base_rate=base_rate, checked_rate=checked_rate
+    @property
+    def _has_logs(self) -> bool:
+        return self._stage.kind.table_type is TableType.MERGE_ON_READ
+
+    @property
+    def _base_rate(self) -> float:
+        if self._mode == "partial":
+            return 0.0
+        return 0.3 if self._has_logs else 1.0
+
+    def _habits(self) -> list[Habits]:
+        """The writers, each with its own way to write."""
+        chance = self._chance
+        fenced_rate = 0.0 if self._mode == "shared" or happens(chance, 0.6) else 0.5
+        usual = Habits(
+            base_rate=self._base_rate,
+            checked_rate=0.0 if self._mode in ("nbcc", "partial") else 1.0,
+            blind_rate=0.7 if self._has_logs else 0.0,
+            fenced_rate=fenced_rate,
+            keeping_rate=0.3,
         )
+        if self._mode == "partial":
+            return [replace(usual, owner=owner) for owner in self._owners()]
+        ranked = self._mode == "occ" and happens(chance, 0.4)
+        return [
+            replace(usual, priority=drawn(chance, 3) if ranked else 0)
+            for _ in range(2 + drawn(chance, 3))
+        ]
+
+    def _owners(self) -> list[str]:
+        """Two or three owners, perhaps one of them twice; or two, and others who take over."""
+        chance = self._chance
+        if happens(chance, 0.35):
+            registrar = Registrar(self._stage, "registrar")
+            registrar.process.start(registrar.run)
+            return [*HEIRS, *HEIRS.values()]
+        owners = list(FOUNDERS[: 2 + drawn(chance, 2)])
+        again = [owners[drawn(chance, len(owners))]] if happens(chance, 0.4) else []
+        return [*owners, *again]
+
+    def _add_writer(self, name: str, writes: int, habits: Habits) -> None:
+        """A writer, and another one to go on with its work if it crashes."""
+        writer = Writer(self._stage, name, habits, writes=writes)
         writer.process.start(writer.run)
         writer.process.on_crash = lambda: self._add_writer(
-            f"{name}+", max(1, writer.writes), base_rate, checked_rate
+            f"{name}+", max(1, writer.writes), habits
         )
 
 
@@ -202,12 +254,19 @@ def new_stage(simulation: Simulation, kind: TableKind, *, shared: bool = False) 
     return stage
 
 
-def finish(stage: Stage, *, repair_first: bool = True) -> str | None:
-    """A fresh process repairs, and a fresh writer commits; how that failed, if it did."""
+def finish(
+    stage: Stage, *, repair_first: bool = True, consumers: Sequence[Consumer] = ()
+) -> str | None:
+    """A fresh process repairs, a fresh writer commits, consumers poll once more.
+
+    Gives how the writer failed, if it did.
+    """
     # A process whose clock is slow may take as much longer to find a dead writer; these do not.
     repairer = stage.simulation.process("repairer", faulty=False, clock_skew_ms=0)
     fresh = stage.simulation.process("fresh", faulty=False, clock_skew_ms=0)
-    writer = Writer(stage, "fresh", writes=1, checked_rate=1.0, task_rate=0.0, process=fresh)
+    owner = FOUNDERS[0] if stage.kind.has_owners else None
+    habits = Habits(checked_rate=1.0, task_rate=0.0, owner=owner)
+    writer = Writer(stage, "fresh", habits, process=fresh)
     outcomes: list[Outcome] = []
 
     def end() -> None:
@@ -224,6 +283,8 @@ def finish(stage: Stage, *, repair_first: bool = True) -> str | None:
     if not repair_first:
         repairer.start(repair_all, stage, repairer)
         stage.simulation.run(STEPS_MAX)
+    for consumer in consumers:
+        consumer.finish(fresh)
     return None if outcomes == [Outcome.OK] else f"it ended with {outcomes}"
 
 
@@ -231,6 +292,8 @@ def repair_all(stage: Stage, process: Process) -> None:
     log = stage.decision_log(process)
     recovery = FailedWriteRecovery(log, stage.settings)
     try:
+        if stage.kind.table_type is TableType.MERGE_ON_READ and stage.lock is None:
+            Compaction(stage, process).finish()
         Repair(log, recovery, grace_ms=0).run()
     except HudiError as error:
         stage.history.unexpected.append(f"the last repair was told: {error}")

@@ -29,16 +29,30 @@ class Heartbeat:
         self._storage = storage
         self._path = heartbeat_path(requested)
         self._stop: Callable[[], None] | None = None
+        self._etag: str | None = None
 
     def start(self, world: World, interval_ms: int) -> None:
-        self._storage.write(self._path, b"")
+        self._etag = self._storage.write(self._path, b"")
         self._stop = world.every(interval_ms // 2, self._beat)
 
     def _beat(self) -> None:
+        """Replace the heartbeat, and never create it.
+
+        A beat may arrive late, when the instant is decided and its heartbeat gone. Brought back, it
+        would let late tasks through the fence of a completed write (`storage.write_fence`).
+        """
         try:
-            self._storage.write(self._path, b"")
+            etag = self._etag or self._found()
+            self._etag = etag and self._storage.replace(self._path, b"", etag=etag)
+            if etag and self._etag is None:  # a beat of ours arrived that we took for lost
+                self._etag = self._found()
         except HudiError:
+            self._etag = None
             return  # the next beat may get through; if none does, others will find us silent
+
+    def _found(self) -> str | None:
+        found = self._storage.stat(self._path)
+        return None if found is None else found.etag
 
     def stop(self) -> None:
         """No more beats; the object stays, for others to find it growing old."""

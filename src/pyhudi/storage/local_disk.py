@@ -1,7 +1,8 @@
 """Local disk, where creating and replacing a file must survive other processes and a crash.
 
 **Create** writes a temporary file, makes it durable, and links it to its name: `link` fails if the
-name is taken, and until it succeeds nothing bears the name. A rename would overwrite.
+name is taken, and until it succeeds nothing bears the name. A rename would overwrite. Where the
+system has files without any name, it is one of those.
 
 **Replace** must not let two writers that saw the same version both win, and a file system has no
 such primitive. So whoever replaces, overwrites or deletes a file first locks it (`flock`), makes
@@ -14,9 +15,9 @@ process. Readers take no lock: a rename shows them the old bytes or the new.
 and the kernel's clock ticks in milliseconds, so each new file gets its time from us, in
 nanoseconds, and later than that of the file it replaces.
 
-**Temporary files** lie in a folder of their own, which no listing shows, for Hudi lists all
-others. Their writer holds them locked, so a temporary file that can be locked belongs to nobody,
-and is removed by the next writer.
+**Temporary files** that have a name lie in a folder of their own, which no listing shows, for Hudi
+lists all others. Their writer holds them locked, so a temporary file that can be locked belongs to
+nobody, and is removed by the next writer.
 
 **Symbolic links** below the root are refused: they lead out of the table, or make a file count
 twice. This protects from links planted in a table, not from somebody who swaps them during a call.
@@ -79,7 +80,7 @@ class LocalStorage:
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> int | None:
         place = self._locate(path)
-        with self._temporary(path) as temporary:
+        with self._temporary(path, is_named=False) as temporary:
             size = temporary.fill(chunks)
             with reporting("create", path):
                 return size if temporary.link(place) else None
@@ -97,7 +98,7 @@ class LocalStorage:
             with reporting("write", path), held(place) as current:
                 if current is not None:
                     return self._overwrite(path, data, current)
-            with self._temporary(path) as temporary:
+            with self._temporary(path, is_named=False) as temporary:
                 temporary.fill((data,))
                 with reporting("write", path):
                     if temporary.link(place):
@@ -178,14 +179,14 @@ class LocalStorage:
         return (self._locate(prefix), f"{prefix}/") if prefix else (self._root, "")
 
     @contextlib.contextmanager
-    def _temporary(self, path: str) -> Iterator[TemporaryFile]:
+    def _temporary(self, path: str, *, is_named: bool = True) -> Iterator[TemporaryFile]:
         with reporting("write", path):
             folder = os.path.join(self._root, TEMPORARY_FOLDER)
             make_folder(folder)
             if not self._has_swept:
                 sweep(folder)
                 self._has_swept = True
-            temporary = TemporaryFile(folder, path)
+            temporary = TemporaryFile(folder, path, is_named=is_named)
         try:
             yield temporary
         finally:
@@ -198,12 +199,12 @@ def _walk(place: str, beginning: str, after: str) -> Iterator[ObjectStat]:
     Reading folders and asking each file for its size, as here, takes about two thirds of the time
     of obstore's listing of the same hundred thousand files, which is also in no order.
     """
-    folders = [iter(_entries(place, beginning))]  # a stack: a tree may be deeper than ours
+    folders = [iter(_entries(place, beginning, after))]  # a stack: a tree may be deeper than ours
     while folders:
         for path, entry in folders[-1]:
             if path.endswith("/"):
                 if path > after or after.startswith(path):
-                    folders.append(iter(_entries(entry.path, path)))
+                    folders.append(iter(_entries(entry.path, path, after)))
                     break
             elif path > after and (found := _entry_stat(entry)):
                 yield _object_stat(path, found)
@@ -211,8 +212,11 @@ def _walk(place: str, beginning: str, after: str) -> Iterator[ObjectStat]:
             folders.pop()
 
 
-def _entries(place: str, beginning: str) -> Sequence[tuple[str, os.DirEntry[str]]]:
-    """Paths of files, and of folders with a slash behind, in byte order."""
+def _entries(place: str, beginning: str, after: str = "") -> Sequence[tuple[str, os.DirEntry[str]]]:
+    """Paths of files, and of folders with a slash behind, in byte order.
+
+    Of names that lie before `after` nothing is asked: a log is read at its end, again and again.
+    """
     if beginning == f"{TEMPORARY_FOLDER}/":
         return ()
     found = []
@@ -220,6 +224,8 @@ def _entries(place: str, beginning: str) -> Sequence[tuple[str, os.DirEntry[str]
         with reporting("list", beginning), os.scandir(place) as entries:
             for entry in entries:
                 path = beginning + entry.name
+                if path < after and not after.startswith(path):
+                    continue
                 if entry.is_symlink():
                     raise _symbolic_link(path)
                 if entry.is_dir(follow_symlinks=False):

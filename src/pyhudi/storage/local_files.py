@@ -14,11 +14,14 @@ import stat
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
 
 # O_NONBLOCK, or opening a named pipe would wait for its other end.
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_UNNAMED_FLAGS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
+_DESCRIPTORS = "/proc/self/fd"
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 _RETRY_S = 0.01
@@ -27,11 +30,20 @@ _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EN
 
 
 class TemporaryFile:
-    """A new file that nobody sees, on its way to a name; locked until it is closed."""
+    """A new file that nobody sees, on its way to a name.
 
-    def __init__(self, folder: str, path: str) -> None:
+    For a rename it needs a name from the start, and is locked until it is closed. Otherwise it has
+    none where the system allows that: it costs half as much, and a crash leaves nothing.
+    """
+
+    def __init__(self, folder: str, path: str, *, is_named: bool = True) -> None:
         self._path = path
-        self._place, self._descriptor = _new_locked_file(folder)
+        self._folder = folder
+        self._place: str | None = None
+        descriptor = None if is_named else _unnamed_file(folder)
+        if descriptor is None:
+            self._place, descriptor = _new_locked_file(folder)
+        self._descriptor = descriptor
 
     def fill(self, chunks: Iterable[bytes], *, after_ns: int = 0) -> int:
         """Write the chunks and make them durable; their length in all."""
@@ -60,7 +72,10 @@ class TemporaryFile:
         folder = os.path.dirname(place)
         make_folder(folder)
         try:
-            os.link(self._place, place)
+            if self._place is None:
+                self._link_unnamed(place)
+            else:
+                os.link(self._place, place)
         except FileExistsError:
             return False
         # From now on the lock would keep others from deleting a file that is no longer ours alone.
@@ -68,15 +83,48 @@ class TemporaryFile:
         _sync_folder(folder)
         return True
 
+    def _link_unnamed(self, place: str) -> None:
+        source = f"{_DESCRIPTORS}/{self._descriptor}"
+        # With a folder's descriptor, which an absolute path does not need, Python asks for the link
+        # in the way that follows the one in /proc.
+        os.link(source, place, src_dir_fd=self._descriptor)
+
     def rename(self, place: str) -> None:
         """Give the file the name of another, which must be held."""
+        assert self._place is not None, "only a file with a name can be renamed"
         os.rename(self._place, place)
         _sync_folder(os.path.dirname(place))
 
     def close(self) -> None:
-        with contextlib.suppress(FileNotFoundError):  # a rename took the name away
-            os.unlink(self._place)
+        if self._place is not None:
+            with contextlib.suppress(FileNotFoundError):  # a rename took the name away
+                os.unlink(self._place)
         _unlock(self._descriptor)
+
+
+def _unnamed_file(folder: str) -> int | None:
+    """A file without a name in the folder's file system; None where there is no such thing."""
+    if not _has_unnamed_files(os.stat(folder).st_dev, folder):
+        return None
+    return os.open(folder, _UNNAMED_FLAGS, 0o666)
+
+
+@lru_cache(maxsize=64)
+def _has_unnamed_files(device: int, folder: str) -> bool:
+    """Whether a file may get its name when it is whole; tried, for systems lack this or that."""
+    place = os.path.join(folder, uuid.uuid4().hex)
+    try:
+        descriptor = os.open(folder, _UNNAMED_FLAGS, 0o666)
+    except OSError:
+        return False
+    try:
+        os.link(f"{_DESCRIPTORS}/{descriptor}", place, src_dir_fd=descriptor)
+        os.unlink(place)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _new_locked_file(folder: str) -> tuple[str, int]:

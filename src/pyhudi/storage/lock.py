@@ -73,10 +73,18 @@ class Taken:
 
     why: str
     next_step: str
+    #: How much longer than asked it pays to wait, for then the lock falls to whoever waits. Only
+    #: for those who wait at all.
+    worth_ms: int = 0
 
 
 def wait_for(
-    attempt: Callable[[], _T | Taken], world: World, *, wait_ms: int, table_uri: str
+    attempt: Callable[[], _T | Taken],
+    world: World,
+    *,
+    wait_ms: int,
+    table_uri: str,
+    poll_ms: int = POLL_MS,
 ) -> _T:
     """What the attempt gives, tried again and again until it gives more than an excuse.
 
@@ -84,6 +92,7 @@ def wait_for(
     """
     began_ms = world.elapsed_ms()
     while True:
+        worth_ms = 0
         try:
             outcome = attempt()
         except UnavailableError as error:
@@ -96,10 +105,11 @@ def wait_for(
                 why=outcome.why,
                 next_step=outcome.next_step,
             )
-        left_ms = began_ms + wait_ms - world.elapsed_ms()
+            worth_ms = outcome.worth_ms if wait_ms else 0
+        left_ms = max(began_ms + wait_ms - world.elapsed_ms(), worth_ms)
         if left_ms <= 0:
             raise failure
-        world.sleep_ms(min(left_ms, jittered_ms(world, POLL_MS)))
+        world.sleep_ms(min(left_ms, jittered_ms(world, poll_ms)))
 
 
 def quoted(text: str) -> str:

@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from pyhudi.errors import InvalidRequestError
+from pyhudi.format.lock_address import (
+    DynamodbAddress,
+    LockAddress,
+    ZookeeperAddress,
+    require_fitting_address,
+)
 from pyhudi.format.lock_kind import LockKind
+from pyhudi.storage.dynamodb_lock import DynamodbLock
 from pyhudi.storage.file_lock import FileLock
 from pyhudi.storage.lock import Lock
 from pyhudi.storage.process_lock import InProcessLock
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.storage_lock import StorageLock
+from pyhudi.storage.zookeeper_lock import ZookeeperLock
 from pyhudi.world import World
 
 
 def open_lock(
-    kind: LockKind, storage: Storage, world: World, *, expire_minutes: int = 0
+    kind: LockKind,
+    storage: Storage,
+    world: World,
+    *,
+    address: LockAddress | None = None,
+    expire_minutes: int = 0,
 ) -> Lock | None:
     """The table's lock, not yet taken; None if it has none.
 
     Refused is what Hudi refuses: a file lock on an object store, and a storage lock on local disk.
-    Storage in memory is neither and takes every kind. `expire_minutes` is for the file lock.
+    Storage in memory is neither and takes every kind. A lock that a service keeps is fine
+    everywhere, and needs its address. `expire_minutes` is for the file lock.
     """
+    require_fitting_address(kind, address)
     scheme = storage.uri.partition(":")[0]
     match kind:
         case LockKind.NONE:
@@ -34,6 +49,12 @@ def open_lock(
             if scheme == "file":
                 raise _refusal(kind, storage, "it is for object stores alone", LockKind.FILE)
             return StorageLock(storage, world)
+        case LockKind.ZOOKEEPER:
+            assert isinstance(address, ZookeeperAddress), "it fits"
+            return ZookeeperLock(storage, world, address)
+        case LockKind.DYNAMODB:
+            assert isinstance(address, DynamodbAddress), "it fits"
+            return DynamodbLock(storage, world, address)
 
 
 def _refusal(kind: LockKind, storage: Storage, why: str, better: LockKind) -> InvalidRequestError:

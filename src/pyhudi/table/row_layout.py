@@ -7,6 +7,9 @@ The sequence number tells the rows of one instant apart. Hudi builds it from the
 the row and a counter. Ours must not depend on the task, for attempts of the same work must write
 the same bytes; so the file group takes the task's place, as a number hashed from its name, large
 enough that no two groups of a table share it.
+
+Parts of rows, as the owners of a joined table write them, lie in files of two schemas: their own,
+and the table's for the stand-in before each of them (`format.column_owners`).
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import pyarrow.compute as pc
 
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.avro_schema import decode_arrow_schema
+from pyhudi.format.column_owners import RANK_COLUMN, ROW_RANK, STAND_IN_RANK
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.required_values import stored_column
 from pyhudi.table.schema import FILE_NAME, META_COLUMNS, needs_promotion
@@ -52,6 +56,20 @@ def row_layout(avro_schema: str) -> RowLayout:
     return RowLayout(avro_json, stored, data)
 
 
+@lru_cache(maxsize=64)
+def part_layout(avro_schema: str, columns: tuple[str, ...]) -> RowLayout:
+    """The layout of parts of rows that have these columns; their files have the rank besides.
+
+    The columns come in the table's order, however they are named here.
+    """
+    avro = json.loads(avro_schema)
+    kept = {*columns, RANK_COLUMN}
+    part = {**avro, "fields": [field for field in avro["fields"] if field["name"] in kept]}
+    layout = row_layout(json.dumps(part))
+    data = pa.schema([field for field in layout.data if field.name != RANK_COLUMN])
+    return RowLayout(layout.avro_json, layout.stored, data)
+
+
 def _with_meta_fields(avro: dict[str, Any]) -> str:
     # As Hudi writes them, down to the empty documentation.
     meta = [
@@ -76,17 +94,45 @@ def stored_rows(
 ) -> pa.RecordBatch:
     """New rows with their meta columns; `first` is the first one's number within its group."""
     _refuse_other_columns(rows.schema, layout.data)
+    return _stored(layout, [*_meta_columns(rows.num_rows, keys, origin, first), *rows.columns])
+
+
+def stored_parts(
+    layout: RowLayout, rows: pa.RecordBatch, keys: pa.Array, origin: RowOrigin, first: int
+) -> pa.RecordBatch:
+    """New parts of rows, in a part's layout, with meta columns and rank."""
+    _refuse_other_columns(rows.schema, layout.data)
     count = rows.num_rows
+    meta = dict(zip(META_COLUMNS, _meta_columns(count, keys, origin, first), strict=True))
+    given = {**meta, **dict(zip(rows.schema.names, rows.columns, strict=True))}
+    given[RANK_COLUMN] = pa.repeat(pa.scalar(ROW_RANK, pa.int32()), count)
+    return _stored(layout, [given[name] for name in layout.stored.names])
+
+
+def stand_ins(layout: RowLayout, parts: pa.RecordBatch, identity: Sequence[str]) -> pa.RecordBatch:
+    """Whole rows for stored parts, with nulls but for what says which rows they are."""
+    count = parts.num_rows
+    columns = []
+    for field in layout.stored:
+        if field.name == RANK_COLUMN:
+            columns.append(pa.repeat(pa.scalar(STAND_IN_RANK, pa.int32()), count))
+        elif field.name in META_COLUMNS or field.name in identity:
+            columns.append(parts.column(field.name))
+        else:
+            columns.append(pa.nulls(count, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=layout.stored)
+
+
+def _meta_columns(count: int, keys: pa.Array, origin: RowOrigin, first: int) -> list[pa.Array]:
     assert len(keys) - keys.null_count == count, "every row has a record key"
     prefix = f"{origin.requested}_{_group_number(origin.group)}_"
-    meta = [
+    return [
         _repeated(origin.requested, count),
         pc.binary_join_element_wise(prefix, _numbers(first, count), ""),
         keys,
         _repeated(origin.group.partition, count),
         _repeated(origin.file_name, count),
     ]
-    return _stored(layout, [*meta, *rows.columns])
 
 
 def moved_rows(layout: RowLayout, rows: pa.RecordBatch, file_name: str) -> pa.RecordBatch:

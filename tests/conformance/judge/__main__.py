@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from conformance.judge import hudi_rs
 from conformance.judge.encoding import Row
+from conformance.judge.locks import Locks
 from conformance.judge.spark import SparkJudge
 
 
@@ -26,7 +27,7 @@ def hello(judge: SparkJudge) -> list[Row]:
     return [{"spark": judge.spark.version, "hudi": judge.hudi_version, "hudi_rs": hudi_rs.VERSION}]
 
 
-def commands(judge: SparkJudge) -> dict[str, Callable[..., list[Row]]]:
+def commands(judge: SparkJudge, locks: Locks) -> dict[str, Callable[..., list[Row]]]:
     """What may be asked. Every other field of a command is an argument of the function."""
     return {
         "hello": lambda: hello(judge),
@@ -37,17 +38,21 @@ def commands(judge: SparkJudge) -> dict[str, Callable[..., list[Row]]]:
         "call": judge.call,
         "timeline": judge.timeline,
         "slices": judge.slices,
+        "use-s3-server": judge.use_s3_server,
         "schema": lambda path: [{"schema": judge.schema(path)}],
+        "lock": locks.lock,
+        "unlock": locks.unlock,
+        "lock-race": locks.race,
     }
 
 
-def answer(judge: SparkJudge, line: str) -> Row:
+def answer(judge: SparkJudge, locks: Locks, line: str) -> Row:
     reply: Row = {}
     try:
         command: dict[str, Any] = json.loads(line)
         if "id" in command:
             reply["id"] = command.pop("id")
-        name, known = command.pop("cmd"), commands(judge)
+        name, known = command.pop("cmd"), commands(judge, locks)
         if name not in known:
             raise ValueError(f"no command {name!r}; there are {', '.join(known)}")
         return {**reply, "ok": True, "rows": known[name](**command)}
@@ -85,11 +90,12 @@ def own_stdout() -> TextIO:
 def main(arguments: list[str]) -> int:
     sink = own_stdout()
     judge = SparkJudge()
+    locks = Locks(judge)
     failed = False
     try:
         for line in sys.stdin if arguments == ["serve"] else arguments:
             if line.strip():
-                reply = answer(judge, line)
+                reply = answer(judge, locks, line)
                 failed = failed or not reply["ok"]
                 print(json.dumps(reply, sort_keys=True), file=sink, flush=True)
     finally:

@@ -75,3 +75,7 @@ def stable_order(rows: Iterable[Row]) -> list[Row]:
 
 def chosen_columns(names: list[str], columns: list[str] | None, *, meta: bool) -> list[str]:
     return [name for name in columns or names if meta or name not in META_COLUMNS]
+
+
+def is_local(path: str) -> bool:
+    return "://" not in path

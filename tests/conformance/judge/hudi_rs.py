@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hudi import HudiQueryType, HudiReadOptions, HudiTableBuilder  # type: ignore[import-not-found]
 
-from conformance.judge.encoding import Row, chosen_columns, encode, stable_order
+from conformance.judge.encoding import Row, chosen_columns, encode, is_local, stable_order
 
 VERSION = version("hudi")
 
@@ -36,7 +36,7 @@ def read(
         how = how.with_query_type(HudiQueryType.Incremental).with_start_timestamp(begin or "0")
         if end:
             how = how.with_end_timestamp(end)
-    builder = HudiTableBuilder.from_base_uri(str(Path(path).resolve()))
+    builder = HudiTableBuilder.from_base_uri(str(Path(path).resolve()) if is_local(path) else path)
     batches = builder.with_options(dict(options or {})).build().read(how)
     return stable_order(
         {name: encode(row[name]) for name in chosen_columns(list(row), columns, meta=meta)}

@@ -26,7 +26,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from conformance.judge.encoding import META_COLUMNS, Row, chosen_columns, encode, stable_order
+from conformance.judge import s3
+from conformance.judge.encoding import (
+    META_COLUMNS,
+    Row,
+    chosen_columns,
+    encode,
+    is_local,
+    stable_order,
+)
 
 HUDI_PACKAGE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 
@@ -94,10 +102,13 @@ class SparkJudge:
         os.environ["TZ"] = "UTC"
         time.tzset()
         settings = {**SESSION, "spark.sql.warehouse.dir": self._scratch.name}
+        packages = os.environ.get("JUDGE_MORE_PACKAGES", "").split()
         if jar := os.environ.get("JUDGE_JAR"):
             settings["spark.driver.extraClassPath"] = jar
         else:
-            settings["spark.jars.packages"] = os.environ.get("JUDGE_PACKAGE", HUDI_PACKAGE)
+            packages.append(os.environ.get("JUDGE_PACKAGE", HUDI_PACKAGE))
+        if packages:
+            settings["spark.jars.packages"] = ",".join(packages)
         builder = SparkSession.builder.master(os.environ.get("JUDGE_MASTER", "local[2]"))
         for key, value in settings.items():
             builder = builder.config(key, value)
@@ -105,9 +116,14 @@ class SparkJudge:
         session.sparkContext.setLogLevel(os.environ.get("JUDGE_LOG", "OFF"))
         return session
 
+    def use_s3_server(self, endpoint: str, key: str, secret: str) -> list[Row]:
+        """From now on, tables at s3:// are on this server."""
+        s3.use_server(self.spark, self._scratch.name, endpoint, key, secret)
+        return []
+
     @property
     def hudi_version(self) -> str:
-        return str(self._jvm.org.apache.hudi.HoodieVersion.get())
+        return str(self.jvm.org.apache.hudi.HoodieVersion.get())
 
     def stop(self) -> None:
         if self._session is not None:
@@ -256,14 +272,12 @@ class SparkJudge:
         return sorted(rows, key=lambda row: tuple(row[name] for name in order))
 
     def _meta_client(self, path: str) -> Any:
-        hudi = self._jvm.org.apache.hudi
-        hadoop = self._java_context.hadoopConfiguration()
-        builder = hudi.common.table.HoodieTableMetaClient.builder()
-        builder = builder.setConf(hudi.hadoop.fs.HadoopFSUtils.getStorageConf(hadoop))
+        builder = self.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
+        builder = builder.setConf(self.storage_conf)
         return builder.setBasePath(_location(path)).build()
 
     def _file_system_view(self, path: str) -> Any:
-        hudi = self._jvm.org.apache.hudi
+        hudi = self.jvm.org.apache.hudi
         client = self._meta_client(path)
         engine = hudi.client.common.HoodieSparkEngineContext(self._java_context)
         config = hudi.common.config.HoodieMetadataConfig.newBuilder().enable(False).build()
@@ -276,21 +290,27 @@ class SparkJudge:
         return view
 
     @property
-    def _jvm(self) -> Any:
+    def jvm(self) -> Any:
         return self.spark._jvm
+
+    @property
+    def storage_conf(self) -> Any:
+        """How Hudi's classes are told about file systems."""
+        hadoop = self._java_context.hadoopConfiguration()
+        return self.jvm.org.apache.hudi.hadoop.fs.HadoopFSUtils.getStorageConf(hadoop)
 
     @property
     def _java_context(self) -> Any:
         return self.spark.sparkContext._jsc
 
     def _known_instants(self, path: str) -> set[str]:
-        if not (Path(path) / ".hoodie" / "hoodie.properties").exists():
+        if is_local(path) and not (Path(path) / ".hoodie" / "hoodie.properties").exists():
             return set()
         return {instant["requested"] for instant in self.timeline(path)}
 
 
 def _location(path: str) -> str:
-    return str(Path(path).resolve())
+    return str(Path(path).resolve()) if is_local(path) else path
 
 
 def _literal(value: Any) -> str:

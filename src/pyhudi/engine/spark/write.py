@@ -8,13 +8,16 @@ or the heartbeat gone, and what they wrote is removed with the rollback or swept
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
+from pyhudi.engine.attempts import Clears, Work
+from pyhudi.engine.owned_columns import Recheck
 from pyhudi.engine.spark.placing import placed, quoted
 from pyhudi.engine.spark.scan import split_bytes
 from pyhudi.engine.spark.types import empty_batch
@@ -24,6 +27,7 @@ from pyhudi.engine.spark.write_task import (
     RESULT_SCHEMA,
     STAT,
     DeleteWhereTask,
+    RewriteTask,
     Task,
     WriteTask,
     decode_refusal,
@@ -32,8 +36,10 @@ from pyhudi.engine.spark.write_task import (
 from pyhudi.engine.write_files import WriteOverError, WriteSpec
 from pyhudi.engine.write_plans import MakePlan, WritePlans
 from pyhudi.engine.write_result import WriteResult
-from pyhudi.engine.writer import Clears, TableWriter, Work
+from pyhudi.engine.writer import TableWriter
+from pyhudi.engine.written_rows import files_by_place
 from pyhudi.errors import ConflictError, HudiError, UnavailableError
+from pyhudi.format.column_owners import RANK_COLUMN, ROW_RANK
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.plan.scan import ScanPlan
 from pyhudi.storage.progress_files import JobProgress, clear_progress
@@ -46,6 +52,10 @@ _NOT_THERE = re.compile(
     r"No module named 'pyhudi|module 'pyhudi\S* has no attribute|"
     r"Can't get attribute '\w+' on <module 'pyhudi"
 )
+
+
+#: Rows that are written once more need no shuffle, so each task has some of the buckets.
+REWRITE_TASKS_MAX = 200
 
 
 class SparkWrites:
@@ -70,7 +80,13 @@ class SparkWrites:
         if not set(META_COLUMNS).isdisjoint(given.names):
             frame = frame.drop(*META_COLUMNS)
         return self._write(
-            frame, operation, make_plan, write_id, is_checked=is_checked, clears=clears
+            frame,
+            operation,
+            make_plan,
+            write_id,
+            is_checked=is_checked,
+            is_blind=not is_checked,
+            clears=clears,
         )
 
     def columns(
@@ -83,13 +99,26 @@ class SparkWrites:
         *,
         by_partition: bool = True,
         is_checked: bool = False,
+        recheck: Recheck | None = None,
     ) -> WriteResult:
-        """Write what these columns say; the others are left alone."""
+        """Write what these columns say; the others are left alone. A `recheck` is an owner's, whose
+        rows are parts of rows."""
         frame = frame.selectExpr(*(quoted(n) for n in frame.columns if n in schema.names))
         conformed(empty_batch(frame.schema), schema)
         return self._write(
-            frame, operation, make_plan, write_id, by_partition=by_partition, is_checked=is_checked
+            frame,
+            operation,
+            make_plan,
+            write_id,
+            by_partition=by_partition,
+            is_checked=is_checked,
+            recheck=recheck,
         )
+
+    @staticmethod
+    def ranked(frame: DataFrame) -> DataFrame:
+        """Whole rows of a joined table, with the rank that all rows have."""
+        return frame.withColumn(RANK_COLUMN, F.lit(ROW_RANK))
 
     def delete_where(
         self,
@@ -133,9 +162,11 @@ class SparkWrites:
         *,
         by_partition: bool = True,
         is_checked: bool = False,
+        is_blind: bool = False,
         clears: Clears | None = None,
+        recheck: Recheck | None = None,
     ) -> WriteResult:
-        writer = self._writer
+        writer, is_part = self._writer, recheck is not None
         with writer.turn:
             config = writer.ready()
             schema = writer.schema
@@ -148,14 +179,26 @@ class SparkWrites:
                 )
                 return plan.finish(self._results(rows, spec, task))
 
+            def rewrite(spec: WriteSpec, stats: Sequence[WriteStat]) -> list[WriteStat]:
+                plan, files = make_plan(spec), files_by_place(stats)
+                reports = writer.board.is_watched
+                task = RewriteTask(writer.storage, spec.requested, plan.job, files, reports=reports)
+                tasks = min(len(files), REWRITE_TASKS_MAX)
+                numbers = frame.sparkSession.range(0, len(files), 1, max(tasks, 1))
+                return plan.finish(self._results(numbers, spec, task))
+
             # Computing the input once more could give other rows: it is not for us to repeat.
             work = Work(
                 operation,
                 write,
                 is_repeatable=False,
                 is_checked=is_checked,
+                is_blind=is_blind,
+                is_part=is_part,
                 is_fenced=True,
                 clears=clears,
+                recheck=recheck,
+                rewrite=rewrite if is_blind or is_part else None,
             )
             return writer.commit(work, write_id)
 

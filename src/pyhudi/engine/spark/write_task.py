@@ -8,7 +8,7 @@ stop. What a new attempt may cure, such as storage that does not answer, is rais
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import chain
@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from pyhudi.engine.deletes import gathered_deletes
+from pyhudi.engine.gathering import Place
 from pyhudi.engine.group_files import Files
 from pyhudi.engine.group_jobs import GroupJob
 from pyhudi.engine.sorted_rows import Arrived, grouped, in_place, joined_rows
@@ -28,6 +29,7 @@ from pyhudi.engine.spark.workers import spare_modules
 from pyhudi.engine.tasks import read_split
 from pyhudi.engine.write_files import KeyedRows, WriteOverError
 from pyhudi.engine.write_result import stat_rows
+from pyhudi.engine.written_rows import written_rows
 from pyhudi.errors import (
     ConflictError,
     CorruptTableError,
@@ -163,6 +165,30 @@ class WriteTask(Task):
                 next_step="Report this with the types of the record key; rows as Arrow can be"
                 " written",
             )
+
+
+class RewriteTask(Task):
+    """Writes rows anew that lie in files of the same write: numbers of places in."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        requested: str,
+        job: GroupJob,
+        files: Mapping[Place, tuple[str, ...]],
+        *,
+        reports: bool,
+    ) -> None:
+        super().__init__(storage, requested, reports=reports)
+        self._job = job
+        self._files = tuple(files.items())
+
+    def stats(self, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+        layout = self._job.files.spec.layout
+        numbers = (number for batch in batches for number in batch.column(0).to_pylist())
+        for number in numbers:
+            place, paths = self._files[number]
+            yield from self._job.write(place, written_rows(self._storage, layout, paths))
 
 
 class DeleteWhereTask(Task):

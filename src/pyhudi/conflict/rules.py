@@ -1,0 +1,242 @@
+"""May this write complete, given what others completed since it began, or have under way?
+
+First committer wins: two writes whose lifetimes overlap must not both have written one file group
+(RFC-22, and Hudi's default strategy). The later to complete is the one that asks here. Who is later
+is told by completion times, which Hudi's own strategy compares with requested ones.
+
+    other, completed meanwhile        own logs, checked   own logs, NBCC   own base file over logs
+    write of the same file group      conflict            -                conflict
+    compaction planned since, seed    -                   -                conflict
+    replace commit, clustering        conflict            conflict         conflict
+    any write of a cleared partition  conflict, for overwrite and delete of partitions
+
+    other, under way
+    clustering of the file group      conflict, of any age, for its rows move elsewhere
+    compaction planned since          -                   -                conflict
+    log compaction                    -                   -                conflict
+    replace commit begun since        conflict, if its inflight file names the file group
+    write of higher priority          conflict, if it has announced a file of the file group
+
+    clean and rollback conflict with nothing; a rollback of this write refuses it by itself
+
+**A write that reads nothing** (an upsert of rows as they come) means the same wherever it stands in
+the order. If the other's requested time is smaller than its own, its logs already lie behind the
+other's, and it is enough to commit it again. Otherwise its files must be written anew.
+
+**Parts of rows**, as owners of a joined table write them, never conflict with each other. But a
+part that stands alone is no row, and one that was written with a stand-in for a new key hides the
+row that a base file has. So the key must have been there, or not, as the writer found it: a delete
+or a new base file that completed meanwhile is a conflict, and to what it took for new also a
+compaction that was planned meanwhile.
+
+**Strategies.** `bucket` compares buckets, for engines that race for the first file of a bucket give
+it different file ids. `simple` compares file ids. `prefer_writer` lets a clustering under way yield
+to the write instead of the write to the clustering; a table service that writes with it yields to
+writes under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from pyhudi.format.conflict_strategy import Strategy
+from pyhudi.format.file_names import FileGroupId
+from pyhudi.index.bucket_inference import bucket_number
+
+#: Whether an overwrite or a delete of partitions is about a partition.
+Cleared: TypeAlias = Callable[[str], bool]
+
+
+class Kind(StrEnum):
+    """What an instant does, as far as conflicts are concerned."""
+
+    WRITE = "write"
+    REPLACE = "replace commit"
+    COMPACTION = "compaction"
+    LOG_COMPACTION = "log compaction"
+    CLUSTERING = "clustering"
+    SEED = "seed"
+    HARMLESS = "clean, rollback or savepoint"
+
+
+class ConflictRule(StrEnum):
+    """Which rule fired, in words for the user."""
+
+    SAME_FILE_GROUP = "first committer wins: both wrote the file group"
+    HIDDEN_ROWS = "its base file would hide what completed meanwhile in the file group"
+    REPLACED = "readers hide the file group since another write replaced it"
+    CLEARED_PARTITION = "it clears a partition that was written meanwhile"
+    CLUSTERING_PENDING = "a clustering under way moves the rows of the file group elsewhere"
+    COMPACTION_PENDING = "a compaction under way would hide its base file"
+    LOG_COMPACTION_PENDING = "a log compaction under way would undo its base file"
+    REPLACE_PENDING = "a later overwrite under way writes the file group"
+    PRIORITY = "a writer of higher priority is writing the file group"
+    PARTS_ALONE = "rows that it has new values for may be gone"
+    KEYS_TAKEN_FOR_NEW = "keys that it took for new may be in the base file of a compaction"
+    WRITER_PREFERRED = "a table service yields to a write under way in the file group"
+
+
+class Retry(StrEnum):
+    """What helps, once a conflict was found."""
+
+    COMMIT = "committing the same files again"
+    WRITE = "writing again"
+    LATER = "writing again once the other is done"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWrite:
+    """What a write must not share with others."""
+
+    requested: str
+    touched: frozenset[FileGroupId]
+    opened: frozenset[FileGroupId] = frozenset()  # with a base file among logs
+    appended: frozenset[FileGroupId] = frozenset()  # the others, if it is checked at all
+    clears: Cleared | None = None
+    parts: frozenset[FileGroupId] = frozenset()  # those in which it has parts of rows
+    fresh: frozenset[FileGroupId] = frozenset()  # of these, those with keys that it took for new
+    is_blind: bool = False  # whether it read nothing of the table
+    priority: int = 0
+    kind: Kind = Kind.WRITE
+
+
+@dataclass(frozen=True, slots=True)
+class OtherWrite:
+    """A write that completed while ours was under way, or is under way itself."""
+
+    requested: str
+    completed: str | None
+    groups: frozenset[FileGroupId] | None  # None: it does not tell, so it may be any
+    kind: Kind = Kind.WRITE
+    priority: int = 0
+    removals: frozenset[FileGroupId] = frozenset()  # where it deleted, or opened a base file
+    files: tuple[str, ...] = field(default=(), compare=False)  # to tell the keys of
+
+    @property
+    def passes_logs(self) -> bool:
+        """Logs go on above a seed and a compaction."""
+        return self.kind in (Kind.SEED, Kind.COMPACTION)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The other that stands in the way, one of the file groups in question, and what helps."""
+
+    rule: ConflictRule
+    other: OtherWrite
+    group: FileGroupId
+    retry: Retry
+
+
+def first_conflict(
+    own: OwnWrite, others: Iterable[OtherWrite], strategy: Strategy = Strategy.BUCKET
+) -> Conflict | None:
+    """The first of the others, which come by completion time, that our write must yield to.
+
+    `completed` ones completed after our requested time; that is for the caller to see to.
+    """
+    found = (_conflict(own, other, strategy) for other in others)
+    return next((conflict for conflict in found if conflict is not None), None)
+
+
+def _conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> Conflict | None:
+    if other.requested == own.requested or other.kind is Kind.HARMLESS:
+        return None
+    judge = _completed_conflict if other.completed is not None else _pending_conflict
+    return judge(own, other, strategy)
+
+
+def _completed_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> Conflict | None:
+    if other.kind is Kind.COMPACTION and other.requested < own.requested:
+        return None  # its base files are older than ours, and than what we found
+    if other.kind is Kind.REPLACE and (group := _shared(own.touched, other.groups, strategy)):
+        return Conflict(ConflictRule.REPLACED, other, group, Retry.WRITE)
+    if (group := _shared(own.opened, other.groups, strategy)) is not None:
+        return Conflict(ConflictRule.HIDDEN_ROWS, other, group, Retry.WRITE)
+    if (group := _known_since(own, other, strategy)) is not None:
+        return Conflict(ConflictRule.KEYS_TAKEN_FOR_NEW, other, group, Retry.WRITE)
+    if other.passes_logs:
+        return None
+    if (group := _shared(own.parts, other.removals, strategy)) is not None:
+        return Conflict(ConflictRule.PARTS_ALONE, other, group, Retry.WRITE)
+    if (group := _shared(own.appended, other.groups, strategy)) is not None:
+        return Conflict(ConflictRule.SAME_FILE_GROUP, other, group, _retry(own, other))
+    cleared = own.clears
+    if cleared is None:
+        return None
+    found = (group for group in sorted(other.groups or ()) if cleared(group.partition))
+    if (group := next(found, None)) is not None:
+        return Conflict(ConflictRule.CLEARED_PARTITION, other, group, Retry.WRITE)
+    return None
+
+
+def _known_since(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> FileGroupId | None:
+    """Where keys that we took for new may lie in the base file of a compaction planned since."""
+    is_late = other.kind is Kind.COMPACTION and other.requested > own.requested
+    return _shared(own.fresh, other.groups, strategy) if is_late else None
+
+
+def _retry(own: OwnWrite, other: OtherWrite) -> Retry:
+    """Readers put logs in the order of requested times: is it the one of completion already?"""
+    in_order = other.requested < own.requested and other.kind is Kind.WRITE
+    return Retry.COMMIT if own.is_blind and in_order else Retry.WRITE
+
+
+def _pending_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> Conflict | None:
+    if (group := _known_since(own, other, strategy)) is not None:
+        return Conflict(ConflictRule.KEYS_TAKEN_FOR_NEW, other, group, Retry.WRITE)
+    rule, groups = _pending_rule(own, other, strategy)
+    if rule is None or (group := _shared(groups, other.groups, strategy)) is None:
+        return None
+    return Conflict(rule, other, group, Retry.LATER)
+
+
+def _pending_rule(
+    own: OwnWrite, other: OtherWrite, strategy: Strategy
+) -> tuple[ConflictRule | None, frozenset[FileGroupId]]:
+    """What would be wrong with a file group that both have, and which ones of ours to look at."""
+    checked = own.opened | own.appended
+    is_later = other.requested > own.requested
+    is_service = own.kind in (Kind.COMPACTION, Kind.LOG_COMPACTION, Kind.CLUSTERING)
+    prefers = strategy is Strategy.PREFER_WRITER
+    match other.kind:
+        case Kind.CLUSTERING if not prefers:
+            return ConflictRule.CLUSTERING_PENDING, own.touched
+        case Kind.COMPACTION if is_later:
+            return ConflictRule.COMPACTION_PENDING, own.opened
+        case Kind.LOG_COMPACTION:
+            return ConflictRule.LOG_COMPACTION_PENDING, own.opened
+        case Kind.REPLACE if is_later:
+            return ConflictRule.REPLACE_PENDING, checked
+        case Kind.WRITE if prefers and is_service:
+            return ConflictRule.WRITER_PREFERRED, own.touched
+        case Kind.WRITE if other.priority > own.priority:
+            return ConflictRule.PRIORITY, checked
+    return None, frozenset()
+
+
+def _shared(
+    own: frozenset[FileGroupId], theirs: frozenset[FileGroupId] | None, strategy: Strategy
+) -> FileGroupId | None:
+    """One of our file groups that the other has too, or may have."""
+    if not own:
+        return None
+    if theirs is None:
+        return min(own)
+    place = _file_group if strategy is Strategy.SIMPLE else bucket_place
+    places = {place(group): group for group in sorted(own, reverse=True)}
+    found = (places.get(place(group)) for group in sorted(theirs))
+    return next((group for group in found if group is not None), None)
+
+
+def _file_group(group: FileGroupId) -> tuple[str, str]:
+    return group.partition, group.file_id
+
+
+def bucket_place(group: FileGroupId) -> tuple[str, str]:
+    """The bucket of a file group, or the file group itself where file ids name no bucket."""
+    bucket = bucket_number(group.file_id)
+    return group.partition, group.file_id if bucket is None else str(bucket)

@@ -1,0 +1,168 @@
+"""One write, tried until it is visible or must be given up.
+
+A conflict is met in the cheapest way that is right:
+
+    the files already lie behind the other's    the same instant is committed (`Transaction`)
+    the rows are at hand                        they are written again, as if the write began now
+    the rows are only in the write's own files  those are read and written under a new instant
+
+The last is for rows that came as a stream or from Spark: the input is evaluated once. The instant
+that lost stays until the new one has its files; nobody sees either before it completes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
+
+from pyhudi.conflict.rules import Cleared, Retry
+from pyhudi.engine.transaction import Checks, Transaction
+from pyhudi.engine.write_files import WriteSpec
+from pyhudi.engine.write_ids import TakenOverError
+from pyhudi.engine.write_result import WriteResult, write_result
+from pyhudi.errors import ConflictError
+from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.settings import WriteSettings
+from pyhudi.world import World, jittered_ms
+
+#: How long to wait for another that is under way, the first time; then twice as long each time.
+LATER_MS = 1_000
+
+Clears: TypeAlias = Callable[[Collection[WriteStat]], Cleared]
+Rewrite: TypeAlias = Callable[[WriteSpec, Sequence[WriteStat]], list[WriteStat]]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a write does once its instant has begun; a stat for each file it made."""
+
+    operation: str
+    write: Callable[[WriteSpec], list[WriteStat]]
+    is_repeatable: bool = True  # whether it can be done again after a conflict
+    is_checked: bool = False  # whether it depends on what others write, on a table of any mode
+    is_blind: bool = False  # whether it reads nothing of the table: rows as they come
+    is_part: bool = False  # whether its rows are parts of rows, and those of new keys inserts
+    is_fenced: bool = False  # whether its tasks run elsewhere and may outlive it
+    partitions: Collection[str] = ()  # those it appends logs to, as far as they are known before
+    clears: Clears | None = None  # which partitions it is about as a whole, once it is written
+    #: Asked at every try to complete it; InvalidRequestError if it may not complete any more.
+    recheck: Callable[[], None] | None = None
+    #: Writes the rows of these files anew, for a write that cannot be repeated otherwise.
+    rewrite: Rewrite | None = None
+
+
+class Writer(Protocol):
+    """What a write asks of the table's writer."""
+
+    settings: WriteSettings
+    world: World
+
+    def recover(self) -> None: ...
+    def make_beginning(self) -> None: ...
+    def prepare(self, partitions: Collection[str]) -> None: ...
+    def begun(self) -> AbstractContextManager[Transaction]: ...
+    def spec(self, requested: str) -> WriteSpec: ...
+    def start_over(self) -> None: ...
+    def prune(self, transaction: Transaction) -> None: ...
+    def registered(
+        self, transaction: Transaction, write_id: str | None, operation: str
+    ) -> WriteResult | None: ...
+    def publish(
+        self,
+        transaction: Transaction,
+        spec: WriteSpec,
+        stats: Collection[WriteStat],
+        operation: str,
+        write_id: str | None,
+        checks: Checks | None = None,
+    ) -> str: ...
+
+
+class Attempts:
+    """The attempts of one write."""
+
+    def __init__(self, writer: Writer, work: Work, write_id: str | None) -> None:
+        self._writer = writer
+        self._work = work
+        self._write_id = write_id
+        self._started = writer.world.elapsed_ms()
+        self._retries = 0
+
+    def run(self) -> WriteResult:
+        while True:
+            try:
+                return self._attempt()
+            except ConflictError as error:
+                if not self._work.is_repeatable or not self._may_retry(error):
+                    raise
+                self._retry_after(error)
+
+    def _may_retry(self, error: ConflictError) -> bool:
+        is_over = isinstance(error, TakenOverError)
+        return not is_over and self._retries < self._writer.settings.conflict_retries
+
+    def _retry_after(self, error: ConflictError) -> None:
+        """Begin again, once the other that is under way has had some time to end."""
+        world = self._writer.world
+        if error.facts.get("retry") == Retry.LATER.name.lower():
+            world.sleep_ms(jittered_ms(world, LATER_MS << self._retries))
+        self._retries += 1
+        self._writer.start_over()
+
+    def _attempt(self) -> WriteResult:
+        writer, work = self._writer, self._work
+        if self._retries or self._write_id is not None:  # others went on, or one was given up
+            writer.recover()
+        writer.make_beginning()
+        if work.partitions:
+            # Before it begins, so that time travel to its requested time finds the buckets too.
+            writer.prepare(work.partitions)
+        return self._written(work.write)
+
+    def _written(self, write: Callable[[WriteSpec], list[WriteStat]]) -> WriteResult:
+        writer, work = self._writer, self._work
+        with writer.begun() as transaction:
+            transaction.is_fenced = work.is_fenced
+            done = writer.registered(transaction, self._write_id, work.operation)
+            if done is not None:
+                return done
+            spec = replace(writer.spec(transaction.requested), is_fenced=work.is_fenced)
+            stats = write(spec)
+            return self._published(transaction, spec, stats)
+
+    def _published(
+        self, transaction: Transaction, spec: WriteSpec, stats: list[WriteStat]
+    ) -> WriteResult:
+        writer, work = self._writer, self._work
+        checks = Checks(
+            work.is_checked,
+            work.is_blind,
+            work.is_part,
+            clears=None if work.clears is None else work.clears(stats),
+            recheck=work.recheck,
+            keeps_files=work.rewrite is not None,
+        )
+        try:
+            completed = writer.publish(
+                transaction, spec, stats, work.operation, self._write_id, checks
+            )
+        except ConflictError as error:
+            if work.rewrite is None or not error.facts or not self._may_retry(error):
+                raise
+            self._retry_after(error)
+        else:
+            writer.prune(transaction)
+            return self._result(transaction, completed, stats)
+        rewrite = work.rewrite
+        result = self._written(lambda spec: rewrite(spec, stats))
+        transaction.abandon()  # its files are needed no more
+        return result
+
+    def _result(
+        self, transaction: Transaction, completed: str, stats: list[WriteStat]
+    ) -> WriteResult:
+        seconds = (self._writer.world.elapsed_ms() - self._started) / 1000
+        result = write_result(transaction.requested, completed, stats, self._retries, seconds)
+        return replace(result, recommits=len(transaction.accepted))

@@ -1,0 +1,127 @@
+"""What a writer is told that lost, and what stays in the table of it.
+
+A loser has to know who won, where, by which rule, what it cost and whether to try again. The same
+facts are an error's text, its `facts`, and an object under `.hoodie/.pyhudi/conflicts/`, where
+`table.inspect.conflicts()` finds them later.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from pyhudi.conflict.rules import Conflict, ConflictRule, Retry, bucket_place
+from pyhudi.engine.file_keys import shared_keys
+from pyhudi.errors import ConflictError, HudiError
+from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.format.file_names import FileGroupId, parse_data_file
+from pyhudi.format.writer_identity import WriterIdentity
+from pyhudi.index.bucket_inference import bucket_number
+from pyhudi.storage.protocol import Storage
+
+CONFLICT_FOLDER: Final = ".hoodie/.pyhudi/conflicts"
+_KEYS_SHOWN = 5
+
+_NEXT_STEPS = {
+    Retry.COMMIT: "Write again",
+    Retry.WRITE: "Read the table as it is now and write again",
+    Retry.LATER: "Write again when the other is done",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loser:
+    """The write that has to yield, and what it had done."""
+
+    requested: str
+    writer: WriterIdentity
+    stats: Collection[WriteStat]
+    seconds: float
+
+
+def conflict_error(
+    storage: Storage, loser: Loser, conflict: Conflict, winner: WriterIdentity
+) -> ConflictError:
+    """The conflict for the user; it is also noted in the table."""
+    facts = conflict_facts(storage, loser, conflict, winner)
+    with suppress(HudiError):  # a note that is not there harms nobody
+        storage.create(f"{CONFLICT_FOLDER}/{loser.requested}.json", json.dumps(facts).encode())
+    return ConflictError(
+        f"the write {loser.requested} lost to another write",
+        why=_told(facts, conflict, winner),
+        next_step=_next_step(facts, conflict),
+        facts=facts,
+    )
+
+
+def conflict_facts(
+    storage: Storage, loser: Loser, conflict: Conflict, winner: WriterIdentity
+) -> dict[str, Any]:
+    """Plain values, for JSON."""
+    group, other = conflict.group, conflict.other
+    own = [s.path for s in loser.stats if s.path and _lies_in(s.path, group)]
+    theirs = [path for path in other.files if _lies_in(path, group)]
+    bucket = bucket_number(group.file_id)
+    return {
+        "rule": conflict.rule.name.lower(),
+        "rule_says": conflict.rule.value,
+        "retry": conflict.retry.name.lower(),
+        "retry_says": f"{conflict.retry.value} may succeed",
+        "ours": _identity(loser.requested, loser.writer),
+        "theirs": {
+            **_identity(other.requested, winner),
+            "completed": other.completed,
+            "kind": other.kind.value,
+        },
+        "partition": group.partition,
+        "file_group": group.file_id,
+        "bucket": bucket,
+        "keys": shared_keys(storage, own, theirs, _KEYS_SHOWN),
+        "lost": {
+            "rows": sum((s.num_writes or 0) + (s.num_deletes or 0) for s in loser.stats),
+            "bytes": sum(s.total_write_bytes or 0 for s in loser.stats),
+            "files": len(loser.stats),
+            "seconds": round(loser.seconds, 3),
+        },
+    }
+
+
+def _lies_in(path: str, group: FileGroupId) -> bool:
+    """Whether the file is of the file group, or of another one of its bucket."""
+    folder, _, file_name = path.rpartition("/")
+    name = parse_data_file(file_name)
+    return name is not None and bucket_place(FileGroupId(folder, name.file_id)) == bucket_place(
+        group
+    )
+
+
+def _identity(requested: str, writer: WriterIdentity) -> dict[str, Any]:
+    return {"instant": requested, **asdict(writer)}
+
+
+def _told(facts: Mapping[str, Any], conflict: Conflict, winner: WriterIdentity) -> str:
+    other, group = conflict.other, conflict.group
+    state = f"completed at {other.completed}" if other.completed else "is under way"
+    bucket = "" if facts["bucket"] is None else f" (bucket {facts['bucket']})"
+    keys = ""
+    if facts["keys"]:
+        keys = f"; both wrote keys such as {', '.join(map(repr, facts['keys'][:3]))}"
+    elif facts["keys"] == []:
+        keys = "; they have no key in common"
+    lost = facts["lost"]
+    return (
+        f"{conflict.rule.value}: the {other.kind.value} {other.requested} {state}, by"
+        f" {winner.told}, in file group {group.file_id}{bucket} of partition"
+        f" {group.partition!r}{keys}; lost are {lost['rows']} rows in {lost['files']} files,"
+        f" {lost['seconds']} s of work"
+    )
+
+
+def _next_step(facts: Mapping[str, Any], conflict: Conflict) -> str:
+    step = _NEXT_STEPS[conflict.retry]
+    if conflict.rule is ConflictRule.SAME_FILE_GROUP and facts["keys"] == []:
+        return f"{step}; with more buckets, or with an ordering, such writes do not meet"
+    return step

@@ -1,0 +1,75 @@
+"""The record keys in a data file: for the sample that a conflict error shows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pyhudi.errors import HudiError
+from pyhudi.format.log_file import CorruptSpan, decode_blocks
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.log_blocks import PlacedBlock, decode_log_block
+from pyhudi.table.merge import LogDeletes, LogRows, MergeRule
+from pyhudi.table.schema import RECORD_KEY
+
+#: Larger files are not read for a sample.
+_FILE_BYTES_MAX = 16 << 20
+_FILES_MAX = 4
+_SCHEMA = pa.schema([(RECORD_KEY, pa.string())])
+
+
+def shared_keys(
+    storage: Storage, own: list[str], theirs: list[str], count: int
+) -> list[str] | None:
+    """Some of the keys that both sets of files have; None if that cannot be told.
+
+    It is a courtesy of an error message: whatever stops it is no error of its own.
+    """
+    if not own or not theirs or len(own) > _FILES_MAX or len(theirs) > _FILES_MAX:
+        return None
+    try:
+        ours, others = (_keys(storage, paths) for paths in (own, theirs))
+    except (HudiError, FileNotFoundError, pa.ArrowException, OSError, ValueError, LookupError):
+        return None
+    if ours is None or others is None:
+        return None
+    found = pc.unique(ours.filter(pc.is_in(ours, value_set=others)))
+    return list(pc.drop_null(found).slice(0, count).to_pylist())
+
+
+def _keys(storage: Storage, paths: list[str]) -> pa.Array | None:
+    parts = [pa.array([], pa.string())]
+    for path in paths:
+        found = storage.stat(path)
+        if found is None or found.size > _FILE_BYTES_MAX:
+            return None
+        read = _base_keys if path.endswith(".parquet") else _log_keys
+        parts += read(storage, path, found.size)
+    return pa.concat_arrays([part.cast(pa.string()) for part in parts])
+
+
+def _base_keys(storage: Storage, path: str, _: int) -> list[pa.Array]:
+    with storage.open(path) as source:
+        file = pq.ParquetFile(source)
+        if not file.metadata.num_row_groups:
+            return []
+        column: pa.ChunkedArray = file.read([RECORD_KEY]).column(0)
+        return list(column.chunks)
+
+
+def _block_keys(block: LogRows | LogDeletes) -> pa.Array:
+    return block.rows.column(RECORD_KEY) if isinstance(block, LogRows) else block.keys
+
+
+def _log_keys(storage: Storage, path: str, size: int) -> list[pa.Array]:
+    data = storage.read(path, 0, size)
+    parts = []
+    for block in decode_blocks(lambda start, end: data[start:end], size, path):
+        if isinstance(block, CorruptSpan):
+            continue
+        content = data[block.content_start : block.content_end]
+        found = decode_log_block(PlacedBlock(path, block), content, _SCHEMA, MergeRule())
+        if found is not None:
+            parts.append(_block_keys(found))
+    return parts

@@ -1,0 +1,56 @@
+"""What counts as a conflict between writes, under the names by which a table records it.
+
+All writers of a table must agree, a clustering job most of all: with `prefer_writer` the clustering
+yields to writes, with the others writes yield to it, and where two jobs differ both go on and rows
+are lost. So it lies in the table, under Hudi's own key, where Hudi's Spark writers find it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from pyhudi.errors import UnsupportedTableError
+
+CONFLICT_STRATEGY: Final = "hoodie.write.lock.conflict.resolution.strategy"
+
+
+class Strategy(StrEnum):
+    """What counts as the same place, and who yields to whom."""
+
+    BUCKET = "bucket"
+    SIMPLE = "simple"
+    PREFER_WRITER = "prefer_writer"
+
+    @property
+    def class_name(self) -> str:
+        """The name that Hudi knows it by."""
+        return f"{_PACKAGE}{_CLASSES[self]}ConflictResolutionStrategy"
+
+
+_PACKAGE = "org.apache.hudi.client.transaction."
+_CLASSES = {
+    Strategy.BUCKET: "BucketIndexConcurrentFileWrites",
+    Strategy.SIMPLE: "SimpleConcurrentFileWrites",
+    Strategy.PREFER_WRITER: "PreferWriter",
+}
+
+
+def parse_strategy(class_name: str | None) -> Strategy:
+    """The strategy of a table; buckets are compared unless it says otherwise.
+
+    >>> parse_strategy(None).value
+    'bucket'
+    >>> parse_strategy("org.apache.hudi.client.transaction.PreferWriterConflictResolutionStrategy")
+    <Strategy.PREFER_WRITER: 'prefer_writer'>
+    """
+    if not class_name:
+        return Strategy.BUCKET
+    for strategy in Strategy:
+        if strategy.class_name == class_name.strip():
+            return strategy
+    raise UnsupportedTableError(
+        "the table cannot be written",
+        why=f"its conflicts are judged by {class_name[:200]!r}, which pyhudi does not have",
+        next_step=f"Write it with Apache Hudi, or change {CONFLICT_STRATEGY} for all its writers",
+    )

@@ -1,0 +1,80 @@
+"""Who wrote an instant: kept in its inflight and completed files, for people who look for a rival.
+
+Only the priority is ever used for a decision. Whatever stands there may have been written by
+anybody, so it is read with care: short texts on one line, and a number; the rest is not believed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from pyhudi.settings import JOB_CHARACTERS_MAX, PRIORITY_MAX
+
+#: Where extra metadata has it.
+WRITER_KEY: Final = "pyhudi.writer"
+
+_TEXT_MAX = JOB_CHARACTERS_MAX
+_JSON_MAX = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class WriterIdentity:
+    """A process that writes. What is not known is empty."""
+
+    job: str = ""
+    host: str = ""
+    user: str = ""
+    process: int = 0
+    priority: int = 0
+
+    @property
+    def text(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @property
+    def told(self) -> str:
+        """For a sentence.
+
+        >>> WriterIdentity("orders", "etl-1", "ann", 7).told
+        "job 'orders' of ann on etl-1, process 7"
+        >>> WriterIdentity().told
+        'a writer that does not tell who it is'
+        """
+        if not (self.job or self.host):
+            return "a writer that does not tell who it is"
+        user = f" of {self.user}" if self.user else ""
+        return f"job {self.job!r}{user} on {self.host or 'some host'}, process {self.process}"
+
+
+def parse_writer(extra: Mapping[str, str] | None) -> WriterIdentity:
+    """The identity in extra metadata; an empty one if there is none, or none that makes sense."""
+    text = (extra or {}).get(WRITER_KEY, "")
+    if not isinstance(text, str) or len(text) > _JSON_MAX:
+        return WriterIdentity()
+    try:
+        found = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return WriterIdentity()
+    if not isinstance(found, dict):
+        return WriterIdentity()
+    return WriterIdentity(
+        _line(found.get("job")),
+        _line(found.get("host")),
+        _line(found.get("user")),
+        _number(found.get("process"), 2**31 - 1),
+        _number(found.get("priority"), PRIORITY_MAX),
+    )
+
+
+def _line(value: object) -> str:
+    text = value if isinstance(value, str) else ""
+    return "".join(character for character in text if character.isprintable())[:_TEXT_MAX]
+
+
+def _number(value: object, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 0
+    return value if 0 <= value <= most else 0

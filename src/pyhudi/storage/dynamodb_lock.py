@@ -1,0 +1,286 @@
+"""Hudi's DynamoDB lock: a lease in one item, as Amazon's lock client for Java keeps it.
+
+1. Look. No item, or a released one: the lock is free. Else somebody has it, for as long as its
+   record version changes within the lease that the item names.
+2. Whoever waits has to see that by itself: it notes the version and when it saw it first, by its
+   own steady clock, and takes the lock over once that version has stood for longer than the lease.
+   No clock is compared with another's.
+3. Take it by a put on the condition that nothing, or that very version, is there.
+4. Renew six times a lease by giving the item a new version, on the condition that owner and
+   version are ours. If they are not, the lock is lost for good.
+5. Give back by deleting the item, on the same condition, as Hudi's writers do.
+
+**Unknown outcomes.** After every write without a clear answer the item is read: one of our owner,
+who is new for each acquisition, is ours however it got there. Its lease counts from when the write
+of that very version was sent, for whoever waits cannot have seen it earlier.
+
+**Clocks.** An owner counts its lease from before it sent the version, a waiter from after it read
+it, both by steady clocks. So an owner gives up first, whatever the time of day; `MARGIN_MS` is for
+steady clocks that go at different speeds.
+
+A waiter that came when a dead owner's lease had hardly begun is worth more patience than was asked
+for: else a job that waits no longer than a lease lasts would never get the lock of a dead one. So
+once an owner has missed a renewal for half its lease, the waiter stays for the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyhudi.errors import CorruptTableError, HudiError, UnavailableError
+from pyhudi.format.lock_address import DynamodbAddress
+from pyhudi.format.lock_item import LockItem
+from pyhudi.format.lock_kind import LockKind
+from pyhudi.storage.dynamodb_items import DynamodbItems, require_boto3
+from pyhudi.storage.lock import (
+    MARGIN_MS,
+    RELEASE_PAUSES_MS,
+    HeldLock,
+    Taken,
+    moment,
+    quoted,
+    wait_for,
+)
+from pyhudi.storage.protocol import Storage
+from pyhudi.world import World, new_uuid
+
+LEASE_MS = 60_000  # Hudi's default
+RENEWALS_PER_LEASE = 6
+PATIENCE_MAX_MS = 600_000  # no item may keep a waiter for longer than it asked plus this
+
+_LABEL_CHARACTERS_MAX = 200
+
+
+@dataclass(slots=True)
+class _Watched:
+    """The version that a waiter sees, and since when. It outlives an attempt to get the lock."""
+
+    version: str = ""
+    since_ms: int = 0  # on the steady clock
+    owner: str = ""
+    owner_since_ms: int = 0  # on the wall clock, for people
+
+    def age_ms(self, item: LockItem, now_ms: int) -> int:
+        """For how long this version has been seen, up to a moment after it was read."""
+        if item.version != self.version:
+            self.version, self.since_ms = item.version, now_ms
+        return now_ms - self.since_ms
+
+    def met_ms(self, item: LockItem, now_ms: int) -> int:
+        """When this owner was first seen."""
+        if item.owner != self.owner:
+            self.owner, self.owner_since_ms = item.owner, now_ms
+        return self.owner_since_ms
+
+
+class DynamodbLock:
+    """The lock of a table whose writers have agreed on an item."""
+
+    kind = LockKind.DYNAMODB
+
+    def __init__(
+        self,
+        storage: Storage,
+        world: World,
+        address: DynamodbAddress,
+        *,
+        client: Any = None,
+        lease_ms: int = LEASE_MS,
+    ) -> None:
+        if client is None:
+            require_boto3()
+        self._table_uri = storage.uri
+        self._world = world
+        self._address = address
+        self._client = client
+        self._lease_ms = lease_ms
+        self._items: DynamodbItems | None = None  # it costs a while to set up the first
+        self._watched = _Watched()
+
+    def acquire(self, wait_ms: int) -> HeldLock:
+        if self._items is None:
+            self._items = DynamodbItems(self._address, self._client)
+        held = _HeldDynamodbLock(self._items, self._world, self._lease_ms, self._watched)
+        try:
+            wait_for(held.claim, self._world, wait_ms=wait_ms, table_uri=self._table_uri)
+        except BaseException:
+            held.withdraw()
+            raise
+        held.keep()
+        return held
+
+
+class _HeldDynamodbLock:
+    """One writer's lease, from the first try to get it.
+
+    The renewal runs beside the writer. It alone changes `_mine` until `release` has stopped it, and
+    `_is_over` only ever becomes True, so nothing has to be guarded.
+    """
+
+    def __init__(
+        self, items: DynamodbItems, world: World, lease_ms: int, watched: _Watched
+    ) -> None:
+        self._items = items
+        self._world = world
+        self._lease_ms = lease_ms
+        self._watched = watched
+        self._owner = f"{world.label[:_LABEL_CHARACTERS_MAX]}, {new_uuid(world)}"
+        self._sent_ms: dict[str, int] = {}  # of our versions: when each was sent
+        self._mine: LockItem | None = None
+        self._is_over = False
+        self._stop_renewing = _nothing
+
+    # -- getting it
+
+    def claim(self) -> _HeldDynamodbLock | Taken:
+        found = self._items.load()
+        seen_ms = self._world.elapsed_ms()
+        if not self._is_usable(found):
+            if found is not None and not self._is_free(found, seen_ms):
+                return self._taken(found, seen_ms)
+            found = self._sent(over=found)
+        if not self._is_usable(found):
+            return self._taken(found, self._world.elapsed_ms())
+        self._adopt(found)
+        return self
+
+    def _is_mine(self, found: LockItem | None) -> bool:
+        return found is not None and found.owner == self._owner and not found.is_released
+
+    def _is_usable(self, found: LockItem | None) -> bool:
+        return self._is_mine(found) and self._left_ms(found) > 0
+
+    def _is_free(self, found: LockItem, seen_ms: int) -> bool:
+        if found.is_released or found.owner == self._owner:
+            return True
+        return self._watched.age_ms(found, seen_ms) > found.lease_ms
+
+    def _new_item(self) -> LockItem:
+        version = new_uuid(self._world)
+        self._sent_ms[version] = self._world.elapsed_ms()
+        return LockItem(self._owner, self._lease_ms, version)
+
+    def _sent(self, *, over: LockItem | None) -> LockItem | None:
+        """The item after trying to write ours: ours, or what was in the way."""
+        item = self._new_item()
+        try:
+            if self._items.put(item, over=over):
+                return item
+        except UnavailableError:
+            found = self._items.load()  # the write may have been made all the same
+            if found is None:
+                raise
+            return found
+        return self._items.load()
+
+    def _taken(self, found: LockItem | None, seen_ms: int) -> Taken:
+        if found is None or found.is_released or found.owner == self._owner:
+            return Taken("it changed hands just now", "Repeat the call")
+        age_ms = self._watched.age_ms(found, seen_ms)
+        since_ms = self._watched.met_ms(found, self._world.now_ms())
+        rest_ms = found.lease_ms + 1 - age_ms
+        is_late = found.lease_ms < 2 * age_ms and rest_ms <= PATIENCE_MAX_MS
+        return Taken(
+            f"the owner {quoted(found.owner)} has it since {moment(since_ms)} or earlier, and"
+            f" renewed it last {age_ms} ms ago or earlier; it may keep it for {found.lease_ms} ms"
+            " from then",
+            "Repeat the call when that writer is done; if it is dead its lease ends by itself",
+            worth_ms=rest_ms if is_late else 0,
+        )
+
+    def _adopt(self, found: LockItem | None) -> None:
+        """Take an item of ours for the current one, and forget what was sent before it."""
+        assert found is not None
+        sent_ms = self._sent_ms.get(found.version, 0)
+        self._sent_ms = {v: ms for v, ms in self._sent_ms.items() if ms >= sent_ms}
+        self._mine = found
+
+    # -- keeping it
+
+    def keep(self) -> None:
+        """Renew the lease in the background until it is given back or lost."""
+        self._stop_renewing = self._world.every(self._lease_ms // RENEWALS_PER_LEASE, self._renew)
+
+    def _renew(self) -> None:
+        for _ in range(2):  # the version that counts may be one whose reply got lost
+            if self.remaining_ms() == 0 or self._mine is None:
+                return  # too late to ask for more: somebody may be taking it over
+            try:
+                renewed = self._new_item()
+                if self._items.renew(self._mine, renewed.version):
+                    return self._adopt(renewed)
+                found = self._items.load()
+            except CorruptTableError:
+                found = None
+            except HudiError:
+                return  # nobody knows; several renewals fit into a lease
+            if not self._is_mine(found):
+                self._is_over = True
+                return
+            self._adopt(found)
+
+    def _left_ms(self, found: LockItem | None) -> int:
+        if found is None or found.version not in self._sent_ms:
+            return 0
+        margin_ms = min(MARGIN_MS, found.lease_ms // 4)
+        until_ms = self._sent_ms[found.version] + found.lease_ms - margin_ms
+        return max(0, until_ms - self._world.elapsed_ms())
+
+    def remaining_ms(self) -> int:
+        left_ms = 0 if self._is_over else self._left_ms(self._mine)
+        if left_ms == 0:
+            self._is_over = True
+        return left_ms
+
+    def is_held(self) -> bool:
+        if self.remaining_ms() == 0:
+            return False
+        try:
+            found = self._items.load()
+        except CorruptTableError:
+            found = None
+        if not self._is_mine(found):
+            self._is_over = True
+        return self.remaining_ms() > 0
+
+    # -- giving it back
+
+    def release(self) -> None:
+        self._is_over = True
+        self._stop_renewing()
+        self._stop_renewing = _nothing
+        for pause_ms in (*RELEASE_PAUSES_MS, 0):
+            self._give_back()
+            if self._mine is None:
+                return
+            self._world.sleep_ms(pause_ms)
+
+    def _give_back(self) -> None:
+        """Try to delete our item; `_mine` is None when there is none left."""
+        for _ in range(2):
+            if self._mine is None:
+                return
+            try:
+                found = None if self._items.delete(self._mine) else self._items.load()
+            except CorruptTableError:
+                found = None
+            except HudiError:
+                return
+            self._mine = found if self._is_mine(found) else None
+
+    def withdraw(self) -> None:
+        """After giving up: give back what a write of unknown outcome may have got us."""
+        self._is_over = True
+        if not self._sent_ms:
+            return
+        try:
+            found = self._items.load()
+        except HudiError:
+            return
+        self._mine = found if self._is_mine(found) else None
+        self._give_back()
+
+
+def _nothing() -> None:
+    """What stops a renewal that does not run."""

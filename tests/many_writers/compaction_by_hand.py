@@ -1,0 +1,195 @@
+"""Compaction by hand: planned, run and completed as three steps, each when a test wants it.
+
+Plan, base files and metadata are made with the encoders, the slicing and the merge that production
+code has, and each step is decided in the table's decision log. What is left out is everything that
+a table service adds to that: a choice of file groups, a heartbeat, and what happens when it fails.
+
+    planned = plan_compaction(writer)       the plan is on the timeline; readers see no difference
+    planned.run()                           the new base files are there; still no difference
+    planned.complete()                      readers use them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from pyhudi.engine.base_writer import write_base
+from pyhudi.engine.decisions import Begin, Complete, Decided, Refused, Rule
+from pyhudi.engine.read import Reader
+from pyhudi.engine.tasks import read_split
+from pyhudi.engine.writer import TableWriter
+from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
+from pyhudi.format.file_names import FileGroupId
+from pyhudi.format.instant import Action, Instant, InstantTime, State
+from pyhudi.format.plan_files import (
+    CompactionOperation,
+    CompactionPlan,
+    decode_compaction_plan,
+    encode_compaction_plan,
+)
+from pyhudi.plan.scan import ReadSpec, SliceRead, Split, merge_rule
+from pyhudi.storage.marker_files import marker_objects
+from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice
+from pyhudi.table.schema import with_meta_columns
+from pyhudi.table.snapshot import grouped_files, is_replaced, latest_slice
+from pyhudi.timeline.completion import only, visible_now
+from pyhudi.timeline.ledger import Ledger
+
+_SERVICES = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
+
+
+def plan_compaction(
+    writer: TableWriter, groups: Collection[FileGroupId] | None = None
+) -> PlannedCompaction | None:
+    """Plan the compaction of these file groups, or of all that have logs; None if none has.
+
+    A group that another plan is about is left out. As RFC-66 has it, the plan holds exactly the
+    logs that completed before its own requested time, whatever is under way.
+    """
+    writer.open()
+    ledger = writer.log.refresh()
+    seen = ledger.highest
+    slices = [s for s in _compactable(writer) if groups is None or _group(s) in groups]
+    if not slices:
+        return None
+
+    def unchanged(now: Ledger) -> Refused | None:
+        """A write that completed since would be older than the plan, and not in it."""
+        changed = now.completed_after(seen)
+        return Refused(Rule.CONFLICT, changed[0].requested) if changed else None
+
+    plan = CompactionPlan(tuple(map(_operation, slices)), preserve_hoodie_metadata=True)
+    data = encode_compaction_plan(plan, writer.world.random_bytes(16))
+    outcome = writer.log.append(Begin(Action.COMPACTION, plan=data, check=unchanged))
+    assert isinstance(outcome, Decided), outcome
+    assert outcome.entry.instant is not None
+    return PlannedCompaction(writer, outcome.entry.instant, outcome.entry.n, plan)
+
+
+def found_compaction(writer: TableWriter, requested: str) -> PlannedCompaction:
+    """A plan of another process, to be carried out by this one."""
+    writer.open()
+    writer.log.refresh()
+    path = writer.log.path(Instant(InstantTime(requested), Action.COMPACTION, State.REQUESTED))
+    plan = decode_compaction_plan(writer.storage.read(path), path)
+    return PlannedCompaction(writer, requested, writer.log.number_of(requested), plan)
+
+
+@dataclass(slots=True)
+class PlannedCompaction:
+    """A compaction on the timeline."""
+
+    writer: TableWriter
+    requested: str
+    number: int | None
+    plan: CompactionPlan
+    stats: list[WriteStat] = field(default_factory=list)
+
+    @property
+    def operations(self) -> tuple[CompactionOperation, ...]:
+        return self.plan.operations or ()
+
+    @property
+    def log_instants(self) -> set[str]:
+        """Requested times of the writes whose logs the plan has."""
+        files = (_files(self.writer, operation) for operation in self.operations)
+        return {log.name.requested for group in files for log in group.logs}
+
+    def run(self) -> PlannedCompaction:
+        """Write the base files. May be called again: they are found there."""
+        pending = Instant(InstantTime(self.requested), Action.COMPACTION, State.INFLIGHT)
+        self.writer.storage.create(self.writer.log.path(pending), b"")
+        self.stats = [self._compacted(operation) for operation in self.operations]
+        return self
+
+    def complete(self) -> str:
+        """Make the base files visible; the completion time."""
+        by_partition: dict[str, tuple[WriteStat, ...]] = {}
+        for stat in self.stats:
+            partition = stat.partition_path or ""
+            by_partition[partition] = (*by_partition.get(partition, ()), stat)
+        metadata = CommitMetadata(
+            by_partition,
+            compacted=True,
+            extra_metadata={"schema": self.writer.spec(self.requested).avro_schema},
+            operation_type="COMPACT",
+        )
+        data = encode_commit_metadata(metadata, self.writer.world.random_bytes(16))
+        job = Complete(self.requested, Action.COMPACTION, self.number, data)
+        outcome = self.writer.log.append(job)
+        assert isinstance(outcome, Decided), outcome
+        for path in marker_objects(self.writer.storage, self.requested):
+            self.writer.storage.delete(path)
+        assert outcome.entry.time is not None
+        return outcome.entry.time
+
+    def _compacted(self, operation: CompactionOperation) -> WriteStat:
+        files = _files(self.writer, operation)
+        spec = self.writer.spec(self.requested)
+        base = files.bases[0] if files.bases else None
+        group = FileGroupId(files.partition, files.file_id)
+        rows = self._merged(files, base)
+        return write_base(self.writer.storage, spec, group, rows, previous=base)
+
+    def _merged(self, files: FileGroupFiles, base: BaseFile | None) -> Iterator[pa.RecordBatch]:
+        schema = with_meta_columns(self.writer.spec(self.requested).layout.data)
+        instants = only(frozenset(file.name.requested for file in files.files))
+        spec = ReadSpec(schema, schema, schema, merge_rule(self.writer.config), instants)
+        slice_ = FileSlice(files.partition, files.file_id, self.requested, base, files.logs)
+        return read_split(self.writer.storage, spec, Split((SliceRead(slice_),)))
+
+
+def _compactable(writer: TableWriter) -> list[FileSlice]:
+    """The latest slice of every file group that has logs and is in no other plan."""
+    state = writer.state()
+    now = visible_now(state.timeline)
+    times = Reader(writer.loader).completion_times(state)
+    taken = _planned(writer)
+    found = (
+        latest_slice(group, times, now)
+        for group in state.groups()
+        if not is_replaced(group, state.replaced, now)
+    )
+    return [s for s in found if s is not None and s.logs and _group(s) not in taken]
+
+
+def _planned(writer: TableWriter) -> set[FileGroupId]:
+    taken: set[FileGroupId] = set()
+    for instant in writer.log.ledger.pending_of(*_SERVICES):
+        if instant.action is Action.CLUSTERING:
+            continue
+        path = writer.log.path(Instant(instant.requested, instant.action, State.REQUESTED))
+        plan = decode_compaction_plan(writer.storage.read(path), path)
+        taken |= {
+            FileGroupId(o.partition_path or "", o.file_id or "") for o in plan.operations or ()
+        }
+    return taken
+
+
+def _group(slice_: FileSlice) -> FileGroupId:
+    return FileGroupId(slice_.partition, slice_.file_id)
+
+
+def _operation(slice_: FileSlice) -> CompactionOperation:
+    return CompactionOperation(
+        base_instant_time=slice_.base_instant,
+        delta_file_paths=tuple(log.name.file_name for log in slice_.logs),
+        data_file_path=slice_.base.name.file_name if slice_.base else None,
+        file_id=slice_.file_id,
+        partition_path=slice_.partition,
+        metrics={},
+    )
+
+
+def _files(writer: TableWriter, operation: CompactionOperation) -> FileGroupFiles:
+    """The files that the plan names, as a listing would give them."""
+    base = operation.base_file_path
+    paths = [*([base] if base else []), *operation.log_file_paths]
+    sizes = [(path, writer.storage.stat(path)) for path in paths]
+    listed = [(path, stat.size) for path, stat in sizes if stat is not None]
+    assert len(listed) == len(paths), "a file of the plan is gone"
+    [files] = grouped_files(operation.partition_path or "", listed)
+    return files

@@ -1,0 +1,241 @@
+"""Clocks that are wrong, engines that do not belong here, and locks that do not fit.
+
+Each is an error that names the cause, or has no effect; nothing is ever lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from many_writers.scene import (
+    CHECKED,
+    KINDS,
+    NBCC,
+    ORDERS,
+    SHARED,
+    ForeignWriter,
+    HeldWrite,
+    Scene,
+    begun_scene,
+    no_row_is_lost,
+    rows,
+    upsert,
+)
+from memory_tables import TIMELINE
+from pyhudi.engine.load import TableLoader, load_config
+from pyhudi.engine.local import LocalWriter
+from pyhudi.engine.write_result import commit_metadata
+from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
+from pyhudi.format.commit_metadata import encode_commit_metadata
+from pyhudi.format.lock_kind import LockKind
+from pyhudi.settings import WriteSettings
+from pyhudi.table_api import Table
+
+TEN_MINUTES_MS = 600_000
+TIMEOUT_MS = WriteSettings().heartbeat_timeout_ms
+
+
+def skewed(**definition: Any) -> Scene:
+    """One writer's clock is ten minutes ahead, the other's ten minutes behind."""
+    scene = Scene(**definition)
+    scene.skews_ms = {"1": TEN_MINUTES_MS, "2": -TEN_MINUTES_MS}
+    scene.table("first").upsert(rows("first", "k"))
+    return scene
+
+
+def times(scene: Scene) -> tuple[list[str], list[str]]:
+    done = [name.partition(".")[0].split("_") for name in scene.completed()]
+    return [requested for requested, _ in done], [completed for _, completed in done]
+
+
+# -- clocks ten minutes apart
+
+
+@pytest.mark.parametrize("order", ORDERS[1:5])
+@pytest.mark.parametrize(
+    ("kind", "lock"), [*((kind, LockKind.NONE) for kind in KINDS), ("nbcc", LockKind.FILE)]
+)
+def test_clocks_ten_minutes_apart_change_no_order_and_lose_no_row(
+    kind: str, order: str, lock: LockKind
+) -> None:
+    scene = skewed(**KINDS[kind], lock=lock)
+    consumer = scene.table("consumer")
+    checkpoint = consumer.changes().until
+    held: dict[str, HeldWrite] = {}
+    ended, received = [], []
+    for event in order.split():
+        by = event[0]
+        if event == by:
+            held[by] = scene.hold(by, upsert(rows(by, "k", f"of {by}", ts=5)))
+        else:
+            ended.append(held[by].finish().completed)
+            feed = consumer.changes(since=checkpoint, columns=["id"])
+            received += feed.to_arrow()["id"].to_pylist()
+            checkpoint = feed.until
+    assert ended == sorted(ended), "completion times are the order in which writes ended"
+    assert sorted(received) == ["k", "k", "of 1", "of 2"]
+    assert scene.content().keys() == {"k", "of 1", "of 2"}
+    requested, completed = times(scene)
+    assert len({*requested, *completed}) == 2 * len(requested), "every time is there once"
+    assert all(r < c for r, c in zip(requested, completed, strict=True))
+
+
+@pytest.mark.parametrize("kind", CHECKED)
+def test_a_clock_that_is_behind_does_not_hide_a_conflict(kind: str) -> None:
+    for order in ORDERS[1:5]:
+        scene = skewed(**CHECKED[kind])
+        held: dict[str, HeldWrite] = {}
+        outcomes = []
+        for event in order.split():
+            by = event[0]
+            if event == by:
+                held[by] = scene.hold(by, upsert(rows(by, "k", ts=5)), conflict_retries=0)
+                continue
+            try:
+                held[by].finish()
+                outcomes.append(by)
+            except ConflictError:
+                pass
+        first = next(event[0] for event in order.split() if event.endswith("-"))
+        assert outcomes == [first], order
+        assert scene.writers() == {"k": first}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_clock_that_is_ahead_takes_no_live_writer_for_dead(kind: str) -> None:
+    """Ten minutes are five times what a heartbeat may be old; the store's clock decides."""
+    scene = skewed(**KINDS[kind])
+    scene.table("first").upsert(rows("first", "t", day="tu"))
+    slow = scene.hold("slow", upsert(rows("slow", "t", ts=5, day="tu")))
+    for label in ("1", "2"):
+        scene.table(label).upsert(rows(label, "k", ts=6))
+    slow.finish()
+    assert scene.completed("rollback") == []
+    assert scene.writers()["t"] == "slow"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_clock_that_is_behind_finds_the_dead_as_soon_as_the_store_tells_the_time(
+    kind: str,
+) -> None:
+    """By its own clock the dead writer's last beat lies in the future. The first write shows it
+    what the store's clock says, the second one rolls back."""
+    scene = skewed(**KINDS[kind])
+    scene.hold("dead", upsert(rows("dead", "k", ts=9)))
+    scene.clock.sleep(TIMEOUT_MS + 1_000)
+    for _ in range(2):
+        scene.table("2").upsert(rows("2", "other"))
+    assert len(scene.completed("rollback")) == 1
+    assert scene.writers() == {"k": "first", "other": "2"}
+
+
+def test_a_past_snapshot_is_the_same_whichever_clock_asks() -> None:
+    scene = skewed(**NBCC)
+    seen = {}
+    for turn in range(6):
+        by = "12"[turn % 2]
+        done = scene.table(by).upsert(rows(by, f"k{turn}", ts=turn))
+        seen[done.completed] = scene.content()
+    assert list(seen) == sorted(seen)
+    for completed, content in seen.items():
+        assert scene.content(as_of=completed) == content
+
+
+# -- an engine that does not heed the log
+
+
+@pytest.mark.parametrize("states", [1, 2, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_foreign_instant_on_a_table_without_a_lock_is_refused_by_name(
+    kind: str, states: int
+) -> None:
+    """Whether it was requested, inflight or completed."""
+    scene = begun_scene(rows("first", "k"), **KINDS[kind])
+    requested = foreign_instant(scene, states)
+    with no_row_is_lost(scene), pytest.raises(InvalidRequestError, match=requested) as error:
+        scene.table("ours").upsert(rows("ours", "k", ts=5))
+    assert "another engine" in error.value.why
+    assert "lock" in error.value.next_step
+    assert [name for name in scene.names() if name.startswith(requested)], "it is left alone"
+
+
+def foreign_instant(scene: Scene, states: int) -> str:
+    foreign = ForeignWriter(scene)
+    requested = foreign.begin()
+    if states == 1:
+        scene.storage.delete(f"{TIMELINE}/{requested}.deltacommit.inflight")
+    if states == 3:
+        spec = scene.table("schema")._writer.spec(requested)
+        data = encode_commit_metadata(commit_metadata([], spec, "UPSERT"), bytes(16))
+        foreign.complete(requested, data)
+    return requested
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_foreign_instant_that_comes_during_a_write_is_found_by_its_end_or_soon_after(
+    kind: str,
+) -> None:
+    """A table of our own is listed now and then; what is decided in between rests on the log."""
+    scene = begun_scene(rows("first", "k"), **KINDS[kind])
+    held = scene.hold("ours", upsert(rows("ours", "mine")))
+    requested = foreign_instant(scene, 2)
+    scene.clock.sleep(31_000)
+    with no_row_is_lost(scene), pytest.raises(InvalidRequestError, match=requested):
+        held.finish()
+    for state in ("requested", "inflight"):
+        scene.storage.delete(f"{TIMELINE}/{requested}.deltacommit.{state}")
+    scene.clock.sleep(TIMEOUT_MS)  # what is left of our write is found, and undone
+    scene.table("again").upsert(rows("again", "mine"))
+    assert scene.writers() == {"k": "first", "mine": "again"}
+    assert scene.leftovers() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_instant_on_a_table_with_a_lock_is_welcome(kind: str) -> None:
+    scene = begun_scene(rows("first", "k"), **KINDS[kind], **SHARED)
+    held = scene.hold("ours", upsert(rows("ours", "mine")))
+    requested = ForeignWriter(scene).begin()
+    held.finish()
+    assert scene.writers() == {"k": "first", "mine": "ours"}
+    assert [name for name in scene.names() if name.startswith(requested)], "its heartbeat is fresh"
+
+
+# -- a writer with another lock
+
+
+def told(scene: Scene, lock: LockKind) -> Table:
+    """The table as a process opens it that was told this lock."""
+    writer = LocalWriter(scene.storage, scene.world("told"), WriteSettings(), lock=lock)
+    return Table(TableLoader(scene.storage, load_config(scene.storage)), writer)
+
+
+@pytest.mark.parametrize("kept", [LockKind.NONE, LockKind.FILE, LockKind.STORAGE])
+@pytest.mark.parametrize("given", [LockKind.NONE, LockKind.FILE, LockKind.STORAGE])
+def test_a_writer_with_another_kind_of_lock_than_the_table_is_refused(
+    kept: LockKind, given: LockKind
+) -> None:
+    scene = begun_scene(rows("first", "k"), **NBCC, lock=kept)
+    table = told(scene, given)
+    if given is kept:
+        table.upsert(rows("told", "mine"))
+        assert scene.writers() == {"k": "first", "mine": "told"}
+        return
+    with no_row_is_lost(scene), pytest.raises(InvalidRequestError, match="lock") as error:
+        table.upsert(rows("told", "mine"))
+    assert given.value in error.value.what
+    assert kept.value in error.value.why
+
+
+def test_a_lock_that_somebody_else_holds_keeps_the_write_out_and_nothing_is_lost() -> None:
+    scene = begun_scene(rows("first", "k"), **NBCC, **SHARED)
+    held = scene.hold("ours", upsert(rows("ours", "mine")), lock_wait_ms=5_000)
+    scene.storage.write(".hoodie/lock", b"")  # as Hudi's writers leave it: without a name
+    with no_row_is_lost(scene), pytest.raises(UnavailableError):
+        held.finish()
+    scene.storage.delete(".hoodie/lock")
+    scene.clock.sleep(TIMEOUT_MS + 1_000)
+    scene.table("again").upsert(rows("again", "mine", ts=2))
+    assert scene.writers() == {"k": "first", "mine": "again"}
+    assert scene.leftovers() == []
