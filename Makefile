@@ -44,8 +44,7 @@ check: .venv/.ready ## Run ruff and mypy
 
 .PHONY: test-unit
 test-unit: .venv/.ready ## Run the tests that need no Java, and the doctests
-	@scripts/suite.sh unit $(BIN)/pytest -q -m "not spark and not judge" \
-		--ignore tests/spark --ignore tests/simulation --ignore tests/processes $(ARGS)
+	@scripts/suite.sh unit scripts/unit.sh $(BIN)/pytest $(ARGS)
 
 .PHONY: test-simulation
 test-simulation: .venv/.ready ## Attack the commit protocol: schedules, crashes, planted bugs, processes

@@ -208,7 +208,7 @@ def _conflict_row(facts: Mapping[str, Any]) -> dict[str, Any]:
         **{f"their_{name}": _text(theirs, name) for name in ("job", "host", "user")},
         **{name: _text(facts, name) for name in ("rule", "retry", "partition", "file_group")},
         "bucket": _whole(facts, "bucket"),
-        "keys": [str(key) for key in keys] if isinstance(keys, list) else None,
+        "keys": [_storable(str(key)) for key in keys] if isinstance(keys, list) else None,
         "rows": _whole(lost, "rows"),
         "bytes": _whole(lost, "bytes"),
         "seconds": float(lost["seconds"]) if isinstance(lost.get("seconds"), float) else None,
@@ -222,13 +222,19 @@ def _part(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _text(facts: Mapping[str, Any], name: str) -> str | None:
     found = facts.get(name)
-    return found if isinstance(found, str) else None
+    return _storable(found) if isinstance(found, str) else None
+
+
+def _storable(text: str) -> str:
+    """JSON may hold half of a character."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _whole(facts: Mapping[str, Any], name: str) -> int | None:
     found = facts.get(name)
-    is_whole = isinstance(found, int) and -(2**63) <= found < 2**63
-    return found if is_whole else None
+    if not isinstance(found, int) or isinstance(found, bool):
+        return None
+    return found if -(2**63) <= found < 2**63 else None
 
 
 def _slice_row(slice_: FileSlice, *, latest: bool) -> dict[str, Any]:

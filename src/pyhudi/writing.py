@@ -6,6 +6,7 @@ everything else runs in this process; the table and its answer are the same.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,12 @@ class Writing:
 
     def upsert(self, rows: Any, write_id: str | None, owner: str | None = None) -> WriteResult:
         if owner is not None:
+            # Owners that name their writes alike still write different things. And what was done
+            # before its owner let the columns go was done.
+            if isinstance(owner, str) and isinstance(write_id, str) and write_id:
+                write_id = json.dumps([owner, write_id])
+                if (done := self._writer.finished(write_id, "UPSERT")) is not None:
+                    return done
             return self._upsert_parts(rows, write_id, owned_columns(self._writer, owner))
         refuse_joined(self._writer.config, "upsert of whole rows")
         if is_spark_frame(rows):

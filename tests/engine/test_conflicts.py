@@ -15,7 +15,7 @@ import pytest
 
 import pyhudi
 from memory_tables import TIMELINE, MemoryTable
-from pyhudi.engine.conflict_report import CONFLICT_FOLDER
+from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.transaction import LOOK_AROUND_MS, LOOK_AROUND_PAUSE_MS
@@ -210,11 +210,24 @@ def test_notes_that_make_no_sense_are_passed_over() -> None:
     for number, data in enumerate([b"", b"[", b"[]", b"7", b"{" * 100_000, b"x" * 70_000]):
         table.storage.create(f"{CONFLICT_FOLDER}/{int(instant) + number}.json", data)
     table.storage.create(f"{CONFLICT_FOLDER}/notes.json", b"{}")
-    odd = {"ours": {"job": 5}, "theirs": [], "keys": 7, "lost": {"rows": "many", "bytes": 2**70}}
+    odd = {
+        "ours": {"job": 5},
+        "theirs": [],
+        "keys": 7,
+        "bucket": True,
+        "lost": {"rows": "many", "bytes": 2**70},
+    }
     table.storage.create(f"{CONFLICT_FOLDER}/{int(instant) + 99}.json", json.dumps(odd).encode())
     found = table.table().inspect.conflicts().to_pylist()
     assert len(found) == 1
     assert set(found[0].values()) == {None}
+
+
+def test_half_a_character_in_a_note_is_shown_somehow() -> None:
+    table = made()
+    note = b'{"ours": {"job": "\\ud800"}, "keys": ["\\udfff"]}'
+    table.storage.create(f"{CONFLICT_FOLDER}/20260101000000000.json", note)
+    assert table.table().inspect.conflicts().to_pylist()[0]["job"] == "?"
 
 
 # ---- who writes
@@ -411,3 +424,32 @@ def test_nobody_waits_for_long_for_a_writer_of_hudi_that_died_at_its_beginning()
     opened.upsert(rows("2", "a"))
     assert table.clock.ms - before < LOOK_AROUND_MS / 2
     assert content(table) == {"a": "2"}
+
+
+# ---- a check that cannot be made
+
+
+def test_a_check_that_storage_does_not_answer_leaves_nothing_in_doubt() -> None:
+    table = made()
+    table.table().upsert(rows("0", "a"))
+
+    class Silent(Meddled):
+        def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+            if path.endswith(".deltacommit") and silent:
+                raise pyhudi.UnavailableError("no", why="no answer", next_step="Wait")
+            return super().read(path, start, end)
+
+    silent: list[str] = []
+
+    def meanwhile() -> None:
+        table.table("other").upsert(rows("other", "a"))
+        silent.append("from now on")
+
+    storage = Silent(table, ".log.", meanwhile)
+    writer = LocalWriter(storage, table.world("b"), WriteSettings())
+    opened = Table(TableLoader(storage, load_config(storage)), writer)
+    with pytest.raises(pyhudi.UnavailableError, match="could not be completed") as caught:
+        opened.upsert(rows("1", "a"))
+    assert not isinstance(caught.value, pyhudi.OutcomeUnknownError)
+    assert content(table) == {"a": "other"}
+    assert table.pending() == []

@@ -594,6 +594,24 @@ def test_owners_that_join_or_leave_elsewhere_do_not_matter_to_a_running_write() 
     joined.agree()
 
 
+def test_owners_may_name_their_writes_alike() -> None:
+    joined = Joined()
+    for owner in ("orders", "payments"):
+        joined.table().upsert(part(owner, PARTS[owner]), owner=owner, write_id="run 1")
+        joined.wrote(PARTS[owner])
+    joined.agree()
+    joined.table().services.release_columns("orders")
+    again = joined.table().upsert(part("orders", PARTS["orders"]), owner="orders", write_id="run 1")
+    assert again.seconds == 0.0
+
+
+@pytest.mark.parametrize("name", ["_hoodie_is_deleted", "_hoodie_operation"])
+def test_a_column_by_which_a_part_would_delete_the_row_is_refused(name: str) -> None:
+    schema = SCHEMA.append(pa.field(name, pa.bool_()))
+    with pytest.raises(InvalidRequestError, match=f"cannot have the column '{name}'"):
+        MemoryTable(schema, partition_by="day", buckets=SimpleBuckets(2), owners=OWNERS)
+
+
 def test_a_write_id_makes_it_safe_to_repeat_a_write_of_an_owner() -> None:
     joined = Joined()
     rows = part("payments", PARTS["payments"])

@@ -23,10 +23,15 @@ SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.string()
 COLUMNS = "id string, day string, v string"
 
 
-def create(path: Path) -> pyhudi.Table:
+def create(path: Path, table_type: str = "mor") -> pyhudi.Table:
     """No ordering: the last commit wins, and writers of one bucket conflict."""
     return pyhudi.create_table(
-        path, SCHEMA, record_key="id", partition_by="day", buckets=pyhudi.SimpleBuckets(2)
+        path,
+        SCHEMA,
+        record_key="id",
+        partition_by="day",
+        buckets=pyhudi.SimpleBuckets(2),
+        table_type=table_type,
     )
 
 
@@ -105,3 +110,17 @@ def test_a_write_that_may_not_be_repeated_tells_what_it_lost(
     assert facts["keys"] == ["k1"]
     assert facts["lost"]["rows"] == 2
     assert content(table) == {"k1": "other"}
+
+
+def test_base_files_that_hold_rows_of_others_are_never_written_anew(
+    spark: SparkSession, tmp_path: Path, between: Callable[[Callable[[], object]], None]
+) -> None:
+    """On a copy-on-write table the files of a write hold old rows, which others have changed."""
+    table = create(tmp_path / "t", "cow")
+    table.upsert(arrow("0", "k1", "k3", "k5"))
+    other = pyhudi.open_table(tmp_path / "t")
+    between(lambda: other.upsert(arrow("other", "k3")))
+    with pytest.raises(ConflictError) as caught:
+        table.upsert(spark.createDataFrame(arrow("spark", "k1").to_pandas(), COLUMNS))
+    assert caught.value.facts["lost"]["rows"] == 1
+    assert content(table) == {"k1": "0", "k3": "other", "k5": "0"}

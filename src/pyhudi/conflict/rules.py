@@ -175,7 +175,8 @@ def _completed_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) ->
 
 def _known_since(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> FileGroupId | None:
     """Where keys that we took for new may lie in the base file of a compaction planned since."""
-    is_late = other.kind is Kind.COMPACTION and other.requested > own.requested
+    compacts = other.kind in (Kind.COMPACTION, Kind.LOG_COMPACTION)
+    is_late = compacts and other.requested > own.requested
     return _shared(own.fresh, other.groups, strategy) if is_late else None
 
 

@@ -27,8 +27,9 @@ from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.settings import WriteSettings
 from pyhudi.world import World, jittered_ms
 
-#: How long to wait for another that is under way, the first time; then twice as long each time.
-LATER_MS = 1_000
+#: How long to wait for another that is under way, the first time and at most; in between, twice as
+#: long each time.
+LATER_MS, LATER_MAX_MS = 1_000, 30_000
 
 Clears: TypeAlias = Callable[[Collection[WriteStat]], Cleared]
 Rewrite: TypeAlias = Callable[[WriteSpec, Sequence[WriteStat]], list[WriteStat]]
@@ -107,13 +108,15 @@ class Attempts:
         """Begin again, once the other that is under way has had some time to end."""
         world = self._writer.world
         if error.facts.get("retry") == Retry.LATER.name.lower():
-            world.sleep_ms(jittered_ms(world, LATER_MS << self._retries))
+            longer = LATER_MS << min(self._retries, 10)
+            world.sleep_ms(jittered_ms(world, min(longer, LATER_MAX_MS)))
         self._retries += 1
         self._writer.start_over()
+        self._writer.recover()  # the other may be dead, and others have gone on
 
     def _attempt(self) -> WriteResult:
         writer, work = self._writer, self._work
-        if self._retries or self._write_id is not None:  # others went on, or one was given up
+        if self._write_id is not None:  # an attempt of it may have been given up
             writer.recover()
         writer.make_beginning()
         if work.partitions:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
-from pyhudi.engine.conflict_report import CONFLICT_FOLDER
 from pyhudi.format.instant import is_instant_time
 from pyhudi.storage.protocol import Storage
 
+CONFLICT_FOLDER: Final = ".hoodie/.pyhudi/conflicts"
 _NOTE_BYTES_MAX = 1 << 16
 
 

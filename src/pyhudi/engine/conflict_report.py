@@ -11,10 +11,12 @@ import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 from pyhudi.conflict.rules import Conflict, ConflictRule, Retry, bucket_place
+from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
 from pyhudi.engine.file_keys import shared_keys
+from pyhudi.engine.write_result import stat_rows
 from pyhudi.errors import ConflictError, HudiError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import FileGroupId, parse_data_file
@@ -22,7 +24,6 @@ from pyhudi.format.writer_identity import WriterIdentity
 from pyhudi.index.bucket_inference import bucket_number
 from pyhudi.storage.protocol import Storage
 
-CONFLICT_FOLDER: Final = ".hoodie/.pyhudi/conflicts"
 _KEYS_SHOWN = 5
 
 _NEXT_STEPS = {
@@ -81,7 +82,7 @@ def conflict_facts(
         "bucket": bucket,
         "keys": shared_keys(storage, own, theirs, _KEYS_SHOWN),
         "lost": {
-            "rows": sum((s.num_writes or 0) + (s.num_deletes or 0) for s in loser.stats),
+            "rows": sum(stat_rows(s) + (s.num_deletes or 0) for s in loser.stats),
             "bytes": sum(s.total_write_bytes or 0 for s in loser.stats),
             "files": len(loser.stats),
             "seconds": round(loser.seconds, 3),

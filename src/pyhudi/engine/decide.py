@@ -91,14 +91,14 @@ class DecisionLog:
         self.clock = StoreClock(storage, world)
         self._settings = settings
         self.folder = timeline_folder
+        self.history_folder = f"{timeline_folder}/history"  # unless the table says otherwise
         self._zone = zone
         self._lock = lock
         self._skew_ms = skew_ms
         self._known: KnownLog | None = None
         self._ledger: Ledger | None = None
-        self._looked_at = 0
         self._targets: dict[str, str | None] = {}  # rollback → what it undoes
-        self._slowest_ms = 0
+        self._looked_at = self._slowest_ms = 0
 
     @property
     def is_shared(self) -> bool:

@@ -49,6 +49,7 @@ class DetachedWrite:
     number: int  # of the begin's entry in the decision log
     operation: str
     write_id: str | None
+    pending: tuple[str, ...]  # writes that were under way when it began
 
     @property
     def requested(self) -> str:
@@ -96,7 +97,8 @@ def begin(
         transaction.abandon()
         raise
     transaction.leave()
-    return DetachedWrite(files, writer.settings, transaction.number, operation, write_id)
+    pending = tuple(writer.log.ledger.pending)
+    return DetachedWrite(files, writer.settings, transaction.number, operation, write_id, pending)
 
 
 # ---- the tasks
@@ -183,7 +185,8 @@ def complete(write: DetachedWrite, world: World, stats: Sequence[WriteStat]) -> 
             raise
     writer.prune(transaction)
     seconds = (world.elapsed_ms() - started) / 1000
-    return write_result(write.requested, completed, stats, 0, seconds)
+    result = write_result(write.requested, completed, stats, 0, seconds)
+    return replace(result, recommits=len(transaction.accepted))
 
 
 def abandon(write: DetachedWrite, world: World) -> None:
@@ -204,6 +207,8 @@ def _taken_up(write: DetachedWrite, world: World) -> tuple[TableWriter, Transact
     writer.log.refresh()
     begun = (write.requested, write.number)
     log, recovery = writer.log, writer.recovery
-    transaction = Transaction(log, write.settings, writer.action, recovery, begun=begun)
+    transaction = Transaction(
+        log, write.settings, writer.action, recovery, begun=begun, pending=write.pending
+    )
     transaction.is_fenced = True
     return writer, transaction

@@ -16,6 +16,7 @@ from pyhudi.table.schema import RECORD_KEY
 #: Larger files are not read for a sample.
 _FILE_BYTES_MAX = 16 << 20
 _FILES_MAX = 4
+_ROWS_MAX = 1_000_000
 _SCHEMA = pa.schema([(RECORD_KEY, pa.string())])
 
 
@@ -30,7 +31,7 @@ def shared_keys(
         return None
     try:
         ours, others = (_keys(storage, paths) for paths in (own, theirs))
-    except (HudiError, FileNotFoundError, pa.ArrowException, OSError, ValueError, LookupError):
+    except (HudiError, pa.ArrowException, OSError, ValueError, LookupError, MemoryError):
         return None
     if ours is None or others is None:
         return None
@@ -52,10 +53,12 @@ def _keys(storage: Storage, paths: list[str]) -> pa.Array | None:
 def _base_keys(storage: Storage, path: str, _: int) -> list[pa.Array]:
     with storage.open(path) as source:
         file = pq.ParquetFile(source)
+        if file.metadata.num_rows > _ROWS_MAX:
+            raise ValueError("too many rows for a sample")
         if not file.metadata.num_row_groups:
             return []
-        column: pa.ChunkedArray = file.read([RECORD_KEY]).column(0)
-        return list(column.chunks)
+        batches = file.iter_batches(columns=[RECORD_KEY], use_threads=False)
+        return [batch.column(0) for batch in batches]
 
 
 def _block_keys(block: LogRows | LogDeletes) -> pa.Array:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pyhudi.engine.conflict_report import CONFLICT_FOLDER
+from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
 from pyhudi.format.instant import Instant, InstantTime, State, is_instant_time, is_timeline_file
@@ -156,13 +156,17 @@ class Repair:
     # -- pruning
 
     def prune(self) -> None:
-        """Remove old entries, oldest first: never the tail, nor what an open instant needs."""
+        """Remove old entries, oldest first: never the tail, nor what an open instant needs.
+
+        And the notes of conflicts that are as old.
+        """
+        reached = self._log.clock.at_least_ms() or 0
+        self._remove_older(list(self._storage.list(CONFLICT_FOLDER)), reached - ENTRIES_KEPT_MS)
         numbered = ((parse_entry_path(s.path), s) for s in self._storage.list(LOG_FOLDER))
         entries = [(number, stat) for number, stat in numbered if number is not None]
         if len(entries) <= ENTRIES_KEPT:
             return
         keep_from = self._oldest_needed(entries)
-        reached = self._log.clock.at_least_ms() or 0
         for number, stat in entries[:-ENTRIES_KEPT]:
             if number >= keep_from or reached - stat.modified_ms < ENTRIES_KEPT_MS:
                 return

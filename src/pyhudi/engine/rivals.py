@@ -31,8 +31,6 @@ from pyhudi.timeline.ledger import Ledger
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 SEED_KEY = "pyhudi.seed"
-#: Below the timeline's, where no table says otherwise.
-HISTORY_FOLDER = "history"
 _SERVICES = {
     Action.CLUSTERING: Kind.CLUSTERING,
     Action.COMPACTION: Kind.COMPACTION,
@@ -56,7 +54,9 @@ class Rivals:
         self._requested = requested
         self._action = action
         self._pending = pending
-        self._history = History(log.storage, f"{log.folder}/{HISTORY_FOLDER}")
+        self._history = History(log.storage, log.history_folder)
+        self._identities: dict[str, WriterIdentity] = {}
+        self._plans: dict[str, frozenset[FileGroupId] | None] = {}
         self._is_mor = action is Action.DELTACOMMIT
         self._completed: dict[str, OtherWrite] = {}
         self._metadata: dict[str, CommitMetadata] = {}
@@ -133,6 +133,8 @@ class Rivals:
             return Kind.REPLACE
         if self._is_mor and instant.action is Action.COMMIT:
             return Kind.COMPACTION
+        if metadata.operation_type == "LOG_COMPACT":
+            return Kind.LOG_COMPACTION
         is_seed = (metadata.extra_metadata or {}).get(SEED_KEY) == "true"
         return Kind.SEED if is_seed else Kind.WRITE
 
@@ -143,7 +145,9 @@ class Rivals:
         for instant in ledger.pending_of(*_SERVICES):
             kind = _SERVICES[instant.action]
             if own.touched if kind is Kind.CLUSTERING else own.opened | own.fresh:
-                yield OtherWrite(instant.requested, None, self._planned(instant), kind)
+                if instant.requested not in self._plans:
+                    self._plans[instant.requested] = self._planned(instant)
+                yield OtherWrite(instant.requested, None, self._plans[instant.requested], kind)
 
     def _planned(self, instant: Instant) -> frozenset[FileGroupId] | None:
         """The file groups that a pending table service works on; None if it does not tell."""
@@ -207,9 +211,13 @@ class Rivals:
         return WriterIdentity() if instant is None else self.identity(instant)
 
     def identity(self, instant: Instant) -> WriterIdentity:
-        """Of a write that is under way."""
-        found = self._inflight(instant)
-        return WriterIdentity() if found is None else parse_writer(found.extra_metadata)
+        """Of a write that is under way; it introduces itself once."""
+        if instant.requested not in self._identities:
+            found = self._inflight(instant)
+            if found is None:
+                return WriterIdentity()  # it may still come
+            self._identities[instant.requested] = parse_writer(found.extra_metadata)
+        return self._identities[instant.requested]
 
 
 def removals(metadata: CommitMetadata) -> frozenset[FileGroupId]:

@@ -13,6 +13,9 @@ from pyhudi.engine.log_writer import write_log
 from pyhudi.engine.write_files import DeleteRows, KeyedRows
 from pyhudi.format.commit_metadata import WriteStat
 
+#: Keys of the table that a task holds, to tell new ones, before it forgets those of other buckets.
+LIVE_BYTES = 256 << 20
+
 
 def streamed_logs(
     files: Files, rows: GatheredRows, batches: Iterable[pa.RecordBatch], bytes_max: int
@@ -49,6 +52,8 @@ class Logs:
     ) -> Sequence[WriteStat]:
         files, count = self._files, self._counts.get(place, 0)
         if place not in self._live:
+            if sum(0 if keys is None else keys.nbytes for keys in self._live.values()) > LIVE_BYTES:
+                self._live.clear()  # they are the same when read again
             self._live[place] = files.live_keys(place)
         stats = write_log(
             files.storage,

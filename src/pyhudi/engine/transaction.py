@@ -9,7 +9,7 @@ process gives up at once if it can, or the next writer does when the heartbeat h
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -34,6 +34,7 @@ from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.write_files import attempts_disagree
 from pyhudi.errors import (
     ConflictError,
+    CorruptTableError,
     HudiError,
     InvalidRequestError,
     OutcomeUnknownError,
@@ -78,6 +79,10 @@ class Checks:
     recheck: Callable[[], None] | None = None  # InvalidRequestError if it may not complete any more
 
 
+class CheckFailedError(UnavailableError):
+    """What a completion depends on could not be read, so nothing was decided."""
+
+
 class Transaction:
     """An instant that this process has begun."""
 
@@ -89,9 +94,11 @@ class Transaction:
         recovery: FailedWriteRecovery,
         *,
         begun: tuple[str, int] | None = None,
+        pending: Collection[str] | None = None,
     ) -> None:
         """Begin an instant, or take up one that another process of ours has `begun`: its requested
-        time and the number of its entry. Who takes it up lets the heartbeat be."""
+        time and the number of its entry, and what was `pending` then. Who takes it up lets the
+        heartbeat be."""
         self._log = log
         self._settings = settings
         self._recovery = recovery
@@ -99,7 +106,7 @@ class Transaction:
         self._staged: str | None = None
         self._offence: LayoutOffence | None = None
         self._conflict: Conflict | None = None
-        self._denied: InvalidRequestError | None = None
+        self._denied: HudiError | None = None
         self.accepted: set[str] = set()  # writes behind which it was committed again, as it is
         self.writer = writer_identity(log.world, settings)
         self._began_ms = log.world.elapsed_ms()
@@ -109,7 +116,8 @@ class Transaction:
         if begun is not None:
             self.requested, self.number = begun
             self._heartbeat = Heartbeat(log.storage, self.requested)
-            self._rivals = Rivals(log, self.requested, action)
+            before = None if pending is None else frozenset(pending)
+            self._rivals = Rivals(log, self.requested, action, before)
             return
         try:
             self.requested, self.number = self._begun()
@@ -177,6 +185,7 @@ class Transaction:
         if isinstance(outcome, Refused):
             self._is_over = False
             error = self._told(outcome, metadata)  # before its files are gone
+            self._drop_staged()
             if checks.keeps_files and outcome.rule is Rule.CONFLICT:
                 self._beat_again()
             else:
@@ -186,6 +195,12 @@ class Transaction:
         time = outcome.instant.completed if isinstance(outcome, AlreadyDone) else outcome.entry.time
         assert time is not None
         return time
+
+    def _drop_staged(self) -> None:
+        """Of a refused completion no entry names the bytes."""
+        if self._staged is not None:
+            with suppress(HudiError):
+                self._log.storage.delete(self._staged)
 
     def _beat_again(self) -> None:
         """Stay alive, to be given up later by whoever was told of the conflict."""
@@ -231,7 +246,7 @@ class Transaction:
                 if not isinstance(outcome, Refused) or outcome.rule is not Rule.NOT_YET:
                     return outcome
                 self._log.world.sleep_ms(LOOK_AROUND_PAUSE_MS)
-        except TooBusyError:
+        except (TooBusyError, CheckFailedError):
             self._is_over = False  # nothing was decided
             self.abandon()
             raise
@@ -254,6 +269,19 @@ class Transaction:
 
     def _refusal(self, own: OwnWrite, checks: Checks, ledger: Ledger) -> Refused | None:
         """Why the write may not complete on the timeline as it is; None if it may."""
+        try:
+            return self._judged(own, checks, ledger)
+        except CorruptTableError as error:
+            self._denied = error
+            return Refused(Rule.DENIED, detail=error.why)
+        except UnavailableError as error:  # asked before anything was decided
+            raise CheckFailedError(
+                f"the write {self.requested} could not be completed",
+                why=f"whether it conflicts with others cannot be told ({error.what})",
+                next_step="Write again; nothing of it is visible",
+            ) from error
+
+    def _judged(self, own: OwnWrite, checks: Checks, ledger: Ledger) -> Refused | None:
         self._offence = self._conflict = self._denied = None
         try:
             if checks.recheck is not None:

@@ -138,6 +138,7 @@ class TableWriter:
         self._properties, self._config = data, config
         self.loader = TableLoader(self.storage, config)
         self.log = self._decision_log(config)
+        self.log.history_folder = self.loader.history_folder
         self.recovery = FailedWriteRecovery(self.log, self.settings)
         self._write_ids = WriteIds(self.log, self.recovery)
         self.groups = BucketGroups(self.storage, config.buckets.count, self.replaced)

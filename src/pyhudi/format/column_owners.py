@@ -41,6 +41,8 @@ RANK_COLUMN: Final = "_pyhudi_rank"
 STAND_IN_RANK: Final = 1  # not 0, which means "no value" in a delete
 ROW_RANK: Final = 2
 
+#: Columns by which a row says of itself that it is a delete.
+DELETING_COLUMNS: Final = ("_hoodie_is_deleted", "_hoodie_operation")
 OWNERS_MAX: Final = 1_000
 NAME_CHARACTERS_MAX: Final = 128
 _BYTES_MAX = 1 << 24
@@ -159,6 +161,13 @@ def refuse_unownable(
 def refuse_required_columns(schema: pa.Schema, identity: Iterable[str]) -> None:
     """InvalidRequestError if a column must have a value that some owner does not give."""
     shared = {*identity, RANK_COLUMN}
+    for name in DELETING_COLUMNS:
+        if name in schema.names:
+            raise _refused(
+                f"a joined table cannot have the column {name!r}",
+                "one owner's part of a row would delete all of it",
+                "Leave it out, and call table.delete",
+            )
     for column in schema:
         if not column.nullable and column.name not in shared:
             raise _refused(

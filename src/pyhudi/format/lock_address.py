@@ -112,7 +112,7 @@ def given_lock_address(
         return _PARSERS[kind](texts, table_name)
     except _UnusableOptionError as unusable:
         given = texts.get(unusable.option)
-        what = "is missing" if given is None else f"cannot be {given[:100]!r}"
+        what = "is missing" if given is None else f"cannot be {_shown(given)}"
         raise _refused(
             f"lock_options: {unusable.option} {what}",
             f"it must be {unusable.expected}",
@@ -196,7 +196,7 @@ def _plain_texts(kind: LockKind, options: Mapping[str, object]) -> dict[str, str
     texts: dict[str, str] = {}
     if not isinstance(options, Mapping):
         raise _refused(
-            f"lock_options={options!r:.100} cannot be used",
+            f"lock_options of type {type(options).__name__} cannot be used",
             "it is no mapping",
             "Write lock_options={...}",
         )
@@ -299,3 +299,13 @@ _PARSERS: dict[LockKind, Callable[[Mapping[str, str], str], LockAddress]] = {
     LockKind.ZOOKEEPER: _zookeeper_address,
     LockKind.DYNAMODB: _dynamodb_address,
 }
+
+
+def _shown(given: str) -> str:
+    """What was given, without a user and a password that an address may begin with.
+
+    >>> _shown("zk:2181"), _shown("https://key:secret@host")
+    ("'zk:2181'", "'host' with something before an @")
+    """
+    _, at, rest = given.rpartition("@")
+    return f"{rest[:100]!r} with something before an @" if at else f"{rest[:100]!r}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from pyhudi.engine.conflict_report import CONFLICT_FOLDER
+from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
 from pyhudi.engine.load import TableLoader
 from pyhudi.errors import HudiError
 from pyhudi.format.file_names import parse_data_file

@@ -9,9 +9,10 @@ verdict only lets others try to abort its instant, and the decision log settles 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
-from pyhudi.errors import HudiError
+from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.storage.protocol import Storage
 from pyhudi.world import World
 
@@ -46,6 +47,9 @@ class Heartbeat:
             self._etag = etag and self._storage.replace(self._path, b"", etag=etag)
             if etag and self._etag is None:  # a beat of ours arrived that we took for lost
                 self._etag = self._found()
+        except InvalidRequestError:  # a store that cannot replace: a late beat is the lesser evil
+            with suppress(HudiError):
+                self._storage.write(self._path, b"")
         except HudiError:
             self._etag = None
             return  # the next beat may get through; if none does, others will find us silent

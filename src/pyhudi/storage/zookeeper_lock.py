@@ -88,10 +88,10 @@ class ZookeeperLock:
                 table_uri=self._table_uri,
                 poll_ms=LOOK_MS,
             )
+            held.keep()
         except BaseException:
             session.close()
             raise
-        held.keep()
         return held
 
 

@@ -136,7 +136,14 @@ class KazooSession:
         )
 
     def children(self, path: str) -> list[str]:
-        names: list[str] = self._answer(lambda: self._client.get_children_async(path))
+        from kazoo.exceptions import NoNodeError
+
+        try:
+            names: list[str] = self._answer(
+                lambda: self._client.get_children_async(path), plain=(NoNodeError,)
+            )
+        except NoNodeError:
+            return []  # nobody queues; Curator's folder goes when it is empty
         return names
 
     def node(self, path: str) -> Node | None:

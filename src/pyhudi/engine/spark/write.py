@@ -198,7 +198,8 @@ class SparkWrites:
                 is_fenced=True,
                 clears=clears,
                 recheck=recheck,
-                rewrite=rewrite if is_blind or is_part else None,
+                # A base file of a table without logs holds more rows than this write's.
+                rewrite=rewrite if writer.is_mor and (is_blind or is_part) else None,
             )
             return writer.commit(work, write_id)
 
