@@ -19,6 +19,7 @@ from processes.workload import Kind, bucket_of, partition_of, payload_of
 from pyhudi.conflict.rules import OtherWrite
 from pyhudi.conflict.writes import first_overlap
 from pyhudi.engine.buckets import BUCKETS_FOLDER
+from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
 from pyhudi.engine.repair import WRITE_ID_FOLDER
 from pyhudi.engine.writer import PROBED
 from pyhudi.format.file_names import parse_data_file
@@ -35,6 +36,7 @@ _KEPT = (
     ".hoodie/hoodie.properties",
     f"{LOG_FOLDER}/",
     f"{WRITE_ID_FOLDER}/",  # registrations outlast their writes by a week
+    f"{CONFLICT_FOLDER}/",  # so do notes of conflicts
     f"{BUCKETS_FOLDER}/",
     PROBED,
 )

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+from typing import Any
 
 from processes.workload import Batch, Kind, open_table, write
 
@@ -19,11 +20,11 @@ _link = os.link
 
 
 def main(uri: str, kind: Kind, batch: Batch) -> None:
-    def late_link(place: str, name: str) -> None:
+    def late_link(place: str, name: str, **options: Any) -> None:
         is_late = _has_rows(kind, name)
         if is_late:
             os.kill(os.getpid(), signal.SIGSTOP)
-        _link(place, name)
+        _link(place, name, **options)
         if is_late:
             os.kill(os.getpid(), signal.SIGKILL)
 
