@@ -115,6 +115,7 @@ def test_frozen_process_loses_the_lock_with_its_session_and_knows_when_it_wakes(
     held.release()
 
 
+@pytest.mark.long
 def test_killed_process_leaves_the_lock_to_the_next(place: dict[str, Any], racers: Start) -> None:
     dying = racers(deed="hold", kind="zookeeper", options=place)
     dying.line()
@@ -122,6 +123,7 @@ def test_killed_process_leaves_the_lock_to_the_next(place: dict[str, Any], racer
     opened("zookeeper", place).acquire(20_000).release()
 
 
+@pytest.mark.long
 def test_owner_counts_by_what_the_server_grants_and_not_by_what_it_asked(
     place: dict[str, Any],
 ) -> None:
@@ -237,6 +239,7 @@ def test_hudi_waits_for_us_and_we_for_hudi(judge: JudgeClient, place: dict[str, 
     lock.acquire(5_000).release()
 
 
+@pytest.mark.long
 def test_frozen_jvm_loses_the_lock_with_its_session(
     judge: JudgeClient, place: dict[str, Any]
 ) -> None:
@@ -367,6 +370,7 @@ def test_amazons_client_and_pyhudi_are_never_inside_together(
     assert "JP" in order  # this lock has no queue, so whoever asks more often gets it more often
 
 
+@pytest.mark.long
 def test_lock_of_amazons_client_is_waited_for_and_named(
     amazon: JudgeClient, item: dict[str, Any]
 ) -> None:
