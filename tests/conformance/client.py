@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 Row = dict[str, Any]
+Question = dict[str, Any]  # a command under "cmd", and its arguments
 
 TESTS = Path(__file__).parents[1]
 ENVIRONMENT = ".venv-judge"
@@ -108,6 +109,14 @@ class JudgeClient:
     def hudi_schema(self, path: str | Path) -> str:
         """The columns as Spark writes them in SQL, without meta columns."""
         return str(self.ask("schema", path=path)[0]["schema"])
+
+    def ask_all(self, questions: Sequence[Question]) -> list[list[Row]]:
+        """The answers to several questions, on which both judges work at the same time."""
+        answers = self.ask("several", commands=questions)
+        for question, answer in zip(questions, answers, strict=True):
+            if not answer["ok"]:
+                raise JudgeError(f"{question}: {answer['error']}")
+        return [answer["rows"] for answer in answers]
 
     def ask(self, command: str, *, timeout_s: float = ANSWER_S, **arguments: Any) -> list[Row]:
         heard = self._log.stat().st_size if self._log.exists() else 0

@@ -10,13 +10,14 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import pyhudi
-from conformance.client import JudgeClient
+from conformance.client import JudgeClient, Question
 from conformance.combinations import Combination, TableKind
 from conformance.rows import assert_same_rows, encoded_rows, spark_columns
 from conformance.sample_rows import ORDERING, Row, Sample
 from conformance.writing import ExpectedTable, create_table, hudi_writer_options
 
 Partition = tuple[Any, ...]  # the values of the partition columns
+Claim = tuple[pa.Table, Question]  # what pyhudi reads, and what to ask a judge
 
 
 class Story:
@@ -125,33 +126,45 @@ class Story:
 
     def agree(self, judge: JudgeClient) -> pa.Table:
         """The rows, once all three readers have given the same, and the right ones."""
-        ours = self.table.read().to_arrow()
-        assert_same_rows(ours, self.expected.rows, meta=False)
-        assert_same_rows(ours, judge.hudi_rows(self.path))
-        assert_same_rows(ours, judge.rs_rows(self.path))
+        ours = self.rows_now()
+        self.hear(judge, self.by_both(ours))
         return ours
 
-    def agree_on_past(self, judge: JudgeClient, time: str, then: pa.Table) -> None:
+    def rows_now(self) -> pa.Table:
+        """The rows by pyhudi, which are the right ones."""
+        ours = self.table.read().to_arrow()
+        assert_same_rows(ours, self.expected.rows, meta=False)
+        return ours
+
+    def hear(self, judge: JudgeClient, claims: Sequence[Claim]) -> None:
+        """Have the judges answer every question as pyhudi did."""
+        answers = judge.ask_all([question for _, question in claims])
+        for (ours, _), theirs in zip(claims, answers, strict=True):
+            assert_same_rows(ours, theirs)
+
+    def by_both(self, ours: pa.Table, **how: str) -> list[Claim]:
+        """The claim that both judges read these rows."""
+        return [(ours, {"cmd": cmd, "path": self.path, **how}) for cmd in ("read", "rs-read")]
+
+    def of_past(self, time: str, then: pa.Table) -> list[Claim]:
         """What was requested until this time is what the table held then."""
         past = self.table.read(as_of=pyhudi.RequestedTime(time)).to_arrow()
         assert_same_rows(past, encoded_rows(then))
-        assert_same_rows(past, judge.hudi_rows(self.path, as_of=time))
-        assert_same_rows(past, judge.rs_rows(self.path, as_of=time))
+        return self.by_both(past, as_of=time)
 
-    def agree_on_changes(self, judge: JudgeClient, begin: str, end: str) -> None:
-        """Rows of the commits that completed after `begin`, until `end`."""
+    def of_changes(self, begin: str, end: str) -> list[Claim]:
+        """Rows of the commits that completed after `begin`, until `end`, as Hudi has it."""
         options = {
             "hoodie.datasource.query.type": "incremental",
             "hoodie.datasource.read.begin.instanttime": begin,
             "hoodie.datasource.read.end.instanttime": end,
         }
         ours = self.table.read_with_hudi_options(options).to_arrow()
-        assert_same_rows(ours, judge.hudi_rows(self.path, begin=begin, end=end))
+        return [(ours, {"cmd": "read", "path": self.path, "begin": begin, "end": end})]
 
-    def agree_on_base_files(self, judge: JudgeClient) -> None:
+    def of_base_files(self) -> list[Claim]:
         """A read-optimized read; of a copy-on-write table it is any other."""
-        if self.combination.kind is TableKind.MOR:
-            ours = self.table.read(read_optimized=True).to_arrow()
-            how = {"query_type": "read_optimized"}
-            assert_same_rows(ours, judge.hudi_rows(self.path, **how))
-            assert_same_rows(ours, judge.rs_rows(self.path, **how))
+        if self.combination.kind is not TableKind.MOR:
+            return []
+        ours = self.table.read(read_optimized=True).to_arrow()
+        return self.by_both(ours, query_type="read_optimized")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyhudi.engine.decide import CLOCK_AHEAD_MAX_MS, LOOK_AGAIN_MS, DecisionLog
+from pyhudi.engine.decide import LOOK_AGAIN_MS, DecisionLog
 from pyhudi.engine.decisions import (
     Abort,
     AlreadyDone,
@@ -24,9 +24,11 @@ from pyhudi.engine.decisions import (
 )
 from pyhudi.engine.effects import has_effect
 from pyhudi.errors import CorruptTableError, UnavailableError
+from pyhudi.format.commit_metadata import CommitMetadata, encode_commit_metadata
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.log_entry import Entry, EntryKind, entry_path, staged_path
 from pyhudi.format.plan_files import InstantName, RollbackPlan, encode_rollback_plan
+from pyhudi.format.writer_identity import WRITER_KEY, WriterIdentity
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.decision_log import load_entry
 from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
@@ -34,6 +36,7 @@ from pyhudi.storage.file_lock import LOCK_PATH, FileLock
 from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.protocol import Folder, ObjectStat, Storage
 from pyhudi.storage.storage_lock import StorageLock
+from pyhudi.storage.store_clock import CLOCK_AHEAD_MAX_MS
 from pyhudi.timeline.instant_time import clock_time, following_time
 from worlds import START_MS, Clock, still_world
 
@@ -172,6 +175,31 @@ def test_an_aborted_instant_never_completes(bench: Bench) -> None:
     refused = a.append(completion(entry))
     assert refused == Refused(Rule.ROLLED_BACK, rollback.instant)
     assert f"{entry.instant}.deltacommit.inflight" not in bench.names()
+
+
+@pytest.mark.parametrize(
+    ("extra", "stays"), [({WRITER_KEY: WriterIdentity("job").text}, True), ({}, False)]
+)
+def test_an_abort_takes_the_inflight_file_only_from_another_engine(
+    bench: Bench, extra: dict[str, str], stays: bool
+) -> None:
+    """Ours is fenced off by the log, and Hudi deletes files only of what is inflight."""
+    a, b = bench.log("a"), bench.log("b")
+    entry = begun(a)
+    name = f"{entry.instant}.deltacommit.inflight"
+    introduction = CommitMetadata(extra_metadata=extra)
+    bench.storage.write(f"{TIMELINE}/{name}", encode_commit_metadata(introduction, SYNC))
+    rollback = decided(b.append(abort(entry)))
+    assert (name in bench.names()) == stays
+    assert a.append(completion(entry)) == Refused(Rule.ROLLED_BACK, rollback.instant)
+
+
+def test_an_inflight_file_that_makes_no_sense_is_not_ours(bench: Bench) -> None:
+    entry = begun(bench.log("a"))
+    name = f"{entry.instant}.deltacommit.inflight"
+    bench.storage.write(f"{TIMELINE}/{name}", b"nonsense")
+    decided(bench.log("b").append(abort(entry)))
+    assert name not in bench.names()
 
 
 def test_a_completed_instant_is_never_aborted(bench: Bench) -> None:

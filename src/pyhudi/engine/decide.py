@@ -47,8 +47,6 @@ from pyhudi.world import World, jittered_ms, new_uuid
 STALE_MS = 60_000
 #: How often to look, on a table of our own, whether another engine writes it after all.
 LOOK_AGAIN_MS = 30_000
-#: How far ahead of the store's clock a writer's own may pull the table's times.
-CLOCK_AHEAD_MAX_MS = 600_000
 #: The pause after a first lost race, which is about what an entry takes, and the longest one.
 BACK_OFF_FIRST_MS, BACK_OFF_MS = 4, 200
 #: Locks that a Java writer takes too.
@@ -109,6 +107,9 @@ class DecisionLog:
 
     def refresh(self) -> Ledger:
         """The timeline now, with the log's last entry carried out."""
+        if self.is_shared and self._is_settled(self._catch_up()):
+            self._ledger = None
+            return self._current()  # without the lock, which others wait for
         for _ in range(self._settings.commit_rounds):
             with self._locked() as held:
                 self._catch_up()
@@ -132,7 +133,8 @@ class DecisionLog:
         return known is not None and 0 < known.whole_from <= n <= known.n
 
     def is_inflight(self, requested: str, action: Action) -> bool:
-        return self._stat(Instant(InstantTime(requested), action, State.INFLIGHT)) is not None
+        inflight = Instant(InstantTime(requested), action, State.INFLIGHT)
+        return self.storage.stat(self.path(inflight)) is not None
 
     def number_of(self, requested: str) -> int | None:
         """The number of the entry that began the instant, if this process has read it."""
@@ -343,9 +345,8 @@ class DecisionLog:
         if self.is_shared:
             self._ledger = None  # the other engine may have written
         tail = self._known.tail
-        if tail is None or tail.n <= self._known.settled or tail.kind is EntryKind.VOID:
-            return True
-        if not has_effect(self.storage, self.folder, tail):
+        if not self._is_settled(self._known):
+            assert tail is not None
             if self.is_shared and self._is_overtaken(tail, self._current()):
                 void = self._blank(kind=EntryKind.VOID, voids=tail.n)
                 if self._is_safe(held) and self._create(void) and self._verify(void):
@@ -355,8 +356,16 @@ class DecisionLog:
                 return False
             self._carry_out(tail)
             self._ledger = None if self.is_shared else self._ledger
-        self._known.settled = tail.n
         return True
+
+    def _is_settled(self, known: KnownLog) -> bool:
+        """Whether the last entry is carried out, or was voided, or there is none."""
+        tail = known.tail
+        if tail is None or tail.n <= known.settled or tail.kind is EntryKind.VOID:
+            return True
+        if has_effect(self.storage, self.folder, tail):
+            known.settled = tail.n
+        return tail.n <= known.settled
 
     def _is_overtaken(self, entry: Entry, ledger: Ledger) -> bool:
         """Whether a foreign engine went past the entry, or took its instant away."""
@@ -437,16 +446,8 @@ class DecisionLog:
     def _next_time(self, ledger: Ledger) -> str:
         assert self._known is not None
         highest = max(ledger.highest, self._known.highest)
-        now = clock_time(self._bounded_now_ms(), self._zone)
+        now = clock_time(self.clock.bounded_now_ms(), self._zone)
         return now if now > highest else following_time(highest)
-
-    def _bounded_now_ms(self) -> int:
-        """This machine's clock, unless it is far ahead of the store's."""
-        now = self.world.now_ms()
-        reached = self.clock.at_least_ms()
-        if reached is None or now > reached + CLOCK_AHEAD_MAX_MS:
-            reached = self.clock.read_ms()
-        return min(now, reached + CLOCK_AHEAD_MAX_MS)
 
     def _blank(self, kind: EntryKind = EntryKind.BEGIN, voids: int | None = None) -> Entry:
         assert self._known is not None
@@ -495,6 +496,3 @@ class DecisionLog:
         assert self._known is not None
         carry_out(self.storage, self.folder, entry)
         self._known.settled = max(self._known.settled, entry.n)
-
-    def _stat(self, instant: Instant) -> ObjectStat | None:
-        return self.storage.stat(self.path(instant))

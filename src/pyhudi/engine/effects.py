@@ -2,13 +2,20 @@
 
 An entry of the decision log fixes the name and the bytes of its effect. So it may be carried out
 twice, late, or by two processes at once: the second finds the file there, and that is success.
+
+An abort takes its target's inflight file away from a Java writer, which completes only what is
+inflight. A target of ours keeps it: the log is its fence, and Hudi, should it be the one to finish
+the rollback, deletes files only of what is inflight.
 """
 
 from __future__ import annotations
 
 from pyhudi.errors import CorruptTableError
+from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
+from pyhudi.format.commit_metadata import decode_inflight_commit
 from pyhudi.format.instant import Instant, InstantTime, State
 from pyhudi.format.log_entry import Entry
+from pyhudi.format.writer_identity import WRITER_KEY
 from pyhudi.storage.protocol import Storage
 
 
@@ -23,10 +30,9 @@ def carry_out(storage: Storage, timeline_folder: str, entry: Entry) -> None:
     if entry.creates is None:
         return
     if entry.target is not None:
-        # First of all: a Java writer completes only what is inflight.
         action, requested = entry.target.action, InstantTime(entry.target.instant)
         inflight = Instant(requested, action, State.INFLIGHT)
-        storage.delete(f"{timeline_folder}/{inflight.file_name}")
+        _fence_off(storage, f"{timeline_folder}/{inflight.file_name}")  # first of all
     path = f"{timeline_folder}/{entry.creates.name}"
     data = _bytes(storage, timeline_folder, entry)
     if data is None or storage.create(path, data):
@@ -42,6 +48,20 @@ def carry_out(storage: Storage, timeline_folder: str, entry: Entry) -> None:
             next_step="Find out who wrote it before anything else is written",
             path=path,
         )
+
+
+def _fence_off(storage: Storage, inflight: str) -> None:
+    """Let no Java writer complete what this inflight file is of."""
+    try:
+        data = storage.read(inflight, 0, CONTAINER_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return
+    try:
+        found = decode_inflight_commit(data, inflight)
+    except CorruptTableError:
+        found = None  # whoever wrote it was not us
+    if found is None or WRITER_KEY not in (found.extra_metadata or {}):
+        storage.delete(inflight)
 
 
 def _bytes(storage: Storage, timeline_folder: str, entry: Entry) -> bytes | None:

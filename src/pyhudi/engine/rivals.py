@@ -178,7 +178,7 @@ class Rivals:
                 groups, files = self._announced(instant)
                 yield OtherWrite(instant.requested, None, groups, priority=priority, files=files)
 
-    def unseeing(self, ledger: Ledger) -> list[str]:
+    def unseeing(self, ledger: Ledger) -> list[Instant]:
         """Earlier writes that have begun and are not inflight yet.
 
         Hudi's writers look around in between, and take what they find completed then for older
@@ -186,7 +186,7 @@ class Rivals:
         they began earlier: their files would be hidden behind ours.
         """
         return [
-            instant.requested
+            instant
             for instant in ledger.pending_of(*_WRITES, Action.REPLACECOMMIT)
             if instant.state is State.REQUESTED and instant.requested < self._requested
         ]

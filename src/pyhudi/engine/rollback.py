@@ -40,14 +40,12 @@ class FailedWriteRecovery:
         self._world = log.world
         self._settings = settings
         self._alive_until: dict[str, int] = {}  # instant → steady time before which it is alive
-        self.first_seen: dict[str, int] = {}  # instant of another engine → steady time
 
     def recover(self, own: frozenset[str] = frozenset()) -> tuple[str, ...]:
         """Undo every failed write; the instants that this call gave up itself."""
         aborted = []
         pending = self._log.refresh().pending
         self._alive_until = {r: t for r, t in self._alive_until.items() if r in pending}
-        self.first_seen = {r: t for r, t in self.first_seen.items() if r in pending}
         for instant in self._log.ledger.pending_of(*ROLLED_BACK_ACTIONS):
             has_failed = instant.requested not in own and self._has_failed(instant)
             if has_failed and isinstance(self.abort(instant), Decided):

@@ -306,10 +306,16 @@ class Transaction:
         """Whether a writer of another engine is just about to look around; it takes a moment."""
         if checks.layout is None or not (own.appended or own.opened):
             return False
-        now = self._log.world.elapsed_ms()
-        first_seen = self._recovery.first_seen
-        seen = [first_seen.setdefault(r, now) for r in self._rivals.unseeing(ledger)]
-        return any(now - since < LOOK_AROUND_MS for since in seen)
+        return any(map(self._is_fresh, self._rivals.unseeing(ledger)))
+
+    def _is_fresh(self, requested: Instant) -> bool:
+        """Whether it was requested, by the store's clock, less than a moment ago."""
+        found = self._log.storage.stat(self._log.path(requested))
+        if found is None:
+            return False  # gone since
+        self._log.clock.observe(found.modified_ms)
+        reached = self._log.clock.at_least_ms() or found.modified_ms
+        return reached - found.modified_ms < LOOK_AROUND_MS
 
     def _overlap(self, own: OwnWrite, strategy: Strategy, ledger: Ledger) -> Conflict | None:
         """The conflict with a write, unless committing behind it settles that.

@@ -136,7 +136,7 @@ def _local_clock_only() -> AbstractContextManager[Any]:
     """A time may be smaller than one that is on the timeline."""
 
     def weak(self: DecisionLog, ledger: Ledger) -> str:
-        return clock_time(self._bounded_now_ms(), self._zone)
+        return clock_time(self.clock.bounded_now_ms(), self._zone)
 
     return replaced(DecisionLog, "_next_time", weak)
 

@@ -33,15 +33,8 @@ from pyhudi.format.lock_address import DynamodbAddress
 from pyhudi.format.lock_item import LockItem
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.storage.dynamodb_items import DynamodbItems, require_boto3
-from pyhudi.storage.lock import (
-    MARGIN_MS,
-    RELEASE_PAUSES_MS,
-    HeldLock,
-    Taken,
-    moment,
-    quoted,
-    wait_for,
-)
+from pyhudi.storage.held_lease import HeldLease
+from pyhudi.storage.lock import MARGIN_MS, HeldLock, Taken, moment, quoted, wait_for
 from pyhudi.storage.protocol import Storage
 from pyhudi.world import World, new_uuid
 
@@ -111,25 +104,16 @@ class DynamodbLock:
         return held
 
 
-class _HeldDynamodbLock:
-    """One writer's lease, from the first try to get it.
-
-    The renewal runs beside the writer. It alone changes `_mine` until `release` has stopped it, and
-    `_is_over` only ever becomes True, so nothing has to be guarded.
-    """
-
+class _HeldDynamodbLock(HeldLease[LockItem]):
     def __init__(
         self, items: DynamodbItems, world: World, lease_ms: int, watched: _Watched
     ) -> None:
+        super().__init__(world)
         self._items = items
-        self._world = world
         self._lease_ms = lease_ms
         self._watched = watched
         self._owner = f"{world.label[:_LABEL_CHARACTERS_MAX]}, {new_uuid(world)}"
         self._sent_ms: dict[str, int] = {}  # of our versions: when each was sent
-        self._mine: LockItem | None = None
-        self._is_over = False
-        self._stop_renewing = _nothing
 
     # -- getting it
 
@@ -148,8 +132,8 @@ class _HeldDynamodbLock:
     def _is_mine(self, found: LockItem | None) -> bool:
         return found is not None and found.owner == self._owner and not found.is_released
 
-    def _is_usable(self, found: LockItem | None) -> bool:
-        return self._is_mine(found) and self._left_ms(found) > 0
+    def _load(self) -> LockItem | None:
+        return self._items.load()
 
     def _is_free(self, found: LockItem, seen_ms: int) -> bool:
         if found.is_released or found.owner == self._owner:
@@ -227,34 +211,7 @@ class _HeldDynamodbLock:
         until_ms = self._sent_ms[found.version] + found.lease_ms - margin_ms
         return max(0, until_ms - self._world.elapsed_ms())
 
-    def remaining_ms(self) -> int:
-        left_ms = 0 if self._is_over else self._left_ms(self._mine)
-        if left_ms == 0:
-            self._is_over = True
-        return left_ms
-
-    def is_held(self) -> bool:
-        if self.remaining_ms() == 0:
-            return False
-        try:
-            found = self._items.load()
-        except CorruptTableError:
-            found = None
-        if not self._is_mine(found):
-            self._is_over = True
-        return self.remaining_ms() > 0
-
     # -- giving it back
-
-    def release(self) -> None:
-        self._is_over = True
-        self._stop_renewing()
-        self._stop_renewing = _nothing
-        for pause_ms in (*RELEASE_PAUSES_MS, 0):
-            self._give_back()
-            if self._mine is None:
-                return
-            self._world.sleep_ms(pause_ms)
 
     def _give_back(self) -> None:
         """Try to delete our item; `_mine` is None when there is none left."""
@@ -280,7 +237,3 @@ class _HeldDynamodbLock:
             return
         self._mine = found if self._is_mine(found) else None
         self._give_back()
-
-
-def _nothing() -> None:
-    """What stops a renewal that does not run."""

@@ -37,15 +37,8 @@ from pyhudi.format.lease import (
     encode_lease,
 )
 from pyhudi.format.lock_kind import LockKind
-from pyhudi.storage.lock import (
-    MARGIN_MS,
-    RELEASE_PAUSES_MS,
-    HeldLock,
-    Taken,
-    moment,
-    quoted,
-    wait_for,
-)
+from pyhudi.storage.held_lease import HeldLease
+from pyhudi.storage.lock import MARGIN_MS, HeldLock, Taken, moment, quoted, wait_for
 from pyhudi.storage.protocol import Storage
 from pyhudi.world import World, new_uuid
 
@@ -110,27 +103,18 @@ def _found(storage: Storage) -> _Found | None:
     return _Found(decode_lease(data), stat.etag, stat.modified_ms)
 
 
-class _HeldStorageLock:
-    """One writer's lease, from the first try to get it.
-
-    The renewal runs beside the writer. It alone changes `_mine` until `release` has stopped it, and
-    `_is_over` only ever becomes True, so nothing has to be guarded.
-    """
-
+class _HeldStorageLock(HeldLease[_Found]):
     def __init__(self, storage: Storage, world: World, validity_ms: int) -> None:
+        super().__init__(world)
         self._storage = storage
-        self._world = world
         self._validity_ms = validity_ms
         self._owner = new_uuid(world)
         self._steady_origin_ms = world.now_ms() - world.elapsed_ms()
         self._last_end_ms = 0  # of the leases sent so far, the latest
-        self._mine: _Found | None = None
-        self._is_over = False
-        self._stop_renewing = _nothing
         self._first_seen_ms: dict[str, int] = {}  # by owner, while waiting
 
     def claim(self) -> _HeldStorageLock | Taken:
-        found = _found(self._storage)
+        found = self._load()
         if not self._is_usable(found):
             if found is not None and self._counts(found):
                 return self._taken(found)
@@ -140,8 +124,8 @@ class _HeldStorageLock:
         self._mine = found
         return self
 
-    def _is_usable(self, found: _Found | None) -> bool:
-        return self._is_mine(found) and self._left_ms(found) > 0
+    def _load(self) -> _Found | None:
+        return _found(self._storage)
 
     def _is_mine(self, found: _Found | None) -> bool:
         return found is not None and found.lease.owner == self._owner and not found.lease.expired
@@ -172,7 +156,7 @@ class _HeldStorageLock:
                 self._storage.create(LEASE_PATH, data)  # tells no etag, so we look as well
             elif etag := self._storage.replace(LEASE_PATH, data, etag=over.etag):
                 return _Found(lease, etag, self._world.now_ms())
-        return _found(self._storage)
+        return self._load()
 
     def _taken(self, found: _Found | None) -> Taken:
         if found is None or not self._counts(found):
@@ -205,33 +189,6 @@ class _HeldStorageLock:
         else:
             self._is_over = True
 
-    def remaining_ms(self) -> int:
-        left_ms = 0 if self._is_over else self._left_ms(self._mine)
-        if left_ms == 0:
-            self._is_over = True  # for good, even if the clock is set back
-        return left_ms
-
-    def is_held(self) -> bool:
-        if self.remaining_ms() == 0:
-            return False
-        try:
-            found = _found(self._storage)
-        except CorruptTableError:
-            found = None
-        if not self._is_mine(found):
-            self._is_over = True
-        return self.remaining_ms() > 0
-
-    def release(self) -> None:
-        self._is_over = True
-        self._stop_renewing()
-        self._stop_renewing = _nothing
-        for pause_ms in (*RELEASE_PAUSES_MS, 0):
-            self._give_back()
-            if self._mine is None:
-                return
-            self._world.sleep_ms(pause_ms)
-
     def _give_back(self) -> None:
         """Try once to write our lease as expired; `_mine` is None when there is none left."""
         if self._mine is None:
@@ -249,10 +206,6 @@ class _HeldStorageLock:
         self._is_over = True
         if self._last_end_ms:
             with contextlib.suppress(HudiError):
-                found = _found(self._storage)
+                found = self._load()
                 self._mine = found if self._is_mine(found) else None
                 self._give_back()
-
-
-def _nothing() -> None:
-    """What stops a renewal that does not run."""

@@ -11,6 +11,8 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.world import World, new_uuid
 
 _FOLDER = ".hoodie/.pyhudi/clock"
+#: How far ahead of the store's clock a writer's own may pull the table's times.
+CLOCK_AHEAD_MAX_MS = 600_000
 
 
 class StoreClock:
@@ -44,3 +46,11 @@ class StoreClock:
         # Set, not raised: an object with a time from the future may have misled us before.
         self._ahead = found.modified_ms - self._world.elapsed_ms()
         return found.modified_ms
+
+    def bounded_now_ms(self) -> int:
+        """This machine's clock, unless it is far ahead of the store's."""
+        now = self._world.now_ms()
+        reached = self.at_least_ms()
+        if reached is None or now > reached + CLOCK_AHEAD_MAX_MS:
+            reached = self.read_ms()
+        return min(now, reached + CLOCK_AHEAD_MAX_MS)

@@ -5,6 +5,8 @@
 
 `serve` reads one JSON command a line and answers each with one line, `{"ok": true, "rows": [...]}`
 or `{"ok": false, "error": "..."}`, so that many questions share one JVM; an `id` is given back.
+Of `{"cmd": "several", "commands": [...]}` hudi-rs answers its own while Hudi does, and the rows are
+the answers.
 Nothing here knows pyhudi: an answer is evidence only because it comes from somebody else.
 """
 
@@ -14,6 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TextIO
 
 from conformance.judge import hudi_rs
@@ -40,16 +43,32 @@ def commands(judge: SparkJudge, locks: Locks) -> dict[str, Callable[..., list[Ro
         "slices": judge.slices,
         "use-s3-server": judge.use_s3_server,
         "schema": lambda path: [{"schema": judge.schema(path)}],
+        "several": lambda commands: several(judge, locks, commands),
         "lock": locks.lock,
         "unlock": locks.unlock,
         "lock-race": locks.race,
     }
 
 
-def answer(judge: SparkJudge, locks: Locks, line: str) -> Row:
+def several(judge: SparkJudge, locks: Locks, questions: list[dict[str, Any]]) -> list[Row]:
+    """Each judge answers its own questions one after the other: Hudi's reads are not made for more
+    than one thread of a session."""
+    is_for_rs = [question["cmd"] == "rs-read" for question in questions]
+
+    def answers(*, of_rs: bool) -> list[Row]:
+        chosen = (q for q, is_rs in zip(questions, is_for_rs, strict=True) if is_rs == of_rs)
+        return [answer(judge, locks, question) for question in chosen]
+
+    with ThreadPoolExecutor(1) as thread:
+        by_rs = thread.submit(answers, of_rs=True)
+        by_hudi = iter(answers(of_rs=False))
+        from_rs = iter(by_rs.result())
+    return [next(from_rs if is_rs else by_hudi) for is_rs in is_for_rs]
+
+
+def answer(judge: SparkJudge, locks: Locks, command: dict[str, Any]) -> Row:
     reply: Row = {}
     try:
-        command: dict[str, Any] = json.loads(line)
         if "id" in command:
             reply["id"] = command.pop("id")
         name, known = command.pop("cmd"), commands(judge, locks)
@@ -95,7 +114,7 @@ def main(arguments: list[str]) -> int:
     try:
         for line in sys.stdin if arguments == ["serve"] else arguments:
             if line.strip():
-                reply = answer(judge, locks, line)
+                reply = answer(judge, locks, json.loads(line))
                 failed = failed or not reply["ok"]
                 print(json.dumps(reply, sort_keys=True), file=sink, flush=True)
     finally:
