@@ -35,7 +35,7 @@ demo: .venv/.ready ## Read a table that Apache Hudi wrote, with and without Spar
 .PHONY: test
 test: ## Set up, check and run every test
 	@scripts/suite.sh total $(MAKE) --no-print-directory \
-		setup java check test-unit test-simulation test-spark test-spark35 test-conformance
+		setup java check test-unit test-spark test-spark35 test-side-by-side
 
 .PHONY: check
 check: .venv/.ready ## Run ruff and mypy
@@ -67,6 +67,10 @@ endif
 .PHONY: test-conformance
 test-conformance: .venv/.ready ## Have Apache Hudi and hudi-rs read what pyhudi wrote, and write too
 	@scripts/suite.sh conformance $(CONFORMANCE) -m "judge and not long" $(ARGS)
+
+.PHONY: test-side-by-side
+test-side-by-side: .venv/.ready ## Run the simulation and conformance at once
+	@scripts/side_by_side.sh "$(MAKE)" test-simulation test-conformance
 
 .PHONY: conformance
 conformance: .venv/.ready ## The same, with every table and every kind of read
