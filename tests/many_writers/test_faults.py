@@ -29,7 +29,17 @@ from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.write_result import commit_metadata
 from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
 from pyhudi.format.commit_metadata import encode_commit_metadata
+from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.lock_kind import LockKind
+from pyhudi.format.plan_files import (
+    CompactionPlan,
+    InstantName,
+    RollbackPlan,
+    encode_compaction_plan,
+    encode_rollback_plan,
+)
+from pyhudi.format.service_metadata import encode_rollback_metadata
+from pyhudi.plan.rollback import rollback_metadata
 from pyhudi.settings import WriteSettings
 from pyhudi.table_api import Table
 
@@ -200,6 +210,33 @@ def test_the_same_instant_on_a_table_with_a_lock_is_welcome(kind: str) -> None:
     held.finish()
     assert scene.writers() == {"k": "first", "mine": "ours"}
     assert [name for name in scene.names() if name.startswith(requested)], "its heartbeat is fresh"
+
+
+# -- a compaction that Hudi begins anew
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_plan_that_hudi_begins_anew_is_left_alone_with_its_files(is_over: bool) -> None:
+    """Hudi rolls back what a failed run left, keeps the plan, and uses its instant once more."""
+    scene = begun_scene(rows("first", "k"), **NBCC, **SHARED)
+    hudi = ForeignWriter(scene)
+    plan = hudi.begin("compaction", encode_compaction_plan(CompactionPlan(()), bytes(16)))
+    undoing = RollbackPlan(InstantName(plan, "compaction"), ())
+    rollback = hudi.begin("rollback", encode_rollback_plan(undoing, bytes(16)))
+    if is_over:
+        target = Instant(InstantTime(plan), Action.COMPACTION, State.REQUESTED)
+        done = rollback_metadata(rollback, target, (), scene.storage.uri, 1)
+        hudi.complete(rollback, encode_rollback_metadata(done, bytes(16)), "rollback")
+    written = f"mo/00000000-0000-0000-0000-000000000000-0_7-21-9_{plan}.parquet"
+    scene.storage.write(f".hoodie/.temp/{plan}/{written}.marker.MERGE", b"")
+    scene.storage.write(written, b"under way")
+    scene.clock.sleep(TIMEOUT_MS)
+    scene.table("writer").upsert(rows("writer", "z"))
+    scene.table("sweeper").services.repair(grace_minutes=0)
+    assert scene.storage.stat(written) is not None
+    assert f"{plan}.compaction.requested" in scene.names()
+    rollbacks = [name for name in scene.names() if "rollback" in name and "_" in name]
+    assert len(rollbacks) == is_over, "what Hudi has under way is Hudi's to end"
 
 
 # -- a writer with another lock

@@ -110,7 +110,7 @@ class Repair:
             for path in objects:
                 self._remove(path)
             return
-        if not self._is_undone(requested, ledger):
+        if requested in ledger.pending or not self._is_undone(requested, ledger):
             return
         newest = max((self._modified(path) for path in objects), default=0)
         for marker in load_markers(self._storage, requested):

@@ -26,6 +26,7 @@ from pyhudi.plan.rollback import files_to_delete, plan_rollback, rollback_metada
 from pyhudi.settings import FailedWrites, WriteSettings
 from pyhudi.storage.heartbeats import heartbeat_path, last_sign_ms
 from pyhudi.storage.marker_files import load_markers
+from pyhudi.timeline.ledger import PLANNED_ACTIONS
 
 #: What is rolled back when its writer fails. A failed compaction or clustering is run again.
 ROLLED_BACK_ACTIONS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
@@ -128,6 +129,8 @@ class FailedWriteRecovery:
                 next_step="Finish it with the engine that planned it, or remove the plan",
                 path=path,
             )
+        if target.action in PLANNED_ACTIONS:
+            return  # another engine begins a plan anew: what it writes next has the same names
         self._storage.create(self._log.path(_in_state(requested, State.INFLIGHT)), b"")
         deleted = self.delete_files(target, plan if self._has_pending_files(target) else None)
         metadata = rollback_metadata(

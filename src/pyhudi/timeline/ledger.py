@@ -20,6 +20,8 @@ from pyhudi.timeline.timeline import Timeline
 
 #: Below every time of a timeline.
 BEFORE_ALL: Final = "0" * 17
+#: Actions whose requested file is a plan that anybody may carry out, however often one fails.
+PLANNED_ACTIONS: Final = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
 
 
 class Ledger:
@@ -88,7 +90,13 @@ class Ledger:
             self._by_completion.append((time, requested))
 
     def name(self, target: str, rollback: str) -> None:
-        """The rollback undoes the target. What is left of it once that is done is a ghost."""
+        """The rollback undoes the target. What is left of it once that is done is a ghost.
+
+        Of a plan it undoes what a failed run left: the plan stays, and is carried out anew.
+        """
+        planned = self.pending.get(target)
+        if rollback in self.completed and planned and planned.action in PLANNED_ACTIONS:
+            return
         self.named_by[target] = rollback
         if rollback in self.completed:
             self.pending.pop(target, None)
