@@ -31,7 +31,10 @@ class _Task:
 class Universe:
     """True time, what each writer's clock is off by, and the background work of all."""
 
+    _numbers = itertools.count()
+
     def __init__(self) -> None:
+        self._number = next(self._numbers)  # an `id` may be that of one before, whose locks stand
         self.now_ms = START_MS
         self.skew_ms: dict[str, int] = {}
         self.frozen: set[str] = set()  # whose background work rests: stopped, or dead
@@ -52,7 +55,7 @@ class Universe:
         )
 
     def memory(self) -> MemoryStorage:
-        return MemoryStorage(lambda: self.now_ms, uri=f"memory://universe/{id(self)}")
+        return MemoryStorage(lambda: self.now_ms, uri=f"memory://universe/{self._number}")
 
     def pass_ms(self, ms: int) -> None:
         """Let time pass, and everything happen that is due meanwhile."""
