@@ -88,9 +88,9 @@ model: .venv/.ready ## Check the model of the commit protocol with TLC; ARGS=--a
 java: ## Find a Java for Spark, or install one
 	@home=$$(scripts/find_java.sh) && echo "Java: $$home"
 
-# Two benchmarks meet Hudi itself; without ARGS they are among those that run.
+# Three benchmarks meet Hudi itself; without ARGS they are among those that run.
 .PHONY: bench
-bench: .venv/.ready $(if $(ARGS),$(if $(filter writes many_writers,$(ARGS)),.venv-judge/.ready),.venv-judge/.ready)
+bench: .venv/.ready $(if $(ARGS),$(if $(filter writes many_writers services,$(ARGS)),.venv-judge/.ready),.venv-judge/.ready)
 bench: ## Run the benchmarks; ARGS="writes --rows 200000" takes one of them, and smaller
 	@scripts/with_spark.sh .venv 99 python benchmarks/run.py $(ARGS)
 

@@ -4,18 +4,16 @@ set -euo pipefail
 
 pytest=$1
 shift
-schedules=tests/simulation/test_schedules.py
-few=partial # the mode whose schedules run beside all that is no schedule
+schedules=tests/simulation/test_schedules.py # about as long as all that is none
 
 {
     export PYHUDI_SIMULATION_CORE=1
     "$pytest" -q tests/simulation --ignore "$schedules" "$@"
-    "$pytest" -q "$schedules" "$@" -k "$few"
     "$pytest" -q tests/processes "$@"
 } &
 first=$!
 trap 'pkill -P "$first" || true; kill "$first" 2>/dev/null || true' EXIT
 export PYHUDI_SIMULATION_CORE=0
-"$pytest" -q "$schedules" "$@" -k "not $few"
+"$pytest" -q "$schedules" "$@"
 wait "$first"
 trap - EXIT

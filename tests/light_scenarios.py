@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.transaction import Checks, Transaction
 from pyhudi.errors import ConflictError, HudiError, OutcomeUnknownError
 from pyhudi.format.table_config import TableType
+from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.simulate.actors import Habits, Writer
 from pyhudi.simulate.evidence import Evidence, Violation
 from pyhudi.simulate.history import Event, Operation, Outcome
@@ -45,9 +47,15 @@ class OpenWrite:
     """A write of a process of its own that has written its files and not been completed."""
 
     def __init__(
-        self, stage: Stage, name: str, keys: Sequence[str], owner: str | None = None
+        self,
+        stage: Stage,
+        name: str,
+        keys: Sequence[str],
+        owner: str | None = None,
+        *,
+        process: Process | None = None,
     ) -> None:
-        self.process = stage.simulation.process(name)
+        self.process = process or stage.simulation.process(name)
         self.log = stage.decision_log(self.process)
         self.recovery = FailedWriteRecovery(self.log, stage.settings)
         self._stage = stage
@@ -116,21 +124,30 @@ def recover(stage: Stage, process: Process) -> None:
     FailedWriteRecovery(log, stage.settings).recover()
 
 
-def judged(stage: Stage, *, fresh_write: str | None = None, repaired: bool) -> list[Violation]:
+def judged(
+    stage: Stage,
+    *,
+    fresh_write: str | None = None,
+    repaired: bool,
+    clean_policy: CleanPolicy | None = None,
+) -> list[Violation]:
     case = Case(
         Evidence(stage.storage, stage.kind),
-        stage.history,
+        copy(stage.history),  # it may go on, and a history that was asked remembers the answers
         SETTINGS.heartbeat_timeout_ms,
         fresh_write=fresh_write,
         repaired=repaired,
+        clean_policy=clean_policy,
     )
     return violations(case)
 
 
-def judged_after_repair(stage: Stage) -> list[Violation]:
+def judged_after_repair(
+    stage: Stage, *, archives: bool = False, clean_policy: CleanPolicy | None = None
+) -> list[Violation]:
     stage.simulation.faults_strike = False
     try:
-        failed = finish(stage)
+        failed = finish(stage, archives=archives)
     except HudiError as error:
         failed = str(error)
-    return judged(stage, fresh_write=failed, repaired=True)
+    return judged(stage, fresh_write=failed, repaired=True, clean_policy=clean_policy)

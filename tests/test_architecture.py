@@ -63,6 +63,7 @@ MAY_IMPORT = {
     "services": _ENGINE,
     "simulate": _FACADE | {"table_api"},
     "table_api": _FACADE,
+    "service": _FACADE | {"table_api"},
     "__init__": _FACADE | {"table_api"},
 }
 

@@ -209,7 +209,7 @@ REFUSED = [
     ({"hoodie.write.table.version": "6"}, "versions 8 and 9"),
     ({"hoodie.datasource.write.table.type": "mor"}, "COPY_ON_WRITE or MERGE_ON_READ"),
     ({"hoodie.datasource.write.hive_style_partitioning": "1"}, "true or false"),
-    ({"hoodie.compact.inline": "true"}, "does not compact after a write"),
+    ({"hoodie.compact.inline": "true"}, "does not compact; table.services or pyhudi.service"),
     ({"hoodie.datasource.clustering.inline.enable": "true"}, "does not cluster after a write"),
     ({"hoodie.datasource.hive_sync.enable": "true"}, "syncs no catalog"),
     ({"hoodie.combine.before.insert": "false"}, "always combined"),

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from inspect import isfunction
+from typing import get_args, get_type_hints
 
 import pytest
 
 import pyhudi
+from pyhudi.inspection import Inspection
+from pyhudi.services import Services
 
 PUBLIC = {
+    "ArchivePlan",
+    "ArchivePolicy",
+    "ArchiveResult",
     "Changes",
+    "CleanPlan",
+    "CleanPolicy",
+    "CleanResult",
+    "Cleaned",
+    "Compacted",
+    "CompactionPolicy",
+    "CompactionPreview",
+    "CompactionResult",
     "ConflictError",
+    "Consumer",
     "CorruptBlockWarning",
     "CorruptTableError",
     "FailedWrites",
@@ -26,6 +43,9 @@ PUBLIC = {
     "Table",
     "UnavailableError",
     "UnsupportedTableError",
+    "Upkeep",
+    "UpkeepResult",
+    "UpkeepWarning",
     "WriteResult",
     "WriteSettings",
     "__version__",
@@ -38,6 +58,29 @@ PUBLIC = {
 def test_the_public_names_are_exactly_these() -> None:
     assert set(pyhudi.__all__) == PUBLIC
     assert all(hasattr(pyhudi, name) for name in PUBLIC)
+
+
+#: The verbs of services, and of what they give, whose types are not of Python or Arrow alone.
+VERBS = (pyhudi.Table, Services, Inspection)
+GIVEN = (pyhudi.UpkeepResult, pyhudi.Compacted, pyhudi.CleanResult)
+
+
+def named_types(hint: object) -> Iterator[type]:
+    """The classes in a hint."""
+    if isinstance(hint, type):
+        yield hint
+    for part in get_args(hint):
+        yield from named_types(part)
+
+
+def test_whatever_a_verb_gives_can_be_named() -> None:
+    verbs = (what for kind in VERBS for what in vars(kind).values() if isfunction(what))
+    hints = [get_type_hints(verb).get("return") for verb in verbs if verb.__name__[0] != "_"]
+    hints += [hint for kind in GIVEN for hint in get_type_hints(kind).values()]
+    found = {kind for hint in hints for kind in named_types(hint)}
+    ours = {kind.__name__ for kind in found if kind.__module__.startswith("pyhudi")}
+    assert {"CleanPlan", "CompactionResult", "Consumer"} <= ours
+    assert ours - PUBLIC == set()
 
 
 def test_a_table_has_few_verbs() -> None:

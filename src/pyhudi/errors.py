@@ -14,7 +14,7 @@ happened, why, and what to do next.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -100,3 +100,13 @@ class CorruptTableError(HudiError):
 
 class UnsupportedTableError(HudiError):
     """The table is sound, but it uses a feature that this engine does not have."""
+
+
+def first_of(errors: Sequence[HudiError], done: Iterable[object]) -> HudiError:
+    """The first error, with notes of the others, and of what was done all the same."""
+    first, *others = errors
+    for other in others:
+        first.add_note(f"and: {other}")
+    for result in done:
+        first.add_note(f"done all the same: {result}")
+    return first

@@ -18,17 +18,19 @@ from pyhudi.option_classes import (
     same,
 )
 
-_NO_COMPACTION = "pyhudi does not compact while it writes"
+NO_COMPACTION: Final = "a save does not compact; table.services or pyhudi.service does"
+NO_LOG_COMPACTION: Final = "pyhudi reads log compactions, and makes none"
 _NO_CLUSTERING = "pyhudi does not cluster while it writes"
-_NO_CLEANING = "pyhudi does not clean while it writes"
-_NO_ARCHIVING = "pyhudi does not archive while it writes"
+_NO_CLEANING = "a save does not clean; table.services or pyhudi.service does"
+_NO_ARCHIVING = "a save does not archive; table.services or pyhudi.service does"
+_NO_SERVICES = "a save runs no services; table.services or pyhudi.service does"
 _SERVICES: OptionClasses = {
-    "hoodie.table.services.enabled": idle_on("pyhudi runs no services while it writes"),
-    "hoodie.datasource.compaction.async.enable": idle_on(_NO_COMPACTION),
-    "hoodie.log.compaction.enable": idle_on(_NO_COMPACTION),
-    "hoodie.compact.inline.*": WithoutEffect(_NO_COMPACTION),
-    "hoodie.compaction.*": WithoutEffect(_NO_COMPACTION),
-    "hoodie.log.compaction.blocks.threshold": WithoutEffect(_NO_COMPACTION),
+    "hoodie.table.services.enabled": idle_on(_NO_SERVICES),
+    "hoodie.datasource.compaction.async.enable": idle_on(NO_COMPACTION),
+    "hoodie.log.compaction.enable": idle_on(NO_LOG_COMPACTION),
+    "hoodie.compact.inline.*": WithoutEffect(NO_COMPACTION),
+    "hoodie.compaction.*": WithoutEffect(NO_COMPACTION),
+    "hoodie.log.compaction.blocks.threshold": WithoutEffect(NO_LOG_COMPACTION),
     "hoodie.clustering.async.enabled": idle_on(_NO_CLUSTERING),
     "hoodie.datasource.clustering.async.enable": idle_on(_NO_CLUSTERING),
     "hoodie.clustering.inline.max.commits": WithoutEffect(_NO_CLUSTERING),
@@ -73,7 +75,7 @@ _SERVICES: OptionClasses = {
         WithoutEffect(_NO_ARCHIVING),
     ),
     "hoodie.partition.ttl.*": WithoutEffect("partitions do not expire"),
-    "hoodie.table.service.manager.*": WithoutEffect("pyhudi runs no services while it writes"),
+    "hoodie.table.service.manager.*": WithoutEffect(_NO_SERVICES),
 }
 
 _NO_CATALOG = WithoutEffect("pyhudi syncs no catalog")

@@ -12,7 +12,7 @@ from typing import Final
 
 from pyhudi.format.lock_address import ADDRESS_OPTIONS, OPTION_PREFIXES
 from pyhudi.format.merge_rules import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY
-from pyhudi.hudi_idle_options import IDLE_CLASSES
+from pyhudi.hudi_idle_options import IDLE_CLASSES, NO_COMPACTION, NO_LOG_COMPACTION
 from pyhudi.option_classes import (
     Honoured,
     OptionClasses,
@@ -319,9 +319,9 @@ _BESIDE: OptionClasses = {
     "hoodie.write.commit.callback.on": refused_on("callbacks are Java code"),
     "hoodie.errortable.enable": refused_on("a write with bad rows fails whole, with a sample"),
     "hoodie.client.init.callback.classes": Refused("callbacks are Java code"),
-    "hoodie.compact.inline": refused_on("pyhudi does not compact after a write yet"),
-    "hoodie.compact.schedule.inline": refused_on("pyhudi does not plan compactions yet"),
-    "hoodie.log.compaction.inline": refused_on("pyhudi does not compact after a write yet"),
+    "hoodie.compact.inline": refused_on(NO_COMPACTION),
+    "hoodie.compact.schedule.inline": refused_on(NO_COMPACTION),
+    "hoodie.log.compaction.inline": refused_on(NO_LOG_COMPACTION),
     "hoodie.clustering.inline": _NO_INLINE_CLUSTERING,
     "hoodie.datasource.clustering.inline.enable": refused_on(
         "pyhudi does not cluster after a write yet"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -13,18 +13,24 @@ from pyhudi.engine.load import TableLoader
 from pyhudi.engine.read import Reader
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.engine.write_result import stat_rows
-from pyhudi.errors import UnavailableError
+from pyhudi.errors import CorruptTableError, UnavailableError
+from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
 from pyhudi.format.commit_metadata import CommitMetadata, decode_inflight_commit
 from pyhudi.format.instant import Action, Instant, State
-from pyhudi.format.plan_files import COMPACTION_PLAN
-from pyhudi.format.writer_identity import WriterIdentity, parse_writer
+from pyhudi.format.plan_files import CompactionOperation, decode_compaction_plan
+from pyhudi.format.writer_identity import WRITER_KEY, WriterIdentity, parse_writer
+from pyhudi.storage.consumer_files import FoundConsumer, load_consumers
 from pyhudi.storage.heartbeats import heartbeat_path
 from pyhudi.table.file_group import FileSlice
 from pyhudi.table.snapshot import file_slices, is_replaced
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.world import World, real_world
 
+#: Table services that somebody carries out after they were planned.
+_PLANS = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN})
+_HEARTBEAT_BYTES_MAX = 8_192
 _TIMELINE = pa.schema(
     [
         ("requested", pa.string()),
@@ -86,14 +92,29 @@ _CONFLICTS = pa.schema(
     ]
 )
 
+_CONSUMERS = pa.schema(
+    [
+        ("name", pa.string()),
+        ("since", pa.string()),
+        ("silent_hours", pa.float64()),
+        ("expires_after_hours", pa.int64()),
+        ("holds", pa.bool_()),
+    ]
+)
+
 
 class Inspection:
     """`table.inspect`: each method loads what is new and gives one Arrow table."""
 
     def __init__(
-        self, loader: TableLoader, reader: Reader, state: Callable[[], TableState]
+        self,
+        loader: TableLoader,
+        reader: Reader,
+        state: Callable[[], TableState],
+        world: World | None = None,
     ) -> None:
         self._loader = loader
+        self._world = world or real_world()
         self._reader = reader
         self._state = state
 
@@ -118,7 +139,7 @@ class Inspection:
         """Every committed slice of every file group, the latest first.
 
         A pending compaction opens a slice of its own, as it does for those who plan by slices;
-        a read joins it with the one before.
+        a read joins it with the one before. So does this, if the plan cannot be read.
         """
         state = self._state()
         times = self._reader.completion_times(state)
@@ -134,17 +155,37 @@ class Inspection:
         return _table(_SLICES, rows)
 
     def writers(self, *, limit: int = 100) -> pa.Table:
-        """Who writes: writes under way first, then completed ones, the latest first.
+        """Who writes: what is under way first, then completed writes, the latest first.
 
-        `last_sign` is when storage last heard of a write under way. What other engines do not tell
-        is null.
+        Among what is under way are plans of table services, with who carries them out; nobody does
+        if `last_sign` is null. That is when storage last heard of who is at work. What other
+        engines do not tell is null.
         """
         timeline = self._state().timeline
-        writes = [i for i in timeline.instants if i.action in WRITE_ACTIONS]
-        pending = [i for i in writes if i.completed is None]
-        done = sorted((i for i in writes if i.completed), key=lambda i: i.completed or "")
-        chosen = [*reversed(pending), *reversed(done)][: max(limit, 0)]
-        return _table(_WRITERS, map(self._writer_row, chosen))
+        pending = [i for i in timeline.pending if i.action in WRITE_ACTIONS | _PLANS]
+        chosen = [*reversed(pending), *reversed(timeline.writes)][: max(limit, 0)]
+        return _table(
+            _WRITERS,
+            (self._plan_row(i) if i.action in _PLANS else self._writer_row(i) for i in chosen),
+        )
+
+    def _plan_row(self, instant: Instant) -> dict[str, Any]:
+        path = heartbeat_path(instant.requested)
+        sign = self._loader.storage.stat(path)
+        return {
+            "instant": instant.requested,
+            "action": instant.action.value,
+            **({} if sign is None else _identity_row(self._beating(path))),
+            "last_sign": None if sign is None else sign.modified_ms,
+        }
+
+    def _beating(self, path: str) -> Mapping[str, str]:
+        """Who beats, as far as the heartbeat tells: behind its mark, on a line of its own."""
+        try:
+            told = self._loader.storage.read(path, 0, _HEARTBEAT_BYTES_MAX)
+        except FileNotFoundError:
+            return {}
+        return {WRITER_KEY: told.partition(b"\n")[2].decode("utf-8", "replace")}
 
     def _writer_row(self, instant: Instant) -> dict[str, Any]:
         storage, is_done = self._loader.storage, instant.completed is not None
@@ -156,7 +197,7 @@ class Inspection:
             "completed": instant.completed,
             "action": instant.action.value,
             "operation": metadata.operation,
-            **_identity_row(metadata),
+            **_identity_row(metadata.extra_metadata),
             "rows": sum(map(stat_rows, stats)) if is_done else None,
             "bytes": sum(stat.total_write_bytes or 0 for stat in stats) if is_done else None,
             "last_sign": None if sign is None else sign.modified_ms,
@@ -178,21 +219,47 @@ class Inspection:
         found = load_conflicts(self._loader.storage, max(limit, 0))
         return _table(_CONFLICTS, map(_conflict_row, found))
 
+    def consumers(self) -> pa.Table:
+        """Who reads changes, and up to when each has; cleaning keeps the rest for those that hold.
+
+        How long one has been silent is told by this machine's clock.
+        """
+        now_ms = self._world.now_ms()
+        found = load_consumers(self._loader.storage)
+        return _table(_CONSUMERS, (_consumer_row(each, now_ms) for each in found))
+
     def _pending_compactions(self, state: TableState) -> Mapping[tuple[str, str], str]:
         """(partition, file id) → the pending compaction that will write its next base file."""
         found = {}
         for instant in state.timeline.pending:
-            if instant.action is not Action.COMPACTION:
-                continue
-            path = f"{self._loader.timeline_folder}/{instant.requested}.compaction.requested"
-            plan = COMPACTION_PLAN.decode(load_timeline_file(self._loader.storage, path), path)
-            for operation in plan.operations or ():
-                found[operation.partition_path or "", operation.file_id or ""] = instant.requested
+            if instant.action is Action.COMPACTION:
+                for operation in self._planned(instant):
+                    group = (operation.partition_path or "", operation.file_id or "")
+                    found[group] = instant.requested
         return found
 
+    def _planned(self, instant: Instant) -> Sequence[CompactionOperation]:
+        """None if the plan is gone, or not to be read: who looks at a sick table must see it."""
+        path = f"{self._loader.timeline_folder}/{instant.requested}.compaction.requested"
+        try:
+            data = self._loader.storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
+            return decode_compaction_plan(data, path).operations or ()
+        except (FileNotFoundError, CorruptTableError):
+            return ()
 
-def _identity_row(metadata: CommitMetadata) -> dict[str, Any]:
-    writer = parse_writer(metadata.extra_metadata)
+
+def _consumer_row(found: FoundConsumer, now_ms: int) -> dict[str, Any]:
+    return {
+        "name": found.consumer.name,
+        "since": found.consumer.since,
+        "silent_hours": found.silent_ms(now_ms) / 3_600_000,
+        "expires_after_hours": found.consumer.expires_after_hours,
+        "holds": found.holds_at(now_ms),
+    }
+
+
+def _identity_row(extra: Mapping[str, str] | None) -> dict[str, Any]:
+    writer = parse_writer(extra)
     if writer == WriterIdentity():
         return {}
     return asdict(writer)

@@ -2,12 +2,50 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from traceback import format_exc
+from typing import Any, Literal, overload
 
+from pyhudi.engine.archiving import ArchiveResult
+from pyhudi.engine.cleaning import Cleaned, CleanResult, clean, undo_clean
+from pyhudi.engine.compaction import Merge
+from pyhudi.engine.compaction_result import Compacted
+from pyhudi.engine.consumers import (
+    EXPIRES_AFTER_HOURS,
+    advance_consumer,
+    register_consumer,
+    release_consumer,
+)
 from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.owned_columns import own_columns, release_columns
 from pyhudi.engine.repair import GRACE_MS, Repaired
+from pyhudi.engine.table_compaction import compact, compactions
+from pyhudi.engine.upkeep import Upkeep, UpkeepResult, archived_table, run_services
+from pyhudi.engine.write_result import WriteResult
 from pyhudi.errors import InvalidRequestError
+from pyhudi.format.consumer_file import Consumer
+from pyhudi.format.table_config import TimelineTimezone
+from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
+from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
+from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.timeline.instant_time import timeline_time
+
+
+class UpkeepWarning(UserWarning):
+    """A table service that was to follow a write failed; the write did not."""
+
+
+def given_upkeep(given: Upkeep | None) -> Upkeep | None:
+    if given is not None and not isinstance(given, Upkeep):
+        raise InvalidRequestError(
+            f"upkeep={given!r:.100} cannot be used",
+            why="it is not an Upkeep, which says what each table service does",
+            next_step="Write upkeep=pyhudi.Upkeep(), or leave it out",
+        )
+    return given
 
 
 class Services:
@@ -29,6 +67,169 @@ class Services:
                 next_step="Leave it out, or give 0 when no writer runs",
             )
         return self._writer.repair(round(grace_minutes * 60_000))
+
+    # -- table services (docs/services.md). A dry run writes nothing: see TableWriter.looking.
+
+    def run(
+        self,
+        upkeep: Upkeep | None = None,
+        *,
+        dry_run: bool = False,
+        keep_going: bool = False,
+        spark: Any = None,
+    ) -> UpkeepResult:
+        """Do what is due: roll back failed writes, compact, clean, archive.
+
+        Beside any number of writers, and of others who do the same. A service that fails keeps no
+        other from its turn; the first error is raised at the end, or with `keep_going` all are in
+        the result. With `dry_run` nothing happens, and printing the result says what would. A
+        session as `spark` lets its tasks compact.
+        """
+        with self._look(dry_run=dry_run):
+            result = run_services(
+                self._writer,
+                given_upkeep(upkeep) or Upkeep(),
+                merge=self._merge(spark),
+                dry_run=dry_run,
+            )
+        return result if keep_going else result.or_raise()
+
+    def keep_up(self, upkeep: Upkeep, written: WriteResult, spark: Any = None) -> None:
+        """What follows a write: `run`, whose errors are warnings, for the write has succeeded.
+
+        Who has warnings raised gets one in the place of the write's result, so it tells which.
+        """
+        after = f"after the write {written.instant}, which completed at {written.completed}"
+        try:
+            errors = self.run(upkeep, keep_going=True, spark=spark).errors
+        except Exception:  # a fault of ours, told in full
+            warnings.warn(f"upkeep failed {after}: {format_exc()}", UpkeepWarning, stacklevel=2)
+            return
+        for name, error in errors:
+            warnings.warn(f"{name} failed {after}: {error}", UpkeepWarning, stacklevel=2)
+
+    def compact(
+        self,
+        policy: CompactionPolicy | None = None,
+        *,
+        dry_run: bool = False,
+        plan_only: bool = False,
+        spark: Any = None,
+    ) -> Compacted:
+        """Merge log files into base files: plan it, and carry out every plan that waits.
+
+        Writers go on meanwhile. With `plan_only` the plan is left to whoever comes next, pyhudi or
+        Hudi. Due or not: `run` asks the policy for that. A plan that fails keeps no other from
+        being carried out; its error is raised at the end.
+        """
+        with self._look(dry_run=dry_run):
+            done = compact(
+                self._writer, policy, dry_run=dry_run, plan_only=plan_only, merge=self._merge(spark)
+            )
+        return done.or_raise()
+
+    def undo_compaction(self, instant: str) -> str:
+        """Give up a compaction that is planned and not complete; the instant of the rollback.
+
+        For a plan that cannot be carried out, or a log compaction that was left by a Hudi which is
+        gone. Its logs are then in no plan, and the next one may take them.
+        """
+        return compactions(self._writer).undo(instant)
+
+    @overload
+    def clean(
+        self, policy: CleanPolicy | None = None, *, dry_run: Literal[False] = False
+    ) -> CleanResult: ...
+    @overload
+    def clean(self, policy: CleanPolicy | None = None, *, dry_run: Literal[True]) -> CleanPlan: ...
+    @overload
+    def clean(
+        self, policy: CleanPolicy | None = None, *, dry_run: bool
+    ) -> CleanResult | CleanPlan: ...
+    def clean(
+        self, policy: CleanPolicy | None = None, *, dry_run: bool = False
+    ) -> CleanResult | CleanPlan:
+        """Remove files that only older states of the table need than the policy keeps.
+
+        With `dry_run` the plan's `files` tell for each file of the table why it goes or stays.
+        """
+        with self._look(dry_run=dry_run):
+            done = clean(self._writer, policy, dry_run=dry_run)
+        return done.or_raise() if isinstance(done, CleanResult) else done
+
+    def undo_clean(self, instant: str) -> Cleaned:
+        """Give up a clean that is planned and not complete: it completes, and removes nothing.
+
+        For a plan that cannot be carried out, and so holds back every later clean.
+        """
+        return undo_clean(self._writer, instant)
+
+    @overload
+    def archive(
+        self, policy: ArchivePolicy | None = None, *, dry_run: Literal[False] = False
+    ) -> ArchiveResult: ...
+    @overload
+    def archive(
+        self, policy: ArchivePolicy | None = None, *, dry_run: Literal[True]
+    ) -> ArchivePlan: ...
+    @overload
+    def archive(
+        self, policy: ArchivePolicy | None = None, *, dry_run: bool
+    ) -> ArchiveResult | ArchivePlan: ...
+    def archive(
+        self, policy: ArchivePolicy | None = None, *, dry_run: bool = False
+    ) -> ArchiveResult | ArchivePlan:
+        """Move completed instants from the active timeline to the archive.
+
+        By this policy alone: `run` also leaves what its policy of cleaning has to count.
+        """
+        with self._look(dry_run=dry_run):
+            return archived_table(self._writer, policy, dry_run=dry_run)
+
+    # -- consumers
+
+    def register_consumer(
+        self,
+        name: str,
+        *,
+        since: str | datetime | WriteResult | None = None,
+        expires_after_hours: int | None = EXPIRES_AFTER_HOURS,
+    ) -> Consumer:
+        """Keep what `table.changes(since=since)` needs until this consumer has read it.
+
+        Without `since` it begins at the newest state. A consumer that has not been heard of for
+        so many hours holds nothing any more; with None it holds for ever.
+        """
+        time = None if since is None else self._time(since)
+        return register_consumer(
+            self._writer, name, since=time, expires_after_hours=expires_after_hours
+        )
+
+    def advance_consumer(self, name: str, since: str | datetime | WriteResult) -> Consumer:
+        """The consumer has read up to there (`changes(...).until`), and needs nothing before."""
+        return advance_consumer(self._writer, name, self._time(since))
+
+    def release_consumer(self, name: str) -> bool:
+        """Hold nothing more for the consumer; whether it was registered."""
+        return release_consumer(self._writer, name)
+
+    def _time(self, time: str | datetime | WriteResult) -> str:
+        if isinstance(time, WriteResult):
+            return time.completed
+        is_utc = self._writer.config.timezone is TimelineTimezone.UTC
+        return timeline_time(time, UTC if is_utc else None)
+
+    def _look(self, *, dry_run: bool) -> AbstractContextManager[None]:
+        return self._writer.looking() if dry_run else nullcontext()
+
+    def _merge(self, spark: Any) -> Merge | None:
+        if spark is None:
+            return None
+        from pyhudi.engine.spark.compact import SparkMerge  # optional: it needs PySpark
+
+        return SparkMerge(self._writer, spark)
+
+    # -- other
 
     def disable_metadata_table(self) -> None:
         """Remove Hudi's metadata table, which pyhudi does not maintain and must not let go stale.

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
+from functools import partial
 from os import PathLike
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.engine.load import is_table as is_table_at
 from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.read import AtCompletion, AtRequest, Now, Point, Question, Reader
+from pyhudi.engine.upkeep import Upkeep
 from pyhudi.engine.write_result import WriteResult
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.bucket_config import SimpleBuckets
@@ -33,7 +35,7 @@ from pyhudi.inspection import Inspection
 from pyhudi.plan.predicate import Predicate
 from pyhudi.progress import Listener, progress_listener
 from pyhudi.scan import Changes, Scan
-from pyhudi.services import Services
+from pyhudi.services import Services, given_upkeep
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open_lock import open_lock
 from pyhudi.storage.owner_files import declare_owners, load_owners
@@ -63,6 +65,7 @@ def open_table(
     buckets: SimpleBuckets | None = None,
     lock: str | None = None,
     lock_options: Mapping[str, object] | None = None,
+    upkeep: Upkeep | None = None,
     progress: bool | Listener | None = None,
 ) -> Table:
     """Open the Hudi table at a path or URI (local disk, s3://, gs://, az://).
@@ -72,8 +75,9 @@ def open_table(
     do not tell.
     `progress` is called with a Progress now and then while a write runs; without it, a line on the
     terminal shows how far the write is, and nothing elsewhere. False silences that too.
+    With `upkeep`, each write is followed by the table services that are due (docs/services.md).
     """
-    storage = storage_at(uri, storage_options)
+    upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
     config = load_config(storage)
     kind = None if lock is None else _choice("lock", lock, LockKind)
     writer = LocalWriter(
@@ -85,7 +89,7 @@ def open_table(
         lock_address=given_lock_address(kind or config.lock, lock_options, config.name),
         listener=progress_listener(progress, sys.stderr),
     )
-    return Table(TableLoader(storage, config), writer)
+    return Table(TableLoader(storage, config), writer, upkeep)
 
 
 def create_table(
@@ -109,6 +113,7 @@ def create_table(
     owners: Mapping[str, Sequence[str]] | None = None,
     storage_options: Mapping[str, str] | None = None,
     write_settings: WriteSettings | None = None,
+    upkeep: Upkeep | None = None,
     progress: bool | Listener | None = None,
     exist_ok: bool = False,
 ) -> Table:
@@ -118,14 +123,13 @@ def create_table(
     with the greatest value wins (event time) and writers never block each other; without it the
     last commit wins and writers of one bucket conflict. `table_type` is "mor" or "cow",
     `merge_mode` "event_time" or "commit_time", `concurrency` "non_blocking" or "optimistic".
-    `conflict_strategy` is "bucket", "simple" or "prefer_writer" (docs/concurrency.md).
-    `lock` and `lock_options` are needed only beside a Java writer (docs/locks.md).
-    With `owners` it is a joined table: each owner writes its own columns with
-    `upsert(rows, owner=...)`, all of them at the same time, and readers see joined rows; it is
-    merge on read, non-blocking, and has a column `_pyhudi_rank` besides.
-    Safe when several processes race to create the table.
+    `conflict_strategy` is "bucket", "simple" or "prefer_writer" (docs/concurrency.md). `lock` and
+    `lock_options` are needed only beside a Java writer (docs/locks.md). With `owners` it is a
+    joined table: each owner writes its own columns with `upsert(rows, owner=...)`, all of them at
+    the same time, and readers see joined rows; it is merge on read, non-blocking, and has a column
+    `_pyhudi_rank` besides. The rest is as in `open_table`. Safe when processes race to create it.
     """
-    storage = storage_at(uri, storage_options)
+    upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
     name = _name_of(table_address(uri)) if name is None else name
     kind = _choice("lock", lock, LockKind)
     definition = TableDefinition.of(
@@ -147,7 +151,7 @@ def create_table(
         owners=owners,
     )
     settings, listener = given_settings(write_settings), progress_listener(progress, sys.stderr)
-    return _created(storage, definition, settings, listener, exist_ok=exist_ok)
+    return _created(storage, definition, settings, listener, upkeep, exist_ok=exist_ok)
 
 
 def _created(
@@ -155,6 +159,7 @@ def _created(
     definition: TableDefinition,
     settings: WriteSettings,
     listener: Listener | None,
+    upkeep: Upkeep | None,
     *,
     exist_ok: bool,
 ) -> Table:
@@ -165,7 +170,7 @@ def _created(
     if definition.owners is not None:
         declare_owners(storage, definition.owners)
     writer = LocalWriter(storage, world, settings, listener=listener)
-    return Table(TableLoader(storage, config), writer)
+    return Table(TableLoader(storage, config), writer, upkeep)
 
 
 _TABLE_TYPES = {"mor": TableType.MERGE_ON_READ, "cow": TableType.COPY_ON_WRITE}
@@ -228,13 +233,17 @@ class TableSchema:
 class Table:
     """A Hudi table. Every read begins by loading what other writers have completed since."""
 
-    def __init__(self, loader: TableLoader, writer: LocalWriter) -> None:
+    def __init__(
+        self, loader: TableLoader, writer: LocalWriter, upkeep: Upkeep | None = None
+    ) -> None:
         self._loader = loader
         self._reader = Reader(loader)
         self._writer = writer
         self._state: TableState | None = None  # loaded by the first read
-        self.inspect = Inspection(loader, self._reader, self._refreshed)
+        self.inspect = Inspection(loader, self._reader, self._refreshed, writer.world)
         self.services = Services(writer)
+        if upkeep is not None:
+            writer.after_commit = partial(self.services.keep_up, upkeep)
         self._writing = Writing(writer, self.read)
 
     # -- what it is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -9,8 +10,11 @@ import pytest
 
 import pyhudi
 from handmade import TIMELINE, HandmadeTable, at
+from pyhudi.engine import history as history_module
+from pyhudi.engine.history import History
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.engine.read import AtCompletion, Now, Question, Reader
+from pyhudi.format import archive as archive_format
 from pyhudi.format.archive import (
     VERSION_FILE,
     ArchivedInstant,
@@ -160,3 +164,23 @@ def test_a_time_that_an_archived_clean_has_taken_is_refused(memory: Storage) -> 
     archive(made, (7, 8), action="clean")
     with pytest.raises(pyhudi.InvalidRequestError, match="no longer be read"):
         pyhudi.open_table(memory.uri).read(as_of=at(4))
+
+
+def test_a_question_that_needs_more_than_is_kept_is_answered(
+    memory: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it loads pushes out what it found there."""
+    monkeypatch.setattr(history_module, "INSTANTS_KEPT_MAX", 8)
+    monkeypatch.setattr(archive_format, "ROW_GROUP_INSTANTS", 2)
+    monkeypatch.setattr(archive_format, "_PIECE_INSTANTS", 2)
+    times = [instant_time(at(n)) for n in range(21)]
+    instants = [ArchivedInstant(t, u, "deltacommit", b"x") for t, u in pairwise(times)]
+    data, name = encode_archive_file(instants), archive_file_name(instants)
+    memory.write(f"{HISTORY}/{name.file_name}", data)
+    manifest = Manifest((ManifestEntry(name, len(data)),))
+    memory.write(f"{HISTORY}/{manifest_name(1)}", encode_manifest(manifest))
+    memory.write(f"{HISTORY}/{VERSION_FILE}", encode_archive_version(1))
+    history = History(memory, HISTORY)
+    everything = frozenset(times[:-1])
+    for some in (everything, frozenset(times[:3]), everything, frozenset(times[-4:-1]), everything):
+        assert history.recorded(some).keys() == some

@@ -10,6 +10,7 @@ import pytest
 
 import pyhudi
 from handmade import HandmadeTable, at
+from many_writers.services_by_hand import archive
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.storage.faulty import FaultyStorage
 from pyhudi.storage.protocol import Folder, ObjectStat, Storage
@@ -214,3 +215,65 @@ def test_a_timeline_file_that_hudi_has_not_renamed_yet_is_passed_over(
     made.storage.create(f".hoodie/timeline/{name}", b"half")
     assert loader.refresh(before) is before
     assert loader.load() == before
+
+
+HOUR = 10_000_000  # times of a handmade table are digits
+
+
+@pytest.fixture
+def old(memory: Storage) -> HandmadeTable:
+    """A table that is written every hour."""
+    table = HandmadeTable(memory, SCHEMA, partition_by="part")
+    for hour in range(6):
+        commit(table, hour * HOUR + 10, "x", f"k{hour}")
+    return table
+
+
+def archive_before(made: HandmadeTable, hour: int) -> None:
+    archive(made.storage, ".hoodie/timeline", at(hour * HOUR))
+
+
+def test_a_refresh_forgets_what_was_archived(old: HandmadeTable) -> None:
+    storage, loader = traced(old)
+    state = loader.load()
+    archive_before(old, 2)
+    assert loader.refresh(state) is state  # its end is the same, and it reads the same
+    whole = loader.refresh(state, is_whole=True)
+    assert whole == loader.load()
+    commit(old, 6 * HOUR, "y", "b")
+    storage.trace.clear()
+    refreshed = loader.refresh(state)
+    assert [p for name, p in operations(storage) if name == "list_folder"] == [
+        ".hoodie/timeline",
+        "y",
+    ]
+    assert refreshed == loader.load()
+    assert len(refreshed.timeline.writes) == 5
+
+
+def test_a_refresh_notices_a_savepoint_of_an_old_write(old: HandmadeTable) -> None:
+    _, loader = traced(old)
+    state = loader.load()
+    path = f".hoodie/timeline/{at(10)}_{at(5 * HOUR + 50)}.savepoint"
+    old.storage.write(path, b"Obj")
+    saved = loader.refresh(state, is_whole=True)
+    assert saved == loader.load() != state
+    commit(old, 6 * HOUR, "y", "b")
+    assert loader.refresh(state) == loader.load()
+    old.storage.delete(path)
+    assert loader.refresh(saved, is_whole=True) == loader.load()
+
+
+def test_what_a_given_up_write_left_is_not_seen_once_the_timeline_has_passed_it(
+    old: HandmadeTable,
+) -> None:
+    """Whoever archives removes it; a listing that is older still has it."""
+    _, loader = traced(old)
+    rows = [{"id": "ghost", "part": "x", "v": "g"}]
+    path = old.log(HOUR + 50, old.rows_block(HOUR + 50, rows), partition="x")
+    state = loader.load()
+    old.storage.delete(path)
+    archive_before(old, 3)
+    commit(old, 6 * HOUR, "y", "b")
+    refreshed = loader.refresh(state)
+    assert refreshed == loader.load()

@@ -26,7 +26,9 @@ from pyhudi.format.plan_files import (
     encode_rollback_plan,
 )
 from pyhudi.settings import WriteSettings
+from pyhudi.storage.faulty import FaultyStorage
 from pyhudi.storage.memory import MemoryStorage
+from pyhudi.storage.protocol import Folder, Storage
 from pyhudi.timeline.instant_time import clock_time
 from worlds import Clock, still_world
 
@@ -38,7 +40,7 @@ DONE = CommitMetadata(extra_metadata={"schema": "{}"})
 class Process:
     """A process on a table in memory."""
 
-    def __init__(self, storage: MemoryStorage, clock: Clock, label: str) -> None:
+    def __init__(self, storage: Storage, clock: Clock, label: str) -> None:
         self.log = DecisionLog(
             storage, still_world(clock, label), SETTINGS, timeline_folder=TIMELINE, zone=UTC
         )
@@ -379,3 +381,56 @@ def test_the_log_of_a_single_writer_is_pruned_whether_its_numbers_are_odd_or_eve
     gaps = [later - earlier for earlier, later in itertools.pairwise([0, *pruned])]
     assert len(pruned) >= 8
     assert max(gaps) <= 20
+
+
+# -- what is nowhere
+
+
+def test_files_of_an_instant_that_no_timeline_knows_go_after_the_grace(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    """They would count as committed once the active timeline had passed it."""
+    a = Process(storage, clock, "a")
+    a.begin().complete(DONE)
+    path = write_data(storage, clock_time(clock(), UTC))
+    clock.sleep(1_000)
+    a.begin().complete(DONE)
+    Process(storage, clock, "b").repair(grace_ms=3_600_000)
+    assert storage.stat(path) is not None
+    clock.sleep(3_600_000)
+    _, removed = Process(storage, clock, "c").repair(grace_ms=3_600_000)
+    assert path in removed
+    assert not list(storage.list(".hoodie/.temp"))
+
+
+def test_files_that_readers_take_for_committed_stay_whoever_left_their_markers(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    """Older than the active timeline: archived, as far as anybody can tell."""
+    path = write_data(storage, clock_time(clock(), UTC))
+    clock.sleep(1_000)
+    Process(storage, clock, "a").begin().complete(DONE)
+    clock.sleep(SETTINGS.heartbeat_timeout_ms)
+    Process(storage, clock, "b").repair()
+    assert storage.stat(path) is not None
+
+
+def test_an_instant_that_begins_while_a_repair_looks_around_is_left_alone(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    a = Process(storage, clock, "a")
+    a.begin().complete(DONE)
+    begun: list[str] = []
+
+    class Busy(FaultyStorage):
+        def list_folder(self, prefix: str) -> Folder:
+            if prefix == TIMELINE:
+                for has_files in (True, False):
+                    requested = Process(storage, clock, f"w{len(begun)}").begin().requested
+                    begun.append(f"{TIMELINE}/{requested}.deltacommit.inflight")
+                    begun.extend([write_data(storage, requested)] if has_files else [])
+            return super().list_folder(prefix)
+
+    Process(Busy(storage), clock, "b").repair()
+    assert begun
+    assert [path for path in begun if storage.stat(path) is None] == []

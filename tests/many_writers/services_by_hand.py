@@ -152,7 +152,11 @@ def archive(storage: Storage, timeline: str, before: str) -> list[str]:
 def _archived(storage: Storage, timeline: str, instant: Instant) -> ArchivedInstant:
     assert instant.completed is not None
     data = storage.read(f"{timeline}/{instant.file_name}")
-    return ArchivedInstant(instant.requested, instant.completed, instant.action.value, data)
+    planned = Instant(instant.requested, instant.action, State.REQUESTED)
+    path = f"{timeline}/{planned.file_name}"
+    has_plan = instant.action is Action.CLEAN and storage.stat(path) is not None
+    plan = storage.read(path) if has_plan else None
+    return ArchivedInstant(instant.requested, instant.completed, instant.action.value, data, plan)
 
 
 def _keep(storage: Storage, history: str, instants: list[ArchivedInstant]) -> None:

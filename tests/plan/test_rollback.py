@@ -8,7 +8,7 @@ from pyhudi.errors import CorruptTableError
 from pyhudi.format.file_names import IoType, MarkerName
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.plan_files import RollbackPlan, RollbackRequest
-from pyhudi.plan.rollback import files_to_delete, plan_rollback, rollback_metadata
+from pyhudi.plan.rollback import files_to_delete, is_final, plan_rollback, rollback_metadata
 
 R = "20260101000000001"
 OTHER = "20260101000000002"
@@ -73,3 +73,26 @@ def test_the_result_names_what_was_deleted_in_each_partition() -> None:
     assert made.partition_metadata["p"].success_delete_files == (f"{URI}/{LOG}",)
     assert made.partition_metadata[""].deleted_paths(URI) == (BASE,)
     assert made.instants_rollback[0].action == "deltacommit"
+
+
+PLANNED = Instant(InstantTime(R), Action.COMPACTION, State.INFLIGHT)
+
+
+def test_a_plan_that_is_given_up_is_among_the_files_and_stays_no_data_file() -> None:
+    plan = plan_rollback(PLANNED, [marker(BASE)], URI, ".hoodie/timeline")
+    assert plan.paths_to_delete(URI) == (BASE, f".hoodie/timeline/{R}.compaction.requested")
+    assert is_final(plan)
+    assert files_to_delete(plan, [], R) == (BASE,)
+
+
+def test_a_rollback_of_a_failed_run_leaves_the_plan() -> None:
+    """As Hudi plans it, before it carries the plan out anew."""
+    plan = plan_rollback(PLANNED, [marker(BASE)], URI, ".hoodie/timeline")
+    requests = (plan.rollback_requests or ())[:1]
+    assert not is_final(RollbackPlan(plan.instant_to_rollback, requests))
+    assert not is_final(RollbackPlan(plan.instant_to_rollback, ()))
+
+
+def test_every_rollback_of_a_write_is_final() -> None:
+    assert is_final(plan_rollback(TARGET, [marker(LOG)], URI, ".hoodie/timeline"))
+    assert is_final(RollbackPlan(None, ()))

@@ -12,8 +12,9 @@ import pytest
 
 from light_scenarios import NBCC, judged, stage_of
 from pyhudi.simulate.actors import Habits, Writer
+from pyhudi.simulate.cleaner import LONG_POLICIES
 from pyhudi.simulate.faults import DrawnFaults, Effect, FaultRates
-from pyhudi.simulate.schedules import MODES, Mode, run_schedule
+from pyhudi.simulate.schedules import MODES, Mode, Services, run_schedule
 from pyhudi.simulate.simulation import Simulation
 
 SCHEDULES = int(os.environ.get("PYHUDI_SCHEDULES", "1250"))
@@ -36,6 +37,28 @@ def test_no_schedule_breaks_a_promise(mode: Mode, first: int) -> None:
         assert not broken, f"run_schedule({seed}, mode={mode!r}):\n{broken}"
         completed += result.completed
     assert completed > 2 * len(seeds_from(first))  # faults must not keep all from writing
+
+
+#: How many seeds of each mode are tried with every table service at once, and some of them twice.
+BUSY = SCHEDULES // 80
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_schedule_full_of_table_services_breaks_a_promise(mode: Mode) -> None:
+    for seed in range(FIRST_SEED, FIRST_SEED + BUSY):
+        services = Services(
+            compactors=1 + seed % 2,
+            cleaners=1 + seed // 2 % 2,
+            archivists=1 + seed // 4 % 2,
+            savers=1,
+            undoers=seed // 3 % 2,
+            latecomers=seed // 5 % 2,
+            keepers=seed % 3 // 2,
+            policy=LONG_POLICIES[seed % len(LONG_POLICIES)],
+        )
+        result = run_schedule(seed, mode=mode, services=services, closely=True)
+        broken = "\n".join(map(str, result.violations))
+        assert not broken, f"run_schedule({seed}, mode={mode!r}, services={services}):\n{broken}"
 
 
 #: Schedules that once broke a promise, and what was wrong. The code has changed since and they no

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pyhudi.errors import CorruptTableError
 from pyhudi.storage.protocol import Folder, Storage
 
 THREADS = 8
@@ -265,6 +266,22 @@ def test_deleting_twice_is_no_error(storage: Storage) -> None:
     assert storage.create("a/b", b"2")
 
 
+def test_many_are_deleted_at_once_and_those_that_are_gone_are_no_error(storage: Storage) -> None:
+    made = [f"many/{number:04}" for number in range(1_003)]
+    for path in (made[0], made[1], made[-1], "many-more/0"):
+        storage.create(path, b"1")
+    storage.delete_all(made)
+    assert paths(storage) == ["many-more/0"]
+    storage.delete_all(made[:2])
+    storage.delete_all([])
+    assert paths(storage) == ["many-more/0"]
+
+
+def test_one_bad_path_among_many_is_refused(storage: Storage) -> None:
+    with pytest.raises(CorruptTableError):
+        storage.delete_all(["fine", "../elsewhere"])
+
+
 def test_deleting_a_folder_keeps_what_is_in_it(storage: Storage) -> None:
     storage.create("a/b", b"1")
     storage.delete("a")
@@ -286,6 +303,9 @@ def test_odd_name_is_taken_literally(storage: Storage, name: str) -> None:
     assert storage.read(path) == b"1"
     assert storage.list_folder("f").folders == (f"f/{name}",)
     storage.delete(path)
+    assert paths(storage, "f") == []
+    assert storage.create(path, b"2")
+    storage.delete_all([path, f"{path}2"])
     assert paths(storage, "f") == []
 
 

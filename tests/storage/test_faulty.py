@@ -51,7 +51,17 @@ def paths(storage: Storage, prefix: str = "") -> list[str]:
 
 def test_every_method_of_storage_is_exercised() -> None:
     methods = {name for name in vars(Storage) if not name.startswith("_")}
-    assert set(CALLS) == methods - {"uri"}
+    assert set(CALLS) == methods - {"uri", "delete_all"}
+
+
+def test_each_of_many_deletes_may_fail_by_itself() -> None:
+    wrapped = inner()
+    wrapped.create("d/new", b"1")
+    faulty = FaultyStorage(wrapped, [Fault(FAIL, nth=2)])
+    with pytest.raises(UnavailableError):
+        faulty.delete_all(["d/old", "d/new"])
+    assert contents(wrapped) == {"d/new": b"1"}
+    assert [operation.name for operation in faulty.trace] == ["delete", "delete"]
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -88,6 +88,18 @@ def test_a_rollback_that_is_done_leaves_only_ghosts_of_its_target() -> None:
     assert listed.pending == {}
 
 
+def test_a_plan_outlives_rollbacks_of_failed_runs_of_it() -> None:
+    plan, rollback = f"{at(1)}.compaction.requested", f"{at(2)}.rollback.inflight"
+    under_way = Ledger(instants(plan, rollback))
+    under_way.name(at(1), at(2), is_final=False)
+    assert under_way.named_by == {at(1): at(2)}
+    done = Ledger(instants(plan, f"{at(2)}_{at(3)}.rollback"))
+    done.name(at(1), at(2), is_final=False)
+    assert (list(done.pending), done.named_by) == ([at(1)], {})
+    done.name(at(1), at(2))
+    assert (done.pending, done.named_by) == ({}, {at(1): at(2)})
+
+
 def test_files_older_than_the_active_timeline_count_as_committed() -> None:
     ledger = Ledger(instants(f"{at(5)}_{at(6)}.deltacommit", f"{at(7)}.deltacommit.inflight"))
     assert ledger.is_committed(at(4))

@@ -10,20 +10,24 @@ from pyhudi.timeline.completion import (
     visible_at_request,
     visible_now,
 )
-from pyhudi.timeline.timeline import Timeline
+from pyhudi.timeline.timeline import Timeline, strays, without_strays
 
 
 def at(number: int) -> str:
     return f"202601010000{number:05d}"
 
 
-def timeline(*names: str) -> Timeline:
+def instants(*names: str) -> list[Instant]:
     """File names with small numbers for times: "3_4.commit", "5.deltacommit.inflight"."""
     full = []
     for name in names:
         times, _, words = name.partition(".")
         full.append("_".join(at(int(time)) for time in times.split("_")) + f".{words}")
-    return Timeline.of(Instant.parse(name) for name in full)
+    return [Instant.parse(name) for name in full]
+
+
+def timeline(*names: str) -> Timeline:
+    return Timeline.of(instants(*names))
 
 
 def test_state_files_fold_into_one_instant_in_its_furthest_state() -> None:
@@ -37,6 +41,29 @@ def test_state_files_fold_into_one_instant_in_its_furthest_state() -> None:
         (at(1), State.COMPLETED),
         (at(3), State.REQUESTED),
     ]
+
+
+STRAYS = [
+    (["1.deltacommit.inflight"], True),
+    (["1.compaction.inflight"], True),
+    (["1.clustering.inflight"], True),
+    (["1.deltacommit.inflight", "1.deltacommit.requested"], False),
+    (["1.deltacommit.inflight", "1_2.deltacommit"], False),
+    (["1.compaction.inflight", "1_2.commit"], False),
+    (["1.compaction.inflight", "2.compaction.requested"], True),
+    (["1.savepoint.inflight"], False),
+    (["1.clean.inflight"], False),
+    (["1.rollback.inflight"], False),
+]
+
+
+@pytest.mark.parametrize(("names", "is_stray"), STRAYS)
+def test_an_inflight_file_that_stands_alone_is_no_pending_write(
+    names: list[str], is_stray: bool
+) -> None:
+    found = instants(*names)
+    assert [i.requested for i in strays(found)] == ([at(1)] if is_stray else [])
+    assert set(without_strays(found)) == set(found) - set(strays(found))
 
 
 def test_a_table_service_keeps_how_it_began() -> None:
@@ -91,6 +118,13 @@ def test_leading_savepointed_instants_do_not_hold_the_archive_back() -> None:
     assert folded.is_committed(at(20))  # archived from between
 
 
+def test_a_leading_savepointed_write_is_not_seen_before_it_completed() -> None:
+    folded = timeline("1_2.commit", "1_8.savepoint", "3_4.commit", "3_9.savepoint", "50_51.commit")
+    early = visible_at_completion(CompletionTimes(folded), at(2))
+    assert early.sees(at(1))
+    assert not early.sees(at(3))
+
+
 def test_an_empty_timeline_has_committed_nothing() -> None:
     folded = timeline()
     assert folded.first_active is None
@@ -117,3 +151,11 @@ def test_archived_instants_are_seen_by_their_archived_completion_time() -> None:
     assert not early.sees(at(5))  # requested before the active timeline, completed after
     assert not visible_at_request(folded, at(4)).sees(at(5))
     assert visible_at_request(folded, at(4)).sees(at(3))
+
+
+def test_what_is_archived_counts_also_when_all_that_is_active_is_savepointed() -> None:
+    saved = timeline("3_4.commit", "3_9.savepoint", "5_6.commit", "5_9.savepoint")
+    assert saved.first_active == at(5)
+    assert saved.is_committed(at(1))
+    assert saved.is_committed(at(4))
+    assert not saved.is_committed(at(7))

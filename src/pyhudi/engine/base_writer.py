@@ -108,10 +108,17 @@ class _BaseFile:
 
 
 def _base_stat(file: _BaseFile, size: int, previous: BaseFile | None) -> WriteStat:
-    stat = file_stat(file.group, file.name, size, writes=file.rows, deletes=0)
+    return base_stat(file.group, file.name, file.rows, size, previous)
+
+
+def base_stat(
+    group: FileGroupId, name: str, rows: int, size: int, previous: BaseFile | None
+) -> WriteStat:
+    """What is told of a base file whose rows all count as inserts."""
+    stat = file_stat(group, name, size, writes=rows, deletes=0)
     return replace(
         stat,
-        num_inserts=file.rows,
+        num_inserts=rows,
         prev_commit=_NO_COMMIT if previous is None else previous.name.requested,
         prev_base_file=None if previous is None else previous.name.file_name,
     )

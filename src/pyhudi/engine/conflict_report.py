@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyhudi.conflict.rules import Conflict, ConflictRule, Retry, bucket_place
+from pyhudi.conflict.rules import Conflict, ConflictRule, Kind, Retry, bucket_place
 from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
 from pyhudi.engine.file_keys import shared_keys
 from pyhudi.engine.write_result import stat_rows
@@ -123,6 +123,9 @@ def _told(facts: Mapping[str, Any], conflict: Conflict, winner: WriterIdentity) 
 
 def _next_step(facts: Mapping[str, Any], conflict: Conflict) -> str:
     step = _NEXT_STEPS[conflict.retry]
+    other = conflict.other
+    if other.groups is None and other.kind in (Kind.COMPACTION, Kind.LOG_COMPACTION):
+        return f"{step}; its plan does not tell its file groups, and undo_compaction gives it up"
     if conflict.rule is ConflictRule.SAME_FILE_GROUP and facts["keys"] == []:
         return f"{step}; with more buckets, or with an ordering, such writes do not meet"
     return step

@@ -13,18 +13,20 @@ other engine overtook is voided instead of carried out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import tzinfo
+from functools import partial
 
 from pyhudi.engine.decisions import Decided, Job, Outcome, Refused, Rule, too_busy
 from pyhudi.engine.effects import carry_out, has_effect
 from pyhudi.engine.known_log import KnownLog
-from pyhudi.errors import UnavailableError
-from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
-from pyhudi.format.instant import Action, Instant, InstantTime, State, is_timeline_file
-from pyhudi.format.lock_kind import LockKind
+from pyhudi.engine.listed_timeline import list_timeline, times_after
+from pyhudi.engine.rollback_targets import Undone, load_undone
+from pyhudi.engine.table_lease import TableLease
+from pyhudi.errors import InvalidRequestError, UnavailableError
+from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.log_entry import (
     INLINE_BYTES_MAX,
     Entry,
@@ -33,7 +35,6 @@ from pyhudi.format.log_entry import (
     entry_path,
     staged_path,
 )
-from pyhudi.format.plan_files import decode_rollback_plan
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.decision_log import entries_after, last_entries, load_entry
 from pyhudi.storage.lock import HeldLock, Lock
@@ -49,12 +50,6 @@ STALE_MS = 60_000
 LOOK_AGAIN_MS = 30_000
 #: The pause after a first lost race, which is about what an entry takes, and the longest one.
 BACK_OFF_FIRST_MS, BACK_OFF_MS = 4, 200
-#: Locks that a Java writer takes too.
-SHARED_LOCKS = (LockKind.FILE, LockKind.STORAGE, LockKind.ZOOKEEPER, LockKind.DYNAMODB)
-#: How many times the expected skew of clocks is waited out.
-SKEW_WAITS_MAX = 10
-#: How long to wait for a lock that guards nothing.
-COURTESY_WAIT_MS = 3_000
 #: Entries that may vanish under a reader's hands before it says so.
 READ_ATTEMPTS_MAX = 5
 
@@ -91,31 +86,58 @@ class DecisionLog:
         self.folder = timeline_folder
         self.history_folder = f"{timeline_folder}/history"  # unless the table says otherwise
         self._zone = zone
-        self._lock = lock
-        self._skew_ms = skew_ms
+        wait_ms = settings.lock_wait_ms
+        self._lease = TableLease(lock, world, wait_ms=wait_ms, skew_ms=skew_ms, zone=zone)
         self._known: KnownLog | None = None
         self._ledger: Ledger | None = None
-        self._targets: dict[str, str | None] = {}  # rollback → what it undoes
-        self._looked_at = self._slowest_ms = 0
+        self._undone: dict[str, Undone | None] = {}  # by rollback
+        self._looked_at = self._read_at = 0
+        self.is_looking = False  # for a dry run: nothing is carried out, and nothing decided
 
     @property
     def is_shared(self) -> bool:
         """Whether a foreign engine may write the table, so that the lock guards it."""
-        return self._lock is not None and self._lock.kind in SHARED_LOCKS
+        return self._lease.is_shared
 
     # -- what is known
 
     def refresh(self) -> Ledger:
-        """The timeline now, with the log's last entry carried out."""
+        """The timeline now, with the log's last entry carried out, unless we only look."""
+        if self.is_looking:
+            self._catch_up()
+            self._ledger = None
+            return self._current(is_guarded=False)
         if self.is_shared and self._is_settled(self._catch_up()):
             self._ledger = None
-            return self._current()  # without the lock, which others wait for
+            return self._current(is_guarded=False)  # without the lock, which others wait for
         for _ in range(self._settings.commit_rounds):
             with self._locked() as held:
                 self._catch_up()
                 if self._settle_tail(held):
                     return self._current()
         raise too_busy(self.storage.uri, self._settings.commit_rounds)
+
+    @contextmanager
+    def guarded(self) -> Iterator[tuple[Ledger, Callable[[], bool]]]:
+        """Hold the lock, where one guards the table, for work that no entry decides.
+
+        Gives the timeline as it is now, and a call that says whether the work may still go on.
+        Without a lock, another engine on the table would do the same work unhindered.
+        """
+        self.refresh()
+        with self._locked() as held:
+            self.forget()
+            self._catch_up()
+            if not self.is_shared and (refused := self._foreign(self._current())):
+                raise _foreign_error(refused, self.storage.uri)
+            if not self._settle_tail(held):
+                raise too_busy(self.storage.uri, 1)
+            yield self._current(), partial(self._lease.is_safe, held)
+
+    @property
+    def tail(self) -> Entry | None:
+        """The last entry that this process has read."""
+        return None if self._known is None else self._known.tail
 
     def read_from(self, number: int) -> None:
         """Know the log from this entry on, as whoever completes what it began must."""
@@ -145,7 +167,8 @@ class DecisionLog:
     def rollback_of(self, requested: str) -> str | None:
         """The rollback, of any state, that undoes the instant; for instants that are long gone."""
         later = (i.requested for i in self.ledger.rollbacks() if i.requested > requested)
-        return next((r for r in sorted(later) if self._target(r) == requested), None)
+        undone = ((rollback, self._undone_by(rollback)) for rollback in sorted(later))
+        return next((r for r, u in undone if u and u.is_final and u.target == requested), None)
 
     def forget(self) -> None:
         """List the timeline again at the next occasion."""
@@ -173,6 +196,7 @@ class DecisionLog:
         UnavailableError leaves open whether it was decided: storage failed, or others kept
         winning the race. Whoever must know calls again.
         """
+        assert not self.is_looking
         tried = _Tried()
         pause = BACK_OFF_FIRST_MS
         for _ in range(self._settings.commit_rounds):
@@ -190,7 +214,6 @@ class DecisionLog:
         raise too_busy(self.storage.uri, self._settings.commit_rounds)
 
     def _attempt(self, job: Job, held: HeldLock | None, tried: _Tried) -> Outcome | None:
-        started = self.world.elapsed_ms()
         known = self._catch_up()  # 2
         mine = known.standing(tried.ids)
         if mine is not None:
@@ -207,7 +230,7 @@ class DecisionLog:
         if refused is not None:
             return refused
         entry = job.entry(self._blank(), self._next_time(ledger))  # 5
-        if self.world.elapsed_ms() - started > STALE_MS or not self._is_safe(held):
+        if not self._is_safe(held):
             return None
         tried.ids.add(entry.id)
         tried.may_stand = False  # what was tried before has lost: the log went on without it
@@ -222,48 +245,23 @@ class DecisionLog:
             return None  # decided; the next round settles or voids it
         job.before_effect(entry)
         self._carry_out(entry)  # 8
-        self._slowest_ms = max(self._slowest_ms // 2, self.world.elapsed_ms() - started)
+        self._lease.took(self.world.elapsed_ms() - started)
         return Decided(entry)
 
-    @contextmanager
-    def _locked(self) -> Iterator[HeldLock | None]:
-        held = self._acquired()
-        try:
-            yield held if self.is_shared else None
-        finally:
-            if held is not None:
-                self._give_back(held)
-
-    def _give_back(self, held: HeldLock) -> None:
-        try:
-            self._wait_out_skew()  # whatever was published: by us, for others, or with an error
-        finally:
-            held.release()
-
-    def _acquired(self) -> HeldLock | None:
-        if self._lock is None:
-            return None
-        if self.is_shared:
-            return self._lock.acquire(self._settings.lock_wait_ms)
-        try:
-            return self._lock.acquire(min(self._settings.lock_wait_ms, COURTESY_WAIT_MS))
-        except UnavailableError:
-            return None  # it only saves lost races
+    def _locked(self) -> AbstractContextManager[HeldLock | None]:
+        return self._lease.held(lambda: "" if self._known is None else self._known.highest)
 
     def _is_safe(self, held: HeldLock | None) -> bool:
-        """Whether the lock, where it guards the table, will outlive what we are about to do."""
-        if held is None:
-            return True
-        remaining = held.remaining_ms()
-        if remaining is not None and remaining <= 3 * self._slowest_ms:
-            self._slowest_ms //= 2  # or one slow moment would stop this process for good
-            return False
-        return held.is_held()
+        """Whether the log was read just now, and the lock outlives what we are about to do.
+
+        Who sleeps in between might bring back what was archived meanwhile.
+        """
+        is_fresh = self.world.elapsed_ms() - self._read_at <= STALE_MS
+        return is_fresh and self._lease.is_safe(held)
 
     def _may_carry_out(self, entry: Entry, held: HeldLock | None) -> bool:
-        if held is None:
-            return True
-        if entry.kind is EntryKind.COMPLETE and not self._still_inflight(entry):
+        is_checked = held is not None and entry.kind is EntryKind.COMPLETE
+        if is_checked and not self._still_inflight(entry):
             return False  # the one fence that the other engine knows
         return self._is_safe(held)
 
@@ -272,23 +270,11 @@ class DecisionLog:
         assert entry.action is not None
         return self.is_inflight(entry.instant, entry.action)
 
-    def _wait_out_skew(self) -> None:
-        """A Java writer reads its clock, not the timeline: keep the lock until it must see more.
-
-        A time that is far ahead came from a clock that is; waiting for ours would not help.
-        """
-        if not self.is_shared or self._known is None:
-            return
-        for _ in range(SKEW_WAITS_MAX):
-            now = clock_time(self.world.now_ms() - self._skew_ms, self._zone)
-            if now > self._known.highest:
-                return
-            self.world.sleep_ms(max(1, self._skew_ms))
-
     # -- step 2: the tail
 
     def _catch_up(self) -> KnownLog:
         """Read the entries that are new, each chained to the one before it."""
+        self._read_at = self.world.elapsed_ms()
         if self._known is None:
             return self._open()
         found = dict(entries_after(self.storage, self._known.n))
@@ -381,38 +367,36 @@ class DecisionLog:
             return entry.instant in ledger.named_by or not self._still_inflight(entry)
         return False
 
-    def _current(self) -> Ledger:
-        """The ledger; listed where the log alone does not tell."""
+    def _current(self, *, is_guarded: bool = True) -> Ledger:
+        """The ledger; listed where the log alone does not tell.
+
+        Who archives takes the lock of a shared table, so nobody does while it is held.
+        """
         if self._ledger is None:
-            self._ledger = self._listed()
+            self._ledger = self._listed(is_guarded=is_guarded and self.is_shared)
             self._looked_at = self.world.elapsed_ms()
         return self._ledger
 
-    def _listed(self) -> Ledger:
+    def _listed(self, *, is_guarded: bool) -> Ledger:
         assert self._known is not None
-        objects = self.storage.list_folder(self.folder).objects
-        names = (stat.path.rpartition("/")[2] for stat in objects)
-        ledger = Ledger(Instant.parse(name) for name in names if is_timeline_file(name))
+        ledger = Ledger(list_timeline(self.storage, self.folder, is_guarded=is_guarded))
         for rollback in ledger.rollbacks_to_look_at():
-            if target := self._target(rollback):
-                ledger.name(target, rollback)
+            if undone := self._undone_by(rollback):
+                ledger.name(undone.target, rollback, is_final=undone.is_final)
         for target, abort in self._known.aborts.items():
             if abort.instant is not None:
                 ledger.name(target, abort.instant)
         return ledger
 
-    def _target(self, rollback: str) -> str | None:
+    def _undone_by(self, rollback: str) -> Undone | None:
         """What a rollback undoes; its plan tells."""
-        if rollback not in self._targets:
-            plan = Instant(InstantTime(rollback), Action.ROLLBACK, State.REQUESTED)
-            path = self.path(plan)
+        if rollback not in self._undone:
             try:
-                data = self.storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
+                undone = load_undone(self.storage, self.folder, rollback)
             except FileNotFoundError:
-                return None  # it completed and was archived since; a storage failure is no answer
-            named = decode_rollback_plan(data, path).instant_to_rollback
-            self._targets[rollback] = named.commit_time if named else None
-        return self._targets[rollback]
+                return None  # it completed and was archived since
+            self._undone[rollback] = undone
+        return self._undone[rollback]
 
     def _foreign(self, ledger: Ledger) -> Refused | None:
         """On a table without a lock, whether somebody else writes who does not heed the log."""
@@ -422,7 +406,10 @@ class DecisionLog:
         is_recent = self.world.elapsed_ms() - self._looked_at <= LOOK_AGAIN_MS
         if self.is_shared or since is None or (ledger.is_ours and is_recent):
             return None
-        times = ledger.times_after(since) if not ledger.is_ours else self._times_after(since)
+        if not ledger.is_ours:
+            times = ledger.times_after(since)
+        else:
+            times = times_after(self.storage, self.folder, since)
         unknown = times - known.times
         if unknown:
             # Perhaps decided since we read the log: the timeline was listed after it.
@@ -430,16 +417,6 @@ class DecisionLog:
         self._looked_at = self.world.elapsed_ms()
         ledger.is_ours = not unknown
         return Refused(Rule.FOREIGN, min(unknown)) if unknown else None
-
-    def _times_after(self, since: str) -> set[str]:
-        """Times of the timeline as it is now, of instants requested after that time."""
-        objects = self.storage.list(self.folder, after=f"{self.folder}/{since}")
-        names = (stat.path[len(self.folder) + 1 :] for stat in objects)
-        found = [
-            Instant.parse(name) for name in names if is_timeline_file(name) and "/" not in name
-        ]
-        times = {i.requested for i in found} | {i.completed for i in found if i.completed}
-        return {time for time in times if time > since}
 
     # -- steps 5 to 8
 
@@ -496,3 +473,11 @@ class DecisionLog:
         assert self._known is not None
         carry_out(self.storage, self.folder, entry)
         self._known.settled = max(self._known.settled, entry.n)
+
+
+def _foreign_error(refused: Refused, uri: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"archiving the table at {uri} is refused",
+        why=f"another engine began {refused.instant}, and no lock is known that it heeds",
+        next_step="Open the table with open_table(uri, lock=...), the lock which that engine uses",
+    )

@@ -105,6 +105,7 @@ class Begin:
     plan: bytes = b""
     announce: Callable[[str], None] = lambda _: None  # the heartbeat, before anybody sees it
     check: Check = lambda _: None
+    staged: str | None = None  # where the plan lies if it is too large for an entry
 
     def refusal(self, facts: Facts, ledger: Ledger) -> Refused | AlreadyDone | None:
         for restore in ledger.pending_of(Action.RESTORE):
@@ -113,7 +114,7 @@ class Begin:
 
     def entry(self, blank: Entry, time: str) -> Entry:
         name = Instant(time, self.action, State.REQUESTED).file_name  # type: ignore[arg-type]
-        made = creation(name, self.plan)
+        made = creation(name, self.plan, self.staged)
         return replace(
             blank,
             kind=EntryKind.BEGIN,

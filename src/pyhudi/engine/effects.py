@@ -5,7 +5,8 @@ twice, late, or by two processes at once: the second finds the file there, and t
 
 An abort takes its target's inflight file away from a Java writer, which completes only what is
 inflight. A target of ours keeps it: the log is its fence, and Hudi, should it be the one to finish
-the rollback, deletes files only of what is inflight.
+the rollback, deletes files only of what is inflight. A plan is taken away altogether: Hudi carries
+out any that it finds.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from pyhudi.errors import CorruptTableError
 from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
 from pyhudi.format.commit_metadata import decode_inflight_commit
 from pyhudi.format.instant import Instant, InstantTime, State
-from pyhudi.format.log_entry import Entry
+from pyhudi.format.log_entry import Entry, Target, entry_path
 from pyhudi.format.writer_identity import WRITER_KEY
 from pyhudi.storage.protocol import Storage
+from pyhudi.timeline.ledger import PLANNED_ACTIONS
 
 
 def has_effect(storage: Storage, timeline_folder: str, entry: Entry) -> bool:
@@ -30,9 +32,7 @@ def carry_out(storage: Storage, timeline_folder: str, entry: Entry) -> None:
     if entry.creates is None:
         return
     if entry.target is not None:
-        action, requested = entry.target.action, InstantTime(entry.target.instant)
-        inflight = Instant(requested, action, State.INFLIGHT)
-        _fence_off(storage, f"{timeline_folder}/{inflight.file_name}")  # first of all
+        _fence_off(storage, timeline_folder, entry.target)  # first of all
     path = f"{timeline_folder}/{entry.creates.name}"
     data = _bytes(storage, timeline_folder, entry)
     if data is None or storage.create(path, data):
@@ -50,18 +50,31 @@ def carry_out(storage: Storage, timeline_folder: str, entry: Entry) -> None:
         )
 
 
-def _fence_off(storage: Storage, inflight: str) -> None:
-    """Let no Java writer complete what this inflight file is of."""
+def _fence_off(storage: Storage, timeline_folder: str, target: Target) -> None:
+    """Let no Java writer complete the target, nor carry out what it plans."""
+    requested, action = InstantTime(target.instant), target.action
+    inflight = f"{timeline_folder}/{Instant(requested, action, State.INFLIGHT).file_name}"
+    if action in PLANNED_ACTIONS:
+        plan = Instant(requested, action, State.REQUESTED)
+        storage.delete(inflight)
+        storage.delete(f"{timeline_folder}/{plan.file_name}")
+    elif not _is_ours(storage, inflight):
+        storage.delete(inflight)
+
+
+def _is_ours(storage: Storage, inflight: str) -> bool:
+    """Whether a pyhudi writer introduces itself in the inflight file."""
     try:
         data = storage.read(inflight, 0, CONTAINER_BYTES_MAX + 1)
-    except FileNotFoundError:
-        return
-    try:
         found = decode_inflight_commit(data, inflight)
-    except CorruptTableError:
-        found = None  # whoever wrote it was not us
-    if found is None or WRITER_KEY not in (found.extra_metadata or {}):
-        storage.delete(inflight)
+    except (FileNotFoundError, CorruptTableError):
+        return False
+    return found is not None and WRITER_KEY in (found.extra_metadata or {})
+
+
+def _has_successor(storage: Storage, entry: Entry) -> bool:
+    """Whether the log went on: then the entry was carried out, and its effect taken back since."""
+    return storage.stat(entry_path(entry.n + 1)) is not None
 
 
 def _bytes(storage: Storage, timeline_folder: str, entry: Entry) -> bytes | None:
@@ -77,7 +90,7 @@ def _bytes(storage: Storage, timeline_folder: str, entry: Entry) -> bytes | None
         data = b""
     if made.is_of(data):
         return data
-    if has_effect(storage, timeline_folder, entry):
+    if has_effect(storage, timeline_folder, entry) or _has_successor(storage, entry):
         return None
     raise CorruptTableError(
         f"entry {entry.n} of the decision log cannot be carried out",

@@ -2,8 +2,10 @@
 
 Opening lists the timeline folder and the data files once. A refresh lists the timeline only from
 where something can be new (the oldest instant that was pending, or a little before the newest one,
-for clocks that disagree) and then only the partitions that new instants touched. Instants that
-undo others (rollback, restore) make it load everything again; they are rare.
+for clocks that disagree) and then only the partitions that new instants touched. If anything is new
+there, the older part is listed too: instants are archived, and savepoints are made and removed, as
+old as they may be. Instants that undo others (rollback, restore) make it load everything again;
+they are rare.
 
 The timeline is read before the files: files that appear in between belong to instants the timeline
 does not have yet, and stay invisible. Then the end of the timeline is listed once more, for two
@@ -20,6 +22,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
+from pyhudi.engine.history import History
+from pyhudi.engine.listed_timeline import is_torn_by_archiving, list_timeline
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.errors import (
     CorruptTableError,
@@ -27,7 +31,7 @@ from pyhudi.errors import (
     UnavailableError,
     UnsupportedTableError,
 )
-from pyhudi.format.commit_metadata import CommitMetadata, decode_commit_metadata
+from pyhudi.format.commit_metadata import CommitMetadata
 from pyhudi.format.instant import Action, Instant, State, is_timeline_file
 from pyhudi.format.paths import table_folder
 from pyhudi.format.properties import (
@@ -37,11 +41,12 @@ from pyhudi.format.properties import (
 )
 from pyhudi.format.service_metadata import CLEAN
 from pyhudi.format.table_config import TableConfig, unsupported_features
+from pyhudi.plan.kept import CleanBound
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.table.file_group import FileGroupFiles
 from pyhudi.table.snapshot import grouped_files
 from pyhudi.table.state import TableState
-from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_strays
 
 HOODIE = ".hoodie"
 PROPERTIES = f"{HOODIE}/hoodie.properties"
@@ -112,6 +117,9 @@ class TableLoader:
         self.storage = storage
         self.config = config
         self._metadata: dict[str, CommitMetadata] = {}
+        #: What the cleans of the active timeline leave, which the readers of this table share.
+        self.clean_bounds: dict[Instant, CleanBound | None] = {}
+        self.history = History(storage, self.history_folder)
 
     @property
     def timeline_folder(self) -> str:
@@ -125,8 +133,7 @@ class TableLoader:
 
     def load(self) -> TableState:
         for _ in range(LOAD_ATTEMPTS_MAX):
-            objects = self.storage.list_folder(self.timeline_folder).objects
-            timeline = Timeline.of(_instants(stat.path for stat in objects))
+            timeline = Timeline.of(list_timeline(self.storage, self.timeline_folder))
             partitions = _partitions(_data_files(self.storage))
             if not self._is_torn(timeline):
                 replaced = self._replaced(timeline.instants, {})
@@ -157,7 +164,8 @@ class TableLoader:
         """The timeline from a requested time on."""
         after = f"{self.timeline_folder}/{start}"
         paths = (stat.path for stat in self.storage.list(self.timeline_folder, after=after))
-        return Timeline.of(_instants(path for path in paths if self._is_timeline_file(path)))
+        instants = _instants(path for path in paths if self._is_timeline_file(path))
+        return Timeline.of(without_strays(instants))
 
     def _replaced(self, instants: Iterable[Instant], known: Replaced) -> Replaced:
         """The groups that replace commits took out, besides those already known."""
@@ -171,37 +179,38 @@ class TableLoader:
         return replaced
 
     def metadata(self, instant: Instant) -> CommitMetadata:
-        """What a completed write of the active timeline says of itself."""
+        """What a completed write says of itself; it may have been archived meanwhile."""
         name = instant.file_name
         if name not in self._metadata:
-            path = f"{self.timeline_folder}/{name}"
-            data = load_timeline_file(self.storage, path)
+            metadata = self.history.write_metadata(self.timeline_folder, instant)
             if len(self._metadata) >= METADATA_KEPT_MAX:
                 del self._metadata[next(iter(self._metadata))]  # the one read longest ago
-            self._metadata[name] = decode_commit_metadata(data, path)
+            self._metadata[name] = metadata
         return self._metadata[name]
 
     # -- again
 
-    def refresh(self, state: TableState) -> TableState:
-        """The state now, at the cost of what is new; the same object if nothing is."""
-        start = _refresh_point(state.timeline)
-        if start is None:
+    def refresh(self, state: TableState, *, is_whole: bool = False) -> TableState:
+        """The state now, at the cost of what is new; the same object if nothing is.
+
+        With `is_whole` the old part of the timeline is looked at even if its end is the same.
+        """
+        timeline = self._timeline_since(state.timeline, is_whole=is_whole)
+        if timeline is None:
             return self.load()
-        recent = self._recent(start)
-        known = {i for i in state.timeline.instants if i.requested >= start}
-        now = set(recent.instants)
+        known, now = set(state.timeline.instants), set(timeline.instants)
         if known == now:
             return state
         config = load_config(self.storage)
         if config != self.config:  # upgraded, say; whoever did it has also written
             self.config = config
             return self.load()
-        touched = self._touched(now - known) if self._only_grew(known, now) else None
+        left = {i for i in known - now if _may_leave(i, timeline)}
+        if left and _is_overtaken(state.timeline, timeline):
+            return self.load()
+        touched = self._touched(now - known) if self._only_grew(known - left, now) else None
         if touched is None:
             return self.load()
-        older = tuple(i for i in state.timeline.instants if i.requested < start)
-        timeline = Timeline(older + recent.instants, {**state.timeline.began_as, **recent.began_as})
         partitions = dict(state.partitions)
         for partition in sorted(touched):
             objects = self.storage.list_folder(partition).objects
@@ -209,18 +218,47 @@ class TableLoader:
         has_more = any(instant.completed is not None for instant in now - known)
         if has_more and self._is_torn(timeline):
             return self.load()
-        return TableState(
+        refreshed = TableState(
             self.config, timeline, partitions, self._replaced(now - known, state.replaced)
         )
+        return self.load() if left and _has_emerged(state.timeline, refreshed) else refreshed
+
+    def _timeline_since(self, known: Timeline, *, is_whole: bool) -> Timeline | None:
+        """The timeline now; its old part as it was known, unless it may have changed.
+
+        None if there is nothing to go on from.
+        """
+        start = _refresh_point(known)
+        if start is None:
+            return None
+        recent = self._recent(start)
+        last = {instant for instant in known.instants if instant.requested >= start}
+        older = tuple(instant for instant in known.instants if instant.requested < start)
+        is_same = last == set(recent.instants)
+        if not is_whole and is_same:
+            return known
+        if older or not last <= set(recent.instants) or self._is_archived_from(recent):
+            return Timeline.of(list_timeline(self.storage, self.timeline_folder))
+        return known if is_same else recent
+
+    def _is_archived_from(self, recent: Timeline) -> bool:
+        """Whether the listing may show an instant and miss that it has completed."""
+        return is_torn_by_archiving(self.storage, self.timeline_folder, recent)
 
     def _is_timeline_file(self, path: str) -> bool:
         return path.rpartition("/")[0] == self.timeline_folder
 
     @staticmethod
     def _only_grew(known: set[Instant], now: set[Instant]) -> bool:
-        """Whether every instant is still there, in the same state or a later one."""
+        """Whether every instant is still there, in the same state or a later one.
+
+        A listing of instants that are being archived may miss the last state of one.
+        """
         there = {(i.requested, i.action.completed_as) for i in now}
-        return all((i.requested, i.action.completed_as) in there for i in known)
+        return all(
+            (i.requested, i.action.completed_as) in there if i.completed is None else i in now
+            for i in known
+        )
 
     def _touched(self, new: set[Instant]) -> set[str] | None:
         """Partitions whose files new instants may have changed; None when it may be any."""
@@ -232,12 +270,42 @@ class TableLoader:
                 return None
             if instant.action is Action.CLEAN:
                 path = f"{self.timeline_folder}/{instant.file_name}"
-                cleaned = CLEAN.decode(load_timeline_file(self.storage, path), path)
+                try:
+                    data = load_timeline_file(self.storage, path)
+                except UnavailableError:
+                    return None  # archived since the timeline was listed
+                cleaned = CLEAN.decode_or_none(data, path)
+                if cleaned is None:
+                    return None  # its writer died before it could tell
                 touched.update(cleaned.partition_metadata)
             else:
                 metadata = self.metadata(instant)
                 touched.update(metadata.write_stats, metadata.replaced_file_ids)
         return touched
+
+
+def _may_leave(instant: Instant, timeline: Timeline) -> bool:
+    """Whether an instant may be missing: it was archived, or it is a savepoint that was removed."""
+    if instant.completed is None:
+        return False
+    is_older = instant.requested < (timeline.first_active or "")
+    return is_older or instant.action is Action.SAVEPOINT
+
+
+def _is_overtaken(before: Timeline, after: Timeline) -> bool:
+    """Whether all that was known is archived: so may be writes of which nothing was seen."""
+    newest = max(before.completion_times, default="")
+    return newest < (after.first_active or "")
+
+
+def _has_emerged(before: Timeline, state: TableState) -> bool:
+    """Whether a file counts as archived that did not count at all: it is of a write given up.
+
+    Whoever archived has removed such files, and nothing on the timeline tells that.
+    """
+    times = {file.name.requested for group in state.groups() for file in group.files}
+    after = state.timeline
+    return any(after.is_archived(time) and not before.is_committed(time) for time in times)
 
 
 def _instants(paths: Iterable[str]) -> Iterable[Instant]:

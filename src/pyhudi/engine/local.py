@@ -50,8 +50,7 @@ class LocalWriter(TableWriter):
         owned: Owned | None = None,
     ) -> WriteResult:
         """Upsert the rows of a stream, which is read once: whole, or the parts of an owner."""
-        with self.turn:
-            return self._write(batches, operation, write_id, owned)
+        return self.in_turn(lambda: self._write(batches, operation, write_id, owned))
 
     def _write(
         self,
@@ -99,8 +98,7 @@ class LocalWriter(TableWriter):
 
         It is asked again if the write has to be repeated.
         """
-        with self.turn:
-            return self._delete(find, write_id, is_checked=is_checked)
+        return self.in_turn(lambda: self._delete(find, write_id, is_checked=is_checked))
 
     def _delete(
         self, find: Callable[[], GatheredDeletes], write_id: str | None, *, is_checked: bool
@@ -127,7 +125,8 @@ class LocalWriter(TableWriter):
         clears: Clears | None = None,
     ) -> WriteResult:
         """Carry out a plan for rows of this schema, which are held in memory."""
-        with self.turn:
+
+        def commit() -> WriteResult:
             rows = GatheredRows(self.ready(), schema)
             rows.fill(batches, None)
 
@@ -139,6 +138,8 @@ class LocalWriter(TableWriter):
             return self.commit(
                 Work(operation, write, is_checked=is_checked, clears=clears), write_id
             )
+
+        return self.in_turn(commit)
 
     # -- merge on read: logs
 

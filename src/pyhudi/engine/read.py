@@ -12,22 +12,20 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from pyhudi.engine.history import History
+from pyhudi.engine.clean_bounds import archived_clean_bound, load_clean_bound
 from pyhudi.engine.load import PROPERTIES, TableLoader
 from pyhudi.engine.tasks import load_base_schema
-from pyhudi.engine.timeline_files import load_timeline_file
-from pyhudi.errors import InvalidRequestError, UnsupportedTableError
+from pyhudi.errors import InvalidRequestError, UnavailableError, UnsupportedTableError
 from pyhudi.format.column_owners import is_joined
 from pyhudi.format.instant import Action, Instant
-from pyhudi.format.service_metadata import CLEAN, CleanMetadata
 from pyhudi.plan.changes import CompletedWrite, in_range, plan_changes
+from pyhudi.plan.kept import CleanBound, Kept, kept_after
 from pyhudi.plan.predicate import Predicate
 from pyhudi.plan.predicate_binding import bind
 from pyhudi.plan.scan import (
@@ -92,7 +90,8 @@ class Reader:
 
     def __init__(self, loader: TableLoader) -> None:
         self._loader = loader
-        self._history = History(loader.storage, loader.history_folder)
+        self._history = loader.history
+        self._archived: tuple[frozenset[Instant], tuple[CleanBound, ...]] | None = None
 
     # -- snapshots
 
@@ -123,13 +122,8 @@ class Reader:
         """A point before the earliest one that cleaning kept has lost files."""
         if isinstance(point, Now):
             return
-        active = map(self._clean, reversed(state.timeline.completed(Action.CLEAN)))
-        # Cleans are archived too, and what they removed stays removed. The newest one that
-        # removed something has the last word.
-        bounds = (clean.earliest_kept for clean in chain(active, self._history.cleans()))
-        earliest = next(filter(None, bounds), "")
-        if isinstance(point, AtCompletion):
-            earliest = state.timeline.completion_times.get(earliest, earliest)
+        kept = self.kept(state)
+        earliest = kept.since if isinstance(point, AtCompletion) else kept.earliest
         if point.time < earliest:
             raise InvalidRequestError(
                 f"the table as of {point.time} can no longer be read",
@@ -137,9 +131,80 @@ class Reader:
                 next_step="Ask for a later time, or keep more commits when cleaning",
             )
 
-    def _clean(self, instant: Instant) -> CleanMetadata:
-        path = f"{self._loader.timeline_folder}/{instant.file_name}"
-        return CLEAN.decode(load_timeline_file(self._loader.storage, path), path)
+    def kept(self, state: TableState) -> Kept:
+        """From where on the table can be read, by what cleans removed or are about to."""
+        cleans = [instant for instant in state.timeline.instants if instant.action is Action.CLEAN]
+        found = {instant: self._bound(instant) for instant in cleans}
+        self._loader.clean_bounds = found
+        bounds = [bound for bound in found.values() if bound is not None and bound.is_bound]
+        bounds += self._archived_bounds(frozenset(found), bounds)
+        earliest = max((bound.earliest for bound in bounds if bound.since is None), default=None)
+        if earliest is None:  # ours tell all
+            return kept_after(state, bounds)
+        times = self._archived_times(state, earliest)
+        kept = kept_after(state, bounds, times)
+        return replace(kept, since=max(kept.since, self._replaced_at(state, earliest, times)))
+
+    def _bound(self, clean: Instant) -> CleanBound | None:
+        """What a clean leaves; None of one that does not tell, as without a plan."""
+        known = self._loader.clean_bounds
+        if clean in known:
+            return known[clean]
+        folder = self._loader.timeline_folder
+        try:
+            return load_clean_bound(self._loader.storage, folder, clean)
+        except UnavailableError:  # archived since the timeline was read
+            archived = self._history.instant(clean.requested)
+            if archived is not None:
+                return archived_clean_bound(archived, f"{folder}/{clean.file_name}")
+            if clean.completed is not None:
+                raise
+            return None  # an inflight file that came too late
+
+    def _archived_bounds(
+        self, active: frozenset[Instant], bounds: Sequence[CleanBound]
+    ) -> tuple[CleanBound, ...]:
+        """What archived cleans removed stays removed, though the policy may keep more by now.
+
+        A clean of ours counts all before it. One of Hudi keeps nothing later than its own time, so
+        those before the earliest time that is kept tell nothing more.
+        """
+        newest = max(bounds, key=lambda bound: bound.planned, default=None)
+        if newest is not None and newest.since is not None:
+            return ()
+        if self._archived is not None and self._archived[0] == active:
+            return self._archived[1]
+        found: list[CleanBound] = []
+        earliest = max((bound.earliest or bound.last for bound in bounds), default="")
+        for bound in self._history.clean_bounds():
+            if bound.planned <= earliest:
+                break
+            if bound.is_bound:
+                found.append(bound)
+                earliest = max(earliest, bound.earliest or bound.last)
+            if bound.is_bound and bound.since is not None:
+                break
+        self._archived = (active, tuple(found))
+        return self._archived[1]
+
+    def _archived_times(self, state: TableState, earliest: str) -> dict[str, str]:
+        """What tells when the state that a clean of Hudi kept was complete."""
+        times = dict(self.completion_times(state, AtCompletion("")).archived)
+        replaced = {time for instants in state.replaced.values() for time in instants}
+        times.update(self._history.completion_times(frozenset({earliest, *replaced} - {""})))
+        return times
+
+    def _replaced_at(self, state: TableState, earliest: str, archived: Mapping[str, str]) -> str:
+        """When the last archived write completed that took file groups out which are gone by now.
+
+        Those that were requested before what a clean of Hudi kept, and completed after it.
+        """
+        done = {**archived, **state.timeline.completion_times}
+        if not earliest or not done:
+            return ""
+        late = self._history.writes(done.get(earliest, earliest), max(done.values()))
+        replacing = (w for w in late if w.requested < earliest and w.metadata.replaced_file_ids)
+        return max((write.completed for write in replacing), default="")
 
     # -- schema
 
@@ -217,7 +282,9 @@ class Reader:
         older = self.completion_times(state, AtCompletion(end)).archived
         in_archive = {write.requested: write.completed for write in archived}
         times = CompletionTimes(timeline, {**older, **in_archive})
-        at_end = visible_at_completion(times, end)
+        # Parts of rows are put together as of then, if that can still be read.
+        is_whole = end == newest or end >= self.kept(state).since
+        at_end = visible_at_completion(times, end) if is_whole else None
         schema = self.schema_at(state, visible_now(timeline))
         spec = _spec(state, schema, only(instants), question, instants, at_end)
         as_in_path = question.path_columns

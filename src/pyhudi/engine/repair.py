@@ -15,8 +15,17 @@ from dataclasses import dataclass
 
 from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
 from pyhudi.engine.decide import DecisionLog
+from pyhudi.engine.history import History
+from pyhudi.engine.listed_timeline import list_timeline
 from pyhudi.engine.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
-from pyhudi.format.instant import Instant, InstantTime, State, is_instant_time, is_timeline_file
+from pyhudi.format.instant import (
+    Action,
+    Instant,
+    InstantTime,
+    State,
+    is_instant_time,
+    is_timeline_file,
+)
 from pyhudi.format.log_entry import LOG_FOLDER, STAGED_FOLDER, entry_path, parse_entry_path
 from pyhudi.format.markers import MARKER_ROOT
 from pyhudi.storage.decision_log import load_entry
@@ -25,7 +34,8 @@ from pyhudi.storage.marker_files import load_markers, marker_objects
 from pyhudi.storage.progress_files import PROGRESS_FOLDER
 from pyhudi.storage.protocol import ObjectStat
 from pyhudi.storage.write_fence import FENCE_FOLDER
-from pyhudi.timeline.ledger import Ledger
+from pyhudi.timeline.ledger import PLANNED_ACTIONS, Ledger
+from pyhudi.timeline.timeline import strays
 
 #: No single create is delayed longer than this (assumption A1 of the protocol).
 GRACE_MS = 24 * 3_600_000
@@ -76,8 +86,10 @@ class Repair:
         self._log.forget()
         ledger = self._log.refresh()
         now = self._log.clock.read_ms()
-        for requested in sorted({*marked, *self._pending_files(ledger)}):
-            self._sweep_instant(requested, ledger, now)
+        unknown = self._pending_files(ledger)
+        for requested in sorted({*marked, *unknown}):
+            self._sweep_instant(requested, ledger, now, is_gone=requested not in unknown)
+        self._sweep_late_inflights(ledger)
         for stat in beats:
             self._sweep_beat(stat, ledger, now)
         for stat in staged:
@@ -103,16 +115,23 @@ class Repair:
         found = {name[:17] for name in names if is_timeline_file(name) and "_" not in name}
         return found - ledger.pending.keys() - ledger.completed.keys()
 
-    def _sweep_instant(self, requested: str, ledger: Ledger, now: int) -> None:
-        """Markers of a completed instant go; those of a given-up one tell what else has to."""
+    def _sweep_instant(self, requested: str, ledger: Ledger, now: int, *, is_gone: bool) -> None:
+        """Markers of a completed instant go; those of a given-up one tell what else has to.
+
+        `is_gone`: they were there when the timeline had no file of the instant.
+        """
         objects = marker_objects(self._storage, requested)
         if requested in ledger.completed:
             for path in objects:
                 self._remove(path)
             return
-        if requested in ledger.pending or not self._is_undone(requested, ledger):
+        if requested in ledger.pending:
             return
         newest = max((self._modified(path) for path in objects), default=0)
+        if not self._is_undone(requested, ledger):
+            is_old = is_gone and now - newest >= self._grace_ms
+            if not is_old or not self._is_nowhere(requested, ledger):
+                return
         for marker in load_markers(self._storage, requested):
             if self._storage.stat(marker.data_file) is not None:
                 self._remove(marker.data_file)
@@ -123,8 +142,20 @@ class Repair:
             for path in objects:
                 self._remove(path)
 
+    def _sweep_late_inflights(self, ledger: Ledger) -> None:
+        """Inflight files that stand alone: they came when their instant was archived, or undone."""
+        listed = list_timeline(self._storage, self._log.folder, has_strays=True)
+        for stray in strays(listed):
+            self._remove(self._log.path(stray))
+        for service in ledger.pending_of(Action.CLEAN):
+            plan = Instant(service.requested, service.action, State.REQUESTED)
+            late = Instant(service.requested, service.action, State.INFLIGHT)
+            if self._storage.stat(self._log.path(plan)) is None:
+                self._remove(self._log.path(late))
+                self._log.forget()
+
     def _ghosts(self, requested: str) -> Iterable[str]:
-        for action in ROLLED_BACK_ACTIONS:
+        for action in (*ROLLED_BACK_ACTIONS, *PLANNED_ACTIONS):
             for state in (State.INFLIGHT, State.REQUESTED):
                 yield self._log.path(Instant(InstantTime(requested), action, state))
 
@@ -132,6 +163,17 @@ class Repair:
         """Whether a rollback of the instant has completed."""
         rollback = ledger.named_by.get(requested) or self._log.rollback_of(requested)
         return rollback is not None and rollback in ledger.completed
+
+    def _is_nowhere(self, requested: str, ledger: Ledger) -> bool:
+        """Whether no timeline knows the instant, and no reader shows its files.
+
+        So it is with a plan that is given up on a table of two engines, if the process dies when
+        the plan is gone and its rollback not there yet: the other engine's next write comes first,
+        and the decision is void. When the active timeline had passed it, it would look committed.
+        """
+        if requested in ledger.named_by or ledger.is_committed(requested):
+            return False
+        return History(self._storage, self._log.history_folder).instant(requested) is None
 
     def _sweep_beat(self, stat: ObjectStat, ledger: Ledger, now: int) -> None:
         requested = stat.path.rpartition("/")[2]

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from pyhudi.conflict.rules import Kind, OtherWrite, OwnWrite
 from pyhudi.conflict.writes import touched_groups
+from pyhudi.engine.compaction_schedule import load_planned_groups
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.history import History
 from pyhudi.engine.timeline_files import load_timeline_file
@@ -23,7 +24,6 @@ from pyhudi.format.commit_metadata import (
 )
 from pyhudi.format.file_names import FileGroupId, parse_data_file
 from pyhudi.format.instant import Action, Instant, InstantTime, State
-from pyhudi.format.plan_files import decode_compaction_plan, decode_requested_replace
 from pyhudi.format.writer_identity import WriterIdentity, parse_writer
 from pyhudi.plan.changes import CompletedWrite
 from pyhudi.storage.marker_files import load_markers
@@ -144,24 +144,16 @@ class Rivals:
         """Table services; read only if our write has what they could harm."""
         for instant in ledger.pending_of(*_SERVICES):
             kind = _SERVICES[instant.action]
-            if own.touched if kind is Kind.CLUSTERING else own.opened | own.fresh:
+            has_cause = own.touched if kind is Kind.CLUSTERING else own.opened | own.fresh
+            if has_cause and not self._is_given_up(instant, ledger):
                 if instant.requested not in self._plans:
-                    self._plans[instant.requested] = self._planned(instant)
+                    self._plans[instant.requested] = load_planned_groups(self._log, instant)
                 yield OtherWrite(instant.requested, None, self._plans[instant.requested], kind)
 
-    def _planned(self, instant: Instant) -> frozenset[FileGroupId] | None:
-        """The file groups that a pending table service works on; None if it does not tell."""
-        path = self._log.path(Instant(instant.requested, instant.action, State.REQUESTED))
-        data = load_timeline_file(self._log.storage, path)
-        if not data:
-            return None
-        if instant.action is Action.CLUSTERING:
-            asked = decode_requested_replace(data, path)
-            plan = None if asked is None else asked.clustering_plan
-            ids = {} if plan is None else plan.file_ids
-            return frozenset(FileGroupId(p, id_) for p, found in ids.items() for id_ in found)
-        operations = decode_compaction_plan(data, path).operations or ()
-        return frozenset(FileGroupId(o.partition_path or "", o.file_id or "") for o in operations)
+    def _is_given_up(self, instant: Instant, ledger: Ledger) -> bool:
+        """Whether a rollback under way ends the plan for good: nobody carries it out any more."""
+        is_named = instant.requested in ledger.named_by
+        return is_named and self._log.rollback_of(instant.requested) is not None
 
     def under_way(self, own: OwnWrite, ledger: Ledger) -> Iterator[OtherWrite]:
         """Writes that may go before ours although they have not completed."""

@@ -22,11 +22,10 @@ from pyhudi.format.plan_files import (
     encode_rollback_plan,
 )
 from pyhudi.format.service_metadata import encode_rollback_metadata
-from pyhudi.plan.rollback import files_to_delete, plan_rollback, rollback_metadata
+from pyhudi.plan.rollback import files_to_delete, is_final, plan_rollback, rollback_metadata
 from pyhudi.settings import FailedWrites, WriteSettings
 from pyhudi.storage.heartbeats import heartbeat_path, last_sign_ms
 from pyhudi.storage.marker_files import load_markers
-from pyhudi.timeline.ledger import PLANNED_ACTIONS
 
 #: What is rolled back when its writer fails. A failed compaction or clustering is run again.
 ROLLED_BACK_ACTIONS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
@@ -56,6 +55,20 @@ class FailedWriteRecovery:
         return tuple(aborted)
 
     # -- noticing
+
+    def failed(self, own: frozenset[str] = frozenset()) -> tuple[str, ...]:
+        """Writes that `recover` would give up, as far as one can tell without touching anything."""
+        found = []
+        ledger = self._log.refresh()
+        for instant in ledger.pending_of(*ROLLED_BACK_ACTIONS):
+            if instant.requested in own or ledger.named_by.get(instant.requested) is not None:
+                continue
+            sign = self._last_sign_ms(instant)
+            age = self._log.clock.glimpse_ms() - (sign or 0)
+            is_eager = self._settings.failed_writes is FailedWrites.EAGER
+            if is_eager or age > self._settings.heartbeat_timeout_ms:
+                found.append(instant.requested)
+        return tuple(found)
 
     def _has_failed(self, instant: Instant) -> bool:
         if self._log.ledger.named_by.get(instant.requested) is not None:
@@ -101,7 +114,7 @@ class FailedWriteRecovery:
         """Decide that the pending instant is given up. Its files are not deleted yet."""
         requested = instant.requested
         markers = load_markers(self._storage, requested)
-        plan = plan_rollback(instant, markers, self._storage.uri)
+        plan = plan_rollback(instant, markers, self._storage.uri, self._log.folder)
         data = encode_rollback_plan(plan, self._world.random_bytes(16))
         pending = _in_state(instant, State.REQUESTED)
         staged = self._log.stage(requested, data)
@@ -129,7 +142,7 @@ class FailedWriteRecovery:
                 next_step="Finish it with the engine that planned it, or remove the plan",
                 path=path,
             )
-        if target.action in PLANNED_ACTIONS:
+        if not is_final(plan):
             return  # another engine begins a plan anew: what it writes next has the same names
         self._storage.create(self._log.path(_in_state(requested, State.INFLIGHT)), b"")
         deleted = self.delete_files(target, plan if self._has_pending_files(target) else None)
@@ -162,8 +175,7 @@ class FailedWriteRecovery:
         markers = load_markers(self._storage, target.requested)
         plan = plan or RollbackPlan()
         paths = files_to_delete(plan, markers, target.requested)
-        for path in paths:
-            self._storage.delete(path)
+        self._storage.delete_all(paths)
         for state in (State.INFLIGHT, State.REQUESTED):
             self._storage.delete(self._log.path(_in_state(target, state)))
         return paths

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pyhudi.errors import CorruptTableError, UnavailableError
-from pyhudi.format.log_file import CorruptSpan, decode_blocks
+from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
+from pyhudi.format.log_file import BlockType, CorruptSpan, decode_blocks
 from pyhudi.format.parquet_footer import RowGroup, decode_row_groups
 from pyhudi.plan.predicate_binding import BoundPredicate, ColumnRange
 from pyhudi.plan.scan import ReadSpec, SliceRead, Split
 from pyhudi.storage.protocol import Storage
-from pyhudi.table.file_group import BaseFile, LogFile
+from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
 from pyhudi.table.log_blocks import PlacedBlock, counting_blocks, decode_log_block
-from pyhudi.table.merge import LogDeletes, LogRows, fold_logs, merge_slice
+from pyhudi.table.merge import LogDeletes, LogRows, MergedLogs, fold_logs, merge_slice
 from pyhudi.table.schema import COMMIT_TIME, RECORD_KEY, conform
 from pyhudi.timeline.completion import Visibility
 
@@ -35,36 +36,69 @@ class CorruptBlockWarning(UserWarning):
     """Bytes of a log file hold no whole block and were stepped over, as the format demands."""
 
 
-def read_split(storage: Storage, spec: ReadSpec, split: Split) -> Iterator[pa.RecordBatch]:
-    """The rows of a split, in the spec's output schema."""
+@dataclass(slots=True)
+class Tally:
+    """What was read of one slice, for those who have to tell. Whole when all its rows are read."""
+
+    base_rows: int = 0
+    records: int = 0  # of all log blocks, deletes included
+    blocks: int = 0
+    block_bytes: int = 0
+    rollback_blocks: int = 0
+    corrupt_blocks: int = 0
+    logs: MergedLogs | None = None  # None where the logs say nothing
+
+    def counted(self, base: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in base:
+            self.base_rows += batch.num_rows
+            yield batch
+
+
+def read_split(
+    storage: Storage, spec: ReadSpec, split: Split, tally: Tally | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a split, in the spec's output schema. A tally is for a split of one slice."""
     for read in split.reads:
-        for batch in _slice_rows(storage, spec, read):
+        for batch in _slice_rows(storage, spec, read, tally or Tally()):
             finished = _finished(batch, spec, read)
             if finished.num_rows:
                 yield finished
 
 
-def _slice_rows(storage: Storage, spec: ReadSpec, read: SliceRead) -> Iterator[pa.RecordBatch]:
+def _slice_rows(
+    storage: Storage, spec: ReadSpec, read: SliceRead, tally: Tally
+) -> Iterator[pa.RecordBatch]:
     slice_ = read.slice
     if not slice_.logs:
-        return _base_rows(storage, slice_.base, spec.plain, _file_predicate(spec, read))
-    blocks = _log_blocks(storage, slice_.logs, spec, spec.visibility)
+        plain = _base_rows(storage, slice_.base, spec.plain, _file_predicate(spec, read))
+        return tally.counted(plain)
+    blocks = _log_blocks(storage, slice_.logs, spec, spec.visibility, tally)
     instants = spec.row_instants
     changed = _keys(blocks) if spec.by_keys else None
-    if read.whole is not None and any(isinstance(b, LogRows) and b.columns for b in blocks):
-        assert spec.whole_visibility is not None
+    if spec.row_instants is not None and any(isinstance(b, LogRows) and b.columns for b in blocks):
+        if read.whole is None or spec.whole_visibility is None:
+            raise _lost_past(slice_)
         slice_, instants = read.whole, None
         blocks = _log_blocks(storage, slice_.logs, spec, spec.whole_visibility)
     # A partial row has its key columns from the base row, so that no base row may be left out.
     whole = all(isinstance(block, LogDeletes) or block.columns is None for block in blocks)
     predicate = spec.key_predicate if whole else None
-    base = _base_rows(storage, slice_.base, spec.merged, predicate)
+    base = tally.counted(_base_rows(storage, slice_.base, spec.merged, predicate))
     # Of changes, older rows that a compaction carried along are out before they can win.
     base = (_of_instants(batch, instants) for batch in base)
     if not blocks:
         return base
-    merged = merge_slice(base, fold_logs(blocks, spec.merged, spec.rule), spec.rule)
+    tally.logs = fold_logs(blocks, spec.merged, spec.rule)
+    merged = merge_slice(base, tally.logs, spec.rule)
     return merged if changed is None else (_of_keys(batch, changed, spec) for batch in merged)
+
+
+def _lost_past(slice_: FileSlice) -> InvalidRequestError:
+    return InvalidRequestError(
+        "the changes of this range are no longer complete",
+        why=f"{slice_.logs[0].path!r} holds parts of rows, and cleaning took files with the rest",
+        next_step="Read the table as it is now, and go on from its latest completion time",
+    )
 
 
 def _keys(blocks: Sequence[LogRows | LogDeletes]) -> pa.Array:
@@ -204,11 +238,17 @@ def _broken_base(path: str, why: str) -> CorruptTableError:
 
 
 def _log_blocks(
-    storage: Storage, logs: Sequence[LogFile], spec: ReadSpec, visibility: Visibility
+    storage: Storage,
+    logs: Sequence[LogFile],
+    spec: ReadSpec,
+    visibility: Visibility,
+    tally: Tally | None = None,
 ) -> list[LogRows | LogDeletes]:
     """What the visible blocks of a slice's log files say, in merge order."""
+    tally = tally or Tally()
     sources = {log.path: _LogSource(storage, log) for log in logs}
     placed = [block for log in logs for block in sources[log.path].blocks()]
+    counting = counting_blocks(placed, visibility)
     decoded = (
         decode_log_block(
             block,
@@ -216,9 +256,17 @@ def _log_blocks(
             spec.merged,
             spec.rule,
         )
-        for block in counting_blocks(placed, visibility)
+        for block in counting
     )
-    return [block for block in decoded if block is not None]
+    found = [block for block in decoded if block is not None]
+    tally.blocks = len(counting)
+    tally.block_bytes = sum(b.block.content_end - b.block.content_start for b in counting)
+    tally.records = sum(
+        block.rows.num_rows if isinstance(block, LogRows) else len(block.keys) for block in found
+    )
+    tally.rollback_blocks = sum(b.block.type is BlockType.COMMAND for b in placed)
+    tally.corrupt_blocks = sum(source.corrupt for source in sources.values())
+    return found
 
 
 class _LogSource:
@@ -228,6 +276,7 @@ class _LogSource:
         self._storage = storage
         self._log = log
         self._whole: bytes | None = None
+        self.corrupt = 0  # spans that hold no whole block, once all blocks were asked for
 
     def blocks(self) -> Iterator[PlacedBlock]:
         path = self._log.path
@@ -236,6 +285,7 @@ class _LogSource:
         size = self._log.size if self._whole is None else len(self._whole)
         for found in decode_blocks(self.read, size, path):
             if isinstance(found, CorruptSpan):
+                self.corrupt += 1
                 warnings.warn(
                     f"bytes {found.start} to {found.end} of {path!r} hold no whole log block"
                     f" ({found.why}) and are skipped",

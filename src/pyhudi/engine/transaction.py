@@ -355,8 +355,7 @@ class Transaction:
         try:
             if self._heartbeat is not None:
                 self._heartbeat.end()
-            for path in marker_objects(storage, self.requested):
-                storage.delete(path)
+            storage.delete_all(marker_objects(storage, self.requested))
             if self._staged is not None:
                 storage.delete(self._staged)
             if self.is_fenced:
@@ -425,7 +424,7 @@ def refusal_error(refused: Refused, uri: str, requested: str | None = None) -> H
         return InvalidRequestError(
             f"{what} is refused",
             why=f"another engine began {refused.instant} without an entry in the decision log",
-            next_step="Make the table with lock='file' or 'storage', the lock that engine uses",
+            next_step="Open the table with open_table(uri, lock=...), the lock that engine uses",
         )
     by = f" ({refused.instant})" if refused.instant else ""
     return ConflictError(

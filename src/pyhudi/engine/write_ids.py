@@ -14,11 +14,10 @@ import hashlib
 import json
 
 from pyhudi.engine.decide import DecisionLog
+from pyhudi.engine.history import History, as_instant
 from pyhudi.engine.repair import WRITE_ID_FOLDER
 from pyhudi.engine.rollback import FailedWriteRecovery
-from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.errors import ConflictError, InvalidRequestError
-from pyhudi.format.commit_metadata import decode_commit_metadata
 from pyhudi.format.instant import Instant, is_instant_time
 
 WRITE_ID_KEY = "pyhudi.write_id"
@@ -36,6 +35,7 @@ class WriteIds:
         self._log = log
         self._storage = log.storage
         self._recovery = recovery
+        self._history = History(log.storage, log.history_folder)
 
     def completed(self, write_id: str, operation: str) -> Instant | None:
         """The earlier attempt that completed. Those that are pending are given up."""
@@ -84,18 +84,23 @@ class WriteIds:
                 self._check(done, write_id, operation)
                 return done
             undone = ledger.named_by.get(requested) or self._log.rollback_of(requested)
-            if undone is None and ledger.is_committed(requested):
+            if undone is not None or not ledger.is_committed(requested):
+                continue
+            if (archived := self._history.instant(requested)) is not None:
+                done = as_instant(archived)
+                self._check(done, write_id, operation)
+                return done
+            if not self._history.is_undone(requested):
                 raise InvalidRequestError(
                     f"whether the write {write_id!r} was done before cannot be told",
-                    why=f"its attempt {requested} has left the active timeline",
+                    why=f"its attempt {requested} is in neither the timeline nor its archive",
                     next_step="Look whether its rows are there, and give it another write_id",
                 )
         return None
 
     def _check(self, done: Instant, write_id: str, operation: str) -> None:
         """The completed instant must be what the registration says, and what is asked for."""
-        path = self._log.path(done)
-        metadata = decode_commit_metadata(load_timeline_file(self._storage, path), path)
+        metadata = self._history.write_metadata(self._log.folder, done)
         if (metadata.extra_metadata or {}).get(WRITE_ID_KEY) != write_id:
             why = f"it is registered for {done.requested}, which is another write"
         elif metadata.operation != operation:

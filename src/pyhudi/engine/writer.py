@@ -8,30 +8,32 @@ where, and what makes the files, is the work that an engine hands to `commit`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC
+from typing import Any
 
 import pyarrow as pa
 
+from pyhudi.engine.archiving_facts import Remembered
 from pyhudi.engine.attempts import Attempts, Work
 from pyhudi.engine.buckets import BucketGroups, out_of_place, replaced_for_good
-from pyhudi.engine.decide import SHARED_LOCKS, DecisionLog
+from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.found_buckets import found_buckets, refuse_other_buckets
 from pyhudi.engine.gathering import Place
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.engine.properties_file import load_properties_file, switch_off_metadata_table
 from pyhudi.engine.repair import GRACE_MS, Repair, Repaired
 from pyhudi.engine.rollback import FailedWriteRecovery
-from pyhudi.engine.timeline_files import load_timeline_file
+from pyhudi.engine.table_lease import SHARED_LOCKS
 from pyhudi.engine.transaction import BucketLayout, Checks, Transaction, preparing
 from pyhudi.engine.write_files import FileIds, WriteSpec
 from pyhudi.engine.write_ids import WriteIds
 from pyhudi.engine.write_result import WriteResult, commit_metadata, stat_rows, write_result
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.bucket_config import BUCKET_COUNT, SimpleBuckets
-from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, decode_commit_metadata
+from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.format.concurrency_mode import ConcurrencyMode
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Action, Instant, InstantTime
@@ -90,9 +92,13 @@ class TableWriter:
         self.turn = threading.RLock()  # threads that share a table take turns
         self._properties: bytes | None = None
         self._own: set[str] = set()
+        self._is_looking = self._is_tested = False
         self._schema: tuple[str, str] | None = None  # completion time, Avro JSON
         self._state: TableState | None = None
         self._found: SimpleBuckets | None = None
+        self.archiving = Remembered()
+        #: Services that come with each write: its result, and Spark's session if it was Spark's.
+        self.after_commit: Callable[[WriteResult, Any], None] = lambda *_: None
 
     def repair(self, grace_ms: int = GRACE_MS) -> Repaired:
         """Finish what crashed writers began, and remove what they left."""
@@ -114,7 +120,8 @@ class TableWriter:
 
     @property
     def config(self) -> TableConfig:
-        return self._config if self._config is not None else self.open()
+        known = self._config if self._is_tested or self._is_looking else None
+        return self.open() if known is None else known
 
     @property
     def schema(self) -> pa.Schema:
@@ -127,18 +134,23 @@ class TableWriter:
     def open(self) -> TableConfig:
         """The table's properties, which may have changed since the last write."""
         data = load_properties_file(self.storage)
-        if self._config is not None and data is not None and data == self._properties:
-            return self._config
+        config = self._config
+        if config is None or data is None or data != self._properties:
+            config = self._opened(data)
+        if not self._is_tested and not self._is_looking:
+            self._require_true_store(config)
+            self._is_tested = True
+        return config
+
+    def _opened(self, data: bytes | None) -> TableConfig:
         config = told_config(load_config(self.storage), *self._given)
         refuse_unwritable(config)
         config = self._with_buckets(config)
         assert config.buckets is not None
-        if self._config is None:
-            self._require_true_store(config)
-        self._properties, self._config = data, config
         self.loader = TableLoader(self.storage, config)
         self.log = self._decision_log(config)
         self.log.history_folder = self.loader.history_folder
+        self.log.is_looking = self._is_looking
         self.recovery = FailedWriteRecovery(self.log, self.settings)
         self._write_ids = WriteIds(self.log, self.recovery)
         self.groups = BucketGroups(self.storage, config.buckets.count, self.replaced)
@@ -147,6 +159,7 @@ class TableWriter:
         self._has_beginning = False
         self._schema = None
         self._state = None
+        self._properties, self._config = data, config
         return config
 
     def _with_buckets(self, config: TableConfig) -> TableConfig:
@@ -164,6 +177,22 @@ class TableWriter:
         config = self.open()
         self.recover()
         return config
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """For a dry run: nothing is written meanwhile, neither a test of the store nor what
+        others have decided and not carried out."""
+        with self.turn:
+            self._is_looking = True
+            try:
+                if self._config is not None:
+                    self.log.is_looking = True
+                yield
+            finally:
+                self._is_looking = False
+                if self._config is not None:
+                    self.log.is_looking = False
+                    self.log.forget()  # it was read beside an entry that may not be carried out
 
     def _require_true_store(self, config: TableConfig) -> None:
         """Race for objects, once for each table, unless the storage is true by construction."""
@@ -189,6 +218,13 @@ class TableWriter:
 
     # -- one write
 
+    def in_turn(self, write: Callable[[], WriteResult], spark: Any = None) -> WriteResult:
+        """One write, and what comes with it. Services may take long: other threads go on then."""
+        with self.turn:
+            result = write()
+        self.after_commit(result, spark)
+        return result
+
     def commit(self, work: Work, write_id: str | None) -> WriteResult:
         if (done := self._finished(write_id, work.operation)) is not None:
             return done
@@ -197,8 +233,13 @@ class TableWriter:
             self.board.set_totals(result)
         return result
 
-    def recover(self) -> None:
-        self.recovery.recover(frozenset(self._own))
+    def failed(self) -> tuple[str, ...]:
+        """What `recover` would give up, by a look that changes nothing."""
+        return self.recovery.failed(frozenset(self._own))
+
+    def recover(self) -> tuple[str, ...]:
+        """Give up what failed writers left; their instants."""
+        return self.recovery.recover(frozenset(self._own))
 
     def start_over(self) -> None:
         """What was counted so far is to be done again."""
@@ -350,8 +391,7 @@ class TableWriter:
         return groups
 
     def _metadata(self, instant: Instant) -> CommitMetadata:
-        path = self.log.path(instant)
-        return decode_commit_metadata(load_timeline_file(self.storage, path), path)
+        return self.loader.history.write_metadata(self.log.folder, instant)
 
     # -- file groups
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -38,8 +38,13 @@ INFLATED_RATIO_MAX: Final = 200
 TIMES: Final = ("instantTime", "completionTime", "action")  # what most questions need
 CONTENTS: Final = ("metadata", "plan")  # the raw completed file, and the raw requested file
 
+#: A row group of the files that we write ends at the first of these.
+ROW_GROUP_INSTANTS: Final = 1_000
+ROW_GROUP_BYTES: Final = 8 << 20
+_PIECE_INSTANTS: Final = 100
+
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
-_SCHEMA: Final = pa.schema(
+ARCHIVE_SCHEMA: Final = pa.schema(
     [
         ("instantTime", pa.string()),
         ("completionTime", pa.string()),
@@ -72,7 +77,7 @@ class ArchiveFileName:
             ordered = is_instant_time(least) and is_instant_time(greatest) and least <= greatest
             if ordered and _NUMBER.fullmatch(level):
                 return cls(InstantTime(least), InstantTime(greatest), int(level))
-        raise _damaged(
+        raise damaged_archive(
             f"{file_name[:200]!r} is not the name of an archive file",
             "expected <least>_<greatest>_<level>.parquet",
         )
@@ -113,7 +118,7 @@ def decode_archive_version(data: bytes, path: str) -> int:
     """The number of the current snapshot, from `_version_`."""
     text = data[:VERSION_BYTES_MAX].decode("latin-1").strip()
     if len(data) > VERSION_BYTES_MAX or not _NUMBER.fullmatch(text):
-        raise _damaged("the archive's version cannot be read", "it is not a number", path)
+        raise damaged_archive("the archive's version cannot be read", "it is not a number", path)
     return int(text)
 
 
@@ -124,18 +129,20 @@ def encode_archive_version(version: int) -> bytes:
 def decode_manifest(data: bytes, path: str) -> Manifest:
     if len(data) > MANIFEST_BYTES_MAX:
         why = f"it has {len(data)} bytes, more than {MANIFEST_BYTES_MAX}"
-        raise _damaged("an archive manifest is too large", why, path)
+        raise damaged_archive("an archive manifest is too large", why, path)
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
         why = f"it is not JSON ({type(error).__name__})"
-        raise _damaged("an archive manifest cannot be decoded", why, path) from None
+        raise damaged_archive("an archive manifest cannot be decoded", why, path) from None
     files = content.get("files") if isinstance(content, dict) else None
     if not isinstance(files, list):
-        raise _damaged("an archive manifest cannot be decoded", "it has no list of files", path)
+        raise damaged_archive(
+            "an archive manifest cannot be decoded", "it has no list of files", path
+        )
     entries = tuple(_entry(file, path) for file in files)
     if len({entry.file for entry in entries}) != len(entries):
-        raise _damaged("an archive manifest cannot be decoded", "it has a file twice", path)
+        raise damaged_archive("an archive manifest cannot be decoded", "it has a file twice", path)
     return Manifest(entries)
 
 
@@ -143,7 +150,7 @@ def _entry(file: Any, path: str) -> ManifestEntry:
     name, size = (file.get("fileName"), file.get("fileLen")) if isinstance(file, dict) else (0, 0)
     if not isinstance(name, str) or type(size) is not int or size < 0:
         why = f"{file!r:.200} is not a file name and a length"
-        raise _damaged("an archive manifest cannot be decoded", why, path)
+        raise damaged_archive("an archive manifest cannot be decoded", why, path)
     return ManifestEntry(ArchiveFileName.parse(name), size)
 
 
@@ -174,28 +181,30 @@ def decode_archive_file(
 
     An open file is read only where those columns are: metadata is most of an archive.
     """
-    assert {*columns} <= {*_SCHEMA.names}
+    assert {*columns} <= {*ARCHIVE_SCHEMA.names}
     source = pa.BufferReader(data) if isinstance(data, bytes) else data
     size = source.size()
     if size > FILE_BYTES_MAX:
         why = f"it has {size} bytes, more than {FILE_BYTES_MAX}"
-        raise _damaged("an archive file is too large", why, path)
+        raise damaged_archive("an archive file is too large", why, path)
     try:
         bytes_max = min(INFLATED_BYTES_MAX, INFLATED_RATIO_MAX * size)
         if claim := excessive_claim(decode_row_groups(source), columns, bytes_max):
-            raise _damaged("an archive file cannot be decoded", claim, path)
+            raise damaged_archive("an archive file cannot be decoded", claim, path)
         file = pq.ParquetFile(source)
         if missing := [name for name in columns if name not in file.schema_arrow.names]:
-            raise _damaged("an archive file cannot be decoded", f"it lacks {missing}", path)
+            raise damaged_archive("an archive file cannot be decoded", f"it lacks {missing}", path)
         table = file.read(columns=list(columns), use_threads=False).cast(
-            pa.schema([_SCHEMA.field(name) for name in columns])
+            pa.schema([ARCHIVE_SCHEMA.field(name) for name in columns])
         )
     # pyarrow reports damage with either, and a column that is missing or null with the last two.
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         why = f"pyarrow says {str(error)[:200]!r}"
-        raise _damaged("an archive file cannot be decoded", why, path) from None
+        raise damaged_archive("an archive file cannot be decoded", why, path) from None
     if "instantTime" in columns and table["instantTime"].null_count:
-        raise _damaged("an archive file cannot be decoded", "an instant lacks its time", path)
+        raise damaged_archive(
+            "an archive file cannot be decoded", "an instant lacks its time", path
+        )
     return table
 
 
@@ -205,39 +214,89 @@ def decode_archived_instants(data: bytes, path: str) -> tuple[ArchivedInstant, .
     times = (*table["instantTime"].to_pylist(), *table["completionTime"].to_pylist())
     if table["action"].null_count or not all(time and is_instant_time(time) for time in times):
         why = "an instant lacks a time or an action"
-        raise _damaged("an archive file cannot be decoded", why, path)
+        raise damaged_archive("an archive file cannot be decoded", why, path)
     columns = (column.to_pylist() for column in table.columns)
     return tuple(ArchivedInstant(*row) for row in zip(*columns, strict=True))
 
 
-def encode_archive_file(instants: Sequence[ArchivedInstant]) -> bytes:
-    """An archive file with these instants, which must be sorted by requested time."""
-    requested = [instant.requested for instant in instants]
-    assert requested == sorted(requested), "readers search archive files by requested time"
+def instants_table(instants: Sequence[ArchivedInstant]) -> pa.Table:
+    """The instants as rows of an archive file, in the order given."""
     columns = [
-        requested,
+        [instant.requested for instant in instants],
         [instant.completed for instant in instants],
         [instant.action for instant in instants],
         [instant.metadata for instant in instants],
         [instant.plan for instant in instants],
         [_INSTANT_VERSION] * len(instants),
     ]
-    table = pa.table(columns, schema=_SCHEMA)
-    sink = pa.BufferOutputStream()
+    return pa.table(columns, schema=ARCHIVE_SCHEMA)
+
+
+def encode_archive_file(instants: Sequence[ArchivedInstant]) -> bytes:
+    """An archive file with these instants, which must be sorted by requested time."""
+    requested = [instant.requested for instant in instants]
+    assert requested == sorted(requested), "readers search archive files by requested time"
+    return b"".join(encoded_archive_file([instants_table(instants)]))
+
+
+def encoded_archive_file(tables: Iterable[pa.Table]) -> Iterator[bytes]:
+    """An archive file of these rows, sorted by requested time, piece by piece.
+
+    Row groups are small: whoever wants one instant of a hundred thousand reads a few of them.
+    """
+    sink = _Sink()
     # Without its own schema key pyarrow drops all others, hence the two kept by hand. Statistics
     # and dictionaries of whole files would only store those files three times.
     with pq.ParquetWriter(
         sink,
-        _SCHEMA,
+        ARCHIVE_SCHEMA,
         compression="gzip",
         store_schema=False,
         use_dictionary=["action"],
         write_statistics=list(TIMES),
     ) as writer:
-        writer.write_table(table)
+        for row_group in _row_groups(tables):
+            writer.write_table(row_group, row_group_size=row_group.num_rows)
+            yield sink.taken()
         writer.add_key_value_metadata(_FOOTER)
-    encoded: bytes = sink.getvalue().to_pybytes()
-    return encoded
+    yield sink.taken()
+
+
+def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    held: list[pa.Table] = []
+    rows = size = 0
+    for table in tables:
+        for start in range(0, table.num_rows, _PIECE_INSTANTS):
+            piece = table.slice(start, _PIECE_INSTANTS)
+            held.append(piece)
+            rows += piece.num_rows
+            size += piece.nbytes
+            if rows >= ROW_GROUP_INSTANTS or size >= ROW_GROUP_BYTES:
+                yield pa.concat_tables(held)
+                held, rows, size = [], 0, 0
+    if rows:
+        yield pa.concat_tables(held)
+
+
+class _Sink:
+    """Where pyarrow writes, and from where the bytes are taken away between row groups."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self._pieces.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def taken(self) -> bytes:
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        return data
 
 
 def archive_file_name(instants: Sequence[ArchivedInstant], level: int = 0) -> ArchiveFileName:
@@ -245,6 +304,6 @@ def archive_file_name(instants: Sequence[ArchivedInstant], level: int = 0) -> Ar
     return ArchiveFileName(instants[0].requested, instants[-1].requested, level)
 
 
-def _damaged(what: str, why: str, path: str | None = None) -> CorruptTableError:
+def damaged_archive(what: str, why: str, path: str | None = None) -> CorruptTableError:
     next_step = "Restore the timeline's history folder from a copy of the table"
     return CorruptTableError(what, why=why, next_step=next_step, path=path)

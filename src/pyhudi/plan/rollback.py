@@ -8,19 +8,26 @@ whoever carries it out reads the markers again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.file_names import MarkerName, parse_data_file
-from pyhudi.format.instant import Instant
+from pyhudi.format.instant import Instant, State
 from pyhudi.format.plan_files import InstantName, RollbackPlan, RollbackRequest
 from pyhudi.format.service_metadata import RollbackMetadata, RolledBackPartition
 from pyhudi.format.stored_paths import path_in_partition
+from pyhudi.timeline.ledger import PLANNED_ACTIONS
 
 
-def plan_rollback(target: Instant, markers: Iterable[MarkerName], base_uri: str) -> RollbackPlan:
-    """One request for each file, as Hudi plans it."""
-    requests = tuple(
+def plan_rollback(
+    target: Instant, markers: Iterable[MarkerName], base_uri: str, timeline_folder: str = ""
+) -> RollbackPlan:
+    """One request for each file, as Hudi plans it.
+
+    Of a table service, the plan is among the files. Hudi rolls a failed run of a plan back too, and
+    carries the plan out anew; so this tells for good that it is given up (`is_final`).
+    """
+    requests = [
         RollbackRequest(
             partition_path=marker.file_group.partition,
             file_id=marker.file_group.file_id,
@@ -29,8 +36,35 @@ def plan_rollback(target: Instant, markers: Iterable[MarkerName], base_uri: str)
             log_blocks_to_be_deleted={},
         )
         for marker in markers
-    )
-    return RollbackPlan(InstantName(target.requested, target.action.value), requests)
+    ]
+    if target.action in PLANNED_ACTIONS:
+        path = f"{base_uri}/{timeline_folder}/{_plan_name(target.requested, target.action.value)}"
+        requests.append(
+            RollbackRequest(timeline_folder, None, target.requested, (path,), {}),
+        )
+    return RollbackPlan(InstantName(target.requested, target.action.value), tuple(requests))
+
+
+def _plan_name(requested: str, action: str) -> str:
+    return f"{requested}.{action}.{State.REQUESTED.value}"
+
+
+def is_final(plan: RollbackPlan) -> bool:
+    """Whether the instant is given up, and not only what a failed run of its plan left."""
+    named = plan.instant_to_rollback
+    if named is None or named.action not in {action.value for action in PLANNED_ACTIONS}:
+        return True
+    return any(_is_plan_of(plan, path) for path in _planned_paths(plan))
+
+
+def _planned_paths(plan: RollbackPlan) -> Iterator[str]:
+    for request in plan.rollback_requests or ():
+        yield from request.files_to_be_deleted
+
+
+def _is_plan_of(plan: RollbackPlan, path: str) -> bool:
+    named = plan.instant_to_rollback
+    return named is not None and path.endswith("/" + _plan_name(named.commit_time, named.action))
 
 
 def files_to_delete(
@@ -45,6 +79,7 @@ def files_to_delete(
         path_in_partition(request.partition_path, path.rpartition("/")[2])
         for request in plan.rollback_requests or ()
         for path in request.files_to_be_deleted
+        if not _is_plan_of(plan, path)
     )
     paths = {*planned, *(marker.data_file for marker in markers)}
     for path in paths:

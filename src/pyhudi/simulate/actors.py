@@ -27,10 +27,11 @@ from pyhudi.format.instant import Action, Instant
 from pyhudi.format.log_entry import entry_path
 from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.evidence import TIMELINE_FOLDER
-from pyhudi.simulate.history import Event, Operation, Outcome
+from pyhudi.simulate.history import Event, LostFile, Operation, Outcome
 from pyhudi.simulate.light_rows import KEYS, Row, drawn_rows, group_of, happens
 from pyhudi.simulate.light_table import (
     DataFile,
+    GoneError,
     LightReader,
     base_files,
     commit_metadata,
@@ -60,6 +61,7 @@ class Habits:
     keeping_rate: float = 0.0  # what lost keeps its files until they were written anew
     owner: str | None = None  # whose columns it writes, on a table that has owners
     priority: int = 0
+    pauses_ms: tuple[int, ...] = (0, 1, 200, 5_000)  # between writes
 
 
 class Writer:
@@ -97,7 +99,8 @@ class Writer:
             while self.kept:
                 self.kept.pop().abandon()
             self.writes -= 1
-            self.process.world.sleep_ms((0, 1, 200, 5_000)[drawn(self._chance, 4)])
+            pauses = self.habits.pauses_ms
+            self.process.world.sleep_ms(pauses[drawn(self._chance, len(pauses))])
 
     def run_once(self) -> Outcome:
         log = self.stage.decision_log(self.process)
@@ -202,8 +205,11 @@ class _Attempt:
             stats = self._writer.write_files(self._files())
             if self._way.is_fenced:
                 transaction.close([stat.data_path for stat in stats])
-        except (UnavailableError, ConflictError, InvalidRequestError):
+        except (UnavailableError, ConflictError, InvalidRequestError) as error:
             # Storage failed, others rolled it back, or a late attempt of a task disagreed.
+            if isinstance(error, GoneError):
+                lost = LostFile(self._requested, error.path, self._stage.place)
+                self._stage.history.lost.append(lost)
             transaction.abandon()
             return self._record(Outcome.FAIL)
         return self._complete(transaction, stats)

@@ -22,7 +22,7 @@ _INSTANT = re.compile(r"\d{17}")
 def reads_equal_the_fold(fold: Fold, history: History) -> list[Violation]:
     """Check A."""
     found = []
-    for answer in _answers(history, Operation.SNAPSHOT, Operation.TRAVEL):
+    for answer in _answers(history, Operation.SNAPSHOT, Operation.TRAVEL, Operation.RESTART):
         who = f"a {answer.operation} read of {answer.process}"
         found += [f"{who}: {fault}" for fault in fold.faults(answer.as_of, answer.read)]
     return [Violation("Check A", what) for what in found]
@@ -56,7 +56,10 @@ def consumers_receive_each_change_once(
     """Check C, which is I9: each poll brings its range, and the ranges leave no gap."""
     found = []
     reached: dict[str, str] = {}
-    for answer in _answers(history, Operation.CHANGES):
+    for answer in _answers(history, Operation.CHANGES, Operation.RESTART):
+        if answer.operation is Operation.RESTART:  # from a snapshot, which has everything
+            reached[answer.process] = answer.as_of
+            continue
         span = f"({answer.since}, {answer.as_of}]"
         before = reached.get(answer.process, BEFORE_ALL)
         if answer.since != before:

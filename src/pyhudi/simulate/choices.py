@@ -54,13 +54,14 @@ class SeededChoices:
     switches, but long ones, in which a slow actor falls far behind.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, may_pass_time: bool = True) -> None:
+        """`may_pass_time` lets time pass although somebody could go on, who is late by as much."""
         self.taken: list[int] = []
         self._chance = random_stream(seed, "schedule")
         self._ranked = self._chance.random() < 0.5
         self._stay = (0.0, 0.5, 0.8, 0.95)[drawn(self._chance, 4)]
         self._pass = (0.0, 0.002, 0.02, 0.1)[drawn(self._chance, 4)]
-        self.may_pass_time = self._pass > 0
+        self.may_pass_time = may_pass_time and self._pass > 0
         self._demote = (0.02, 0.05, 0.2)[drawn(self._chance, 3)]
         self._ranks: dict[str, float] = {}
         self._lowest = 0

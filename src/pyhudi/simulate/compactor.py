@@ -1,54 +1,51 @@
-"""Compaction of a light table, by the protocol of production: planned, pending, completed.
+"""Compaction of a light table, by the class of production: only the merge of rows is light.
 
-The plan is the requested file of the compaction. It names the logs that completed before the
-compaction's requested time, so it is begun only if nothing completed since they were listed. Once
-planned it is never given up: whoever comes next carries it out, and two who do it at once write
-the same files.
+A plan may stay pending for long, be carried out by several at once, or be given up.
 """
 
 from __future__ import annotations
 
-from pyhudi.engine.decide import DecisionLog
-from pyhudi.engine.decisions import Begin, Complete, Outcome, Refused, Rule
-from pyhudi.engine.timeline_files import load_timeline_file
-from pyhudi.errors import HudiError, UnavailableError
-from pyhudi.format.commit_metadata import encode_commit_metadata
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from pyhudi.engine.compaction import Compactions
+from pyhudi.engine.rollback import FailedWriteRecovery
+from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
+from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import FileGroupId
-from pyhudi.format.instant import Action, Instant, State
-from pyhudi.format.plan_files import (
-    CompactionOperation,
-    CompactionPlan,
-    decode_compaction_plan,
-    encode_compaction_plan,
-)
+from pyhudi.format.plan_files import CompactionOperation
+from pyhudi.plan.compaction import CompactionOrder, CompactionPolicy
 from pyhudi.simulate.choices import drawn
-from pyhudi.simulate.light_rows import decode_rows, happens
+from pyhudi.simulate.light_rows import happens
 from pyhudi.simulate.light_table import (
-    DataFile,
     LightReader,
+    avro_schema,
     base_file,
-    commit_metadata,
-    latest_completion,
+    load_rows,
     write_data_file,
 )
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.stage import Stage
-from pyhudi.table.file_group import FileSlice
-from pyhudi.table.snapshot import latest_slice
-from pyhudi.table.state import TableState
-from pyhudi.timeline.completion import CompletionTimes, visible_now
-from pyhudi.timeline.ledger import Ledger
-from pyhudi.timeline.timeline import WRITE_ACTIONS
+
+#: One file group for each plan, so that several are pending at once; or all that have logs.
+_POLICIES = (
+    CompactionPolicy(order=CompactionOrder.AGE, io_bytes_max=1),
+    CompactionPolicy(order=CompactionOrder.DELTA_COMMITS),
+)
 
 
 class Compactor:
-    """Plans compactions and carries them out, now and then; a plan may stay pending for long."""
+    """Plans compactions and carries them out, now and then; one process after the other."""
 
-    def __init__(self, stage: Stage, name: str, *, rounds: int) -> None:
+    def __init__(
+        self, stage: Stage, name: str, *, rounds: int, rests: tuple[int, ...] = ()
+    ) -> None:
         self._stage = stage
         self._name = name
         self._rounds = rounds
+        self._pauses = (1, 20, 300, 3_000, *rests)
         self._chance = stage.chance(f"work of {name}")
+        self._zeal = (0.2, 0.8, 0.8)[drawn(self._chance, 3)]  # in carrying plans out
         self._processes = 0
 
     def start(self) -> None:
@@ -58,95 +55,66 @@ class Compactor:
         process.start(self._run, process)
 
     def _run(self, process: Process) -> None:
-        work = Compaction(self._stage, process)
+        work = compactions(self._stage, process)
         while self._rounds > 0:
             self._rounds -= 1
-            process.world.sleep_ms((1, 20, 300, 3_000)[drawn(self._chance, 4)])
+            process.world.sleep_ms(self._pauses[drawn(self._chance, len(self._pauses))])
             try:
-                if not work.pending():
-                    work.plan()
-                elif happens(self._chance, 0.7):
-                    work.finish()
-            except UnavailableError:
-                continue
+                self._go_on(work)
+            except (UnavailableError, ConflictError, InvalidRequestError):
+                continue  # others were faster, or the next round does it
             except HudiError as error:
                 self._stage.surprise(process, error)
 
+    def _go_on(self, work: Compactions) -> None:
+        chance, pending = self._chance, work.pending()
+        if not pending or happens(chance, 0.3):
+            work.schedule(_POLICIES[drawn(chance, len(_POLICIES))])
+            return
+        plan = pending[drawn(chance, len(pending))].requested
+        if happens(chance, 0.07):
+            work.undo(plan)
+        elif happens(chance, self._zeal):
+            work.execute(plan, is_forced=happens(chance, 0.3))
 
-class Compaction:
+
+def compactions(stage: Stage, process: Process) -> Compactions:
     """What one process does for compactions."""
+    log = stage.decision_log(process)
+    reader = LightReader(process.storage, stage.kind)
+    return Compactions(
+        log,
+        FailedWriteRecovery(log, stage.settings),
+        stage.settings,
+        load=reader.load,
+        times=reader.times,
+        merge=LightMerge(stage, process),
+        schema=lambda: avro_schema(stage.kind),
+    )
+
+
+class LightMerge:
+    """Makes the base files of a plan."""
 
     def __init__(self, stage: Stage, process: Process) -> None:
-        self._stage = stage
+        self._kind = stage.kind
         self._storage = process.storage
-        self._log: DecisionLog = stage.decision_log(process)
-        self._reader = LightReader(process.storage, stage.kind)
 
-    def pending(self) -> list[Instant]:
-        return self._log.refresh().pending_of(Action.COMPACTION)
-
-    # -- planning
-
-    def plan(self) -> Outcome | None:
-        """Begin a compaction of all slices that have logs; None if there is none."""
-        state = self._reader.load()
-        operations = [_operation(slice_) for slice_ in _slices(state) if slice_.logs]
-        if not operations:
-            return None
-        planned_up_to = latest_completion(state)
-
-        def check(ledger: Ledger) -> Refused | None:
-            later = ledger.completed_after(planned_up_to)
-            writes = [instant for instant in later if instant.action in WRITE_ACTIONS]
-            busy = ledger.pending_of(Action.COMPACTION)
-            return Refused(Rule.CONFLICT) if writes or busy else None
-
-        plan = CompactionPlan(operations=tuple(operations))
-        data = encode_compaction_plan(plan, self._log.world.random_bytes(16))
-        return self._log.append(Begin(Action.COMPACTION, data, check=check))
-
-    # -- carrying out
-
-    def finish(self) -> None:
-        """Complete what is pending."""
-        for instant in self.pending():
-            self._carry_out(instant)
-
-    def _carry_out(self, instant: Instant) -> None:
-        requested = Instant(instant.requested, Action.COMPACTION, State.REQUESTED)
-        path = self._log.path(requested)
-        plan = decode_compaction_plan(load_timeline_file(self._storage, path), path)
-        inflight = Instant(instant.requested, Action.COMPACTION, State.INFLIGHT)
-        self._storage.create(self._log.path(inflight), b"")
-        files = [self._compacted(instant.requested, o) for o in plan.operations or ()]
-        stats = [write_data_file(self._storage, file) for file in files]
-        metadata = commit_metadata(stats, self._stage.kind, "COMPACT")
-        data = encode_commit_metadata(metadata, self._log.world.random_bytes(16))
-        staged = self._log.stage(instant.requested, data)
-        # Nobody gives a compaction up, so it does not matter what the log says since its begin.
-        self._log.append(Complete(instant.requested, Action.COMPACTION, None, data, staged))
-        if staged is not None:
-            self._storage.delete(staged)
-
-    def _compacted(self, requested: str, operation: CompactionOperation) -> DataFile:
-        base = operation.base_file_path
-        paths = (*([base] if base else []), *operation.log_file_paths)
-        rows = [row for path in paths for row in decode_rows(self._storage.read(path))]
-        group = FileGroupId(operation.partition_path or "", operation.file_id or "")
-        return base_file(requested, group, rows, self._stage.kind)
+    def __call__(
+        self, requested: str, schema: str, operations: Sequence[CompactionOperation]
+    ) -> Iterator[WriteStat]:
+        for operation in operations:
+            base = operation.base_file_path
+            paths = (*([base] if base else []), *operation.log_file_paths)
+            rows = [row for path in paths for row in load_rows(self._storage, path)]
+            group = FileGroupId(operation.partition_path or "", operation.file_id or "")
+            file = base_file(requested, group, rows, self._kind)
+            stat = write_data_file(self._storage, file)
+            yield replace(stat, total_log_files_compacted=len(operation.log_file_paths))
 
 
-def _slices(state: TableState) -> list[FileSlice]:
-    times, now = CompletionTimes(state.timeline), visible_now(state.timeline)
-    found = (latest_slice(group, times, now) for group in state.groups())
-    return [slice_ for slice_ in found if slice_ is not None]
-
-
-def _operation(slice_: FileSlice) -> CompactionOperation:
-    return CompactionOperation(
-        base_instant_time=slice_.base_instant,
-        delta_file_paths=tuple(log.name.file_name for log in slice_.logs),
-        data_file_path=None if slice_.base is None else slice_.base.name.file_name,
-        file_id=slice_.file_id,
-        partition_path=slice_.partition,
-    )
+def compact_all(stage: Stage, process: Process) -> None:
+    """Carry out all that is pending, whoever else is at it."""
+    work = compactions(stage, process)
+    for plan in work.pending():
+        work.execute(plan.requested, is_forced=True)

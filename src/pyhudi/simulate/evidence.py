@@ -17,12 +17,18 @@ from pyhudi.format.file_names import FileGroupId, MarkerName, parse_data_file
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.log_entry import Entry, EntryKind, decode_entry, parse_entry_path
 from pyhudi.format.markers import marker_folder
-from pyhudi.format.plan_files import decode_rollback_plan
+from pyhudi.format.plan_files import (
+    CompactionPlan,
+    decode_cleaner_plan,
+    decode_compaction_plan,
+    decode_rollback_plan,
+)
 from pyhudi.simulate.chronicle import Change, ChronicledStorage
 from pyhudi.simulate.light_rows import TableKind
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 TIMELINE_FOLDER = ".hoodie/timeline"
+HISTORY_FOLDER = f"{TIMELINE_FOLDER}/history"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,33 @@ class Planned(NamedTuple):
     change: Change
 
 
+class PlannedClean(NamedTuple):
+    """A clean was planned on the timeline, and these files are to go."""
+
+    requested: str
+    paths: frozenset[str]
+    place: int
+
+
+class PlannedCompaction(NamedTuple):
+    """A compaction was planned on the timeline."""
+
+    requested: str
+    plan: CompactionPlan
+    place: int
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The files that it reads."""
+        operations = self.plan.operations or ()
+        bases = {o.base_file_path for o in operations if o.base_file_path is not None}
+        return frozenset(bases).union(*(o.log_file_paths for o in operations))
+
+    @property
+    def groups(self) -> frozenset[FileGroupId]:
+        return frozenset(map(group_of_path, self.paths))
+
+
 class Evidence:
     """The facts of one simulation."""
 
@@ -112,8 +145,9 @@ class Evidence:
     def timeline(self) -> list[tuple[Instant, Change]]:
         """Timeline files in the order in which they appeared."""
         return [
-            (Instant.parse(change.path.rpartition("/")[2]), change)
+            (Instant.parse(change.path[len(TIMELINE_FOLDER) + 1 :]), change)
             for change in self.created(TIMELINE_FOLDER)
+            if not change.path.startswith(HISTORY_FOLDER)
         ]
 
     @cached_property
@@ -140,6 +174,35 @@ class Evidence:
                 assert named is not None
                 found.append(Planned(instant.requested, named.commit_time, change))
         return found
+
+    @cached_property
+    def cleans(self) -> list[PlannedClean]:
+        found = []
+        for instant, change in self.timeline:
+            if instant.action is Action.CLEAN and instant.state is State.REQUESTED:
+                assert change.data is not None
+                plan = decode_cleaner_plan(change.data, change.path)
+                named = (plan.file_paths_to_be_deleted_per_partition or {}).values()
+                start = len(self.storage.uri) + 1
+                paths = frozenset((f.file_path or "")[start:] for files in named for f in files)
+                found.append(PlannedClean(instant.requested, paths, change.place))
+        return found
+
+    @cached_property
+    def compactions(self) -> list[PlannedCompaction]:
+        """Each once: one that was given up may be brought back by somebody who slept."""
+        found: dict[str, PlannedCompaction] = {}
+        for instant, change in self.timeline:
+            is_plan = instant.action is Action.COMPACTION and instant.state is State.REQUESTED
+            if is_plan and instant.requested not in found:
+                assert change.data is not None
+                plan = decode_compaction_plan(change.data, change.path)
+                found[instant.requested] = PlannedCompaction(instant.requested, plan, change.place)
+        return list(found.values())
+
+    def is_cleaned(self, path: str, place: int) -> bool:
+        """Whether a clean that was planned before that place of the chronicle names the file."""
+        return any(clean.place < place and path in clean.paths for clean in self.cleans)
 
     @cached_property
     def log(self) -> list[Logged]:

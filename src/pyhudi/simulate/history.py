@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyhudi.simulate.light_rows import Row
 
@@ -24,6 +24,7 @@ class Operation(StrEnum):
     SNAPSHOT = "snapshot"
     TRAVEL = "travel"
     CHANGES = "changes"
+    RESTART = "restart"  # a consumer goes on from a snapshot, as changes were cleaned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,7 @@ class Event:
     since: str = ""
     read: Mapping[str, str] = field(default_factory=dict)  # key → what was shown of it
     error: str = ""
+    missing: str = ""  # the file that was gone
     facts: Mapping[str, Any] = field(default_factory=dict)  # of the error
 
     def to_json(self) -> str:
@@ -71,6 +73,14 @@ class Exchange:
         return self.answer.requested if self.answer else ""
 
 
+class LostFile(NamedTuple):
+    """A write could not read what it began with."""
+
+    requested: str
+    path: str
+    place: int  # how many changes the store had seen
+
+
 class History:
     """The events of one simulation."""
 
@@ -82,6 +92,10 @@ class History:
         self.unexpected: list[str] = []
         #: Consumers that polled once more when all was over.
         self.consumed_to_the_end: list[str] = []
+        #: Consumers that were told that their files stay, and when.
+        self.registered: dict[str, int] = {}
+        #: Files that were gone when a write needed them.
+        self.lost: list[LostFile] = []
         self._attempts = 0
 
     def new_attempt(self) -> int:

@@ -7,17 +7,22 @@ numbers are those of `docs/protocol/README.md`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
 from pyhudi.engine.load import TableLoader
-from pyhudi.errors import HudiError
+from pyhudi.engine.upkeep import REPAIRED
+from pyhudi.errors import HudiError, InvalidRequestError
+from pyhudi.format.consumer_file import CONSUMERS_FOLDER
 from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import Action, Instant, State
 from pyhudi.format.log_entry import LOG_FOLDER, EntryKind
+from pyhudi.plan.cleaning import CleanPolicy
+from pyhudi.simulate.archive_checks import archive_is_whole, unlisted_files
 from pyhudi.simulate.checks import (
     consumers_receive_each_change_once,
     order_is_that_of_real_time,
@@ -25,6 +30,7 @@ from pyhudi.simulate.checks import (
     refusals_are_deserved,
 )
 from pyhudi.simulate.evidence import (
+    HISTORY_FOLDER,
     TIMELINE_FOLDER,
     Evidence,
     Logged,
@@ -36,10 +42,18 @@ from pyhudi.simulate.fold import Fold
 from pyhudi.simulate.history import Exchange, History, Outcome
 from pyhudi.simulate.joins import join_faults
 from pyhudi.simulate.light_table import PROPERTIES, LightReader, table_config
+from pyhudi.simulate.moments import states_never_change
+from pyhudi.simulate.readers import shown
+from pyhudi.simulate.service_checks import (
+    cleans_spare_what_is_needed,
+    compactions_take_what_completed,
+    kept_from,
+    losses_are_deserved,
+)
 from pyhudi.storage.heartbeats import heartbeat_path
 from pyhudi.storage.owner_files import OWNERS_FOLDER
 from pyhudi.table.snapshot import file_slices
-from pyhudi.timeline.completion import CompletionTimes, visible_now
+from pyhudi.timeline.completion import visible_now
 
 
 @dataclass(frozen=True)
@@ -49,11 +63,13 @@ class Case:
     evidence: Evidence
     history: History
     heartbeat_timeout_ms: int
+    clean_policy: CleanPolicy | None = None  # what all cleaners keep
     pruned: bool = False  # whether a careless pruner was at work
     archived: bool = False  # whether rollbacks left the timeline while zombies were about
     repaired: bool = True  # whether a fresh process repaired the table when all was over
     fresh_write: str | None = None  # how a fresh writer failed after faults stopped
     struck: frozenset[str] = frozenset()  # processes that met a fault
+    closely: bool = False  # whether states of the past are rebuilt and looked at, which is slow
 
     @cached_property
     def fold(self) -> Fold:
@@ -74,6 +90,8 @@ def atomic_visibility(case: Case) -> Iterator[str]:
         for owner, change in evidence.data_files:
             if owner == requested and change.place > place and change.path in write.paths:
                 done = "removed" if change.data is None else "written again"
+                if evidence.is_cleaned(change.path, change.place):
+                    continue  # I11 judges that; a late task may bring it back, and it is as old
                 if change.data is None or change.data != change.before:
                     yield f"{change.path} of the completed {requested} was {done}"
 
@@ -81,7 +99,6 @@ def atomic_visibility(case: Case) -> Iterator[str]:
 def durability(case: Case) -> Iterator[str]:
     """I2. What was acknowledged was visible at once and stays."""
     evidence = case.evidence
-    removed = {c.path for c in evidence.changes if c.data is None}
     for exchange in case.history.writes:
         answer = exchange.answer
         if answer is None or answer.outcome is not Outcome.OK:
@@ -91,9 +108,6 @@ def durability(case: Case) -> Iterator[str]:
             yield f"{answer.requested} was acknowledged and not visible"
         elif write.completed != answer.completed:
             yield f"{answer.requested} completed at {write.completed}, not {answer.completed}"
-    for write in evidence.writes.values():
-        if write.change.path in removed:
-            yield f"the completed file of {write.requested} was removed"
 
 
 def no_resurrection(case: Case) -> Iterator[str]:
@@ -124,12 +138,16 @@ def times_increase(case: Case) -> Iterator[str]:
 def _shared_times(evidence: Evidence) -> Iterator[str]:
     owners: dict[str, str] = {}
     for instant, _ in evidence.timeline:
+        if instant.action is Action.SAVEPOINT:
+            continue  # it bears the time of the write that it keeps
         for time in (instant.requested, instant.completed):
             owner = f"{instant.requested} {instant.action.completed_as}"
             if time is not None and owners.setdefault(time, owner) != owner:
                 yield f"{owners[time]} and {owner} share the time {time}"
     completions: dict[str, set[str]] = {}
     for published in evidence.published:
+        if published.instant.action is Action.SAVEPOINT:
+            continue
         completions.setdefault(published.requested, set()).add(published.completed)
     for requested, times in completions.items():
         if len(times) > 1:
@@ -213,14 +231,21 @@ def _columns(exchange: Exchange) -> set[str]:
 
 
 def snapshot_is_fold(case: Case) -> Iterator[str]:
-    """I7. As of every completion time the table is the fold of the writes up to it."""
+    """I7 and I10. As of every completion time the table is the fold of the writes up to it.
+
+    Whatever services have done, and wherever the write is told of by now; unless a clean may have
+    given the time up: then reading it is refused.
+    """
     evidence, fold = case.evidence, case.fold
     reader = LightReader(evidence.storage, evidence.kind)
     state = reader.load()
-    for time in sorted(state.timeline.completion_times.values()):
-        rows = reader.at(state, time).values()
-        read = {row.key: row.shown for row in rows if not row.is_deleted}
-        yield from fold.faults(time, read)
+    since, bound = reader.kept(state).since, kept_from(case.evidence, case.clean_policy)
+    if since > bound:
+        yield f"all from {bound} on was to be kept, and can be read from {since} on"
+    for time in sorted(write.completed for write in evidence.writes.values()):
+        read = reader.as_of if time >= since else reader.at
+        with suppress(InvalidRequestError):  # it may be refused where it is not kept
+            yield from fold.faults(time, shown(read(state, time)))
 
 
 def hudi_reads_the_join(case: Case) -> Iterator[str]:
@@ -230,7 +255,10 @@ def hudi_reads_the_join(case: Case) -> Iterator[str]:
         return
     reader = LightReader(evidence.storage, evidence.kind)
     state = reader.load()
-    for time in sorted(state.timeline.completion_times.values()):
+    since = reader.kept(state).since
+    for time in sorted(write.completed for write in evidence.writes.values()):
+        if time < since:
+            continue
         for slice_ in reader.slices(state, time):
             base = reader.rows_of(slice_._replace(logs=()))
             logs = reader.rows_of(slice_._replace(base=None))
@@ -240,8 +268,9 @@ def hudi_reads_the_join(case: Case) -> Iterator[str]:
 def every_log_in_one_slice(case: Case) -> Iterator[str]:
     """I8. A log file lies on the newest base that was requested before the log completed."""
     evidence = case.evidence
-    state = TableLoader(evidence.storage, table_config(evidence.kind)).load()
-    times, visible = CompletionTimes(state.timeline), visible_now(state.timeline)
+    reader = LightReader(evidence.storage, evidence.kind)
+    state = reader.load()
+    times, visible = reader.times(state, ""), visible_now(state.timeline)
     for group in state.groups():
         bases = [b.name.requested for b in group.bases if b.name.requested in evidence.writes]
         slices = file_slices(group, times, visible)
@@ -268,7 +297,9 @@ def rollback_is_exact(case: Case) -> Iterator[str]:
             yield f"{target} completed and has the rollback {plans[0].rollback}"
     for owner, change in evidence.data_files:
         planned = by_target.get(owner)
-        if change.data is None and (not planned or planned[0].change.place > change.place):
+        if change.data is not None or (planned and planned[0].change.place < change.place):
+            continue
+        if not evidence.is_cleaned(change.path, change.place):
             yield f"{change.path} was removed, and {owner} had not been given up"
     yield from _left_by_rollbacks(evidence)
 
@@ -305,6 +336,8 @@ def live_writers_are_spared(case: Case) -> Iterator[str]:
         begun = evidence.begun.get(entry.target.instant)
         if begun is None or begun.entry.writer == entry.writer:
             continue
+        if entry.target.action is Action.COMPACTION:
+            continue  # nobody beats for a plan that nobody carries out
         silence = _longest_silence_ms(evidence, begun, logged)
         if silence <= case.heartbeat_timeout_ms:
             yield (
@@ -350,27 +383,33 @@ def nothing_is_left(case: Case) -> Iterator[str]:
     if case.archived or not case.repaired:
         return  # real archival waits for the grace, and sweeps once more before it
     evidence = case.evidence
-    published = {(p.requested, p.instant.action) for p in evidence.published}
+    published = {(p.requested, p.instant.action): p.change.path for p in evidence.published}
     for stat in evidence.storage.list(""):
         if not _belongs(stat.path, published, evidence):
             yield f"{stat.path} is left"
     undone = {plan.target for plan in evidence.plans if plan.rollback in evidence.rollbacks}
+    completed = {published.requested for published in evidence.published}
     for requested in evidence.begun:
-        if requested not in evidence.writes and requested not in undone:
+        if requested not in completed and requested not in undone:
             yield f"{requested} was begun, and neither completed nor undone"
+    yield from unlisted_files(evidence)
 
 
 #: What is kept for good, or until somebody prunes it.
-_STAYS = tuple(f"{folder}/" for folder in (LOG_FOLDER, CONFLICT_FOLDER, OWNERS_FOLDER))
+_STAYS = tuple(
+    f"{folder}/"
+    for folder in (LOG_FOLDER, CONFLICT_FOLDER, OWNERS_FOLDER, CONSUMERS_FOLDER, HISTORY_FOLDER)
+)
 
 
-def _belongs(path: str, published: Collection[tuple[str, Action]], evidence: Evidence) -> bool:
-    if path == PROPERTIES or path.startswith(_STAYS):
+def _belongs(path: str, published: Mapping[tuple[str, Action], str], evidence: Evidence) -> bool:
+    if path in (PROPERTIES, REPAIRED) or path.startswith(_STAYS):
         return True
     name = path.rpartition("/")[2]
     if path.startswith(f"{TIMELINE_FOLDER}/"):
         instant = Instant.parse(name)
-        return (instant.requested, instant.action.completed_as) in published
+        done = published.get((instant.requested, instant.action.completed_as))
+        return done is not None and evidence.storage.stat(done) is not None
     data_file = None if path.startswith(".hoodie/") else parse_data_file(name)
     if data_file is None:
         return False
@@ -403,6 +442,14 @@ PREDICATES: dict[str, Predicate] = {
     "I7 snapshot is fold": snapshot_is_fold,
     "Hudi reads the join": hudi_reads_the_join,
     "I8 slicing": every_log_in_one_slice,
+    "I8 compaction's input": lambda case: compactions_take_what_completed(case.evidence),
+    "I10 services are no-ops": lambda case: (
+        states_never_change(case.evidence, case.fold) if case.closely else iter(())
+    ),
+    "I11 cleaner safety": lambda case: cleans_spare_what_is_needed(
+        case.evidence, case.history, case.clean_policy
+    ),
+    "archive": lambda case: iter(()) if case.archived else archive_is_whole(case.evidence),
     "I12 rollback exactness": rollback_is_exact,
     "I12 live writers are spared": live_writers_are_spared,
     "I13 zombies are harmless": zombies_are_harmless,
@@ -425,4 +472,5 @@ def violations(case: Case) -> list[Violation]:
     found += order_is_that_of_real_time(history)
     found += consumers_receive_each_change_once(evidence, fold, history)
     found += refusals_are_deserved(evidence, history, pruned=case.pruned)
+    found += losses_are_deserved(evidence, history, case.clean_policy)
     return found

@@ -21,13 +21,18 @@ from pyhudi.format.commit_metadata import (
     decode_commit_metadata,
     encode_commit_metadata,
 )
+from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Action, Instant, InstantTime, State
-from pyhudi.format.plan_files import decode_rollback_plan, encode_rollback_plan
+from pyhudi.format.plan_files import (
+    decode_compaction_plan,
+    decode_rollback_plan,
+    encode_rollback_plan,
+)
 from pyhudi.format.service_metadata import encode_rollback_metadata
 from pyhudi.plan.rollback import files_to_delete, plan_rollback, rollback_metadata
 from pyhudi.settings import WriteSettings
 from pyhudi.simulate.choices import drawn
-from pyhudi.simulate.evidence import TIMELINE_FOLDER
+from pyhudi.simulate.evidence import TIMELINE_FOLDER, group_of_path
 from pyhudi.simulate.history import Event, Operation, Outcome
 from pyhudi.simulate.light_rows import Row, drawn_rows, happens
 from pyhudi.simulate.light_table import (
@@ -86,10 +91,12 @@ class _Heartbeat:
 class JavaWriter:
     """One foreign engine on the table."""
 
-    def __init__(self, stage: Stage, name: str, *, writes: int, base_rate: float) -> None:
+    def __init__(
+        self, stage: Stage, name: str, *, writes: int, base_rate: float, faulty: bool = True
+    ) -> None:
         assert stage.lock is not None
         self._stage = stage
-        self.process = stage.simulation.process(name)
+        self.process = stage.simulation.process(name, faulty=faulty)
         self._storage = self.process.storage
         self._world = self.process.world
         self._lock = stage.lock.of(self.process)
@@ -188,6 +195,8 @@ class JavaWriter:
                 return None
             if first_overlap(touched_groups(metadata), self._others(timeline, requested)):
                 return None
+            if opened_groups(metadata) & self._planned(timeline, requested):
+                return None  # a compaction that does not know its base files would hide them
             done = InstantTime(time)
             return Instant(pending.requested, pending.action, State.COMPLETED, done)
 
@@ -205,6 +214,17 @@ class JavaWriter:
                 groups = touched_groups(decode_commit_metadata(self._storage.read(path), path))
                 found.append(OtherWrite(instant.requested, done, groups))
         return found
+
+    def _planned(self, timeline: Timeline, requested: str) -> frozenset[FileGroupId]:
+        """File groups of pending compactions that were planned after the write began."""
+        found: set[FileGroupId] = set()
+        for instant in timeline.pending:
+            if instant.action is Action.COMPACTION and instant.requested > requested:
+                path = self._path(_in_state(instant, State.REQUESTED))
+                plan = decode_compaction_plan(self._storage.read(path), path)
+                ids = ((o.partition_path, o.file_id) for o in plan.operations or ())
+                found.update(FileGroupId(partition or "", id_ or "") for partition, id_ in ids)
+        return frozenset(found)
 
     def _end(self, requested: str, *, completed: bool) -> None:
         if self._heartbeat is None:
@@ -256,8 +276,9 @@ class JavaWriter:
 
     def _plan(self, target: Instant) -> str:
         def publish(timeline: Timeline, time: str) -> Instant | None:
-            pending = {i.requested for i in timeline.pending}
-            if target.requested not in pending or self._is_planned(timeline, target):
+            pending = {(i.requested, i.action) for i in timeline.pending}  # savepoints share times
+            is_pending = (target.requested, target.action) in pending
+            if not is_pending or self._is_planned(timeline, target):
                 return None
             return Instant(InstantTime(time), Action.ROLLBACK, State.REQUESTED)
 
@@ -315,6 +336,13 @@ class JavaWriter:
             completed=completed,
         )
         self._stage.history.record(event)
+
+
+def opened_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
+    """The file groups of which the write has a base file."""
+    stats = (stat for found in metadata.write_stats.values() for stat in found)
+    paths = (stat.data_path for stat in stats)
+    return frozenset(group_of_path(p) for p in paths if not p.rpartition("/")[2].startswith("."))
 
 
 def _in_state(instant: Instant, state: State) -> Instant:

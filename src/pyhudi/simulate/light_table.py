@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pyhudi.engine.load import TableLoader
-from pyhudi.engine.read import Question, Reader
+from pyhudi.engine.read import AtCompletion, Point, Question, Reader
 from pyhudi.engine.write_files import WRITE_TOKEN, WriteSpec, create_marker, data_path, file_stat
+from pyhudi.errors import UnavailableError
 from pyhudi.format.avro_schema import decode_arrow_schema
 from pyhudi.format.column_owners import RANK_COLUMN
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
@@ -28,6 +29,7 @@ from pyhudi.format.file_names import BaseFileName, FileGroupId, IoType, LogFileN
 from pyhudi.format.instant import InstantTime
 from pyhudi.format.properties import decode_table_properties, encode_properties, table_checksum
 from pyhudi.format.table_config import TableConfig
+from pyhudi.plan.kept import Kept
 from pyhudi.plan.scan import SliceRead
 from pyhudi.simulate.light_rows import (
     COLUMNS,
@@ -56,7 +58,7 @@ PROPERTIES = ".hoodie/hoodie.properties"
 
 
 @cache
-def _schema(kind: TableKind) -> str:
+def avro_schema(kind: TableKind) -> str:
     """The table's columns, as commit metadata has them."""
     columns: list[Any] = [{"name": name, "type": "string"} for name in ("key", "partition")]
     if kind.has_owners:
@@ -69,12 +71,12 @@ def _schema(kind: TableKind) -> str:
 
 @cache
 def _read_schema(kind: TableKind) -> pa.Schema:
-    return table_schema(_schema(kind), PROPERTIES)
+    return table_schema(avro_schema(kind), PROPERTIES)
 
 
 @cache
 def arrow_schema(kind: TableKind) -> pa.Schema:
-    return decode_arrow_schema(_schema(kind), PROPERTIES)
+    return decode_arrow_schema(avro_schema(kind), PROPERTIES)
 
 
 @cache
@@ -204,7 +206,7 @@ def commit_metadata(
         by_partition.setdefault(stat.partition_path or "", []).append(stat)
     return CommitMetadata(
         partition_to_write_stats={key: tuple(value) for key, value in by_partition.items()},
-        extra_metadata={"schema": _schema(kind)},
+        extra_metadata={"schema": avro_schema(kind)},
         operation_type=operation,
     )
 
@@ -219,6 +221,26 @@ class Changes(NamedTuple):
     until: str
 
 
+class GoneError(UnavailableError):
+    """A file that was to be read is not there; `path` says which."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path!r} is gone",
+            why="it was cleaned, or its write rolled back, after this read was planned",
+            next_step="Read again",
+        )
+        self.path = path
+
+
+def load_rows(storage: Storage, path: str) -> list[Row]:
+    """The rows of a data file, or the error that production has for a file that is gone."""
+    try:
+        return decode_rows(storage.read(path))
+    except FileNotFoundError:
+        raise GoneError(path) from None
+
+
 class _Plans(Reader):
     """Plans reads; that all writes have one schema need not be found out each time."""
 
@@ -231,6 +253,10 @@ class _Plans(Reader):
     ) -> pa.Schema:
         return _read_schema(self._kind)
 
+    def refuse_cleaned(self, state: TableState, time: str) -> None:
+        """InvalidRequestError if a completion time can no longer be read."""
+        self._refuse_cleaned(state, AtCompletion(time))
+
 
 class LightReader:
     """Reads a light table with the loader, the plans and the slicing of production."""
@@ -238,27 +264,46 @@ class LightReader:
     def __init__(self, storage: Storage, kind: TableKind) -> None:
         self._storage = storage
         self._kind = kind
-        self._loader = TableLoader(storage, table_config(kind))
-        self._plans = _Plans(self._loader, kind)
+        self.loader = TableLoader(storage, table_config(kind))
+        self._plans = _Plans(self.loader, kind)
         self._state: TableState | None = None
 
-    def load(self) -> TableState:
+    def load(self, *, is_whole: bool = False) -> TableState:
         """The table now, by a refresh where something was loaded before."""
-        loader = self._loader
-        self._state = loader.load() if self._state is None else loader.refresh(self._state)
+        loader, state = self.loader, self._state
+        self._state = loader.load() if state is None else loader.refresh(state, is_whole=is_whole)
         return self._state
+
+    def times(self, state: TableState, time: str | None = None) -> CompletionTimes:
+        """Completion times, with what a read of the table, now or at a time, needs of the archive.
+
+        An empty time asks for all that is known of the files that are there.
+        """
+        point: tuple[Point, ...] = () if time is None else (AtCompletion(time),)
+        return self._plans.completion_times(state, *point)
+
+    def kept(self, state: TableState) -> Kept:
+        """From where on the table can be read."""
+        return self._plans.kept(state)
 
     def snapshot(self, state: TableState) -> dict[str, Row]:
         """Key → its row, of all keys that ever were: a deleted one is marked."""
-        return self._merged(state, visible_now(state.timeline))
+        return self._merged(state, self.times(state), visible_now(state.timeline))
 
     def at(self, state: TableState, time: str) -> dict[str, Row]:
-        """The same as of a completion time."""
-        return self._merged(state, visible_at_completion(CompletionTimes(state.timeline), time))
+        """The same as of a completion time; InvalidRequestError if that has been cleaned."""
+        self._plans.refuse_cleaned(state, time)
+        return self.as_of(state, time)
+
+    def as_of(self, state: TableState, time: str) -> dict[str, Row]:
+        """The same of a time that is known to have been kept."""
+        times = self.times(state, time)
+        return self._merged(state, times, visible_at_completion(times, time))
 
     def before(self, state: TableState, requested: str) -> dict[str, Row]:
         """The same of writes that have completed and lie below one with that requested time."""
-        return self._merged(state, visible_at_request(state.timeline, requested))
+        visible = visible_at_request(state.timeline, requested)
+        return self._merged(state, self.times(state), visible)
 
     def groups(self, state: TableState) -> dict[FileGroupId, dict[str, Row]]:
         """The snapshot, group by group: what a writer of base files starts from."""
@@ -286,26 +331,27 @@ class LightReader:
 
     def slices(self, state: TableState, time: str) -> Iterator[FileSlice]:
         """The slices as of a completion time."""
-        times = CompletionTimes(state.timeline)
-        visibility = visible_at_completion(times, time)
-        found = (latest_slice(group, times, visibility) for group in state.groups())
-        yield from (slice_ for slice_ in found if slice_ is not None)
+        times = self.times(state, time)
+        yield from _slices(state, times, visible_at_completion(times, time))
 
-    def _merged(self, state: TableState, visibility: Visibility) -> dict[str, Row]:
-        return self._kind.folded(self._visible(state, visibility))
-
-    def _visible(self, state: TableState, visibility: Visibility) -> Iterator[Row]:
-        times = CompletionTimes(state.timeline)
-        for group in state.groups():
-            slice_ = latest_slice(group, times, visibility)
-            if slice_ is not None:
-                yield from self.rows_of(slice_)
+    def _merged(
+        self, state: TableState, times: CompletionTimes, visibility: Visibility
+    ) -> dict[str, Row]:
+        slices = _slices(state, times, visibility)
+        return self._kind.folded(row for slice_ in slices for row in self.rows_of(slice_))
 
     def rows_of(self, slice_: FileSlice) -> Iterator[Row]:
         """The rows of the slice's files, in the order in which they are merged."""
         paths = [] if slice_.base is None else [slice_.base.path]
         for path in (*paths, *(log.path for log in slice_.logs)):
-            yield from decode_rows(self._storage.read(path))
+            yield from load_rows(self._storage, path)
+
+
+def _slices(
+    state: TableState, times: CompletionTimes, visibility: Visibility
+) -> Iterator[FileSlice]:
+    found = (latest_slice(group, times, visibility) for group in state.groups())
+    yield from (slice_ for slice_ in found if slice_ is not None)
 
 
 def latest_completion(state: TableState) -> str:

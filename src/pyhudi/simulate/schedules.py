@@ -1,4 +1,4 @@
-"""One schedule: writers, readers and faults that a seed decides, then the judgement.
+"""One schedule: writers, readers, table services and faults that a seed decides, then a judgement.
 
 When all have finished or crashed, faults stop. A fresh process repairs the table, which leaves
 nothing behind, a fresh writer commits, and consumers poll for the last time.
@@ -16,28 +16,36 @@ from pyhudi.engine import decide, repair
 from pyhudi.engine.repair import Repair
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.errors import HudiError
+from pyhudi.format.instant import Action
 from pyhudi.format.log_entry import INLINE_BYTES_MAX
 from pyhudi.format.table_config import TableType
+from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.settings import WriteSettings
 from pyhudi.simulate.actors import Habits, Pruner, Recoverer, Writer, seed_table
-from pyhudi.simulate.choices import Choices, drawn, random_stream
+from pyhudi.simulate.archivist import HOURS_MS, LONG_PAUSE_MS, Archivist, archive_all
+from pyhudi.simulate.choices import Choices, SeededChoices, drawn, random_stream
 from pyhudi.simulate.chronicle import chronicled
-from pyhudi.simulate.compactor import Compaction, Compactor
+from pyhudi.simulate.cleaner import LONG_POLICIES, POLICIES, Cleaner, clean_all, cleanings
+from pyhudi.simulate.compactor import Compactor, compact_all
 from pyhudi.simulate.evidence import Evidence, Violation
 from pyhudi.simulate.faults import Effect, FaultPlan, FaultRates
 from pyhudi.simulate.history import History, Outcome
 from pyhudi.simulate.invariants import Case, violations
 from pyhudi.simulate.java_writer import JavaWriter
+from pyhudi.simulate.keeper import Keeper
+from pyhudi.simulate.latecomer import Latecomer
 from pyhudi.simulate.light_rows import FOUNDERS, TableKind, happens
 from pyhudi.simulate.light_table import create_light_table
 from pyhudi.simulate.ownership import HEIRS, Registrar
 from pyhudi.simulate.planted import planted_bug
 from pyhudi.simulate.readers import Consumer, Reader
 from pyhudi.simulate.replacement import replaced
+from pyhudi.simulate.saver import Saver
 from pyhudi.simulate.simulated_lock import SharedLock
 from pyhudi.simulate.simulation import Process, Simulation
 from pyhudi.simulate.stage import Stage
 from pyhudi.simulate.trace import Trace
+from pyhudi.simulate.undoer import Undoer
 
 #: Writers that yield, writers that do not, owners of columns who do not, and a foreign engine.
 Mode = Literal["occ", "nbcc", "partial", "shared"]
@@ -49,6 +57,53 @@ SETTINGS = WriteSettings(heartbeat_interval_ms=2_000, lock_wait_ms=30_000)
 GRACE_MS = 4 * 3_600_000
 STEPS_MAX = 20_000
 SHARED_SKEW_MS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Which table services run beside the writers."""
+
+    compactors: int = 0
+    cleaners: int = 0
+    archivists: int = 0
+    savers: int = 0  # who save a state of the table, on one that a foreign engine writes
+    undoers: int = 0  # who give up what is planned
+    latecomers: int = 0  # who bring an inflight file of what is archived
+    keepers: int = 0  # who do whatever is due
+    policy: CleanPolicy = POLICIES[0]
+
+    @property
+    def cleans(self) -> bool:
+        return self.cleaners + self.keepers > 0
+
+    @classmethod
+    def drawn(cls, seed: int, mode: Mode, *, may_archive: bool) -> Services:
+        """From a stream of their own, so that the rest of the cast is as it would be without."""
+        chance = random_stream(seed, f"services of {mode}")
+        archivists = _count(chance, 0.08)
+        services = cls(
+            compactors=_count(chance, 0.3),
+            cleaners=_count(chance, 0.15),
+            archivists=archivists if may_archive else 0,
+            savers=int(happens(chance, 0.5)),
+            policy=POLICIES[drawn(chance, len(POLICIES))],
+        )
+        rare = random_stream(seed, f"rare services of {mode}")
+        undoes, is_late, keeps = happens(rare, 0.15), happens(rare, 0.3), happens(rare, 0.03)
+        long = LONG_POLICIES[drawn(rare, len(LONG_POLICIES))]
+        return replace(
+            services,
+            policy=long if services.archivists else services.policy,
+            undoers=int(undoes and services.compactors + services.cleaners > 0),
+            latecomers=int(is_late and services.archivists > 0),
+            keepers=int(keeps),
+        )
+
+
+def _count(chance: random.Random, rate: float) -> int:
+    """None, or one, or now and then two of them."""
+    first, second = happens(chance, rate), happens(chance, 0.25)
+    return first + (first and second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,36 +128,42 @@ def run_schedule(
     archives: bool = False,
     faults: FaultPlan | None = None,
     choices: Choices | None = None,
+    services: Services | None = None,
+    closely: bool = False,
 ) -> ScheduleResult:
-    """Play the seed's schedule and judge it. `faults` and `choices` replace the seed's own.
+    """Play the seed's schedule and judge it. What is given replaces the seed's own.
+
+    With `closely`, all states of the table are read after each step of a table service.
 
     With `archives`, somebody prunes the log and archives rollbacks at once, though zombies are
     about. That is more than the protocol promises to stand; not every seed passes.
     """
     chance = random_stream(seed, f"cast of {mode}")
-    plan = faults or _rates(chance, mode)
+    services = services or Services.drawn(seed, mode, may_archive=not archives)
+    plan = faults or _rates(chance, mode, services)
+    if services.archivists:  # nobody may come later than archiving allows for
+        choices = choices or SeededChoices(seed, may_pass_time=False)
     with (
         planted_bug(planted),
         _figures(chance),
         Simulation(seed, faults=plan, choices=choices) as simulation,
     ):
-        schedule = _Schedule(simulation, mode, chance, archives=archives)
+        schedule = _Schedule(simulation, mode, chance, services, archives=archives)
         schedule.play()
-        return schedule.result()
+        return schedule.result(closely=closely)
 
 
-def _rates(chance: random.Random, mode: Mode) -> FaultRates:
+def _rates(chance: random.Random, mode: Mode, services: Services) -> FaultRates:
     """Few faults or many, by seed. In front of a lock, only those that Hudi's guarantee covers."""
     factor = (0.1, 0.3, 1.0)[drawn(chance, 3)]
     rates = {effect: rate * factor for effect, rate in FaultRates().rates.items()}
-    if mode != "shared":
-        return FaultRates(rates=rates, freeze_ms=(1, 3_000, 10_000, 70_000, 600_000))
+    short, long = (1, 3_000, 10_000, 70_000), (600_000,)
+    if mode != "shared":  # whoever sleeps longer than archiving allows for is not its business
+        return FaultRates(rates=rates, freeze_ms=short if services.archivists else short + long)
     # What is on its way while its sender gives the lock up, or dies, escapes any lock.
     for effect in (Effect.LATE, Effect.CRASH_DURING, Effect.CLOCK_STEP):
         rates[effect] = 0.0
-    return FaultRates(
-        rates=rates, freeze_ms=(1, 3_000, 10_000, 70_000), skew_ms_max=SHARED_SKEW_MS // 2
-    )
+    return FaultRates(rates=rates, freeze_ms=short, skew_ms_max=SHARED_SKEW_MS // 2)
 
 
 @contextmanager
@@ -130,16 +191,25 @@ def table_kind(mode: Mode, chance: random.Random) -> TableKind:
 
 class _Schedule:
     def __init__(
-        self, simulation: Simulation, mode: Mode, chance: random.Random, *, archives: bool
+        self,
+        simulation: Simulation,
+        mode: Mode,
+        chance: random.Random,
+        services: Services,
+        *,
+        archives: bool,
     ) -> None:
+        self._services = services
         self._simulation = simulation
         self._mode = mode
         self._chance = chance
-        self._pruned = archives or (mode != "shared" and happens(chance, 0.35))
+        is_pruned = mode != "shared" and happens(chance, 0.35) and not services.archivists
+        self._pruned = archives or is_pruned
         self._archived = archives
         self._stage = new_stage(simulation, table_kind(mode, chance), shared=mode == "shared")
         self._fresh_write: str | None = None
         self._consumers: list[Consumer] = []
+        self._onlookers: list[Reader | Cleaner] = []  # who look once more when all is over
 
     def play(self) -> None:
         history = self._stage.history
@@ -149,21 +219,30 @@ class _Schedule:
             self._simulation.faults_strike = False
             repair_first = happens(self._chance, 0.5)
             self._fresh_write = finish(
-                self._stage, repair_first=repair_first, consumers=self._consumers
+                self._stage,
+                repair_first=repair_first,
+                consumers=self._consumers,
+                archives=self._services.archivists > 0,
+                cleans=self._services.policy if self._services.cleans else None,
             )
+            self._simulation.scheduler.now_ms += 60_000  # the last outage is over
+            for actor in self._onlookers:
+                actor.finish()
         except Exception as error:
             history.unexpected.append(f"{type(error).__name__}: {error}")
 
-    def result(self) -> ScheduleResult:
+    def result(self, *, closely: bool) -> ScheduleResult:
         trace, history = self._simulation.trace, self._stage.history
         case = Case(
             Evidence(self._stage.storage, self._stage.kind),
             history,
             SETTINGS.heartbeat_timeout_ms,
+            clean_policy=self._services.policy,
             pruned=self._pruned or repair.ENTRIES_KEPT < 100,
             archived=self._archived,
             fresh_write=self._fresh_write,
             struck=frozenset(fault.process for fault in self._simulation.faults.struck),
+            closely=closely,
         )
         return ScheduleResult(
             violations=tuple(violations(case)),
@@ -180,19 +259,59 @@ class _Schedule:
         if self._mode == "shared":
             java = JavaWriter(stage, "java", writes=3, base_rate=self._base_rate)
             java.process.start(java.run)
-        elif self._has_logs and happens(chance, 0.5):
-            Compactor(stage, "compactor", rounds=3 + drawn(chance, 6)).start()
-        reader = Reader(stage, "reader", reads=1 + drawn(chance, 4))
+        self._start_services()
+        reader = Reader(stage, "reader", reads=1 + drawn(chance, 4), rests=self._rests)
         reader.process.start(reader.run)
+        self._onlookers.append(reader)
         for number in range(1 + drawn(chance, 2)):
-            self._consumers.append(Consumer(stage, f"consumer{number}", polls=2 + drawn(chance, 5)))
-            self._consumers[-1].start()
+            cleaners = self._services.cleaners + self._services.keepers
+            polls, registers = 2 + drawn(chance, 5), cleaners > number
+            consumer = Consumer(
+                stage, f"consumer{number}", polls=polls, registers=registers, rests=self._rests
+            )
+            self._consumers.append(consumer)
+            consumer.start()
         recoverer = Recoverer(stage, "recoverer", rounds=1 + drawn(chance, 4), grace_ms=GRACE_MS)
         recoverer.process.start(recoverer.run)
         if self._pruned:
             rounds = 1 + drawn(chance, 10)
             pruner = Pruner(stage, "pruner", rounds=rounds, archives=self._archived)
             pruner.process.start(pruner.run)
+
+    @property
+    def _rests(self) -> tuple[int, ...]:
+        """Pauses of whoever is to be there before and after something was archived."""
+        return (5_000, LONG_PAUSE_MS, HOURS_MS) if self._services.archivists else ()
+
+    def _start_services(self) -> None:
+        stage, services, chance = self._stage, self._services, self._stage.chance("services")
+        for number in range(services.compactors if self._has_logs else 0):
+            rounds = 3 + drawn(chance, 6)
+            Compactor(stage, f"compactor{number}", rounds=rounds, rests=self._rests).start()
+        for number in range(services.cleaners):
+            rounds = 2 + drawn(chance, 4)
+            name = f"cleaner{number}"
+            cleaner = Cleaner(stage, name, services.policy, rounds=rounds, rests=self._rests)
+            cleaner.start()
+            self._onlookers.append(cleaner)
+        if services.cleaners and services.savers and self._mode == "shared":
+            saver = Saver(stage, "saver")
+            saver.process.start(saver.run)
+        for number in range(services.archivists):
+            Archivist(stage, f"archivist{number}", rounds=1 + drawn(chance, 3)).start()
+        for number in range(services.undoers):
+            rounds = 4 + drawn(chance, 8)
+            cleans = services.policy if services.cleaners else None
+            name = f"undoer{number}"
+            Undoer(stage, name, rounds=rounds, cleans=cleans, rests=self._rests).start()
+        for number in range(services.latecomers):
+            Latecomer(stage, f"latecomer{number}").start()
+        for number in range(services.keepers):
+            archives, rounds = services.archivists > 0, 2 + drawn(chance, 5)
+            Keeper(
+                stage, f"keeper{number}", services.policy,
+                rounds=rounds, archives=archives, rests=self._rests,
+            ).start()  # fmt: skip
 
     @property
     def _has_logs(self) -> bool:
@@ -215,6 +334,8 @@ class _Schedule:
             fenced_rate=fenced_rate,
             keeping_rate=0.3,
         )
+        if self._services.archivists:
+            usual = replace(usual, pauses_ms=(0, 200, *self._rests))
         if self._mode == "partial":
             return [replace(usual, owner=owner) for owner in self._owners()]
         ranked = self._mode == "occ" and happens(chance, 0.4)
@@ -255,7 +376,12 @@ def new_stage(simulation: Simulation, kind: TableKind, *, shared: bool = False) 
 
 
 def finish(
-    stage: Stage, *, repair_first: bool = True, consumers: Sequence[Consumer] = ()
+    stage: Stage,
+    *,
+    repair_first: bool = True,
+    consumers: Sequence[Consumer] = (),
+    archives: bool = False,
+    cleans: CleanPolicy | None = None,
 ) -> str | None:
     """A fresh process repairs, a fresh writer commits, consumers poll once more.
 
@@ -275,25 +401,42 @@ def finish(
         stage.decision_log(repairer).refresh()
         repairer.world.sleep_ms(3 * stage.settings.heartbeat_timeout_ms)
         if repair_first:
-            repair_all(stage, repairer)
+            repair_all(stage, repairer, archives=archives, cleans=cleans)
         writer.process.start(lambda: outcomes.append(writer.run_once()))
 
     repairer.start(end)
     stage.simulation.run(STEPS_MAX)
     if not repair_first:
-        repairer.start(repair_all, stage, repairer)
+        repairer.start(lambda: repair_all(stage, repairer, archives=archives, cleans=cleans))
         stage.simulation.run(STEPS_MAX)
     for consumer in consumers:
         consumer.finish(fresh)
     return None if outcomes == [Outcome.OK] else f"it ended with {outcomes}"
 
 
-def repair_all(stage: Stage, process: Process) -> None:
+def repair_all(
+    stage: Stage,
+    process: Process,
+    *,
+    archives: bool = False,
+    cleans: CleanPolicy | None = None,
+) -> None:
+    """Finish what services left, undo what writers left, and sweep up.
+
+    Where cleaners were at work, one more comes while plans of others are still pending.
+    """
     log = stage.decision_log(process)
     recovery = FailedWriteRecovery(log, stage.settings)
     try:
-        if stage.kind.table_type is TableType.MERGE_ON_READ and stage.lock is None:
-            Compaction(stage, process).finish()
+        if cleans is not None:
+            cleanings(stage, process).run(cleans, take_over=True)
+        left = {instant.action for instant in log.refresh().pending.values()}
+        if Action.COMPACTION in left:
+            compact_all(stage, process)
+        if Action.CLEAN in left:
+            clean_all(stage, process)
         Repair(log, recovery, grace_ms=0).run()
+        if archives:
+            archive_all(stage, process)
     except HudiError as error:
         stage.history.unexpected.append(f"the last repair was told: {error}")

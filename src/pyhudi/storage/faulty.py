@@ -177,6 +177,10 @@ class FaultyStorage:
     def delete(self, path: str) -> None:
         self._run("delete", path, lambda _: self._inner.delete(path))
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
     def open(self, path: str) -> pa.NativeFile:
         return self._run("open", path, lambda _: self._inner.open(path))
 

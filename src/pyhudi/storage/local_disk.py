@@ -161,6 +161,10 @@ class LocalStorage:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(place)
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
     def open(self, path: str) -> pa.NativeFile:
         # Not memory-mapped: were the file cut short meanwhile, the process would die.
         if self.stat(path) is None:

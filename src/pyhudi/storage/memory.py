@@ -100,6 +100,10 @@ class MemoryStorage:
         with self._lock:
             self._objects.pop(table_path(path), None)
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
     def open(self, path: str) -> pa.NativeFile:
         return pa.BufferReader(self._stored(path).data)
 

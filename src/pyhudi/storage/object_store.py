@@ -13,6 +13,7 @@ limit; a longer stream is refused, for there is no other way to send it that kee
 
 from __future__ import annotations
 
+import functools
 import mmap
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ CREATE_BYTES_MAX = 5_000 << 20  # Azure's limit for one request, the smallest; S
 
 _SPOOL_BYTES = 8 << 20  # a stream up to this long never touches the disk
 _LIST_CHUNK = 1000  # objects; what one request gives
+_DELETE_CHUNK = 1000  # objects; what one request takes
 
 _TIMEOUT_S = 60  # the commit protocol relies on a request ending by then
 _UPLOAD_BYTES_PER_S = 1 << 20  # the slowest link a long upload is given time for
@@ -207,6 +209,15 @@ class ObstoreStorage:
             self._asking("delete", table_path(path), lambda: self._store.delete(path))
         except FileNotFoundError:
             return
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        for start in range(0, len(paths), _DELETE_CHUNK):
+            some = [table_path(path) for path in paths[start : start + _DELETE_CHUNK]]
+            try:
+                self._asking("delete", some[0], functools.partial(self._store.delete, some))
+            except FileNotFoundError:  # not all stores bear that one is gone, or say which
+                for path in some:
+                    self.delete(path)
 
     def open(self, path: str) -> pa.NativeFile:
         return pa.PythonFile(RangeReader(path, self._size(path), self.read), mode="r")

@@ -97,5 +97,8 @@ class Storage(Protocol):
     def delete(self, path: str) -> None:
         """Remove the object. Removing what is gone is no error: retries are safe."""
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """As `delete` for each, in no order and in as few requests as there can be."""
+
     def open(self, path: str) -> pa.NativeFile:
         """The object for reading at random places; FileNotFoundError if there is none."""

@@ -32,6 +32,10 @@ class StoreClock:
         """What the store's clock has reached for certain; None before the first sighting."""
         return None if self._ahead is None else self._ahead + self._world.elapsed_ms()
 
+    def glimpse_ms(self) -> int:
+        """About the store's time: for a look that must not change anything."""
+        return max(self.at_least_ms() or 0, self._world.now_ms())
+
     def read_ms(self) -> int:
         """The store's time now, at the cost of writing and removing an empty object."""
         path = f"{_FOLDER}/{new_uuid(self._world)}"

@@ -151,6 +151,15 @@ class MergedLogs:
         self._won[keys] = True
         return keys[again]
 
+    def fresh(self) -> int:
+        """How many rows the base file did not have; known when all of it has passed."""
+        return int(np.count_nonzero(~self._met & (self.kinds == Kind.ROW)))
+
+    def updates(self) -> int:
+        """How many keys of the base file have a row of the logs instead, or joined with theirs."""
+        met = self._met & (self.kinds == Kind.ROW)
+        return int(np.count_nonzero(met if self.is_partial else met & self._won))
+
     def remaining(self) -> Iterator[pa.RecordBatch]:
         """Rows of the logs that met no base row, or won over one."""
         left = np.flatnonzero((~self._met | self._won) & (self.kinds == Kind.ROW))

@@ -62,7 +62,9 @@ def visible_at_completion(completion_times: CompletionTimes, time: str) -> Visib
     """Instants that had completed by the time. The archive must be loaded for older times."""
     timeline = completion_times.timeline
     seen = frozenset(r for r, done in timeline.completion_times.items() if done <= time)
-    late = frozenset(r for r, done in completion_times.archived.items() if done > time)
+    # Of the active ones, those that a savepoint holds lie below the first active one, too.
+    known = {**completion_times.archived, **timeline.completion_times}
+    late = frozenset(r for r, done in known.items() if done > time)
     return Visibility(seen, timeline.first_active or "", timeline.pending_writes | late)
 
 

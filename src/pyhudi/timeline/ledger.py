@@ -89,13 +89,13 @@ class Ledger:
             )
             self._by_completion.append((time, requested))
 
-    def name(self, target: str, rollback: str) -> None:
+    def name(self, target: str, rollback: str, *, is_final: bool = True) -> None:
         """The rollback undoes the target. What is left of it once that is done is a ghost.
 
-        Of a plan it undoes what a failed run left: the plan stays, and is carried out anew.
+        One that is not final undoes what a failed run of a plan left. The plan stays, and is
+        carried out anew, under the same name.
         """
-        planned = self.pending.get(target)
-        if rollback in self.completed and planned and planned.action in PLANNED_ACTIONS:
+        if rollback in self.completed and not is_final:
             return
         self.named_by[target] = rollback
         if rollback in self.completed:

@@ -26,6 +26,30 @@ WRITE_ACTIONS = frozenset({Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMM
 _RANK = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
 
 
+def without_strays(instants: Iterable[Instant]) -> tuple[Instant, ...]:
+    """The state files without inflight ones of writes and services that stand alone.
+
+    A requested file comes first, and it goes last, or while the completed one is there. An inflight
+    file without either was made by somebody who slept until its instant was undone, or archived.
+    Taken for a pending write it would be the oldest of all, and whatever was archived behind it
+    would seem not to be committed.
+    """
+    known = tuple(instants)
+    founded = {(i.requested, i.action.completed_as) for i in known if i.state is not State.INFLIGHT}
+    return tuple(
+        instant
+        for instant in known
+        if (instant.requested, instant.action.completed_as) in founded
+        or instant.action.completed_as not in WRITE_ACTIONS
+    )
+
+
+def strays(instants: Iterable[Instant]) -> list[Instant]:
+    """Inflight files that stand alone, which nobody needs."""
+    known = tuple(instants)
+    return sorted(set(known) - set(without_strays(known)), key=lambda i: (i.requested, i.action))
+
+
 @dataclass(frozen=True)
 class Timeline:
     """An immutable set of instants, oldest request first."""
@@ -76,11 +100,11 @@ class Timeline:
         """Requested times below this one, and not on the timeline, are archived.
 
         Savepoints hold their instants back while archiving goes on behind them, so leading
-        savepointed writes do not count.
+        savepointed writes do not count, but for the last one of all.
         """
         saved = {i.requested for i in self.instants if i.action is Action.SAVEPOINT}
         times = sorted({*self.completion_times, *self.pending_writes})
-        return next((time for time in times if time not in saved), None)
+        return next((time for time in times if time not in saved), times[-1] if times else None)
 
     def completed(self, *actions: Action) -> tuple[Instant, ...]:
         """Completed instants of these actions, oldest request first."""

@@ -147,11 +147,13 @@ class SparkWrites:
             numbers = session.range(0, len(splits), 1, len(splits))
             return plans.opened(self._results(numbers, spec, task))
 
-        with self._writer.turn:
+        def commit() -> WriteResult:
             self._writer.ready()
             return self._writer.commit(
                 Work("DELETE", write, is_checked=True, is_fenced=True), write_id
             )
+
+        return self._writer.in_turn(commit, session)
 
     def _write(
         self,
@@ -167,7 +169,8 @@ class SparkWrites:
         recheck: Recheck | None = None,
     ) -> WriteResult:
         writer, is_part = self._writer, recheck is not None
-        with writer.turn:
+
+        def commit() -> WriteResult:
             config = writer.ready()
             schema = writer.schema
 
@@ -203,23 +206,33 @@ class SparkWrites:
             )
             return writer.commit(work, write_id)
 
+        return writer.in_turn(commit, frame.sparkSession)
+
     def _results(self, rows: DataFrame, spec: WriteSpec, task: Task) -> list[WriteStat]:
         storage, board = self._writer.storage, self._writer.board
         board.follow(JobProgress(storage, spec.requested).load)
         try:
-            with _cancelled_on_error(rows.sparkSession, f"pyhudi-{spec.requested}"):
-                results = rows.mapInArrow(task, RESULT_SCHEMA).collect()
-        except Exception as error:  # cancelled, it is not even PySpark's
-            if (told := _told(error)) is error:
-                raise
-            raise told from error
+            return collected_stats(rows, spec.requested, task)
         finally:
             if board.is_watched:
                 with suppress(HudiError):  # what stays is swept up
                     clear_progress(storage, spec.requested)
-        if refusals := [decode_refusal(row[REFUSAL]) for row in results if row[REFUSAL]]:
-            raise _first(refusals)
-        return [decode_stat(row[STAT]) for row in results]
+
+
+def collected_stats(
+    rows: DataFrame, requested: str, task: Task, what: str = "the write"
+) -> list[WriteStat]:
+    """What the tasks of a job tell of the files they made; the error of one that could not."""
+    try:
+        with _cancelled_on_error(rows.sparkSession, f"pyhudi-{requested}"):
+            results = rows.mapInArrow(task, RESULT_SCHEMA).collect()
+    except Exception as error:  # cancelled, it is not even PySpark's
+        if (told := _told(error, what)) is error:
+            raise
+        raise told from error
+    if refusals := [decode_refusal(row[REFUSAL]) for row in results if row[REFUSAL]]:
+        raise _first(refusals)
+    return [decode_stat(row[STAT]) for row in results]
 
 
 @contextmanager
@@ -253,7 +266,7 @@ def _first(refusals: list[HudiError]) -> HudiError:
     )
 
 
-def _told(error: Exception) -> Exception:
+def _told(error: Exception, what: str) -> Exception:
     """What failed in a task of ours, in its own words; what failed elsewhere, as Spark says it."""
     text = str(error)
     if _NOT_THERE.search(text):
@@ -264,16 +277,16 @@ def _told(error: Exception) -> Exception:
         )
     if _CANCELLED.search(text):
         return UnavailableError(
-            "the write was cancelled",
+            f"{what} was cancelled",
             why="its Spark job was",
-            next_step="Nothing of it is visible; write again if it was not meant",
+            next_step="Nothing of it is visible; repeat it if that was not meant",
         )
     raised = _RAISED.search(text)
     if raised is None:
         return error
     kind = KINDS.get(raised[1], UnavailableError)
     return kind(
-        "tasks of the write failed, and so did their repetitions",
+        f"tasks of {what} failed, and so did their repetitions",
         why=raised[2].strip().rstrip("."),
-        next_step="Nothing of this write is visible; write again when the cause is gone",
+        next_step="Nothing of it is visible; repeat it when the cause is gone",
     )

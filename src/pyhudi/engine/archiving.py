@@ -1,0 +1,412 @@
+"""Archiving: completed instants move from the active timeline into the archive.
+
+What goes is planned from a listing (`plan.archiving`). Then, a number of instants at a time:
+
+    1  what writes that were given up may have left is deleted, if the timeline will pass them;
+       pending files of theirs, which somebody brought who slept, in any case
+    2  the instants are added to the archive (`engine.archive_files`)
+    3  their requested and inflight files are deleted
+    4  their completed files are deleted, oldest request first
+
+Until the fourth step an instant is active, and from the second on it is archived too, which readers
+can bear; so archiving may die anywhere, and the next run deletes what this one did not come to.
+Two archivers at once race for the next manifest, and the one that loses looks around again.
+
+No decision is made here, and none is needed: archiving changes where an instant is told of, not
+whether it happened. On a table shared with a Java writer the table's lock is held, as Hudi's
+archiver holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from pyhudi.engine.archive_files import ArchiveFiles, Snapshot
+from pyhudi.engine.archiving_facts import MovedError, Remembered, ghosts, load_facts
+from pyhudi.engine.checksum_files import checksum_path, is_checksum
+from pyhudi.engine.decide import DecisionLog
+from pyhudi.engine.history import History
+from pyhudi.engine.listed_timeline import list_timeline
+from pyhudi.engine.timeline_files import load_timeline_file
+from pyhudi.engine.writer import TableWriter
+from pyhudi.errors import UnavailableError
+from pyhudi.format.archive import ArchivedInstant
+from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
+from pyhudi.format.instant import Action, Instant, State
+from pyhudi.format.markers import MARKER_ROOT
+from pyhudi.plan.archiving import (
+    ArchivePlan,
+    ArchivePolicy,
+    Pause,
+    batches,
+    plan_archiving,
+)
+from pyhudi.storage.heartbeats import heartbeat_path
+from pyhudi.storage.marker_files import load_markers, marker_objects
+from pyhudi.table.state import TableState
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, strays, without_strays
+
+#: Times that another archiver may be faster before we leave it to that one.
+ROUNDS_MAX = 5
+#: Bytes of timeline files that one new archive file is made of, about.
+BATCH_BYTES = 64 << 20
+
+#: Instants whose plan is archived beside what they did. Hudi takes the last file that has bytes.
+_PLANS: Mapping[Action, tuple[State, ...]] = {
+    Action.CLEAN: (State.REQUESTED,),
+    Action.COMPACTION: (State.REQUESTED,),
+    Action.LOGCOMPACTION: (State.REQUESTED,),
+    Action.REPLACECOMMIT: (State.INFLIGHT, State.REQUESTED),
+    Action.CLUSTERING: (State.INFLIGHT, State.REQUESTED),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveResult:
+    """What archiving did."""
+
+    archived: tuple[str, ...] = ()  # requested times of instants that it moved
+    finished: tuple[str, ...] = ()  # that another run had moved, and not removed yet
+    swept: tuple[str, ...] = ()  # files that writes which were given up had left
+    merged: int = 0  # archive files that became part of a larger one
+    removed: tuple[str, ...] = ()  # what the archive no longer needs
+
+    @property
+    def did_anything(self) -> bool:
+        return self != ArchiveResult()
+
+    def __str__(self) -> str:
+        parts = [f"{len(self.archived)} instants archived"]
+        if self.finished:
+            parts.append(f"{len(self.finished)} of an earlier run finished")
+        if self.swept:
+            parts.append(f"{len(self.swept)} files of given-up writes removed")
+        if self.merged:
+            parts.append(f"{self.merged} archive files merged")
+        if self.removed:
+            parts.append(f"{len(self.removed)} old archive files removed")
+        return ", ".join(parts)
+
+
+@dataclass(slots=True)
+class _Done:
+    archived: list[str] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
+    swept: list[str] = field(default_factory=list)
+    merged: int = 0
+    removed: list[str] = field(default_factory=list)
+
+    def result(self) -> ArchiveResult:
+        return ArchiveResult(
+            tuple(self.archived),
+            tuple(self.finished),
+            tuple(self.swept),
+            self.merged,
+            tuple(self.removed),
+        )
+
+
+class Archiver:
+    """Archives the instants of one table. `load` lists its data files, and is called seldom."""
+
+    def __init__(
+        self,
+        log: DecisionLog,
+        load: Callable[[], TableState],
+        policy: ArchivePolicy,
+        *,
+        is_mor: bool,
+        consumers_since: str | None = None,
+        kept_from: str | None = None,
+        known: Remembered | None = None,
+    ) -> None:
+        """`kept_from`: the write from which on a clean of now would keep, if it finds no file."""
+        self._log = log
+        self._storage = log.storage
+        self._load = load
+        self._policy = policy
+        self._is_mor = is_mor
+        self._since = consumers_since
+        self._kept_from = kept_from or ""
+        self._known = Remembered() if known is None else known
+        self._history = History(log.storage, log.history_folder)
+        self._state: TableState | None = None
+        self._checksums: set[str] = set()
+        self._ghosts: tuple[Instant, ...] = ()
+        self._unsettled: frozenset[str] = frozenset()
+
+    def plan(self) -> ArchivePlan:
+        """What a run would do now. Nothing of the timeline or the archive is changed."""
+        self._log.refresh()
+        return self._planned(self._log.clock.glimpse_ms, is_guarded=False)
+
+    def run(self) -> ArchiveResult:
+        """Archive what is due. UnavailableError leaves the rest to the next run."""
+        done = _Done()
+        is_same = False
+        try:
+            for _ in range(ROUNDS_MAX):
+                with self._log.guarded() as (_ledger, may_go_on):
+                    if self._round(done, may_go_on):
+                        is_same = not done.result().did_anything
+                        break
+        finally:
+            if not is_same:  # else the timeline is as it was just listed
+                self._log.forget()
+        return done.result()  # all that is due, unless another archiver is at work
+
+    # -- planning
+
+    def _planned(self, now_ms: Callable[[], int], *, is_guarded: bool) -> ArchivePlan:
+        self._state = None
+        listed = list_timeline(
+            self._storage, self._log.folder, is_guarded=is_guarded, has_strays=True
+        )
+        timeline = Timeline.of(without_strays(listed))
+        self._ghosts = (*ghosts(self._log, timeline), *strays(listed))
+        left = tuple(i for i in timeline.instants if i not in self._ghosts)
+        timeline = Timeline(left, timeline.began_as)
+        facts = load_facts(
+            self._log,
+            self._history,
+            timeline,
+            self._policy,
+            now_ms,
+            is_mor=self._is_mor,
+            known=self._known,
+        )
+        # A clean that finds nothing leaves no instant, and keeps no less than the last that did.
+        retained = facts.retained and max(facts.retained, self._kept_from)
+        facts = replace(facts, consumers_since=self._since, retained=retained)
+        self._unsettled = facts.unsettled
+        plan = plan_archiving(facts, self._policy)
+        hiders = [i for i in plan.leaving if i.action is Action.REPLACECOMMIT]
+        if hiders or plan.passed:
+            self._state = self._load()
+        if hiders and self._state is not None:
+            facts = replace(facts, hiding=hiding(self._state))
+            plan = plan_archiving(facts, self._policy)
+        return plan
+
+    # -- one round
+
+    def _round(self, done: _Done, may_go_on: Callable[[], bool]) -> bool:
+        """Whether all was done that is due; False if another archiver was faster."""
+        world = self._log.world
+        files = ArchiveFiles(
+            self._storage, self._log.history_folder, world, self._policy, may_go_on
+        )
+        snapshot = files.snapshot()
+        try:
+            plan = self._planned(self._log.clock.read_ms, is_guarded=self._log.is_shared)
+        except MovedError:
+            return False
+        except UnavailableError:
+            files.require_newest(snapshot)
+            raise
+        self._sweep_ghosts(done)
+        self._sweep_passed(plan, done)
+        if plan.is_empty:
+            return True
+        self._remove(plan.timeline, plan.finished, may_go_on)
+        done.finished += [instant.requested for instant in plan.finished]
+        for batch in batches(plan.leaving, self._policy.file_instants):
+            added = self._archive(files, snapshot, plan.timeline, batch, done, may_go_on)
+            if added is None:
+                return False
+            snapshot = added
+        snapshot, merged = files.merge(snapshot)
+        done.merged += merged
+        done.removed += files.tidy(self._log.clock.read_ms())
+        return True
+
+    def _archive(
+        self,
+        files: ArchiveFiles,
+        snapshot: Snapshot,
+        timeline: Timeline,
+        batch: tuple[Instant, ...],
+        done: _Done,
+        may_go_on: Callable[[], bool],
+    ) -> Snapshot | None:
+        """The snapshot that has the instants, which are active no more; None if a race is lost."""
+        left = list(batch)
+        while left:
+            loaded = list(self._loaded(timeline, left))
+            if len(loaded) < len(left) and not loaded:
+                return None  # archived meanwhile
+            added = files.add(snapshot, loaded)
+            if added is None:
+                return None
+            count = len(added.instants)
+            self._remove(timeline, left[:count], may_go_on)
+            done.archived += [instant.requested for instant in added.instants]
+            snapshot, left = added.snapshot, left[count:]
+        return snapshot
+
+    def _loaded(self, timeline: Timeline, instants: Iterable[Instant]) -> Iterator[ArchivedInstant]:
+        """The instants with their files, up to a number of bytes, or up to one that is gone."""
+        size = 0
+        for instant in instants:
+            try:
+                metadata = load_timeline_file(self._storage, self._log.path(instant))
+            except UnavailableError:
+                return
+            plan = self._plan_of(timeline, instant)
+            size += len(metadata) + len(plan or b"")
+            assert instant.completed is not None
+            yield ArchivedInstant(
+                instant.requested, instant.completed, instant.action.value, metadata or None, plan
+            )
+            if size >= BATCH_BYTES:
+                return
+
+    def _plan_of(self, timeline: Timeline, instant: Instant) -> bytes | None:
+        began_as = timeline.began_as.get(instant.requested, instant.action)
+        for state in _PLANS.get(began_as, ()):
+            path = self._log.path(Instant(instant.requested, began_as, state))
+            try:
+                data = self._storage.read(path, 0, CONTAINER_BYTES_MAX)
+            except FileNotFoundError:
+                continue
+            if data:
+                return data
+        return None
+
+    # -- removing
+
+    def _remove(
+        self, timeline: Timeline, instants: Iterable[Instant], may_go_on: Callable[[], bool]
+    ) -> None:
+        """Take archived instants off the timeline: what is pending first, oldest first."""
+        instants = list(instants)
+        listed = self._storage.list_folder(self._log.folder).objects
+        self._checksums = {stat.path for stat in listed if is_checksum(stat.path)}
+        marked = {f.rpartition("/")[2] for f in self._storage.list_folder(MARKER_ROOT).folders}
+        pending: list[str] = []
+        for instant in instants:
+            began_as = timeline.began_as.get(instant.requested, instant.action)
+            if instant.requested in marked:
+                self._drop_markers(instant.requested)
+            for state in (State.REQUESTED, State.INFLIGHT):
+                if (began_as, state) != (Action.SAVEPOINT, State.REQUESTED):
+                    pending += self._files(Instant(instant.requested, began_as, state))
+        self._storage.delete_all(pending)
+        for instant in instants:
+            if not may_go_on():
+                raise UnavailableError(
+                    "archiving stopped",
+                    why="the table's lock was lost, or ends too soon",
+                    next_step="Archive again; what was begun is finished then",
+                )
+            if instant.completed is not None:
+                for path in self._files(instant):
+                    self._storage.delete(path)
+
+    def _files(self, instant: Instant) -> list[str]:
+        """The instant's file, and its checksum if another engine wrote one."""
+        path = self._log.path(instant)
+        return [path, *({checksum_path(path)} & self._checksums)]
+
+    def _sweep_ghosts(self, done: _Done) -> None:
+        """Delete pending files of what was given up: nothing would ever come behind them.
+
+        Inflight files first, for Hudi's readers expect a plan beside them.
+        """
+        for instant in self._ghosts:
+            for state in (State.INFLIGHT, State.REQUESTED):
+                path = self._log.path(Instant(instant.requested, instant.action, state))
+                if self._storage.stat(path) is not None:
+                    self._storage.delete(path)
+                    done.swept.append(path)
+
+    def _sweep_passed(self, plan: ArchivePlan, done: _Done) -> None:
+        """Delete what given-up writes left: soon readers would take it for committed.
+
+        Their markers name it, unless another engine undid them; so the data files are listed too.
+        """
+        if not plan.passed:
+            return
+        archived = self._history.recorded(frozenset(plan.passed))
+        passed = [requested for requested in plan.passed if requested not in archived]
+        left: dict[str, set[str]] = {requested: set() for requested in passed}
+        assert self._state is not None
+        for group in self._state.groups():
+            for file in group.files:
+                if file.name.requested in left:
+                    left[file.name.requested].add(file.path)
+        for requested, paths in left.items():
+            marked = sorted({m.data_file for m in load_markers(self._storage, requested)})
+            there = [path for path in marked if self._storage.stat(path) is not None]
+            gone = sorted({*paths, *there})
+            self._storage.delete_all(gone)
+            done.swept += gone
+            self._drop_markers(requested)
+            self._storage.delete(heartbeat_path(requested))
+        self._known.swept.update(set(plan.passed) - self._unsettled)
+
+    def _drop_markers(self, requested: str) -> None:
+        self._storage.delete_all(marker_objects(self._storage, requested))
+
+
+def hiding(state: TableState) -> frozenset[str]:
+    """Replace commits whose file groups still have files."""
+    there = {(group.partition, group.file_id) for group in state.groups()}
+    found = (instants for group, instants in state.replaced.items() if group in there)
+    return frozenset(instant for instants in found for instant in instants)
+
+
+def is_archiving_due(
+    writer: TableWriter, policy: ArchivePolicy, asked: ArchivePolicy | None = None
+) -> bool:
+    """Whether a run could archive anything, by what the writer knows; it seldom asks storage.
+
+    What an interrupted run left is finished by the next one that is due. `asked` is the policy
+    before others raised what it leaves.
+    """
+    with writer.turn:
+        writer.open()
+        writes, pause = _writes(writer), writer.archiving.pause
+        if writes <= policy.keep_max:
+            return False
+        return pause is None or pause.is_over(asked or policy, writes, writer.world.elapsed_ms())
+
+
+def pause_archiving(writer: TableWriter, policy: ArchivePolicy, asked: ArchivePolicy) -> None:
+    """After a run: do not try again at once if it had to leave more than the policy does."""
+    with writer.turn:
+        writes, now_ms = _writes(writer), writer.world.elapsed_ms()
+        is_stopped = writes > policy.keep_max
+        writer.archiving.pause = Pause.after(asked, writes, now_ms) if is_stopped else None
+
+
+def _writes(writer: TableWriter) -> int:
+    done = writer.log.ledger.completed.values()
+    return sum(instant.action in WRITE_ACTIONS for instant in done)
+
+
+def archive(
+    writer: TableWriter,
+    policy: ArchivePolicy | None = None,
+    *,
+    consumers_since: str | None = None,
+    kept_from: str | None = None,
+    dry_run: bool = False,
+) -> ArchiveResult | ArchivePlan:
+    """Archive what is due, or say what would be.
+
+    `kept_from` is for whoever knows that a clean would find nothing: where it would keep from.
+    """
+    with writer.turn:
+        writer.open()
+        archiver = Archiver(
+            writer.log,
+            writer.loader.load,
+            policy or ArchivePolicy(),
+            is_mor=writer.is_mor,
+            consumers_since=consumers_since,
+            kept_from=kept_from,
+            known=writer.archiving,
+        )
+        return archiver.plan() if dry_run else archiver.run()

@@ -1,0 +1,31 @@
+"""Checksums that Hadoop keeps beside each file it writes on a local disk: `.NAME.crc` for `NAME`.
+
+Hadoop does not read a file whose checksum is another one's. So whoever replaces a file that Hudi
+wrote removes its checksum first, and whoever removes the file removes it too.
+"""
+
+from __future__ import annotations
+
+
+def checksum_path(path: str) -> str:
+    """
+    >>> checksum_path("a/b")
+    'a/.b.crc'
+    """
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}.crc"
+
+
+def is_checksum(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.startswith(".") and name.endswith(".crc")
+
+
+def checked_path(path: str) -> str:
+    """The path of the file that a checksum is of.
+
+    >>> checked_path("a/.b.crc")
+    'a/b'
+    """
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}{name[1:].removesuffix('.crc')}"

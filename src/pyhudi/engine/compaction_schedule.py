@@ -1,0 +1,134 @@
+"""Deciding a compaction plan: begun as it is if nothing completed meanwhile, or else made anew.
+And what plans say that are on the timeline already, whoever made them.
+
+The decision log asks a job for its plan each time it tries to take the next number. What completed
+since the plan was made is seen then, and nothing can complete between that look and the decision:
+it would take the number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyhudi.engine.decide import DecisionLog
+from pyhudi.engine.decisions import AlreadyDone, Begin, Facts, Refused, Rule
+from pyhudi.engine.history import History
+from pyhudi.errors import CorruptTableError
+from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
+from pyhudi.format.file_names import FileGroupId
+from pyhudi.format.instant import Action, Instant
+from pyhudi.format.log_entry import Entry
+from pyhudi.format.plan_files import (
+    CompactionOperation,
+    decode_compaction_plan,
+    decode_requested_replace,
+    encode_compaction_plan,
+)
+from pyhudi.plan.compaction import (
+    CompactionPreview,
+    PendingPlans,
+    news,
+    omitted_file,
+    requested_instant,
+    unnamed_files,
+)
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import CompletionTimes
+from pyhudi.timeline.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A plan, and what it was made from."""
+
+    state: TableState
+    plans: PendingPlans
+    preview: CompactionPreview
+
+
+class Scheduling:
+    """The job of making a plan."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        redraft: Callable[[Ledger], Draft],
+        stage: Callable[[bytes], str | None],
+        sync: bytes,
+    ) -> None:
+        """`stage` puts bytes that are too large for an entry where one can name them."""
+        self.draft = draft
+        self.staged: list[str] = []  # all of them: an earlier try may turn out to stand
+        self._redraft = redraft
+        self._stage = stage
+        self._sync = sync
+        self._begin: Begin | None = None
+
+    def refusal(self, facts: Facts, ledger: Ledger) -> Refused | AlreadyDone | None:
+        refused = Begin(Action.COMPACTION).refusal(facts, ledger)
+        if refused is not None:
+            return refused
+        if self._news(ledger) is not None:
+            self.draft, self._begin = self._redraft(ledger), None
+        found = self._news(ledger)
+        if found is not None or self.draft.preview.is_empty:
+            return Refused(Rule.CONFLICT, None if found is None else found.requested)
+        return None
+
+    def _news(self, ledger: Ledger) -> Instant | None:
+        return news(self.draft.state.timeline, self.draft.plans, ledger)
+
+    def entry(self, blank: Entry, time: str) -> Entry:
+        if self._begin is None:
+            data = encode_compaction_plan(self.draft.preview.plan, self._sync)
+            staged = self._stage(data)
+            self.staged += [staged] if staged else []
+            self._begin = Begin(Action.COMPACTION, data, staged=staged)
+        return self._begin.entry(blank, time)
+
+    def before_effect(self, entry: Entry) -> None:
+        """Nobody beats for a plan that nobody carries out yet."""
+
+
+def load_planned_groups(log: DecisionLog, instant: Instant) -> frozenset[FileGroupId] | None:
+    """The file groups that a pending table service works on; None if it does not tell.
+
+    None at all, if its inflight file stands alone: an executor may leave it that slept while the
+    plan was given up, and nobody can carry it out. One that cannot be read tells nothing: no new
+    plan is made beside it, and those that were are carried out all the same.
+    """
+    path = log.path(requested_instant(instant))
+    try:
+        data = log.storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return frozenset()
+    try:
+        return _groups(instant, data, path) if data else None
+    except CorruptTableError:
+        return None
+
+
+def _groups(instant: Instant, data: bytes, path: str) -> frozenset[FileGroupId]:
+    if instant.action is Action.CLUSTERING:
+        asked = decode_requested_replace(data, path)
+        ids = {} if not asked or not asked.clustering_plan else asked.clustering_plan.file_ids
+        return frozenset(FileGroupId(p, id_) for p, found in ids.items() for id_ in found)
+    operations = decode_compaction_plan(data, path).operations or ()
+    return frozenset(FileGroupId(o.partition_path or "", o.file_id or "") for o in operations)
+
+
+def load_omitted(
+    log: DecisionLog,
+    state: TableState,
+    operations: Mapping[FileGroupId, CompactionOperation],
+    requested: str,
+) -> str | None:
+    """A file whose rows the plan would hide, for it was complete by the plan's time and is not in
+    it. Of archived writes that the plan does not name, the archive tells when they completed."""
+    timeline = state.timeline
+    unnamed = {file.name.requested for file in unnamed_files(state, operations, requested)}
+    archived = frozenset(time for time in unnamed if timeline.is_archived(time))
+    history = History(log.storage, log.history_folder)
+    times = CompletionTimes(timeline, history.completion_times(archived))
+    return omitted_file(state, times, operations, requested)

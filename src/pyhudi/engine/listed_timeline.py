@@ -1,0 +1,84 @@
+"""Listing the active timeline while somebody may be archiving the oldest part of it.
+
+A listing is no moment. While one runs, an archiver may take instants away, and the listing may
+have seen the requested file of one and missed its completed file, or have seen the first instant
+and missed the second: then something that was committed long ago would look pending, or like
+rubbish. Archivers remove what is pending first, and completed files in the order of their requests.
+So if the oldest instant that the listing showed is still there, nothing was taken from behind it.
+
+A table without an archive costs no look.
+"""
+
+from __future__ import annotations
+
+from pyhudi.errors import UnavailableError
+from pyhudi.format.instant import Instant, is_timeline_file
+from pyhudi.storage.protocol import Storage
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_strays
+
+#: Listings from which instants keep vanishing, before we say so.
+LIST_ATTEMPTS_MAX = 5
+
+
+def list_timeline(
+    storage: Storage, folder: str, *, is_guarded: bool = False, has_strays: bool = False
+) -> tuple[Instant, ...]:
+    """The state files in a timeline's folder; `is_guarded` if nobody can be archiving now.
+
+    `has_strays` is for those who remove them.
+    """
+    suspected: Instant | None = None
+    for _ in range(LIST_ATTEMPTS_MAX):
+        listing = storage.list_folder(folder)
+        names = (stat.path.rpartition("/")[2] for stat in listing.objects)
+        instants = tuple(Instant.parse(name) for name in names if is_timeline_file(name))
+        instants = instants if has_strays else without_strays(instants)
+        if is_guarded or not listing.folders:
+            return instants
+        timeline = Timeline.of(instants)
+        straggler = _straggler(timeline)
+        if straggler is not None and straggler != suspected:
+            suspected = straggler
+        elif is_whole(storage, folder, timeline):
+            return instants
+    raise UnavailableError(
+        f"the timeline of the table at {storage.uri} does not hold still",
+        why=f"instants were archived in each of {LIST_ATTEMPTS_MAX} listings",
+        next_step="Repeat the call",
+    )
+
+
+def is_whole(storage: Storage, folder: str, timeline: Timeline) -> bool:
+    """Whether nothing was archived since the timeline was listed."""
+    first = timeline.first_active
+    for instant in timeline.instants:
+        if instant.requested == first and instant.action.completed_as in WRITE_ACTIONS:
+            return storage.stat(f"{folder}/{instant.file_name}") is not None
+    return True
+
+
+def is_torn_by_archiving(storage: Storage, folder: str, timeline: Timeline) -> bool:
+    """Whether instants were archived while the timeline, or a part of it up to its end, was listed.
+
+    What is pending in front of all writes may be half of a service that was archived meanwhile.
+    """
+    straggler = _straggler(timeline)
+    if straggler is not None and storage.stat(f"{folder}/{straggler.file_name}") is None:
+        return True
+    return not is_whole(storage, folder, timeline)
+
+
+def _straggler(timeline: Timeline) -> Instant | None:
+    """A pending instant before all writes, where archiving leaves none: it may be half gone."""
+    first = timeline.first_active or ""
+    oldest = timeline.pending[0] if timeline.pending else None
+    return oldest if oldest is not None and oldest.requested < first else None
+
+
+def times_after(storage: Storage, folder: str, since: str) -> set[str]:
+    """Times of the timeline as it is now, of instants requested after that time."""
+    objects = storage.list(folder, after=f"{folder}/{since}")
+    names = (stat.path[len(folder) + 1 :] for stat in objects)
+    found = [Instant.parse(name) for name in names if is_timeline_file(name) and "/" not in name]
+    times = {i.requested for i in found} | {i.completed for i in found if i.completed}
+    return {time for time in times if time > since}

@@ -1,0 +1,39 @@
+"""What rollbacks undo: their plans tell, and no file name does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
+from pyhudi.format.instant import Action, Instant, InstantTime, State
+from pyhudi.format.plan_files import decode_rollback_plan
+from pyhudi.plan.rollback import is_final
+from pyhudi.storage.protocol import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What a rollback undoes."""
+
+    target: str
+    is_final: bool  # whether the instant is given up, and not only what a run of its plan left
+
+
+def load_rollback_target(storage: Storage, folder: str, rollback: str) -> str | None:
+    """The instant that the rollback's plan names, if it names one; else as `load_undone`."""
+    undone = load_undone(storage, folder, rollback)
+    return None if undone is None else undone.target
+
+
+def load_undone(storage: Storage, folder: str, rollback: str) -> Undone | None:
+    """What the rollback's plan says that it undoes, if it says so.
+
+    FileNotFoundError if the plan is gone: it completed and was archived. A storage failure is no
+    answer.
+    """
+    plan = Instant(InstantTime(rollback), Action.ROLLBACK, State.REQUESTED)
+    path = f"{folder}/{plan.file_name}"
+    data = storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
+    decoded = decode_rollback_plan(data, path)
+    named = decoded.instant_to_rollback
+    return None if named is None else Undone(named.commit_time, is_final(decoded))

@@ -1,0 +1,112 @@
+"""Compacting a table that is open: what its services call, and base files made in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC
+
+from pyhudi.engine.compaction import Compactions, Merge
+from pyhudi.engine.compaction_result import Compacted, CompactionResult
+from pyhudi.engine.compaction_task import CompactionSpec, compact_slice
+from pyhudi.engine.read import Reader
+from pyhudi.engine.writer import TableWriter
+from pyhudi.errors import HudiError, InvalidRequestError
+from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.format.instant import InstantTime
+from pyhudi.format.plan_files import CompactionOperation
+from pyhudi.format.table_config import TimelineTimezone
+from pyhudi.plan.compaction import NOTHING, CompactionPolicy, is_due
+from pyhudi.plan.scan import merge_rule
+from pyhudi.timeline.completion import visible_now
+from pyhudi.timeline.instant_time import clock_time
+
+
+class LocalMerge:
+    """Makes the base files in this process, one after the other."""
+
+    def __init__(self, writer: TableWriter) -> None:
+        self._writer = writer
+
+    def __call__(
+        self, requested: str, schema: str, operations: Sequence[CompactionOperation]
+    ) -> Iterator[WriteStat]:
+        spec = compaction_spec(self._writer, requested, schema)
+        for operation in operations:
+            yield compact_slice(self._writer.storage, spec, operation)
+
+
+def compaction_spec(writer: TableWriter, requested: str, schema: str) -> CompactionSpec:
+    """What tasks need to know to carry a plan out."""
+    with writer.turn:
+        visibility = visible_now(writer.state().timeline)
+        return CompactionSpec(InstantTime(requested), schema, merge_rule(writer.config), visibility)
+
+
+def compactions(writer: TableWriter, merge: Merge | None = None) -> Compactions:
+    """The compactions of the writer's table."""
+    with writer.turn:
+        writer.open()
+        return Compactions(
+            writer.log,
+            writer.recovery,
+            writer.settings,
+            load=writer.state,
+            times=Reader(writer.loader).completion_times,
+            merge=merge or LocalMerge(writer),
+            schema=lambda: writer.spec("").avro_schema,
+            turn=writer.turn,
+        )
+
+
+def is_compaction_due(writer: TableWriter, policy: CompactionPolicy) -> bool:
+    """Whether the policy's trigger says so."""
+    with writer.turn:
+        zone = UTC if writer.open().timezone is TimelineTimezone.UTC else None
+        return is_due(policy, writer.state().timeline, clock_time(writer.world.now_ms(), zone))
+
+
+def compact(
+    writer: TableWriter,
+    policy: CompactionPolicy | None = None,
+    *,
+    dry_run: bool = False,
+    plan_only: bool = False,
+    plans: bool = True,
+    merge: Merge | None = None,
+) -> Compacted:
+    """Make a plan, and carry out every plan that waits and that nobody else is carrying out.
+
+    Without `plans` no new one is made. A plan that cannot be carried out stays, and keeps no other
+    from it; its error is in the result.
+    """
+    service = compactions(writer, merge)
+    if dry_run:
+        preview = service.preview(policy) if plans else NOTHING
+        left = service.plans()
+        pending = tuple(instant.requested for instant in left)
+        return Compacted(preview, pending=pending, errors=tuple(service.held(left)))
+    with writer.turn:
+        writer.ready()
+    errors: list[HudiError] = []
+    preview, planned = NOTHING, None
+    try:
+        preview, planned = service.scheduled(policy) if plans else (NOTHING, None)
+    except HudiError as error:
+        errors.append(error)
+    results = [] if plan_only else list(_carried_out(service, errors))
+    left = service.plans()
+    errors += service.held(left)
+    pending = tuple(instant.requested for instant in left)
+    return Compacted(preview, planned, pending, tuple(results), tuple(errors))
+
+
+def _carried_out(service: Compactions, errors: list[HudiError]) -> Iterator[CompactionResult]:
+    """Carry out what waits, each whatever became of the others."""
+    for instant in service.pending():
+        try:
+            result = service.execute(instant.requested)
+        except HudiError as error:
+            is_gone = isinstance(error, InvalidRequestError) and instant not in service.pending()
+            errors += [] if is_gone else [error]  # given up a moment ago, which is no failure
+        else:
+            yield from [] if result is None else [result]

@@ -1,0 +1,91 @@
+"""Holding the table's lock: a guard where a Java writer may take it too, else a courtesy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import tzinfo
+
+from pyhudi.errors import UnavailableError
+from pyhudi.format.lock_kind import LockKind
+from pyhudi.storage.lock import HeldLock, Lock
+from pyhudi.timeline.instant_time import clock_time
+from pyhudi.world import World
+
+#: Locks that a Java writer takes too.
+SHARED_LOCKS = (LockKind.FILE, LockKind.STORAGE, LockKind.ZOOKEEPER, LockKind.DYNAMODB)
+#: How many times the expected skew of clocks is waited out.
+SKEW_WAITS_MAX = 10
+#: How long to wait for a lock that guards nothing.
+COURTESY_WAIT_MS = 3_000
+
+
+class TableLease:
+    """The lock of one table, taken again and again by one process."""
+
+    def __init__(
+        self, lock: Lock | None, world: World, *, wait_ms: int, skew_ms: int, zone: tzinfo | None
+    ) -> None:
+        self._lock = lock
+        self._world = world
+        self._wait_ms = wait_ms
+        self._skew_ms = skew_ms
+        self._zone = zone
+        self._slowest_ms = 0
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a foreign engine may write the table, so that the lock guards it."""
+        return self._lock is not None and self._lock.kind in SHARED_LOCKS
+
+    @contextmanager
+    def held(self, highest: Callable[[], str]) -> Iterator[HeldLock | None]:
+        """The lock, if it guards the table; `highest` is the latest time that we published."""
+        held = self._acquired()
+        try:
+            yield held if self.is_shared else None
+        finally:
+            if held is not None:
+                self._give_back(held, highest)
+
+    def _give_back(self, held: HeldLock, highest: Callable[[], str]) -> None:
+        try:
+            self._wait_out_skew(highest())  # published by us, for others, or with an error
+        finally:
+            held.release()
+
+    def _acquired(self) -> HeldLock | None:
+        if self._lock is None:
+            return None
+        if self.is_shared:
+            return self._lock.acquire(self._wait_ms)
+        try:
+            return self._lock.acquire(min(self._wait_ms, COURTESY_WAIT_MS))
+        except UnavailableError:
+            return None  # it only saves lost races
+
+    def _wait_out_skew(self, highest: str) -> None:
+        """A Java writer reads its clock, not the timeline: keep the lock until it must see more.
+
+        A time that is far ahead came from a clock that is; waiting for ours would not help.
+        """
+        if not self.is_shared or not highest:
+            return
+        for _ in range(SKEW_WAITS_MAX):
+            if clock_time(self._world.now_ms() - self._skew_ms, self._zone) > highest:
+                return
+            self._world.sleep_ms(max(1, self._skew_ms))
+
+    def took(self, ms: int) -> None:
+        """A publication took so long; the next one may."""
+        self._slowest_ms = max(self._slowest_ms // 2, ms)
+
+    def is_safe(self, held: HeldLock | None) -> bool:
+        """Whether the lock, where it guards the table, will outlive what we are about to do."""
+        if held is None:
+            return True
+        remaining = held.remaining_ms()
+        if remaining is not None and remaining <= 3 * self._slowest_ms:
+            self._slowest_ms //= 2  # or one slow moment would stop this process for good
+            return False
+        return held.is_held()

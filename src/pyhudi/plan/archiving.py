@@ -1,0 +1,387 @@
+"""Which instants leave the active timeline for the archive, and why each other one stays.
+
+Readers count a file whose instant is older than the first active write as committed: its name is
+all that is left of it. So writes leave in the order of their requests, without a gap, and where the
+active timeline begins afterwards decides what becomes visible. Every rule below is a place at which
+that order has to stop:
+
+- archiving starts when more than `keep_max` completed writes are there, and leaves `keep_min`;
+- a completed write stays in front of whatever is pending, and in front of what was given up and may
+  still grow a file; so does what completed while a pending write was under way, for that write
+  looks for conflicts with it;
+- the earliest savepoint and all behind it stay, and so do the writes that the last clean kept,
+  those that a compaction is due by, and those that a consumer has not read;
+- a write that replaced file groups stays as long as files of theirs are there: it hides them;
+- what the end of the decision log decided stays until everybody must have read further, for
+  whoever slept would carry it out once more (section 10 of the protocol);
+- the newest write that brought a schema stays, and so does the one that completed last, however
+  long ago it began: consumers come as far as the last completion that is active.
+
+Cleans and rollbacks leave behind the writes around them. The cleans that say how far back the table
+can be read stay, so that every read finds them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+
+from pyhudi.errors import InvalidRequestError
+from pyhudi.format.instant import Action, Instant, InstantTime
+from pyhudi.plan.compaction import CompactionPolicy, CompactionTrigger
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
+
+#: More delta commits than any table has: then all of them since the last compaction stay.
+_ALL_DELTA_COMMITS = 10**9
+#: Triggers that only count.
+_COUNTING = (CompactionTrigger.NUM_COMMITS, CompactionTrigger.NUM_COMMITS_AFTER_LAST_REQUEST)
+#: What leaves beside writes.
+_COMPANIONS = frozenset({Action.CLEAN, Action.ROLLBACK})
+_SHOWN_MAX = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivePolicy:
+    """When instants are archived, and how the archive is kept; the defaults are Hudi's.
+
+    The two graces are ours. `grace_ms` is how long ago everybody must have read past an entry of
+    the decision log: a process reads it again after 60 s, and a request ends within 120 s, so only
+    a process that is suspended inside of one request can be later. A writer that was given up may
+    be in the midst of its data files, each of which it creates without looking; so what it wrote is
+    waited for longer.
+    """
+
+    keep_min: int = 20  # hoodie.keep.min.commits
+    keep_max: int = 30  # hoodie.keep.max.commits
+    delta_commits: int = 5  # hoodie.compact.inline.max.delta.commits; 0 if nobody counts them
+    file_instants: int = 1_000  # instants in one new archive file
+    merge_files: int = 10  # hoodie.timeline.compaction.batch.size
+    #: hoodie.timeline.compaction.target.file.max.bytes, of which an eighth: a lock may be held
+    #: while files are merged.
+    merge_bytes_max: int = 128 << 20
+    manifests_kept: int = 3  # the newest; older ones go after the grace
+    grace_ms: int = 600_000
+    aborted_grace_ms: int = 24 * 3_600_000
+
+    def __post_init__(self) -> None:
+        lowest = {"merge_files": 2, "grace_ms": 0, "aborted_grace_ms": 0, "delta_commits": 0}
+        for entry in fields(self):
+            value, least = getattr(self, entry.name), lowest.get(entry.name, 1)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise InvalidRequestError(
+                    f"{entry.name}={value!r} cannot be used",
+                    why=f"it must be a whole number, at least {least}",
+                    next_step="Change the policy of archiving",
+                )
+        if self.keep_max <= self.keep_min:
+            raise InvalidRequestError(
+                f"keep_max={self.keep_max} cannot be used with keep_min={self.keep_min}",
+                why="archiving starts above the one and goes down to the other",
+                next_step="Let keep_max be greater",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """After a run that left more than the policy asks for: what stopped it seldom ends at once.
+
+    Each further run would list a timeline that grows. So one is tried when it may bring something,
+    or when the timeline has grown in proportion, or a while later.
+    """
+
+    asked: ArchivePolicy
+    writes: int  # that were left
+    until_ms: int
+
+    @classmethod
+    def after(cls, asked: ArchivePolicy, writes: int, now_ms: int) -> Pause:
+        return cls(asked, writes, now_ms + asked.grace_ms)
+
+    def is_over(self, asked: ArchivePolicy, writes: int, now_ms: int) -> bool:
+        more = max(asked.keep_max - asked.keep_min, self.writes // 4)
+        is_other = asked != self.asked or writes < self.writes  # or another process has archived
+        return is_other or now_ms >= self.until_ms or writes >= self.writes + more
+
+
+def archiving_beside(policy: ArchivePolicy, compaction: CompactionPolicy) -> ArchivePolicy:
+    """The policy, but it leaves what tells whether a compaction is due by that other policy.
+
+    What is archived is not counted. One that is due by time asks when the last one was.
+    """
+    is_counting = compaction.trigger in _COUNTING
+    needed = compaction.trigger_delta_commits if is_counting else _ALL_DELTA_COMMITS
+    return replace(policy, delta_commits=max(policy.delta_commits, needed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveFacts:
+    """What is known when instants are chosen. Times are requested times unless they say else."""
+
+    timeline: Timeline
+    is_mor: bool = True
+    #: In the archive already: whoever put them there did not come to remove their files. Also of
+    #: what rollbacks name.
+    archived: frozenset[str] = frozenset()
+    #: Completion times from the first to the last are of decisions that are still fresh.
+    fresh: tuple[str, str] | None = None
+    #: Rollbacks and restores, pending or completed → what they undo.
+    undoes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Of these, the completed ones that are too young: a file may still come.
+    young: frozenset[str] = frozenset()
+    retained: str = ""  # the earliest write that the last clean kept whole
+    kept_cleans: frozenset[str] = frozenset()  # which say how far back the table can be read
+    #: Completed replace commits whose replaced file groups still have files.
+    hiding: frozenset[str] = frozenset()
+    consumers_since: str | None = None  # completion time up to which every consumer has read
+    swept: frozenset[str] = frozenset()  # given up, and known to have left nothing
+
+    @cached_property
+    def unsettled(self) -> frozenset[str]:
+        """What was given up by somebody who is not done with it, or by now may grow a file."""
+        pending = {i.requested for i in self.timeline.pending}
+        unsafe = (r for r in self.undoes if r in self.young or r in pending)
+        return frozenset(target for rollback in unsafe for target in self.undoes[rollback])
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An instant, and why it goes or stays."""
+
+    instant: Instant
+    goes: bool
+    why: str
+
+    def __str__(self) -> str:
+        what = "goes " if self.goes else "stays"
+        return f"{what} {self.instant.requested} {self.instant.action.value}: {self.why}"
+
+
+@dataclass(frozen=True)
+class ArchivePlan:
+    """What archiving would do now."""
+
+    timeline: Timeline
+    verdicts: tuple[Verdict, ...]
+    finished: tuple[Instant, ...]  # in the archive already; only their files have to go
+    #: Instants given up whose files must be gone before the active timeline begins behind them,
+    #: or at once where it does already.
+    passed: tuple[str, ...]
+    stopped_by: str = ""  # why no more instants go
+
+    @cached_property
+    def leaving(self) -> tuple[Instant, ...]:
+        """Oldest request first."""
+        return tuple(verdict.instant for verdict in self.verdicts if verdict.goes)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.leaving and not self.finished
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.leaving)} of {len(self.verdicts)} instants go to the archive"]
+        lines[0] += f"; the next write stays: {self.stopped_by}" if self.stopped_by else ""
+        if self.finished:
+            lines.append(f"{len(self.finished)} are there already, and their files are removed")
+        if self.passed:
+            lines.append(f"what {len(self.passed)} given-up writes may have left is removed")
+        lines += map(str, self.verdicts[:_SHOWN_MAX])
+        if len(self.verdicts) > _SHOWN_MAX:
+            lines.append(f"... and {len(self.verdicts) - _SHOWN_MAX} more")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """How many of the oldest writes may go, and what says so."""
+
+    count: int
+    why: str
+
+
+def plan_archiving(facts: ArchiveFacts, policy: ArchivePolicy) -> ArchivePlan:
+    """What leaves the active timeline now."""
+    return _Planning(facts, policy).plan()
+
+
+class _Planning:
+    def __init__(self, facts: ArchiveFacts, policy: ArchivePolicy) -> None:
+        self._facts = facts
+        self._policy = policy
+        timeline = facts.timeline
+        saved = (i.requested for i in timeline.completed(Action.SAVEPOINT))
+        self._savepoint = min(saved, default=None)
+        self._finished = tuple(i for i in timeline.instants if self._is_finished(i))
+        gone = {i.requested for i in self._finished}
+        done = timeline.completed(*WRITE_ACTIONS)
+        #: Completed writes by request: those that go are the first ones.
+        self._writes = tuple(i for i in done if i.requested not in gone)
+        self._gone = gone
+
+    def _is_finished(self, instant: Instant) -> bool:
+        if instant.action is Action.SAVEPOINT or instant.requested not in self._facts.archived:
+            return False
+        return self._savepoint is None or instant.requested < self._savepoint
+
+    def plan(self) -> ArchivePlan:
+        stop = min(self._stops(), key=lambda stop: stop.count)
+        count = max(0, stop.count)
+        verdicts = tuple(self._verdicts(count, stop.why))
+        leaving = {v.instant.requested for v in verdicts if v.goes} | self._gone
+        begin = self._begin(leaving)
+        undone = {t for targets in self._facts.undoes.values() for t in targets}
+        undone -= {i.requested for i in self._facts.timeline.pending}
+        gone_by = (t for t in undone if t < begin and self._is_given_up(t))
+        passed = tuple(sorted(t for t in gone_by if not self._is_swept(t)))
+        return ArchivePlan(self._facts.timeline, verdicts, self._finished, passed, stop.why)
+
+    def _is_swept(self, requested: str) -> bool:
+        """Whether the target lies behind the timeline's begin already, and nothing is left of it.
+
+        It came there as it should, by a run that swept it first; or the writes before it were
+        archived by another engine, or savepointed, which readers pass over. So a look is due once.
+        """
+        begin = self._facts.timeline.first_active or ""
+        return requested < begin and requested in self._facts.swept
+
+    def _is_given_up(self, requested: str) -> bool:
+        if requested in self._facts.archived:
+            return False
+        return requested not in self._facts.timeline.completion_times
+
+    def _begin(self, leaving: set[InstantTime]) -> str:
+        """The first active write, once these are gone; readers count what is older as committed."""
+        timeline = self._facts.timeline
+        left = tuple(i for i in timeline.instants if i.requested not in leaving)
+        return Timeline(left, timeline.began_as).first_active or ""
+
+    # -- where the order of writes has to stop
+
+    def _stops(self) -> Iterator[_Stop]:
+        policy, count = self._policy, len(self._writes)
+        if count <= policy.keep_max:
+            yield _Stop(0, f"no more than {policy.keep_max} completed writes are there")
+            return
+        yield _Stop(count - policy.keep_min, f"the newest {policy.keep_min} writes stay")
+        yield from self._pending_stops()
+        yield from self._needed_stops()
+        for number, write in enumerate(self._writes):
+            if self._is_fresh(write):
+                yield _Stop(number, "it was decided a moment ago")
+                break
+        for number, write in enumerate(self._writes):
+            if write.requested in self._facts.hiding:
+                yield _Stop(number, "it hides file groups that still have files")
+                break
+        newest = max((n for n, w in enumerate(self._writes) if self._brings_rows(w)), default=0)
+        yield _Stop(newest, "it is the newest write with a schema")
+        last = max(range(count), key=lambda n: self._writes[n].completed or "")
+        yield _Stop(last, "no write completed later, and consumers come as far as the last one")
+
+    def _pending_stops(self) -> Iterator[_Stop]:
+        timeline = self._facts.timeline
+        pending = sorted(i.requested for i in timeline.pending if i.requested not in self._gone)
+        if pending:
+            first = pending[0]
+            yield _Stop(self._before(first), f"{first} is pending, and a write before it stays")
+            late = (n for n, w in enumerate(self._writes) if (w.completed or "") > first)
+            why = f"it completed while {first} was under way, which looks for conflicts with it"
+            yield _Stop(next(late, len(self._writes)), why)
+        for target in self._unsafe_targets():
+            why = f"{target} was given up, and may still grow a file"
+            yield _Stop(self._before(target), why)
+            break
+
+    def _unsafe_targets(self) -> list[str]:
+        """What was given up and is not done with, the oldest first."""
+        begin = self._facts.timeline.first_active or ""  # what is older is passed already
+        unsafe = (t for t in self._facts.unsettled if t >= begin)
+        return sorted(target for target in unsafe if self._is_given_up(target))
+
+    def _before(self, time: str) -> int:
+        """How many writes may go so that one stays which was requested before the time.
+
+        A savepointed write does not count: readers pass over it when they look for the first.
+        """
+        saved = {i.requested for i in self._facts.timeline.completed(Action.SAVEPOINT)}
+        before = [n for n, w in enumerate(self._writes) if w.requested < time]
+        return next((n for n in reversed(before) if self._writes[n].requested not in saved), 0)
+
+    def _needed_stops(self) -> Iterator[_Stop]:
+        facts = self._facts
+        if self._savepoint is not None:
+            why = f"a savepoint keeps what is not older than {self._savepoint}"
+            yield _Stop(self._from(self._savepoint), why)
+        if facts.retained:
+            why = f"cleaning has kept what is needed from {facts.retained} on"
+            yield _Stop(self._from(facts.retained), why)
+        if facts.consumers_since is not None:
+            since = facts.consumers_since
+            unread = (n for n, w in enumerate(self._writes) if (w.completed or "") > since)
+            why = f"a consumer has read up to {since}"
+            yield _Stop(next(unread, len(self._writes)), why)
+        if facts.is_mor:
+            yield self._counted()
+
+    def _from(self, requested: str) -> int:
+        found = (n for n, w in enumerate(self._writes) if w.requested >= requested)
+        return next(found, len(self._writes))
+
+    def _counted(self) -> _Stop:
+        """What says whether a compaction is due: the last one, or as many commits as it takes."""
+        places = range(len(self._writes))
+        last = max((n for n in places if self._writes[n].action is Action.COMMIT), default=-1)
+        writes = self._writes
+        deltas = [n for n in places if n > last and writes[n].action is Action.DELTACOMMIT]
+        due = self._policy.delta_commits
+        why = "whether a compaction is due is counted from here"
+        if due and len(deltas) >= due:
+            return _Stop(deltas[-due], why)
+        if not due or (last < 0 and not deltas):
+            return _Stop(len(self._writes), why)
+        return _Stop(last if last >= 0 else deltas[0], why)
+
+    def _is_fresh(self, instant: Instant) -> bool:
+        if self._facts.fresh is None:
+            return False
+        first, last = self._facts.fresh
+        return first <= (instant.completed or "") <= last
+
+    def _brings_rows(self, write: Instant) -> bool:
+        return not (self._facts.is_mor and write.action is Action.COMMIT)
+
+    # -- each instant
+
+    def _verdicts(self, count: int, why: str) -> Iterator[Verdict]:
+        going = {write.requested for write in self._writes[:count]}
+        last = self._writes[count - 1].requested if count else ""
+        stop = self._writes[count].requested if count < len(self._writes) else ""
+        for instant in self._facts.timeline.instants:
+            if instant.requested in self._gone and instant.action is not Action.SAVEPOINT:
+                continue
+            if instant.completed is None:
+                yield Verdict(instant, goes=False, why="it is pending")
+            elif instant.requested in going and instant.action in WRITE_ACTIONS:
+                yield Verdict(instant, goes=True, why=f"it is one of the oldest {count} writes")
+            elif instant.action in _COMPANIONS:
+                yield self._companion(instant, last)
+            elif instant.action in WRITE_ACTIONS:
+                first = instant.requested == stop
+                yield Verdict(instant, goes=False, why=why if first else f"{stop} stays ({why})")
+            else:
+                yield Verdict(instant, goes=False, why="only writes, cleans and rollbacks go")
+
+    def _companion(self, instant: Instant, last: str) -> Verdict:
+        if instant.requested >= last:
+            return Verdict(instant, goes=False, why="the writes around it stay")
+        if self._is_fresh(instant):
+            return Verdict(instant, goes=False, why="it was decided a moment ago")
+        if instant.requested in self._facts.kept_cleans:
+            return Verdict(instant, goes=False, why="it says how far back the table can be read")
+        return Verdict(instant, goes=True, why="the writes around it go")
+
+
+def batches(instants: Sequence[Instant], size: int) -> Iterator[tuple[Instant, ...]]:
+    """The instants in the same order, so many at a time."""
+    for start in range(0, len(instants), size):
+        yield tuple(instants[start : start + size])

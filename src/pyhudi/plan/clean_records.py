@@ -1,0 +1,164 @@
+"""A clean as others read it: what its plan names, and what its completed file says.
+
+A plan's files are deleted by whoever carries it out, so what it names is checked: data files, each
+in the partition it is listed under, and nothing outside of the table, and none that a snapshot of
+now or a write under way needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyhudi.errors import CorruptTableError, UnsupportedTableError
+from pyhudi.format.file_names import parse_data_file
+from pyhudi.format.plan_files import CleanerPlan
+from pyhudi.format.service_metadata import CleanedPartition, CleanMetadata
+from pyhudi.format.stored_paths import path_in_partition, relative_to_table
+from pyhudi.plan.clean_verdicts import Rule
+from pyhudi.plan.kept import KEPT_SINCE_KEY
+
+#: Why a file stays that makes a plan wrong which names it.
+_FORBIDDING = (Rule.LATEST, Rule.PENDING)
+
+
+def planned_paths(plan: CleanerPlan, base_uri: str, place: str) -> dict[str, tuple[str, ...]]:
+    """The files that the plan names, by partition; CorruptTableError for what it may not name."""
+    found: dict[str, list[str]] = {}
+    for partition, names in (plan.files_to_be_deleted_per_partition or {}).items():
+        named = found.setdefault(partition, [])
+        named += [path_in_partition(partition, name) for name in names]
+    for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items():
+        of_partition = found.setdefault(partition, [])
+        for file in files:
+            if file.is_bootstrap_base_file:
+                raise UnsupportedTableError(
+                    f"a clean would remove {file.file_path!r:.200}",
+                    why="it is a file from which the table was bootstrapped",
+                    next_step="Finish this clean with Apache Hudi",
+                )
+            if file.file_path is not None:
+                of_partition.append(relative_to_table(file.file_path, base_uri))
+    for partition, paths in found.items():
+        _refuse_foreign(partition, paths, place)
+    return {partition: tuple(dict.fromkeys(paths)) for partition, paths in found.items()}
+
+
+def _refuse_foreign(partition: str, paths: Iterable[str], place: str) -> None:
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if folder != partition or parse_data_file(name) is None or path.startswith(".hoodie/"):
+            raise CorruptTableError(
+                f"a clean would remove {path!r:.200}",
+                why=f"that is not a data file of the partition {partition!r:.200}",
+                next_step="Nothing was removed. Find out who wrote the plan, and give it up:"
+                " table.services.undo_clean(instant)",
+                path=place,
+            )
+
+
+def refuse_needed(
+    requested: str,
+    planned: Mapping[str, tuple[str, ...]],
+    verdicts: pa.Table,
+    pending: Collection[str],
+    place: str,
+) -> None:
+    """CorruptTableError if the clean names a file that none may take.
+
+    `verdicts` are about the files that are known, and `pending` are the writes under way, of which
+    there may be more.
+    """
+    staying = _named(planned, verdicts, goes=False)
+    reasons = {
+        row["path"]: row["reason"] for row in staying.to_pylist() if row["rule"] in _FORBIDDING
+    }
+    for path in (path for paths in planned.values() for path in paths):
+        name = parse_data_file(_name(path))
+        if name is not None and name.requested in pending:
+            reasons.setdefault(path, f"of the pending write {name.requested}")
+    for path, reason in reasons.items():
+        raise CorruptTableError(
+            f"the clean {requested} would remove {path!r}",
+            why=f"the file is needed ({reason})",
+            next_step="Nothing was removed. Find out who planned the clean, and give it"
+            f" up: table.services.undo_clean({requested!r})",
+            path=place,
+        )
+
+
+def spared_files(
+    planned: Mapping[str, tuple[str, ...]], verdicts: pa.Table
+) -> tuple[int, frozenset[str]]:
+    """Bytes that go, and the files of the plan that stay, because something needs them by now."""
+    going, staying = (_named(planned, verdicts, goes=goes) for goes in (True, False))
+    return pc.sum(going["bytes"]).as_py() or 0, frozenset(staying["path"].to_pylist())
+
+
+def _named(planned: Mapping[str, tuple[str, ...]], verdicts: pa.Table, *, goes: bool) -> pa.Table:
+    paths = pa.array([path for paths in planned.values() for path in paths], pa.string())
+    is_named = pc.is_in(verdicts["path"], value_set=paths)
+    return verdicts.filter(pc.and_(is_named, pc.equal(verdicts["goes"], goes)))
+
+
+def believed_plan(plan: CleanerPlan, *, newest: str, completed: str) -> CleanerPlan:
+    """The plan, which claims to keep nothing later than the newest write.
+
+    That is the write's requested time, and the newest completion time. The table as it is then
+    can be read whatever a plan says, and a time from the future would have all others refused for
+    good.
+    """
+    retained = plan.earliest_instant_to_retain
+    if retained is not None:
+        retained = replace(retained, timestamp=min(retained.timestamp, newest))
+    extra = dict(plan.extra_metadata or {})
+    if KEPT_SINCE_KEY in extra:
+        extra[KEPT_SINCE_KEY] = min(extra[KEPT_SINCE_KEY], completed)
+    return replace(
+        plan,
+        earliest_instant_to_retain=retained,
+        last_completed_commit_timestamp=min(plan.last_completed_commit_timestamp, newest),
+        extra_metadata=extra if plan.extra_metadata is not None else None,
+    )
+
+
+def clean_metadata(
+    requested: str,
+    plan: CleanerPlan,
+    planned: Mapping[str, tuple[str, ...]],
+    spared: frozenset[str],
+    took_ms: int,
+) -> CleanMetadata:
+    """What the completed file says. What was spared counts as not removed."""
+    partitions = {}
+    total = 0
+    for partition, paths in planned.items():
+        gone = tuple(_name(path) for path in paths if path not in spared)
+        left = tuple(_name(path) for path in paths if path in spared)
+        total += len(gone)
+        partitions[partition] = CleanedPartition(
+            partition,
+            plan.policy,
+            delete_path_patterns=gone,  # which Hudi takes for what was removed
+            success_delete_files=gone,
+            failed_delete_files=left,
+            is_partition_deleted=False,  # its metadata file stays, which writers rely on
+        )
+    retained = plan.earliest_instant_to_retain
+    return CleanMetadata(
+        start_clean_time=requested,
+        time_taken_in_millis=took_ms,
+        total_files_deleted=total,
+        earliest_commit_to_retain="" if retained is None else retained.timestamp,
+        last_completed_commit_timestamp=plan.last_completed_commit_timestamp,
+        partition_metadata=partitions,
+        bootstrap_partition_metadata={},
+        extra_metadata=plan.extra_metadata or {},
+    )
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -1,0 +1,332 @@
+"""A verdict for every file of a table: which slices of its group some kept state still needs.
+
+`plan.cleaning` tells what is kept and why. Here the two points become a cut through each file
+group: slices above it stay, and those below go, with a few files of them that changes need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
+from pyhudi.table.snapshot import file_slices
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import CompletionTimes, visible_now
+from pyhudi.timeline.timeline import Timeline
+
+#: Verdicts that wait as Python values, which take several times the room of a column.
+_CHUNK_ROWS = 8_192
+_TYPES = {
+    "path": pa.string(),
+    "partition": pa.string(),
+    "file_group": pa.string(),
+    "bytes": pa.int64(),
+    "verdict": pa.int32(),
+}
+
+
+class Rule(StrEnum):
+    """Which rule decided about a file."""
+
+    LATEST = "latest"
+    SNAPSHOT = "snapshot"
+    VERSION = "version"
+    PLAN = "plan"
+    SAVEPOINT = "savepoint"
+    CONSUMER = "consumer"
+    PENDING = "pending"
+    UNKNOWN = "unknown"
+    SUPERSEDED = "superseded"  # goes
+    REPLACED = "replaced"  # goes
+
+
+class Verdict(NamedTuple):
+    """Why a file goes or stays."""
+
+    rule: Rule
+    reason: str
+
+    @property
+    def goes(self) -> bool:
+        return self.rule is Rule.SUPERSEDED or self.rule is Rule.REPLACED
+
+
+_LATEST = Verdict(Rule.LATEST, "in the latest slice")
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """What must stay besides what the policy keeps."""
+
+    files: Mapping[str, Verdict] = field(default_factory=dict)  # by path
+    consumers: tuple[tuple[str, str], ...] = ()  # names, and up to when each has read
+    savepoints: tuple[str, ...] = ()
+    unfinished_savepoints: tuple[str, ...] = ()  # they do not tell their files yet
+
+
+class Horizon(NamedTuple):
+    """Points that stay readable: requested times from `earliest`, completion times from `since`."""
+
+    earliest: str | None  # None if only versions are counted
+    since: str
+    versions: int = 0  # of each file group; 0 if they are not counted
+
+    def lowered(self, earliest: str, since: str) -> Horizon:
+        lower = None if self.earliest is None else min(self.earliest, earliest)
+        return self._replace(earliest=lower, since=min(self.since, since))
+
+    def saving(self, requested: str, since: str) -> Horizon:
+        """Lowered to a savepoint that does not tell its files yet.
+
+        It will name the slices that were requested by then, whatever is counted.
+        """
+        return self._replace(earliest=self.earliest or requested).lowered(requested, since)
+
+
+def with_consumers(
+    timeline: Timeline, horizon: Horizon, consumers: Iterable[tuple[str, str]]
+) -> tuple[Horizon, Verdict | None]:
+    """The horizon lowered to the consumer that is furthest behind, and what its files are told."""
+    behind = min(consumers, key=lambda consumer: consumer[1], default=None)
+    if behind is None or behind[1] >= horizon.since:
+        return horizon, None
+    name, since = behind
+    later = (r for r, e in timeline.completion_times.items() if e > since)
+    lowered = horizon.lowered(min(later, default=since), since)
+    return lowered, Verdict(Rule.CONSUMER, f"consumer {name!r} has read up to {since}")
+
+
+class _Cut(NamedTuple):
+    """What one horizon means to one file group."""
+
+    replaced_by: str | None  # the replace commit that took it out of every kept state
+    kept_from: str  # the base instant of the oldest slice that stays
+    needed_from: str  # of the oldest one that a snapshot by completion time needs
+
+    def keeps(self, slice_: FileSlice) -> bool:
+        return self.replaced_by is None and slice_.base_instant >= self.kept_from
+
+
+class Judge:
+    """Judges file groups one by one. Without a horizon nothing goes, for the reason given."""
+
+    def __init__(
+        self,
+        state: TableState,
+        times: CompletionTimes,
+        horizon: Horizon | None,
+        holds: Holds,
+        *,
+        nothing_goes: str,
+        versions: str,
+    ) -> None:
+        timeline = state.timeline
+        self._replaced = state.replaced
+        self._times = times
+        self._done = {**times.archived, **timeline.completion_times}
+        self._now = visible_now(timeline)
+        self._pending = timeline.pending_writes
+        self._held = holds.files
+        self._horizon = self.lowest = horizon
+        self._consumer: Verdict | None = None
+        if horizon is not None:
+            self.lowest, self._consumer = with_consumers(timeline, horizon, holds.consumers)
+        self._nothing_goes = Verdict(Rule.SNAPSHOT, nothing_goes)
+        self._versions = Verdict(Rule.VERSION, versions)
+
+    def judge(self, group: FileGroupFiles, rows: Verdicts) -> None:
+        replaced = self._replaced.get((group.partition, group.file_id), frozenset())
+        if not replaced and not group.logs and len(group.bases) == 1:  # the common case
+            base = group.bases[0]
+            rows.add(group, base, _LATEST if self._sees(base) else self._unseen(base))
+            return
+        placed = self._placed(group, replaced)
+        for file in group.files:
+            verdict = placed.get(file.path)
+            if verdict is None:  # perhaps another attempt's file, beside the one that counts
+                twin = placed.get(file.name.requested) if self._sees(file) else None
+                verdict = twin or self._unseen(file)
+            rows.add(group, file, verdict)
+
+    def _sees(self, file: BaseFile | LogFile) -> bool:
+        return self._now.sees(file.name.requested)
+
+    def _unseen(self, file: BaseFile | LogFile) -> Verdict:
+        requested = file.name.requested
+        if requested in self._pending:
+            reason = f"of the pending write {requested}: only a rollback removes it"
+            return Verdict(Rule.PENDING, reason)
+        reason = f"of {requested}, which is not on the timeline: a repair removes it"
+        return Verdict(Rule.UNKNOWN, reason)
+
+    # -- slices
+
+    def _placed(self, group: FileGroupFiles, replaced: frozenset[str]) -> dict[str, Verdict]:
+        """Verdicts by path of what is in a slice; and of slices with a base file, by instant."""
+        slices = file_slices(group, self._times, self._now)
+        placed: dict[str, Verdict] = {}
+        if not slices:
+            return placed
+        cuts = self._cuts(group, slices, replaced)
+        for number, slice_ in enumerate(slices):
+            verdict = self._slice_verdict(slice_, number, cuts, is_replaced=bool(replaced))
+            files = _files(slice_)
+            if verdict.goes:
+                named = (*files, *_twins(group, slice_))
+                held = (self._held[file.path] for file in named if file.path in self._held)
+                verdict = next(held, verdict)
+            for file in files:
+                kept = self._kept_file(file) if verdict.goes else None
+                placed[file.path] = kept or verdict
+            if slice_.base is not None:
+                placed[slice_.base_instant] = placed[slice_.base.path]
+        return placed
+
+    def _cuts(
+        self, group: FileGroupFiles, slices: tuple[FileSlice, ...], replaced: frozenset[str]
+    ) -> tuple[_Cut, _Cut] | None:
+        """What the policy means to the group, and what that means with consumers."""
+        if self._horizon is None or self.lowest is None:
+            return None
+        cut = self._cut(group, slices, replaced, self._horizon)
+        lowest = cut if self._consumer is None else self._cut(group, slices, replaced, self.lowest)
+        return cut, lowest
+
+    def _cut(
+        self,
+        group: FileGroupFiles,
+        slices: tuple[FileSlice, ...],
+        replaced: frozenset[str],
+        horizon: Horizon,
+    ) -> _Cut:
+        keys = [slice_.base_instant for slice_ in slices]
+        by_request = keys[0]
+        if horizon.versions:
+            by_request = keys[min(horizon.versions, len(keys)) - 1]
+        if horizon.earliest is not None:
+            below = next((key for key in keys if key < horizon.earliest), keys[-1])
+            by_request = min(by_request, below)
+        needed_from = keys[-1]  # if there was no base file yet at that time, every log is needed
+        for base in reversed(group.bases):
+            if self._sees(base) and self._completed(base) <= horizon.since:
+                needed_from = base.name.requested
+                break
+        by = self._replaced_by(replaced, horizon)
+        return _Cut(by, min(by_request, needed_from), needed_from)
+
+    def _replaced_by(self, replaced: frozenset[str], horizon: Horizon) -> str | None:
+        for requested in sorted(replaced):
+            is_before = horizon.earliest is None or requested < horizon.earliest
+            if is_before and self._done.get(requested, "") <= horizon.since:
+                return requested
+        return None
+
+    def _completed(self, file: BaseFile | LogFile) -> str:
+        """When the file's write completed; "" if that was before all memory."""
+        return self._done.get(file.name.requested, "")
+
+    def _slice_verdict(
+        self, slice_: FileSlice, number: int, cuts: tuple[_Cut, _Cut] | None, *, is_replaced: bool
+    ) -> Verdict:
+        if number == 0 and not is_replaced:
+            return _LATEST
+        if cuts is None:
+            return self._nothing_goes
+        cut, lowest = cuts
+        if cut.keeps(slice_):
+            return self._stays(slice_, number, cut, is_replaced=is_replaced)
+        if self._consumer is not None and lowest.keeps(slice_):
+            return self._consumer
+        if cut.replaced_by is not None:
+            reason = f"replaced by {cut.replaced_by}, and no kept snapshot has it"
+            return Verdict(Rule.REPLACED, reason)
+        reason = f"the slice of {cut.kept_from} took its place, and no kept snapshot has it"
+        return Verdict(Rule.SUPERSEDED, reason)
+
+    def _stays(self, slice_: FileSlice, number: int, cut: _Cut, *, is_replaced: bool) -> Verdict:
+        assert self._horizon is not None
+        earliest, since, versions = self._horizon
+        if number < versions and not is_replaced:
+            return self._versions
+        if earliest is not None and slice_.base_instant >= earliest:
+            return Verdict(
+                Rule.SNAPSHOT, f"not older than {earliest}, the earliest instant that is kept"
+            )
+        if slice_.base_instant >= cut.needed_from:
+            reason = f"needed by the snapshot at {since}, the earliest that is kept"
+            return Verdict(Rule.SNAPSHOT, reason)
+        return Verdict(
+            Rule.SNAPSHOT, f"the last slice before {earliest}, the earliest instant that is kept"
+        )
+
+    def _kept_file(self, file: BaseFile | LogFile) -> Verdict | None:
+        """Why a file of a slice that goes stays: changes are read by when they completed."""
+        assert self._horizon is not None
+        assert self.lowest is not None
+        completed = self._completed(file)
+        if completed >= self._horizon.since:
+            return Verdict(Rule.SNAPSHOT, f"completed at {completed}, within what is kept")
+        return self._consumer if completed >= self.lowest.since else None
+
+
+def _files(slice_: FileSlice) -> tuple[BaseFile | LogFile, ...]:
+    return slice_.logs if slice_.base is None else (slice_.base, *slice_.logs)
+
+
+def _twins(group: FileGroupFiles, slice_: FileSlice) -> list[BaseFile]:
+    """Base files of other attempts of the write that made the slice: plans may name those."""
+    if slice_.base is None:
+        return []
+    instant, counts = slice_.base_instant, slice_.base.path
+    return [b for b in group.bases if b.name.requested == instant and b.path != counts]
+
+
+class Verdicts:
+    """The verdicts as columns, a few thousand rows at a time; reasons repeat, and are kept once."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, list[Any]] = {name: [] for name in _TYPES}
+        self._chunks: list[pa.Table] = []
+        self._known: dict[Verdict, int] = {}
+
+    def add(self, group: FileGroupFiles, file: BaseFile | LogFile, verdict: Verdict) -> None:
+        columns = self._columns
+        columns["path"].append(file.path)
+        columns["partition"].append(group.partition)
+        columns["file_group"].append(group.file_id)
+        columns["bytes"].append(file.size)
+        columns["verdict"].append(self._known.setdefault(verdict, len(self._known)))
+        if len(columns["path"]) == _CHUNK_ROWS:
+            self._close_chunk()
+
+    def _close_chunk(self) -> None:
+        arrays = {name: pa.array(self._columns[name], kind) for name, kind in _TYPES.items()}
+        self._chunks.append(pa.table(arrays))
+        for values in self._columns.values():
+            values.clear()
+
+    def table(self) -> pa.Table:
+        self._close_chunk()
+        verdicts = list(self._known)
+        rows = pa.concat_tables(self._chunks)
+        codes = rows["verdict"]
+        goes = pa.array([verdict.goes for verdict in verdicts], pa.bool_())
+        return pa.table(
+            {
+                **{name: rows[name] for name in _TYPES if name != "verdict"},
+                "goes": goes.take(codes),
+                "rule": _words([verdict.rule.value for verdict in verdicts], codes),
+                "reason": _words([verdict.reason for verdict in verdicts], codes),
+            }
+        )
+
+
+def _words(words: list[str], codes: pa.ChunkedArray) -> pa.ChunkedArray:
+    dictionary = pa.array(words, pa.string())
+    chunks = [pa.DictionaryArray.from_arrays(chunk, dictionary) for chunk in codes.chunks]
+    return pa.chunked_array(chunks, pa.dictionary(pa.int32(), pa.string()))

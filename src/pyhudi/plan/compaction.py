@@ -1,0 +1,433 @@
+"""Which file slices a compaction should merge into new base files, and when one is due.
+
+A plan holds, of each file group, the latest slice as completed writes left it (RFC-66). Its
+requested time comes after every completion that the plan knows, and it is begun only if nothing
+completed meanwhile (`news`); so its logs are exactly those that completed before that time. Logs
+of writes under way, even of those that began earlier, belong to the slice that the plan opens.
+
+A file group is in one pending plan at a time. So several plans may be pending, on disjoint groups,
+and each of them can be carried out, or given up, whatever becomes of the others.
+
+The worst file groups come first, by the policy's order, until the work of one run is enough. What
+an operation's metrics say, and the bound, are Hudi's: megabytes, rounded down, of what is read and
+of what is written, the latter taken to be as much as the old base file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from pyhudi.errors import InvalidRequestError
+from pyhudi.format.file_names import FileGroupId, parse_data_file
+from pyhudi.format.instant import Action, Instant, State
+from pyhudi.format.plan_files import CompactionOperation, CompactionPlan
+from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
+from pyhudi.table.snapshot import is_replaced, latest_slice
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import CompletionTimes, visible_at_completion, visible_now
+from pyhudi.timeline.ledger import Ledger
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
+
+MB = 1 << 20
+#: Hudi's bound on the bytes that one compaction reads and writes.
+IO_BYTES_MAX = 512_000 * MB
+#: How large Hudi takes the first base file of a file group to become.
+NEW_BASE_BYTES = 120 * MB
+#: Actions whose plans take file groups.
+SERVICES = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
+
+_LISTED_MAX = 20
+
+
+class CompactionOrder(StrEnum):
+    """Which file groups come first."""
+
+    LOG_SIZE = "log_size"  # those with most bytes in logs; Hudi's own order
+    DELTA_COMMITS = "delta_commits"  # those to which most writes have added logs
+    AGE = "age"  # those whose oldest log is the oldest
+
+
+class CompactionTrigger(StrEnum):
+    """What makes a compaction due; the words are Hudi's."""
+
+    NUM_COMMITS = "num_commits"
+    NUM_COMMITS_AFTER_LAST_REQUEST = "num_commits_after_last_request"
+    TIME_ELAPSED = "time_elapsed"
+    NUM_AND_TIME = "num_and_time"
+    NUM_OR_TIME = "num_or_time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPolicy:
+    """What to compact, and when; the defaults are Hudi's."""
+
+    order: CompactionOrder = CompactionOrder.LOG_SIZE
+    min_delta_commits: int = 1  # writes that added logs to a group before it is worth the work
+    min_log_bytes: int = 0  # bytes of logs of a group before it is worth the work
+    io_bytes_max: int = IO_BYTES_MAX  # read and written by one run; the group beyond is the last
+    partitions: tuple[str, ...] | None = None  # paths; without them, all
+    trigger: CompactionTrigger = CompactionTrigger.NUM_COMMITS
+    trigger_delta_commits: int = 5  # completed since the last compaction
+    trigger_seconds: int = 3_600  # since the last compaction
+
+    def __post_init__(self) -> None:
+        words: dict[str, type[StrEnum]] = {"order": CompactionOrder, "trigger": CompactionTrigger}
+        for name, kind in words.items():
+            try:
+                object.__setattr__(self, name, kind(getattr(self, name)))
+            except ValueError:
+                listed = ", ".join(repr(word.value) for word in kind)
+                raise _unusable(name, getattr(self, name), f"it is one of {listed}") from None
+        for field in fields(self):
+            if field.name not in {*words, "partitions"}:
+                lowest = 0 if field.name in _MAY_BE_ZERO else 1
+                _check_number(field.name, getattr(self, field.name), lowest)
+        if self.partitions is not None:
+            object.__setattr__(self, "partitions", _paths(self.partitions))
+
+
+_MAY_BE_ZERO = ("min_log_bytes", "trigger_seconds")
+
+
+def _check_number(name: str, value: Any, lowest: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+        raise _unusable(name, value, f"it must be a whole number, at least {lowest}")
+
+
+def _paths(given: Any) -> tuple[str, ...]:
+    is_list = isinstance(given, Collection) and not isinstance(given, str | bytes | Mapping)
+    if not is_list or not all(isinstance(path, str) for path in given):
+        raise _unusable("partitions", given, "it must be a list of partition paths")
+    return tuple(path.strip("/") for path in given)
+
+
+def _unusable(name: str, value: object, why: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{name}={value!r} cannot be used", why=why, next_step="Change the compaction policy"
+    )
+
+
+# ---- when
+
+
+def is_due(policy: CompactionPolicy, timeline: Timeline, now: str) -> bool:
+    """Whether it is time for a compaction; `now` is a time in the timeline's own zone."""
+    since, deltas = _since_last(policy.trigger, timeline)
+    if since is None or not deltas:
+        return False
+    enough = len(deltas) >= policy.trigger_delta_commits
+    late = _seconds_between(since, now) >= policy.trigger_seconds
+    match policy.trigger:
+        case CompactionTrigger.TIME_ELAPSED:
+            return late
+        case CompactionTrigger.NUM_AND_TIME:
+            return enough and late
+        case CompactionTrigger.NUM_OR_TIME:
+            return enough or late
+    return enough
+
+
+def _since_last(trigger: CompactionTrigger, timeline: Timeline) -> tuple[str | None, list[Instant]]:
+    """The time of the last compaction, or of the first write, and the delta commits since."""
+    deltas = [
+        instant
+        for instant in timeline.writes
+        if instant.action is Action.DELTACOMMIT and not timeline.is_table_service(instant)
+    ]
+    began = (r for r, action in timeline.began_as.items() if action is Action.COMPACTION)
+    if trigger is not CompactionTrigger.NUM_COMMITS_AFTER_LAST_REQUEST:
+        began = (requested for requested in began if requested in timeline.completion_times)
+    last = max(began, default=None)
+    if last is None:
+        return (deltas[0].requested if deltas else None), deltas
+    return last, [instant for instant in deltas if (instant.completed or "") > last]
+
+
+def _seconds_between(earlier: str, later: str) -> float:
+    try:
+        moments = [datetime.strptime(time[:14], "%Y%m%d%H%M%S") for time in (earlier, later)]
+    except ValueError:  # a synthetic time is older than anything
+        return float("inf")
+    milliseconds = [int(time[14:17] or 0) for time in (earlier, later)]
+    between = moments[1] - moments[0]
+    return (between + timedelta(milliseconds=milliseconds[1] - milliseconds[0])).total_seconds()
+
+
+# ---- what
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A file group with logs that is not in the plan."""
+
+    group: FileGroupId
+    why: str
+
+    def __str__(self) -> str:
+        return f"{_named(self.group)}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPreview:
+    """What a compaction would do, and what it would leave alone."""
+
+    slices: tuple[FileSlice, ...]
+    left_out: tuple[LeftOut, ...]
+    unknown: tuple[str, ...] = ()  # partitions that were asked for, and that the table lacks
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.slices
+
+    @property
+    def plan(self) -> CompactionPlan:
+        """As Hudi writes it."""
+        operations = tuple(operation_of(slice_) for slice_ in self.slices)
+        return CompactionPlan(operations, extra_metadata={}, missing_schedule_partitions=())
+
+    def __str__(self) -> str:
+        logs = [log for slice_ in self.slices for log in slice_.logs]
+        size = _megabytes(sum(slice_.bytes for slice_ in self.slices))
+        head = "nothing to compact"
+        if self.slices:
+            head = f"{len(self.slices)} file groups to compact: {len(logs)} log files, {size}"
+        lines = [head, *_listed(map(_slice_line, self.slices), len(self.slices))]
+        if self.left_out:
+            lines.append(f"{len(self.left_out)} file groups with logs are left alone")
+            lines += _listed(map(str, self.left_out), len(self.left_out))
+        lines += [f"the table has no partition {partition!r}" for partition in self.unknown]
+        return "\n".join(lines)
+
+
+#: No plan was asked for.
+NOTHING = CompactionPreview((), ())
+
+
+def _listed(lines: Iterable[str], count: int) -> list[str]:
+    shown = [f"  {line}" for _, line in zip(range(_LISTED_MAX), lines, strict=False)]
+    return [*shown, f"  ... and {count - _LISTED_MAX} more"] if count > _LISTED_MAX else shown
+
+
+def _slice_line(slice_: FileSlice) -> str:
+    base = "no base file" if slice_.base is None else f"base file of {slice_.base_instant}"
+    logs = sum(log.size for log in slice_.logs)
+    named = _named(FileGroupId(slice_.partition, slice_.file_id))
+    return f"{named}: {base}, {len(slice_.logs)} log files with {_megabytes(logs)}"
+
+
+def _named(group: FileGroupId) -> str:
+    return f"{group.partition}/{group.file_id}" if group.partition else group.file_id
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / MB:.1f} MB"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPlans:
+    """Pending table services and their file groups; None if one does not tell."""
+
+    groups: Mapping[str, frozenset[FileGroupId] | None]  # by requested time
+
+    def holders(self) -> Callable[[FileGroupId], str | None]:
+        """What tells the plan that has a file group, or may have it."""
+        known = {group: plan for plan, groups in self.groups.items() for group in groups or ()}
+        unclear = next((plan for plan, groups in self.groups.items() if groups is None), None)
+        return lambda group: known.get(group, unclear)
+
+
+def plan_compaction(
+    state: TableState, times: CompletionTimes, plans: PendingPlans, policy: CompactionPolicy
+) -> CompactionPreview:
+    """The slices to compact. `times` need what `snapshot.archive_needed` says of the archive."""
+    holder = plans.holders()
+    wanted: list[FileSlice] = []
+    left: list[LeftOut] = []
+    for slice_ in _with_logs(state, times, policy.partitions):
+        group = FileGroupId(slice_.partition, slice_.file_id)
+        if why := _objection(slice_, holder(group), policy):
+            left.append(LeftOut(group, why))
+        else:
+            wanted.append(slice_)
+    wanted.sort(key=_order(policy.order))
+    chosen = _within(wanted, policy.io_bytes_max)
+    late = (FileGroupId(slice_.partition, slice_.file_id) for slice_ in wanted[len(chosen) :])
+    left += [LeftOut(group, "the work of one run is enough without it") for group in late]
+    unknown = sorted(set(policy.partitions or ()) - state.partitions.keys())
+    return CompactionPreview(tuple(chosen), tuple(left), tuple(unknown))
+
+
+def _with_logs(
+    state: TableState, times: CompletionTimes, partitions: tuple[str, ...] | None
+) -> Iterable[FileSlice]:
+    """The latest slices that have logs, of file groups that are not replaced."""
+    now = visible_now(state.timeline)
+    names = state.partitions if partitions is None else set(partitions)
+    for partition, groups in state.partitions.items():
+        if partition not in names:
+            continue
+        for group in groups:
+            if not group.logs or is_replaced(group, state.replaced, now):
+                continue
+            found = latest_slice(group, times, now)
+            if found is not None and found.logs:
+                yield found
+
+
+def _objection(slice_: FileSlice, plan: str | None, policy: CompactionPolicy) -> str | None:
+    if plan is not None:
+        return f"the pending plan {plan} has it"
+    if (commits := _delta_commits(slice_)) < policy.min_delta_commits:
+        return f"{commits} writes added logs, and {policy.min_delta_commits} are worth the work"
+    if (size := _log_bytes(slice_)) < policy.min_log_bytes:
+        return f"its logs have {size} bytes, and {policy.min_log_bytes} are worth the work"
+    return None
+
+
+def _delta_commits(slice_: FileSlice) -> int:
+    return len({log.name.requested for log in slice_.logs})
+
+
+def _log_bytes(slice_: FileSlice) -> int:
+    return sum(log.size for log in slice_.logs)
+
+
+def _order(order: CompactionOrder) -> Callable[[FileSlice], tuple[Any, ...]]:
+    """The worst first; where that does not tell, by name, so that a plan is the same each time."""
+
+    def key(slice_: FileSlice) -> tuple[Any, ...]:
+        match order:
+            case CompactionOrder.DELTA_COMMITS:
+                first: Any = -_delta_commits(slice_)
+            case CompactionOrder.AGE:
+                first = min(log.name.requested for log in slice_.logs)
+            case _:
+                first = -_log_bytes(slice_)
+        return first, slice_.partition, slice_.file_id
+
+    return key
+
+
+def _within(slices: list[FileSlice], io_bytes_max: int) -> list[FileSlice]:
+    """As Hudi bounds a run: the slice that reaches the bound is the last, and one is always in."""
+    left = io_bytes_max // MB
+    for count, slice_ in enumerate(slices, 1):
+        left -= int(metrics_of(slice_)["TOTAL_IO_MB"])
+        if left <= 0:
+            return slices[:count]
+    return slices
+
+
+def operation_of(slice_: FileSlice) -> CompactionOperation:
+    return CompactionOperation(
+        base_instant_time=slice_.base_instant,
+        delta_file_paths=tuple(log.name.file_name for log in slice_.logs),
+        data_file_path=slice_.base.name.file_name if slice_.base else None,
+        file_id=slice_.file_id,
+        partition_path=slice_.partition,
+        metrics=metrics_of(slice_),
+    )
+
+
+def metrics_of(slice_: FileSlice) -> dict[str, float]:
+    """What Hudi's plans say of an operation."""
+    read = slice_.bytes // MB
+    written = (NEW_BASE_BYTES if slice_.base is None else slice_.base.size) // MB
+    return {
+        "TOTAL_LOG_FILES": float(len(slice_.logs)),
+        "TOTAL_IO_READ_MB": float(read),
+        "TOTAL_LOG_FILES_SIZE": float(_log_bytes(slice_)),
+        "TOTAL_IO_WRITE_MB": float(written),
+        "TOTAL_IO_MB": float(read + written),
+    }
+
+
+# ---- whether it is the right plan, and still is
+
+
+def unnamed_files(
+    state: TableState, operations: Mapping[FileGroupId, CompactionOperation], requested: str
+) -> Iterable[BaseFile | LogFile]:
+    """Files in the plan's file groups that it does not name, and that may be older than it."""
+    for group, operation in _planned(state, operations):
+        named = _names_in(operation)
+        for file in group.files:
+            if file.name.requested < requested and file.name.file_name not in named:
+                yield file
+
+
+def omitted_file(
+    state: TableState,
+    times: CompletionTimes,
+    operations: Mapping[FileGroupId, CompactionOperation],
+    requested: str,
+) -> str | None:
+    """A file of a planned slice, as it was at the plan's time, that the plan leaves out.
+
+    The new base file would hide its rows. `times` need those of the archived `unnamed_files`. What
+    completed later is rightly left out: it belongs to the slice that the plan opens.
+    """
+    then = visible_at_completion(times, requested)
+    for group, operation in _planned(state, operations):
+        found = latest_slice(group, times, then)
+        if found is None:
+            continue
+        named = _names_in(operation)
+        logs = (log for log in found.logs if times.of(log.name.requested) != requested)
+        if found.base is not None and not _has_base(operation, found):
+            return found.base.path
+        for log in logs:
+            if log.name.file_name not in named:
+                return log.path
+    return None
+
+
+def _planned(
+    state: TableState, operations: Mapping[FileGroupId, CompactionOperation]
+) -> Iterable[tuple[FileGroupFiles, CompactionOperation]]:
+    """The file groups of the plan that readers still see."""
+    now = visible_now(state.timeline)
+    for partition in {group.partition for group in operations}:
+        for group in state.partitions.get(partition, ()):
+            operation = operations.get(FileGroupId(partition, group.file_id))
+            if operation is not None and not is_replaced(group, state.replaced, now):
+                yield group, operation
+
+
+def _names_in(operation: CompactionOperation) -> set[str]:
+    base = operation.base_file_path
+    paths = (*([base] if base else []), *operation.log_file_paths)
+    return {path.rpartition("/")[2] for path in paths}
+
+
+def _has_base(operation: CompactionOperation, slice_: FileSlice) -> bool:
+    """Whether the plan names a base file of that instant; of two attempts, either will do."""
+    name = parse_data_file((operation.base_file_path or "").rpartition("/")[2])
+    return name is not None and name.requested == slice_.base_instant
+
+
+def news(known: Timeline, plans: PendingPlans, ledger: Ledger) -> Instant | None:
+    """What the timeline a plan was made from does not have: a completed write, or another plan.
+
+    Writes are compared by name and not by their times, for those of another engine come from its
+    clock. What is missing because it was archived is no news.
+    """
+    for instant in ledger.completed.values():
+        requested = instant.requested
+        if (
+            instant.action in WRITE_ACTIONS
+            and requested not in known.completion_times
+            and not known.is_archived(requested)
+        ):
+            return instant
+    services = ledger.pending_of(*SERVICES)
+    return next((i for i in services if i.requested not in plans.groups), None)
+
+
+def requested_instant(instant: Instant) -> Instant:
+    """The instant in the state whose file is the plan."""
+    return Instant(instant.requested, instant.action, State.REQUESTED)

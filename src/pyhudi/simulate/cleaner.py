@@ -1,0 +1,135 @@
+"""Cleaning of a light table by the class of production, and consumers for whom it keeps files."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from pyhudi.engine.cleaning import Cleanings
+from pyhudi.engine.load import TableLoader
+from pyhudi.engine.writer import TableWriter
+from pyhudi.errors import ConflictError, HudiError, UnavailableError
+from pyhudi.plan.cleaning import CleanPolicy
+from pyhudi.simulate.choices import drawn
+from pyhudi.simulate.light_rows import happens
+from pyhudi.simulate.light_table import LightReader
+from pyhudi.simulate.simulation import Process
+from pyhudi.simulate.stage import Stage
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.state import TableState
+from pyhudi.world import World
+
+#: What a table may be cleaned by: all its cleaners keep the same.
+POLICIES = (
+    CleanPolicy.commits(1),
+    CleanPolicy.commits(2),
+    CleanPolicy.commits(3),
+    CleanPolicy.versions(1),
+    CleanPolicy.versions(2),
+)
+#: The same where schedules go on for hours.
+LONG_POLICIES = (*POLICIES, CleanPolicy.hours(1), CleanPolicy.hours(2))
+
+
+class Cleaner:
+    """Cleans now and then, one process after the other; a plan may stay pending for long."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        name: str,
+        policy: CleanPolicy,
+        *,
+        rounds: int,
+        rests: tuple[int, ...] = (),
+    ) -> None:
+        self._stage = stage
+        self._name = name
+        self._policy = policy
+        self._rounds = rounds
+        self._pauses = (20, 300, 3_000, 20_000, *rests)
+        self._chance = stage.chance(f"work of {name}")
+        self._processes = 0
+        self._work: tuple[Process, Cleanings] | None = None
+
+    def start(self) -> None:
+        process = self._stage.simulation.process(self._name + "+" * self._processes)
+        self._processes += 1
+        process.on_crash = self.start
+        process.start(self._run, process)
+
+    def _run(self, process: Process) -> None:
+        work = cleanings(self._stage, process)
+        self._work = process, work
+        while self._rounds > 0:
+            self._rounds -= 1
+            process.world.sleep_ms(self._pauses[drawn(self._chance, len(self._pauses))])
+            try:
+                if happens(self._chance, 0.25):
+                    work.schedule(self._policy)
+                else:
+                    work.run(self._policy, take_over=happens(self._chance, 0.5)).or_raise()
+            except (UnavailableError, ConflictError):
+                continue  # the next round, or the next process, does it
+            except HudiError as error:
+                self._stage.surprise(process, error)
+
+    def finish(self) -> None:
+        """Look once more when all is over, with what it knows of the table since long ago."""
+        if self._work is not None and not self._work[0].crashed:
+            process, work = self._work
+            try:
+                work.preview(self._policy)
+            except HudiError as error:
+                self._stage.surprise(process, error)
+
+
+def cleanings(stage: Stage, process: Process) -> Cleanings:
+    """What one process does for cleans."""
+    log = stage.decision_log(process)
+    reader = LightReader(process.storage, stage.kind)
+
+    def times(state: TableState) -> Any:
+        return reader.times(state, "")
+
+    load = partial(reader.load, is_whole=True)
+    return Cleanings(log, load, times, reader.kept, stage.settings)
+
+
+def clean_all(stage: Stage, process: Process) -> None:
+    """Carry out all that is pending, whoever else is at it."""
+    work = cleanings(stage, process)
+    for plan in work.pending():
+        work.execute(plan.requested)
+
+
+# -- consumers
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What registering asks of a writer of production."""
+
+    storage: Storage
+    world: World
+    reader: LightReader
+    turn: AbstractContextManager[Any]
+
+    @property
+    def loader(self) -> TableLoader:
+        return self.reader.loader
+
+    def open(self) -> None:
+        """A light table's properties never change."""
+
+    def state(self) -> TableState:
+        return self.reader.load()
+
+
+def consumer_table(stage: Stage, process: Process) -> TableWriter:
+    """The table, as the functions for registered consumers take it."""
+    reader = LightReader(process.storage, stage.kind)
+    table = _Table(process.storage, process.world, reader, nullcontext())
+    return cast(TableWriter, table)

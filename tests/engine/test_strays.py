@@ -1,0 +1,88 @@
+"""Inflight files that come when their instant is archived or undone: nobody believes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from archived_tables import Bench, content, rows
+from memory_tables import TIMELINE
+from pyhudi.engine.cleaning import clean
+from pyhudi.engine.table_compaction import compact, compactions
+from pyhudi.plan.cleaning import CleanPolicy
+from pyhudi.storage.faulty import FaultyStorage
+
+
+def bench_with_archived_compaction() -> tuple[Bench, str]:
+    """A table with rows that only archived writes brought, behind a compaction that is archived."""
+    bench = Bench()
+    bench.table("writer").upsert(rows(1, "old1", "old2"))
+    bench.write(1, 2)
+    requested = compactions(bench.writer("planner")).schedule()
+    assert requested is not None
+    compact(bench.writer("compactor"), plans=False)
+    bench.table("writer").upsert(rows(2, "precious1", "precious2"))
+    bench.write(*range(3, 14))
+    bench.clock.ms += 3_600_000
+    bench.write(14)
+    clean(bench.writer("cleaner"), CleanPolicy.commits(1))
+    assert requested in bench.archive().archived
+    return bench, requested
+
+
+@pytest.mark.parametrize("action", ["compaction", "deltacommit", "replacecommit"])
+def test_a_late_inflight_file_hides_nothing_from_readers_and_compactions(action: str) -> None:
+    bench, requested = bench_with_archived_compaction()
+    opened_before = bench.table("old")
+    before = content(opened_before.read())
+    late = f"{TIMELINE}/{requested}.{action}.inflight"
+    bench.storage.create(late, b"")
+    assert content(bench.table("new").read()) == before
+    assert content(opened_before.read()) == before
+    assert compact(bench.writer("compactor")).results
+    assert content(bench.table("new").read()) == before
+    assert content(opened_before.read()) == before
+    bench.storage.delete(late)
+    assert content(bench.table("new").read()) == before
+
+
+def test_an_executor_that_slept_until_its_plan_was_archived_costs_no_row() -> None:
+    bench = Bench()
+    bench.table("writer").upsert(rows(1, "old1", "old2"))
+    bench.write(1, 2)
+    requested = compactions(bench.writer("planner")).schedule()
+    assert requested is not None
+
+    slept: list[str] = []
+
+    class Sleepy(FaultyStorage):
+        def create(self, path: str, data: bytes) -> bool:
+            if path.endswith(".compaction.inflight") and not slept:
+                slept.append(path)
+                bench.clock.ms += 3_600_000  # its heartbeat grows old
+                compact(bench.writer("fast"), plans=False)
+                bench.table("writer").upsert(rows(2, "precious1", "precious2"))
+                bench.write(*range(3, 14))
+                bench.clock.ms += 3_600_000
+                bench.write(14)
+                clean(bench.writer("cleaner"), CleanPolicy.commits(1))
+                assert requested in bench.archive().archived
+            return super().create(path, data)
+
+    compactions(bench.writer("slow", Sleepy(bench.storage))).execute(requested)
+    before = content(bench.table().read())
+    assert slept
+    assert {"old1", "precious1"} <= before.keys()
+    compact(bench.writer("compactor"))
+    assert content(bench.table().read()) == before
+
+
+@pytest.mark.parametrize("how", ["archive", "repair"])
+def test_strays_are_swept_up(how: str) -> None:
+    bench, requested = bench_with_archived_compaction()
+    late = f"{TIMELINE}/{requested}.compaction.inflight"
+    bench.storage.create(late, b"")
+    if how == "archive":
+        assert late in bench.archive().swept
+    else:
+        assert late in bench.writer("repairer").repair(0).removed
+    assert bench.storage.stat(late) is None

@@ -1,0 +1,425 @@
+"""Compaction plans: which slices, in which order, how many, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyhudi.errors import InvalidRequestError
+from pyhudi.format.file_names import FileGroupId
+from pyhudi.format.instant import Action, Instant, InstantTime, State
+from pyhudi.format.plan_files import (
+    CompactionOperation,
+    decode_compaction_plan,
+    encode_compaction_plan,
+)
+from pyhudi.format.properties import decode_table_properties
+from pyhudi.format.table_config import TableConfig
+from pyhudi.plan.compaction import (
+    MB,
+    CompactionOrder,
+    CompactionPolicy,
+    CompactionPreview,
+    CompactionTrigger,
+    PendingPlans,
+    is_due,
+    news,
+    omitted_file,
+    plan_compaction,
+    unnamed_files,
+)
+from pyhudi.table.snapshot import grouped_files
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import CompletionTimes
+from pyhudi.timeline.ledger import Ledger
+from pyhudi.timeline.timeline import Timeline
+
+NO_PLANS = PendingPlans({})
+CONFIG = TableConfig.of(
+    decode_table_properties(
+        b"hoodie.table.name=t\nhoodie.table.type=MERGE_ON_READ\nhoodie.table.version=9\n"
+        b"hoodie.timeline.layout.version=2\nhoodie.table.recordkey.fields=id\n",
+        "hoodie.properties",
+    )
+)
+
+
+def at(second: int) -> InstantTime:
+    return InstantTime(f"2026010100{second // 60:02d}{second % 60:02d}000")
+
+
+def delta(requested: int, completed: int | None = None) -> Instant:
+    return instant(Action.DELTACOMMIT, requested, completed)
+
+
+def instant(action: Action, requested: int, completed: int | None = None) -> Instant:
+    if completed is None:
+        return Instant(at(requested), action, State.INFLIGHT)
+    return Instant(at(requested), action, State.COMPLETED, at(completed))
+
+
+def compaction(requested: int, completed: int | None = None) -> list[Instant]:
+    plan = Instant(at(requested), Action.COMPACTION, State.REQUESTED)
+    return [plan] if completed is None else [plan, instant(Action.COMMIT, requested, completed)]
+
+
+def log(group: str, requested: int, size: int = 10) -> tuple[str, int]:
+    return f"p/.{group}_{at(requested)}.log.1_0-0-0", size
+
+
+def base(group: str, requested: int, size: int = 100) -> tuple[str, int]:
+    return f"p/{group}_0-0-0_{at(requested)}.parquet", size
+
+
+def state(
+    instants: list[Instant],
+    *files: tuple[str, int],
+    replaced: Mapping[tuple[str, str], frozenset[str]] | None = None,
+) -> TableState:
+    partitions = {"p": grouped_files("p", files)}
+    return TableState(CONFIG, Timeline.of(instants), partitions, replaced or {})
+
+
+def planned(table: TableState, plans: PendingPlans = NO_PLANS, **policy: Any) -> CompactionPreview:
+    times = CompletionTimes(table.timeline)
+    return plan_compaction(table, times, plans, CompactionPolicy(**policy))
+
+
+def groups(preview: CompactionPreview) -> list[str]:
+    return [slice_.file_id for slice_ in preview.slices]
+
+
+# -- which
+
+
+def test_a_plan_has_the_latest_slices_of_completed_writes() -> None:
+    """`a` was compacted at 20; its log of 15 completed later and is not in that base file."""
+    writes = [delta(1, 2), delta(10, 11), delta(15, 25), *compaction(20, 22), delta(30)]
+    files = [base("a", 1), log("a", 10), log("a", 15), base("a", 20), log("a", 30), base("b", 1)]
+    [slice_] = planned(state(writes, *files)).slices
+    assert slice_.base_instant == at(20)
+    assert [log.name.requested for log in slice_.logs] == [at(15)]
+
+
+def test_a_group_without_a_base_file_is_planned_with_its_logs_alone() -> None:
+    [operation] = (
+        planned(state([delta(1, 2), delta(3, 4)], log("a", 1), log("a", 3))).plan.operations or ()
+    )
+    assert operation.data_file_path is None
+    assert operation.base_instant_time == at(1)
+    assert operation.metrics is not None
+    assert operation.metrics["TOTAL_IO_WRITE_MB"] == 120
+
+
+def test_replaced_groups_and_groups_without_logs_are_no_matter() -> None:
+    replaced = {("p", "gone"): frozenset({str(at(5))})}
+    instants = [delta(1, 2), instant(Action.REPLACECOMMIT, 5, 6)]
+    table = state(instants, log("gone", 1), base("plain", 1), replaced=replaced)
+    preview = planned(table)
+    assert preview.is_empty
+    assert not preview.left_out
+
+
+def test_groups_of_pending_plans_are_left_alone_with_the_reason() -> None:
+    table = state([delta(1, 2), *compaction(3)], log("a", 1), log("b", 1))
+    plans = PendingPlans({at(3): frozenset({FileGroupId("p", "a")})})
+    preview = planned(table, plans)
+    assert groups(preview) == ["b"]
+    assert str(preview.left_out[0]) == f"p/a: the pending plan {at(3)} has it"
+
+
+def test_a_pending_plan_that_does_not_tell_its_groups_may_have_all_of_them() -> None:
+    table = state([delta(1, 2)], log("a", 1), log("b", 1))
+    assert planned(table, PendingPlans({at(3): None})).is_empty
+
+
+def test_only_the_partitions_asked_for_are_planned() -> None:
+    table = state([delta(1, 2)], log("a", 1))
+    assert planned(table, partitions=["q"]).is_empty
+    assert "the table has no partition 'q'" in str(planned(table, partitions=["q", "p"]))
+    assert groups(planned(table, partitions=["p/"])) == ["a"]
+
+
+THRESHOLDS = [
+    ({"min_delta_commits": 2}, ["b"]),
+    ({"min_delta_commits": 3}, []),
+    ({"min_log_bytes": 30}, ["a"]),
+    ({"min_log_bytes": 31}, []),
+]
+
+
+@pytest.mark.parametrize(("policy", "expected"), THRESHOLDS)
+def test_a_group_must_be_worth_the_work(policy: dict[str, int], expected: list[str]) -> None:
+    table = state([delta(1, 2), delta(3, 4)], log("a", 1, 30), log("b", 1, 5), log("b", 3, 5))
+    preview = planned(table, NO_PLANS, **policy)
+    assert groups(preview) == expected
+    assert len(preview.left_out) == 2 - len(expected)
+    assert all("worth the work" in left.why for left in preview.left_out)
+
+
+# -- in which order, and how many
+
+ORDERS = [
+    (CompactionOrder.LOG_SIZE, ["c", "b", "a"]),
+    (CompactionOrder.DELTA_COMMITS, ["a", "b", "c"]),
+    (CompactionOrder.AGE, ["b", "a", "c"]),
+]
+
+
+@pytest.mark.parametrize(("order", "expected"), ORDERS)
+def test_the_worst_group_comes_first(order: CompactionOrder, expected: list[str]) -> None:
+    writes = [delta(n, n + 100) for n in range(1, 7)]
+    table = state(
+        writes,
+        *(log("a", 2, 1), log("a", 3, 1), log("a", 4, 1)),
+        *(log("b", 1, 10), log("b", 3, 10)),
+        log("c", 6, 100),
+    )
+    assert groups(planned(table, order=order)) == expected
+    assert groups(planned(table, order=order.value)) == expected
+
+
+def test_a_run_ends_with_the_group_that_reaches_the_bound() -> None:
+    sizes = {"a": 40 * MB, "b": 30 * MB, "c": 20 * MB}
+    files = [file for g, size in sizes.items() for file in (base(g, 1, 10 * MB), log(g, 3, size))]
+    table = state([delta(1, 2), delta(3, 4)], *files)
+    assert groups(planned(table, io_bytes_max=60 * MB)) == ["a"]
+    assert groups(planned(table, io_bytes_max=61 * MB)) == ["a", "b"]
+    assert groups(planned(table, io_bytes_max=1)) == ["a"]
+    assert groups(planned(table)) == ["a", "b", "c"]
+    [left, _] = planned(table, io_bytes_max=1).left_out
+    assert "enough" in left.why
+
+
+@given(
+    st.lists(st.integers(0, 200 * MB), min_size=1, max_size=12),
+    st.integers(1, 1000 * MB),
+    st.sampled_from(list(CompactionOrder)),
+)
+@settings(deadline=None, max_examples=60)
+def test_every_group_with_logs_is_in_the_plan_or_left_out_once(
+    sizes: list[int], bound: int, order: CompactionOrder
+) -> None:
+    files = [log(f"g{n}", 1, size) for n, size in enumerate(sizes)]
+    preview = planned(state([delta(1, 2)], *files), io_bytes_max=bound, order=order)
+    left = [out.group.file_id for out in preview.left_out]
+    assert sorted([*groups(preview), *left]) == sorted(f"g{n}" for n in range(len(sizes)))
+    assert preview.slices
+    data = encode_compaction_plan(preview.plan, bytes(16))
+    assert decode_compaction_plan(data, "plan") == preview.plan
+
+
+# -- what is written down
+
+
+def test_an_operation_says_what_hudis_says() -> None:
+    table = state([delta(1, 2), delta(3, 4)], base("a", 1, 5 * MB + 1), log("a", 3, 2 * MB - 1))
+    plan = planned(table).plan
+    assert (plan.version, plan.extra_metadata, plan.missing_schedule_partitions) == (2, {}, ())
+    assert plan.strategy is None
+    [operation] = plan.operations or ()
+    assert operation.base_instant_time == at(1)
+    assert operation.data_file_path == f"a_0-0-0_{at(1)}.parquet"
+    assert operation.delta_file_paths == (f".a_{at(3)}.log.1_0-0-0",)
+    assert (operation.partition_path, operation.file_id) == ("p", "a")
+    assert operation.metrics == {
+        "TOTAL_LOG_FILES": 1.0,
+        "TOTAL_LOG_FILES_SIZE": 2.0 * MB - 1,
+        "TOTAL_IO_READ_MB": 7.0,
+        "TOTAL_IO_WRITE_MB": 5.0,
+        "TOTAL_IO_MB": 12.0,
+    }
+
+
+def test_a_preview_is_readable_and_of_bounded_length() -> None:
+    table = state([delta(1, 2)], *(log(f"g{n:03d}", 1) for n in range(100)))
+    lines = str(planned(table)).splitlines()
+    assert lines[0] == "100 file groups to compact: 100 log files, 0.0 MB"
+    assert lines[1] == "  p/g000: no base file, 1 log files with 0.0 MB"
+    assert lines[-1] == "  ... and 80 more"
+    assert str(planned(state([]))) == "nothing to compact"
+
+
+# -- whether it still is the right plan
+
+KNOWN = Timeline.of([delta(5, 6), delta(7)])
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        ([delta(5, 6), delta(7)], None),
+        ([delta(5, 6), delta(7, 8)], at(7)),  # it was under way
+        ([delta(5, 6), delta(7), delta(9, 10)], at(9)),
+        ([delta(5, 6), delta(7), delta(6, 5)], at(6)),  # by a clock that is behind
+        ([delta(5, 6), delta(1, 2)], None),  # archived since the ledger was read
+        ([delta(5, 6), instant(Action.CLEAN, 9, 10), instant(Action.ROLLBACK, 11, 12)], None),
+        ([delta(5, 6), instant(Action.REPLACECOMMIT, 9, 10)], at(9)),
+        ([delta(5, 6), *compaction(9)], at(9)),
+        ([delta(5, 6), *compaction(3)], None),
+        ([delta(5, 6), Instant(at(9), Action.CLUSTERING, State.REQUESTED)], at(9)),
+        ([delta(5, 6), delta(9)], None),  # a writer that begins is no news
+    ],
+)
+def test_a_plan_is_good_until_something_completes_or_is_planned(
+    now: list[Instant], expected: str | None
+) -> None:
+    found = news(KNOWN, PendingPlans({at(3): frozenset()}), Ledger(now))
+    assert (None if found is None else found.requested) == expected
+
+
+# -- when
+
+FIVE = [delta(n, n + 1) for n in range(1, 11, 2)]
+NUM = CompactionTrigger.NUM_COMMITS
+REQUEST = CompactionTrigger.NUM_COMMITS_AFTER_LAST_REQUEST
+TIME = CompactionTrigger.TIME_ELAPSED
+BOTH = CompactionTrigger.NUM_AND_TIME
+EITHER = CompactionTrigger.NUM_OR_TIME
+DUE: list[tuple[CompactionTrigger, list[Instant], int, bool]] = [
+    (NUM, FIVE, 12, True),
+    (NUM, FIVE[:4], 4_000, False),
+    (NUM, [*FIVE, *compaction(20, 22)], 4_000, False),
+    (NUM, [*FIVE, *compaction(20)], 30, True),  # only a completed one counts
+    (REQUEST, [*FIVE, *compaction(20)], 30, False),
+    (REQUEST, [*FIVE, *compaction(20), *(delta(n, n + 1) for n in range(30, 40, 2))], 50, True),
+    # What completed after the plan is not in it, whenever it began.
+    (NUM, [*(delta(n, 30 + n) for n in range(1, 6)), *compaction(20, 22)], 50, True),
+    (TIME, FIVE[:1], 3_600, False),
+    (TIME, FIVE[:1], 3_601, True),
+    (TIME, [*FIVE, *compaction(100, 101)], 9_000, False),  # nothing was written since
+    (TIME, [*FIVE, *compaction(100, 101), delta(200, 201)], 3_700, True),
+    (BOTH, FIVE, 12, False),
+    (BOTH, FIVE, 3_601, True),
+    (BOTH, FIVE[:4], 3_601, False),
+    (EITHER, FIVE, 12, True),
+    (EITHER, FIVE[:1], 12, False),
+    (EITHER, FIVE[:1], 3_601, True),
+    (EITHER, [], 3_601, False),
+]
+
+
+@pytest.mark.parametrize(("trigger", "instants", "now", "expected"), DUE)
+def test_a_compaction_is_due_by_commits_and_time(
+    trigger: CompactionTrigger, instants: list[Instant], now: int, expected: bool
+) -> None:
+    seconds = f"202601010{now // 3600}{now // 60 % 60:02d}{now % 60:02d}000"
+    policy = CompactionPolicy(trigger=trigger)
+    assert is_due(policy, Timeline.of(instants), seconds) is expected
+
+
+def test_synthetic_times_are_older_than_anything() -> None:
+    zero = InstantTime("0" * 17)
+    first = Instant(zero, Action.DELTACOMMIT, State.COMPLETED, InstantTime("0" * 16 + "1"))
+    assert is_due(CompactionPolicy(trigger=TIME), Timeline.of([first]), at(1))
+
+
+# -- refusals
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"order": "newest"},
+        {"trigger": "never"},
+        {"min_delta_commits": 0},
+        {"min_log_bytes": -1},
+        {"io_bytes_max": 0},
+        {"io_bytes_max": 1.5},
+        {"trigger_delta_commits": True},
+        {"trigger_seconds": "1"},
+        {"partitions": "p"},
+        {"partitions": [1]},
+        {"partitions": 5},
+        {"partitions": {"p": 1}},
+    ],
+)
+def test_a_policy_that_means_nothing_is_refused(wrong: dict[str, Any]) -> None:
+    [name] = wrong
+    with pytest.raises(InvalidRequestError, match=name):
+        CompactionPolicy(**wrong)
+
+
+# -- whether a plan has all that it must
+
+
+def omitted(
+    table: TableState, operation: CompactionOperation, requested: int, **archived: str
+) -> str | None:
+    asked = {FileGroupId("p", operation.file_id or ""): operation}
+    times = CompletionTimes(table.timeline, {at(int(n[1:])): done for n, done in archived.items()})
+    return omitted_file(table, times, asked, at(requested))
+
+
+def of_logs(*requested: int, base_file: int | None = None) -> CompactionOperation:
+    """The operation of a plan on the group `a`."""
+    logs = tuple(log("a", time)[0].removeprefix("p/") for time in requested)
+    data_file = None if base_file is None else base("a", base_file)[0].removeprefix("p/")
+    return CompactionOperation(None, logs, data_file, "a", "p", {})
+
+
+def test_a_plan_must_have_what_had_completed_by_its_time() -> None:
+    """30 is the plan's; 12 began before it and completed later, 13 at the very time."""
+    writes = [delta(1, 2), delta(10, 11), delta(12, 40), delta(13, 30), delta(14, 15), delta(16)]
+    files = [base("a", 1), *(log("a", time) for time in (10, 12, 13, 14, 16)), log("a", 50)]
+    table = state([*writes, *compaction(30), delta(50, 51)], *files)
+    assert omitted(table, of_logs(10, 14, base_file=1), 30) is None
+    assert omitted(table, of_logs(14, base_file=1), 30) == log("a", 10)[0]
+    assert omitted(table, of_logs(10, base_file=1), 30) == log("a", 14)[0]
+    assert omitted(table, of_logs(10, 14), 30) == base("a", 1)[0]
+    assert omitted(table, of_logs(10, 12, 13, 14, base_file=1), 30) is None
+    other = replace(of_logs(), file_id="b")
+    assert omitted(table, other, 30) is None
+
+
+def test_older_slices_are_no_matter_to_a_plan() -> None:
+    writes = [delta(1, 2), delta(3, 4), delta(5, 25), *compaction(20, 22), delta(30, 31)]
+    files = [base("a", 1), log("a", 3), log("a", 5), base("a", 20), log("a", 30)]
+    table = state([*writes, *compaction(40)], *files)
+    assert omitted(table, of_logs(5, 30, base_file=20), 40) is None
+    assert omitted(table, of_logs(30, base_file=20), 40) == log("a", 5)[0]
+    assert omitted(table, of_logs(5, 30, base_file=1), 40) == base("a", 20)[0]
+    replaced = {("p", "a"): frozenset({str(at(50))})}
+    gone = [*writes, *compaction(40), instant(Action.REPLACECOMMIT, 50, 51)]
+    assert omitted(state(gone, *files, replaced=replaced), of_logs(30), 40) is None
+
+
+def test_the_archive_tells_of_writes_that_left_the_timeline_when_they_completed() -> None:
+    files = [base("a", 1), log("a", 10), log("a", 12)]
+    table = state([*compaction(30), delta(50, 51)], *files)
+    plan = of_logs(10, base_file=1)
+    found = unnamed_files(table, {FileGroupId("p", "a"): plan}, at(30))
+    assert [file.path for file in found] == [log("a", 12)[0]]
+    assert omitted(table, plan, 30, t12=at(40)) is None
+    assert omitted(table, plan, 30, t12=at(20)) == log("a", 12)[0]
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(1, 9)), min_size=1, max_size=9),
+    st.integers(1, 30),
+)
+def test_every_plan_that_we_make_has_all_that_it_must(
+    shapes: list[tuple[bool, int]], planned_at: int
+) -> None:
+    """Whatever completes later; and without any one of its files it would not be."""
+    writes, files = [], []
+    for n, (is_base, took) in enumerate(shapes):
+        requested = 3 * n + 1
+        writes.append(delta(requested, 100 + requested if took > 8 else requested + 10 * took))
+        files.append(base("a", requested) if is_base and took == 1 else log("a", requested))
+    then = [i for i in writes if (i.completed or "") < at(planned_at)]
+    late = [replace(i, state=State.INFLIGHT, completed=None) for i in writes if i not in then]
+    now = state([*writes, *compaction(planned_at)], *files)
+    for operation in planned(state([*then, *late], *files)).plan.operations or ():
+        assert omitted(now, operation, planned_at) is None
+        names = operation.delta_file_paths or ()
+        for name in names:
+            left = tuple(other for other in names if other != name)
+            assert (
+                omitted(now, replace(operation, delta_file_paths=left), planned_at) == f"p/{name}"
+            )

@@ -1,0 +1,182 @@
+"""Two service processes beside two writer processes, and now and then one of them is killed.
+
+The writers are left in peace: they are there to be disturbed by nothing. What services do while
+writers are killed is the simulation's business.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pyhudi
+from processes.evidence import TIMELINE_FOLDER
+from processes.fleet import STOP_S, Writer
+from processes.journal import Event, History, load_history
+from processes.stores import TESTS
+from processes.worker import Orders
+from processes.workload import Kind, create_table, partition_of, payload_of
+from pyhudi.format.instant import Action, Instant, State
+
+KIND = Kind.NON_BLOCKING
+WRITERS = 2
+KILLS = 5
+#: On an idle machine the first figure is the one that counts.
+SECONDS, SECONDS_MAX = 10, 200
+ACKNOWLEDGED = 60  # more than stay active
+KEEP_COMMITS, ARCHIVE_KEEP = 20, (25, 30)
+_BETWEEN_S = (0.3, 2.0)  # from one kill to the next
+_POLICY = f"--every 100ms --compact-after 3 --keep-commits {KEEP_COMMITS} --archive-keep"
+_ROW = ["id", "day", "ts", "version", "payload"]
+
+
+class Service:
+    """One service, in one process after another."""
+
+    def __init__(self, uri: str, folder: Path, number: int) -> None:
+        limits = " ".join(map(str, ARCHIVE_KEEP))
+        options = [*_POLICY.split(), *limits.split(), "--job", f"service{number}"]
+        self._command = [sys.executable, "-m", "processes.short_service", uri, *options]
+        self._stdout = folder / f"service{number}.stdout.txt"
+        self._stderr = folder / f"service{number}.stderr.txt"
+        self._process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._stdout.open("ab") as stdout, self._stderr.open("ab") as stderr:
+            return subprocess.Popen(self._command, cwd=TESTS, stdout=stdout, stderr=stderr)
+
+    def said(self) -> str:
+        return self._stdout.read_text("utf-8") + self._stderr.read_text("utf-8")
+
+    def kill(self) -> None:
+        """Whatever it is doing."""
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        self.kill()
+        self._process = self._started()
+
+    def stop(self) -> int:
+        self._process.terminate()
+        return self._process.wait(STOP_S)
+
+
+def test_services_that_are_killed_keep_a_table_in_order_beside_its_writers(tmp_path: Path) -> None:
+    seed = int(os.environ.get("PYHUDI_SEED") or random.SystemRandom().randrange(1_000_000))
+    print(f"seed {seed}")
+    path = tmp_path / "table"
+    table = create_table(str(path), KIND, None)
+    table.services.repair()  # probes the store, so that not all do it at once
+    journals = [tmp_path / f"{KIND}-{number}.jsonl" for number in range(WRITERS)]
+    orders = [
+        Orders(uri=str(path), options=None, kind=KIND, writer=n, seed=seed, journal=str(journal))
+        for n, journal in enumerate(journals)
+    ]
+    services: list[Service] = []
+    writers: list[Writer] = []
+    try:
+        services += [Service(str(path), tmp_path, number) for number in range(2)]
+        writers += [Writer(each, tmp_path) for each in orders]
+        kills = trouble(services, journals, random.Random(f"{seed}/services"))
+        for writer in writers:
+            writer.ask_to_stop()
+        ends = [writer.await_end(time.monotonic() + STOP_S) for writer in writers]
+        await_order(path)
+        codes = [service.stop() for service in services]
+    finally:
+        for writer in writers:
+            writer.kill()
+        for service in services:
+            service.kill()
+    said = "\n".join(service.said() for service in services)
+    assert ends == [None, None]
+    assert kills >= KILLS
+    assert codes == [0, 0], said
+    for deed in ("compaction", "files (", "instants archived"):
+        assert deed in said
+    assert "Traceback" not in said, said
+    history = load_history(journals)
+    assert not history.surprises
+    assert len(history.with_outcome(Event.OK)) >= ACKNOWLEDGED
+    assert not history.with_outcome(Event.UNKNOWN)
+    judge_rows(str(path), history)
+
+
+def trouble(services: list[Service], journals: list[Path], chance: random.Random) -> int:
+    """Kill and start them at random until enough was written; how often."""
+    started = time.monotonic()
+    kills = 0
+    while time.monotonic() - started < SECONDS_MAX:
+        time.sleep(chance.uniform(*_BETWEEN_S))
+        written = len(load_history(journals).with_outcome(Event.OK))
+        lasted = time.monotonic() - started
+        if kills >= KILLS and written >= ACKNOWLEDGED and lasted >= SECONDS:
+            break
+        if any("compaction" in service.said() for service in services):  # they are at work
+            chance.choice(services).restart()
+            kills += 1
+    return kills
+
+
+def await_order(table: Path) -> None:
+    """Wait until nothing is pending and the timeline is short."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while faults := disorder(table):
+        assert time.monotonic() < deadline, faults
+        time.sleep(0.2)
+
+
+def disorder(table: Path) -> list[str]:
+    """What services have left to do."""
+    names = [path.name for path in (table / TIMELINE_FOLDER).iterdir() if path.is_file()]
+    instants = [Instant.parse(name) for name in names]
+    done = {i.requested for i in instants if i.state is State.COMPLETED}
+    writes = [i for i in instants if i.completed and i.action is not Action.CLEAN]
+    long = [f"{len(writes)} writes are active"] if len(writes) > ARCHIVE_KEEP[1] else []
+    return long + [f"{i.file_name} is pending" for i in instants if i.requested not in done]
+
+
+def judge_rows(uri: str, history: History) -> None:
+    """Each row is there once, as the last of its writes left it, now and at moments before."""
+    table = pyhudi.open_table(uri)
+    assert sorted_rows(table.read(columns=_ROW)) == fold(history, "9" * 17)
+    times = sorted(write.completed or "" for write in history.with_outcome(Event.OK))
+    for time_ in times[-KEEP_COMMITS // 2 :]:
+        assert sorted_rows(table.read(as_of=time_, columns=_ROW)) == fold(history, time_)
+    assert history.reads
+    for read in history.reads:
+        seen = {row["id"]: row["version"] for row in fold(history, read.as_of)}
+        assert read.versions == seen, read.as_of
+
+
+def sorted_rows(scan: Any) -> list[Mapping[str, Any]]:
+    return sorted(scan.to_arrow().to_pylist(), key=itemgetter("id"))
+
+
+def fold(history: History, until: str) -> list[Mapping[str, Any]]:
+    """The rows after all writes that had completed by then; event times decide."""
+    latest: dict[int, tuple[int, str, bool]] = {}
+    for write in history.with_outcome(Event.OK):
+        for key, at in write.batch.times.items() if (write.completed or "") <= until else ():
+            if key not in latest or latest[key][0] < at:
+                latest[key] = at, write.batch.version, write.batch.is_delete
+    rows = [
+        {
+            "id": f"k{key}",
+            "day": partition_of(KIND, key),
+            "ts": at,
+            "version": version,
+            "payload": payload_of(version, key),
+        }
+        for key, (at, version, is_delete) in latest.items()
+        if not is_delete
+    ]
+    return sorted(rows, key=itemgetter("id"))

@@ -1,0 +1,254 @@
+"""A table service that dies at any operation is finished, or undone, by the next process.
+
+Each service is run once for each of its storage operations and each way to die; then another
+process does what a process of that kind does, and the table is judged. Then the same with a second
+death inside of the recovery. Twins, two processes that do the same at once, do what one would do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import pytest
+
+from light_scenarios import NBCC, OCC, OpenWrite, judged, judged_after_repair, recover, stage_of
+from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
+from pyhudi.format.instant import Action
+from pyhudi.format.table_config import TableType
+from pyhudi.plan.cleaning import CleanPolicy
+from pyhudi.simulate.archive_checks import archived_now, half_archived, unlisted_files
+from pyhudi.simulate.archivist import GRACE_MS, archiver
+from pyhudi.simulate.cleaner import cleanings
+from pyhudi.simulate.compactor import compactions
+from pyhudi.simulate.evidence import TIMELINE_FOLDER, Evidence, Violation
+from pyhudi.simulate.faults import Effect, Fault, FixedFaults
+from pyhudi.simulate.light_rows import TableKind
+from pyhudi.simulate.simulation import Process, Simulation
+from pyhudi.simulate.stage import Stage
+
+#: Every so manieth pair of crashes is tried; 1 tries them all.
+STRIDE = int(os.environ.get("PYHUDI_CRASH_STRIDE", "197"))
+POLICY = CleanPolicy.versions(1)
+Work = Callable[[Stage, Process], None]
+
+
+def prepared(stage: Stage) -> None:
+    """Some writes, the last but one of which died; long enough ago for everybody."""
+    for number, keys in enumerate((("k0", "k1"), ("k0", "k2"), ("k0", "k1"))):
+        OpenWrite(stage, f"writer{number}", keys).complete()
+    OpenWrite(stage, "dead", ("k0", "k3")).fall_silent()
+    recover(stage, stage.simulation.process("rescuer"))
+    OpenWrite(stage, "writer", ("k1",)).complete()
+    stage.simulation.scheduler.now_ms += GRACE_MS
+
+
+def with_a_compaction(stage: Stage) -> None:
+    """The same, and what a clean finds something to do in."""
+    prepared(stage)
+    if stage.kind.table_type is TableType.MERGE_ON_READ:
+        compact(stage, stage.simulation.process("compactor"))
+
+
+def with_work_begun(stage: Stage) -> None:
+    """The same, and a compaction that somebody has begun to carry out, and left."""
+    prepared(stage)
+    work = compactions(stage, stage.simulation.process("planner"))
+    plan = work.schedule()
+    assert plan is not None
+    work._make_inflight(plan)
+
+
+def compact(stage: Stage, process: Process) -> None:
+    work = compactions(stage, process)
+    if not work.pending():
+        work.schedule()
+    for plan in work.pending():
+        work.execute(plan.requested)
+
+
+def undo(stage: Stage, process: Process) -> None:
+    work = compactions(stage, process)
+    for plan in work.pending():
+        work.undo(plan.requested)
+    recover(stage, process)
+
+
+def clean(stage: Stage, process: Process) -> None:
+    cleanings(stage, process).run(POLICY)
+
+
+def archive(stage: Stage, process: Process) -> None:
+    archiver(stage, process).run()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A service on a table that has work for it."""
+
+    kind: TableKind
+    before: Callable[[Stage], None]
+    work: Work
+    archives: bool = False
+
+
+SCENES: dict[str, Scene] = {
+    "compaction": Scene(NBCC, prepared, compact),
+    "undone compaction": Scene(NBCC, with_work_begun, undo),
+    "clean": Scene(OCC, with_a_compaction, clean),
+    "clean of logs": Scene(NBCC, with_a_compaction, clean),
+    "archive": Scene(OCC, with_a_compaction, archive, archives=True),
+    "archive of logs": Scene(NBCC, with_a_compaction, archive, archives=True),
+}
+
+
+def run_with_crashes(name: str, *crashes: Fault) -> tuple[list[Violation], list[int]]:
+    """The violations, and how many operations the service and its successor made."""
+    scene = SCENES[name]
+    with Simulation(1, faults=FixedFaults(crashes), tick_ms=1) as simulation:
+        stage = stage_of(simulation, scene.kind)
+        scene.before(stage)
+        counted = []
+        for process in (simulation.process("first"), simulation.process("second")):
+            process.start(scene.work, stage, process)
+            simulation.run()
+            simulation.scheduler.now_ms += 2 * stage.settings.heartbeat_timeout_ms
+            counted.append(process.operations)
+        broken: list[Violation] = []
+        if "second" not in {crash.process for crash in crashes}:
+            assert left_pending(stage) == []
+            broken = judged(stage, repaired=False, clean_policy=POLICY) if scene.archives else []
+            assert left_half_archived(stage) == []
+        if scene.archives:
+            go_on_archiving(stage)
+        broken += judged_after_repair(stage, clean_policy=POLICY)
+        return broken, counted
+
+
+def go_on_archiving(stage: Stage) -> None:
+    """The grace passes, there is more to archive, and somebody does: no rubbish is left."""
+    for number in range(3):
+        OpenWrite(stage, f"later{number}", ("k0",)).complete()
+    stage.simulation.scheduler.now_ms += 2 * GRACE_MS
+    before = len(archived_now(stage.storage))
+    archive(stage, stage.simulation.process("third", faulty=False))
+    assert len(archived_now(stage.storage)) > before
+    assert left_half_archived(stage) == []
+    assert list(unlisted_files(Evidence(stage.storage, stage.kind))) == []
+
+
+def left_pending(stage: Stage) -> list[str]:
+    """What a successor that lived has not finished, nor undone."""
+    log = stage.decision_log(stage.simulation.process("onlooker"))
+    return sorted(log.refresh().pending)
+
+
+def left_half_archived(stage: Stage) -> list[str]:
+    """What is archived and on the active timeline too, or in no manifest that is current."""
+    return list(half_archived(Evidence(stage.storage, stage.kind)))
+
+
+def crashes_of(process: str, operations: int) -> Iterator[Fault]:
+    """Before each operation, which is after the one before it; and after the last."""
+    for nth in range(1, operations + 1):
+        yield Fault(process, nth, Effect.CRASH_BEFORE)
+    yield Fault(process, operations, Effect.CRASH_AFTER)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_service_that_dies_at_any_operation_is_finished_or_undone(name: str) -> None:
+    """And if its successor dies as well, at any operation, by the one after that."""
+    broken, (operations, _) = run_with_crashes(name)
+    assert not broken
+    assert operations > 10
+    tried = 0
+    for first in crashes_of("first", operations):
+        broken, (_, more) = run_with_crashes(name, first)
+        assert not broken, (first, broken)
+        for second in crashes_of("second", more):
+            tried += 1
+            if tried % STRIDE == 0:
+                broken, _ = run_with_crashes(name, first, second)
+                assert not broken, (first, second, broken)
+    assert tried > 100
+
+
+# -- twice
+
+
+class Account(NamedTuple):
+    """What has become of a table, so far as a second service could add to it or take from it."""
+
+    completed: Counter[Action]  # instants, ever
+    begun: int  # instants, ever
+    archived: list[str]  # requested times, each as often as the archive has it
+    active: int  # completed instants of the timeline
+    data_files: int
+
+
+def account(stage: Stage) -> Account:
+    evidence = Evidence(stage.storage, stage.kind)
+    paths = [stat.path for stat in stage.storage.list("")]
+    return Account(
+        Counter(published.instant.action for published in evidence.published),
+        len({instant.requested for instant, _ in evidence.timeline}),
+        archived_now(stage.storage),
+        sum("_" in stat.path for stat in stage.storage.list_folder(TIMELINE_FOLDER).objects),
+        sum(not path.startswith(".hoodie/") for path in paths),
+    )
+
+
+def accounts_of_one(scene: Scene) -> tuple[Account, Account]:
+    """Before and after one process did it, with nobody beside it."""
+    with Simulation(1, tick_ms=1) as simulation:
+        stage = stage_of(simulation, scene.kind)
+        scene.before(stage)
+        before = account(stage)
+        scene.work(stage, simulation.process("first"))
+        return before, account(stage)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_service_that_is_started_again_finds_nothing_to_do(name: str) -> None:
+    scene = SCENES[name]
+    with Simulation(1, tick_ms=1) as simulation:
+        stage = stage_of(simulation, scene.kind)
+        scene.before(stage)
+        scene.work(stage, simulation.process("first"))
+        before = account(stage)
+        scene.work(stage, simulation.process("second"))
+        assert account(stage) == before
+        assert not judged_after_repair(stage, archives=scene.archives, clean_policy=POLICY)
+
+
+TWINS = 30
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_two_that_do_it_at_once_do_what_one_would_do(name: str) -> None:
+    scene = SCENES[name]
+    before, alone = accounts_of_one(scene)
+    assert alone != before
+    for seed in range(TWINS):
+        with Simulation(seed, tick_ms=1) as simulation:
+            stage = stage_of(simulation, scene.kind)
+            scene.before(stage)
+            assert account(stage) == before
+            for process in (simulation.process("first"), simulation.process("second")):
+                process.start(partial(willing, scene.work), stage, process)
+            simulation.run()
+            assert account(stage) == alone, seed
+            broken = judged(stage, repaired=False, clean_policy=POLICY)
+            assert not broken, (seed, broken)
+
+
+def willing(work: Work, stage: Stage, process: Process) -> None:
+    """Do it as far as the other one leaves something to do."""
+    try:
+        work(stage, process)
+    except (UnavailableError, ConflictError, InvalidRequestError):
+        return
