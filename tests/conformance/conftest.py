@@ -42,6 +42,9 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
+        # To compile code for a hundred rows takes longer than everything else.
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.python.daemon.module", small_loads.__name__)
         .config("spark.executorEnv.PYTHONPATH", str(TESTS))
         .getOrCreate()

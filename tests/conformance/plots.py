@@ -19,6 +19,7 @@ from conformance.combinations import (
     COMBINATIONS,
     Combination,
     Partitioning,
+    TableKind,
     all_combinations,
 )
 
@@ -107,6 +108,46 @@ def covering_plots(rows: Sequence[Combination]) -> dict[Combination, Plot]:
 
 
 PLOTS = covering_plots(COMBINATIONS)
+
+
+#: The turn of its life that each commit of a table shows best.
+COMMITS = ("first", "first", "change", "replacement", "replacement", "replacement")
+
+
+def telling_tables(
+    turn: str, properties: Sequence[str], rows: Sequence[Combination]
+) -> frozenset[Combination]:
+    """Few of these tables, in which each way to take the turn meets each value of the properties.
+
+    For reads that are too slow to be made of all.
+    """
+    met: set[tuple[StrEnum, StrEnum]] = set()
+    chosen = set()
+    for row in rows:
+        way = getattr(PLOTS[row], turn)
+        pairs = {(way, getattr(row, name)) for name in properties}
+        if not pairs <= met:
+            chosen.add(row)
+        met |= pairs
+    return frozenset(chosen)
+
+
+def _by_turns(
+    properties: Sequence[str], rows: Sequence[Combination], first: int
+) -> tuple[frozenset[Combination], ...]:
+    """Such tables for each commit, of which the others are not asked the same time and again."""
+    return tuple(
+        telling_tables(turn, properties, rows[:: 1 if (number + first) % 2 == 0 else -1])
+        for number, turn in enumerate(COMMITS)
+    )
+
+
+_MERGED = tuple(row for row in COMBINATIONS if row.kind is TableKind.MOR)
+#: After each commit of a quick run, the tables of which Hudi reads a snapshot, only the base files,
+#: and the changes.
+SNAPSHOTS = _by_turns(("kind", "merge"), COMBINATIONS, 0)
+BASE_FILES = _by_turns(("merge",), _MERGED, 1)
+CHANGES = _by_turns(("kind",), COMBINATIONS, 1)
 
 
 def other_plots() -> dict[Combination, Plot]:

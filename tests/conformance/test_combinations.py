@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -17,7 +18,11 @@ from conformance.combinations import (
     meetings_of,
 )
 from conformance.plots import (
+    BASE_FILES,
+    CHANGES,
+    COMMITS,
     PLOTS,
+    SNAPSHOTS,
     Change,
     First,
     Replacement,
@@ -51,6 +56,24 @@ def test_every_turn_of_a_story_meets_every_property_and_every_other_turn() -> No
     met = set().union(*(encounters(row, plot) for row, plot in PLOTS.items()))
     assert met == set().union(*map(possible_encounters, COMBINATIONS))
     assert covering_plots(COMBINATIONS) == PLOTS
+
+
+@pytest.mark.parametrize(
+    ("heard", "properties"),
+    [(SNAPSHOTS, ("kind", "merge")), (CHANGES, ("kind",)), (BASE_FILES, ("merge",))],
+)
+def test_hudi_is_asked_after_every_way_to_take_a_turn_on_every_kind_of_table(
+    heard: Sequence[frozenset[Combination]], properties: Sequence[str]
+) -> None:
+    rows = [row for row in PLOTS if heard is not BASE_FILES or row.kind is TableKind.MOR]
+    for turn, tables in zip(COMMITS, heard, strict=True):
+        for name in properties:
+            met, possible = (
+                {(getattr(PLOTS[row], turn), getattr(row, name)) for row in some}
+                for some in (tables, rows)
+            )
+            assert met == possible
+        assert len(tables) <= len(PLOTS) // 2
 
 
 def test_every_other_table_has_a_plot_and_every_plot_has_tables() -> None:

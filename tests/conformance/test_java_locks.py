@@ -33,7 +33,6 @@ from true_zookeeper import SESSION_MAX_MS, TICK_MS, TrueZookeeper, ZookeeperMiss
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 
 SESSION_MS = 6 * TICK_MS
-PROCESSES = 8
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +88,13 @@ def java_options(kind: LockKind, options: dict[str, Any]) -> dict[str, str]:
 # -- ZooKeeper, pyhudi alone
 
 
+@pytest.mark.parametrize("processes", [4, pytest.param(8, marks=pytest.mark.long)])
 def test_processes_are_never_inside_together(
-    place: dict[str, Any], racers: Start, tmp_path: Path
+    place: dict[str, Any], racers: Start, tmp_path: Path, processes: int
 ) -> None:
     orders = {"deed": "race", "kind": "zookeeper", "options": patient(place), "hold_ms": 2}
-    started = [racers(**orders, witness=tmp_path / "inside", rounds=5) for _ in range(PROCESSES)]
-    assert [racer.line() for racer in started] == [{"entered": 5}] * PROCESSES
+    started = [racers(**orders, witness=tmp_path / "inside", rounds=5) for _ in range(processes)]
+    assert [racer.line() for racer in started] == [{"entered": 5}] * processes
 
 
 def test_frozen_process_loses_the_lock_with_its_session_and_knows_when_it_wakes(

@@ -140,12 +140,17 @@ def parts(owner: str, driver: str, count: int) -> list[Commit]:
     return commits
 
 
+def commits_of_each(quick: int, long: int) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("count", [quick, pytest.param(long, marks=pytest.mark.long)])
+
+
+@commits_of_each(3, 6)
 def test_two_drivers_upsert_the_same_buckets_without_a_conflict(
-    judge: JudgeClient, drivers: list[SparkDriver], tmp_path: Path
+    judge: JudgeClient, drivers: list[SparkDriver], tmp_path: Path, count: int
 ) -> None:
     path = tmp_path / "table"
     create(path, ordering="ts")
-    work = [upserts(driver.name, 5, newest=50) for driver in drivers[:2]]
+    work = [upserts(driver.name, count, newest=50) for driver in drivers[:2]]
     watched = watch(judge, path, drivers[:2], work, together(tmp_path, 2))
     assert watched.conflicts == []
     assert watched.overlapping()
@@ -153,12 +158,14 @@ def test_two_drivers_upsert_the_same_buckets_without_a_conflict(
     agree(judge, path, watched, by_ordering)
 
 
+@commits_of_each(1, 3)
 def test_four_drivers_upsert_and_delete_with_ties_without_a_conflict(
-    judge: JudgeClient, drivers: list[SparkDriver], tmp_path: Path
+    judge: JudgeClient, drivers: list[SparkDriver], tmp_path: Path, count: int
 ) -> None:
+    """So many upserts of each, and as many deletes."""
     path = tmp_path / "table"
     create(path, ordering="ts")
-    work = [upserts_and_deletes(driver.name, 2, newest=3) for driver in drivers]
+    work = [upserts_and_deletes(driver.name, count, newest=3) for driver in drivers]
     watched = watch(judge, path, drivers, work, together(tmp_path, 4))
     assert watched.conflicts == []
     assert watched.overlapping()
@@ -166,13 +173,14 @@ def test_four_drivers_upsert_and_delete_with_ties_without_a_conflict(
     agree(judge, path, watched, by_ordering)
 
 
+@commits_of_each(2, 4)
 def test_two_drivers_without_an_ordering_conflict_and_all_commit_at_last(
-    judge: JudgeClient, drivers: list[SparkDriver], tmp_path: Path
+    judge: JudgeClient, drivers: list[SparkDriver], tmp_path: Path, count: int
 ) -> None:
     """The first driver's program writes again after each error; the other leaves that to pyhudi."""
     path = tmp_path / "table"
     create(path)
-    work = [upserts(driver.name, 3, newest=1) for driver in drivers[:2]]
+    work = [upserts(driver.name, count, newest=1) for driver in drivers[:2]]
     watched = watch(judge, path, drivers[:2], work, overtaken(tmp_path), retries=0)
     lost, won = watched.answers[work[0][0].name], watched.answers[work[1][0].name]
     facts = lost.conflicts[0]["facts"]
@@ -183,12 +191,14 @@ def test_two_drivers_without_an_ordering_conflict_and_all_commit_at_last(
     agree(judge, path, watched, by_commit)
 
 
+@commits_of_each(3, 6)
 def test_two_drivers_that_own_different_columns_join_their_rows(
-    judge: JudgeClient, drivers: list[SparkDriver], tmp_path: Path
+    judge: JudgeClient, drivers: list[SparkDriver], tmp_path: Path, count: int
 ) -> None:
     path = tmp_path / "table"
     create(path, WIDE, owners=OWNERS)
-    work = [parts(owner, driver.name, 5) for owner, driver in zip(OWNERS, drivers[:2], strict=True)]
+    pairs = zip(OWNERS, drivers[:2], strict=True)
+    work = [parts(owner, driver.name, count) for owner, driver in pairs]
     watched = watch(judge, path, drivers[:2], work, together(tmp_path, 2))
     assert watched.conflicts == []
     assert watched.overlapping()

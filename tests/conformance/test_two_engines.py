@@ -89,14 +89,14 @@ def on_disk(tmp_path: Path, combination: Combination) -> Shared:
 
 
 def test_nobody_loses_a_row_where_writers_never_block(judge: JudgeClient, tmp_path: Path) -> None:
-    fray = fight(judge, on_disk(tmp_path, NON_BLOCKING), hudi_writes=4, writes=5)
+    fray = fight(judge, on_disk(tmp_path, NON_BLOCKING), hudi_writes=3, writes=4)
     assert fray.journal.lost_by(hudi=True) == fray.journal.lost_by(hudi=False) == 0
 
 
 def test_nobody_loses_a_row_where_the_first_to_commit_wins(
     judge: JudgeClient, tmp_path: Path
 ) -> None:
-    fight(judge, on_disk(tmp_path, OPTIMISTIC), hudi_writes=3, writes=4)
+    fight(judge, on_disk(tmp_path, OPTIMISTIC), hudi_writes=2, writes=3)
 
 
 # ---- longer fights
