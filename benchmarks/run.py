@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import commits
 import merge
 import planning
+import services
 import spark_paths
 import writes
 
@@ -23,6 +24,7 @@ BENCHMARKS: dict[str, Callable[[], bool]] = {
     "many_writers": many_writers.main,
     "merge": merge.main,
     "planning": planning.main,
+    "services": services.main,
     "spark_paths": spark_paths.main,
     "writes": writes.main,
 }
@@ -31,11 +33,14 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", nargs="*", help=f"any of {', '.join(BENCHMARKS)}")
     parser.add_argument("--rows", type=int, default=writes.ROWS, help="of the table of `writes`")
-    parser.add_argument("--quick", action="store_true", help="`many_writers` smaller, to try it")
+    parser.add_argument(
+        "--quick", action="store_true", help="`many_writers` and `services` smaller, to try them"
+    )
     asked = parser.parse_args()
     if unknown := ", ".join(sorted(set(asked.name) - set(BENCHMARKS))):
         parser.error(f"no benchmark {unknown}; there are {', '.join(BENCHMARKS)}")
     BENCHMARKS["writes"] = partial(writes.main, asked.rows)
     BENCHMARKS["many_writers"] = partial(many_writers.main, is_quick=asked.quick)
+    BENCHMARKS["services"] = partial(services.main, is_quick=asked.quick)
     met = [BENCHMARKS[name]() for name in asked.name or BENCHMARKS]  # all, whatever the first says
     sys.exit(0 if all(met) else 1)

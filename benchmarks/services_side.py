@@ -1,0 +1,189 @@
+"""A process of `services.py` that runs pyhudi: its local engine, or with the word `spark` in Spark.
+
+Every step opens the table anew, as a job that does one thing would. What has to happen in several
+processes at the same moment is told by times of the machine's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from side import (
+    COLUMNS,
+    ORDERING,
+    PARTITION,
+    RECORD_KEY,
+    Row,
+    digest,
+    own_stdout,
+    serve,
+    start_session,
+)
+
+import pyhudi
+from pyhudi.engine.compaction_result import Compacted
+
+FUEL = bytes(100_000)
+
+
+def hello(**versions: str) -> Row:
+    return {"pid": os.getpid(), "pyhudi": pyhudi.__version__, **versions}
+
+
+@cache
+def read_rows(source: str) -> pa.Table:
+    return pq.read_table(source)
+
+
+def build(table: str, buckets: int, load: str, upserts: list[str]) -> Row:
+    """A table with base files, and in every slice as many logs as there are upserts.
+
+    The local engine writes logs, so base files are made of the first rows by a compaction.
+    """
+    first = read_rows(load)
+    created = pyhudi.create_table(
+        table,
+        first.schema,
+        record_key=RECORD_KEY,
+        partition_by=PARTITION,
+        ordering=ORDERING,
+        buckets=pyhudi.SimpleBuckets(buckets),
+    )
+    created.append(first)
+    compacted(table)
+    for source in upserts:
+        created.upsert(read_rows(source))
+    return shape(table)
+
+
+def shape(table: str) -> Row:
+    """How many slices a reader of the table merges, and the logs of all and of the least."""
+    slices = [read.slice for read in pyhudi.open_table(table).read().plan.reads]
+    logs = [len(slice_.logs) for slice_ in slices]
+    return {
+        "slices": len(slices),
+        "bases": sum(slice_.base is not None for slice_ in slices),
+        "logs": sum(logs),
+        "least": min(logs),
+    }
+
+
+def compacted(table: str, spark: SparkSession | None = None) -> Compacted:
+    return pyhudi.open_table(table).services.compact(spark=spark)
+
+
+def compact_once(table: str, spark: SparkSession | None = None) -> Row:
+    done = compacted(table, spark)
+    [result] = done.results
+    assert not done.pending, "a plan was not carried out"
+    return {"groups": result.file_groups, "logs": result.log_files, "rows": result.rows}
+
+
+# -- side by side
+
+
+def sleep_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.monotonic()))
+
+
+def upsert_between(table: str, source: str, ts: int, begin: float, end: float) -> Row:
+    """The same keys again and again, each time newer than `ts`; how often, in how many seconds."""
+    rows, opened = read_rows(source), pyhudi.open_table(table)
+    place, done = rows.schema.get_field_index(ORDERING), 0
+
+    def upsert() -> None:
+        nonlocal ts
+        ts += 1
+        opened.upsert(rows.set_column(place, ORDERING, pa.array([ts] * rows.num_rows)))
+
+    for _ in range(3):  # so that it knows the table, and its own code
+        upsert()
+    sleep_until(begin)
+    started = time.monotonic()
+    while time.monotonic() < end:
+        upsert()
+        done += 1
+    return {"upserts": done, "seconds": time.monotonic() - started, "ts": ts}
+
+
+def compact_between(table: str, begin: float, end: float) -> Row:
+    """One compaction after the other; how many, and the CPU seconds until the end."""
+    sleep_until(begin)
+    cpu, count, rows = time.process_time(), 0, 0
+    while time.monotonic() < end:
+        for result in compacted(table).results:
+            count += 1
+            rows += result.rows
+    taken, seconds = time.process_time() - cpu, time.monotonic() - begin
+    return {"compactions": count, "rows": rows, "cores": taken / seconds}
+
+
+def burn_between(cores: float, begin: float, end: float) -> Row:
+    """Nothing, with as much CPU as is told, by as many threads as that takes."""
+    threads = max(1, math.ceil(cores))
+    sleep_until(begin)
+    cpu = time.process_time()
+    with ThreadPoolExecutor(threads) as pool:
+        for burnt in [pool.submit(_burn, cores / threads, begin, end) for _ in range(threads)]:
+            burnt.result()
+    return {"cores": (time.process_time() - cpu) / (time.monotonic() - begin)}
+
+
+def _burn(share: float, begin: float, end: float) -> None:
+    """A share of one core; where it was kept waiting, it makes up for that."""
+    burnt = time.thread_time()
+    while (now := time.monotonic()) < end:
+        if time.thread_time() - burnt < share * (now - begin):
+            hashlib.sha256(FUEL)  # lets other threads run meanwhile
+        else:
+            time.sleep(0.001)
+
+
+def newest(table: str, last: list[int]) -> Row:
+    """How many rows and keys there are, and how many rows have each of the last values."""
+    read = pyhudi.open_table(table).read(columns=[RECORD_KEY, ORDERING]).to_arrow()
+    counts = {row["values"]: row["counts"] for row in read[ORDERING].value_counts().to_pylist()}
+    keys = len(read[RECORD_KEY].unique())
+    return {"rows": read.num_rows, "keys": keys, "last": [counts.get(ts, 0) for ts in last]}
+
+
+def spark_commands() -> dict[str, Callable[..., Row]]:
+    session = start_session({})
+
+    def digested(table: str) -> Row:
+        return digest(pyhudi.open_table(table).read(columns=list(COLUMNS)).to_spark(session))
+
+    return {
+        "hello": partial(hello, spark=session.version),
+        "compact": partial(compact_once, spark=session),
+        "digest": digested,
+    }
+
+
+def main(engine: str) -> None:
+    sink = own_stdout()
+    commands: dict[str, Callable[..., Row]] = {
+        "hello": hello,
+        "build": build,
+        "shape": shape,
+        "compact": compact_once,
+        "compact on": compact_between,
+        "upsert": upsert_between,
+        "burn": burn_between,
+        "newest": newest,
+    }
+    serve(sink, commands if engine == "local" else {**commands, **spark_commands()})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
