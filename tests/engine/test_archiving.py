@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -455,6 +456,25 @@ def test_levels_are_merged_so_that_files_stay_few() -> None:
     manifests = [name for name in names if parse_manifest_name(name) is not None]
     assert len(manifests) <= POLICY.manifests_kept + 3  # of the last run, which are young
     assert rubbish(bench) == []
+
+
+def test_levels_are_merged_without_a_grace_too() -> None:
+    bench = Bench()
+    policy = replace(POLICY, merge_files=3, file_instants=1, keep_max=3, grace_ms=0)
+
+    class Ticking(FaultyStorage):
+        def create_from(self, path: str, chunks: Iterable[bytes]) -> int | None:
+            made = super().create_from(path, chunks)
+            bench.clock.sleep(5)
+            return made
+
+    merged = 0
+    for n in range(20):
+        bench.write(n)
+        bench.clock.sleep(10_000)
+        merged += bench.archive(policy, storage=Ticking(bench.storage)).merged
+    assert merged >= 12
+    check_whole(bench)
 
 
 def test_an_instant_in_two_files_counts_once_and_is_merged_into_one() -> None:

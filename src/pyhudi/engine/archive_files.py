@@ -359,12 +359,15 @@ class ArchiveFiles:
         return times is not None and times.equals(rows.times()) is True
 
     def _is_young(self, path: str) -> bool:
-        """Whether the file is far from the age at which it may be swept up."""
+        """Whether the file is far from the age at which it may be swept up.
+
+        Without a grace it may be at once: then nobody else archives, and only sleep counts.
+        """
         found = self._storage.stat(path)
         if found is None:
             return False
         now_ms = StoreClock(self._storage, self._world).read_ms()
-        return now_ms - found.modified_ms <= self._policy.grace_ms // 2
+        return now_ms - found.modified_ms <= (self._policy.grace_ms // 2 or STALE_MS)
 
     # -- sweeping up
 
