@@ -26,6 +26,7 @@ from pyhudi.engine.write_files import (
 from pyhudi.format.base_file import KeyDigest
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import BaseFileName, FileGroupId, IoType
+from pyhudi.format.piece_sink import PieceSink
 from pyhudi.format.row_blocks import ParquetEncoder, block_sized
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import BaseFile
@@ -145,30 +146,9 @@ def _winner_size(storage: Storage, path: str, rows: int) -> int:
 # ---- encoding
 
 
-class _Sink:
-    """Where pyarrow writes, and from where the bytes are taken away between row groups."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-
-    def write(self, data: bytes) -> int:
-        self._pieces.append(bytes(data))
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def taken(self) -> bytes:
-        data = b"".join(self._pieces)
-        self._pieces.clear()
-        return data
-
-
 def _encoded(layout: RowLayout, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     """A base file, piece by piece."""
-    sink = _Sink()
+    sink = PieceSink()
     encoder = ParquetEncoder(sink, layout.stored)
     keys = KeyDigest()
     for row_group in _row_groups(batches):

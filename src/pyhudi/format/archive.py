@@ -27,6 +27,7 @@ from pyhudi.errors import CorruptTableError
 from pyhudi.format.instant import InstantTime, is_instant_time
 from pyhudi.format.metadata_schemas import ARCHIVED_INSTANT
 from pyhudi.format.parquet_footer import decode_row_groups, excessive_claim
+from pyhudi.format.piece_sink import PieceSink
 
 VERSION_FILE: Final = "_version_"
 VERSION_BYTES_MAX: Final = 20
@@ -244,7 +245,7 @@ def encoded_archive_file(tables: Iterable[pa.Table]) -> Iterator[bytes]:
 
     Row groups are small: whoever wants one instant of a hundred thousand reads a few of them.
     """
-    sink = _Sink()
+    sink = PieceSink()
     # Without its own schema key pyarrow drops all others, hence the two kept by hand. Statistics
     # and dictionaries of whole files would only store those files three times.
     with pq.ParquetWriter(
@@ -276,27 +277,6 @@ def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
                 held, rows, size = [], 0, 0
     if rows:
         yield pa.concat_tables(held)
-
-
-class _Sink:
-    """Where pyarrow writes, and from where the bytes are taken away between row groups."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-
-    def write(self, data: bytes) -> int:
-        self._pieces.append(bytes(data))
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def taken(self) -> bytes:
-        data = b"".join(self._pieces)
-        self._pieces.clear()
-        return data
 
 
 def archive_file_name(instants: Sequence[ArchivedInstant], level: int = 0) -> ArchiveFileName:

@@ -1,0 +1,24 @@
+"""A parquet file in the making, taken away piece by piece so that memory stays bounded."""
+
+from __future__ import annotations
+
+
+class PieceSink:
+    """Where pyarrow writes, and from where the bytes are taken away between row groups."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self._pieces.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def taken(self) -> bytes:
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        return data
