@@ -15,7 +15,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NewType, Self
+from functools import lru_cache
+from typing import NewType
 
 from pyhudi.errors import CorruptTableError
 
@@ -124,8 +125,9 @@ class Instant:
     def __post_init__(self) -> None:
         assert (self.completed is not None) == (self.state is State.COMPLETED)
 
-    @classmethod
-    def parse(cls, file_name: str) -> Self:
+    @staticmethod
+    @lru_cache(maxsize=4096)  # a timeline is listed again and again, and most names are the same
+    def parse(file_name: str) -> Instant:
         """Strict: the loader skips what Hudi itself leaves there (folders, .crc files)."""
         times, _, words = file_name.partition(".")
         found = _WORDS.get(words)
@@ -134,9 +136,9 @@ class Instant:
             if state is State.COMPLETED:
                 requested, _, completed = times.partition("_")
                 if is_instant_time(requested) and is_instant_time(completed):
-                    return cls(InstantTime(requested), action, state, InstantTime(completed))
+                    return Instant(InstantTime(requested), action, state, InstantTime(completed))
             elif is_instant_time(times):
-                return cls(InstantTime(times), action, state)
+                return Instant(InstantTime(times), action, state)
         raise CorruptTableError(
             f"{file_name!r} is not a timeline file name",
             why="expected <requested>.<action>.<state> or <requested>_<completed>.<action>",

@@ -287,14 +287,20 @@ class Scheduler:
         )
 
     def _next_moment(self) -> int | None:
-        """When somebody who cannot go on now will, by the mere passing of time."""
-        moments = (
-            max(actor.wake_ms, actor.life.frozen_until_ms)
-            for actor in self._actors
-            if not actor.life.crashed and actor.awaits is None
-        )
-        later = (moment for moment in moments if self.now_ms < moment < FOREVER_MS)
-        return min(later, default=None)
+        """When somebody who cannot go on now will, by the mere passing of time.
+
+        A plain loop, for it is asked before each step.
+        """
+        now_ms, soonest = self.now_ms, FOREVER_MS
+        for actor in self._actors:
+            life, moment = actor.life, actor.wake_ms
+            if life.crashed or actor.awaits is not None:
+                continue
+            if moment < life.frozen_until_ms:
+                moment = life.frozen_until_ms
+            if now_ms < moment < soonest:
+                soonest = moment
+        return None if soonest == FOREVER_MS else soonest
 
     def _pass_time(self) -> None:
         moment = self._next_moment()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ class MemoryStorage:
         self._now_ms = now_ms
         self._uri = uri
         self._objects: dict[str, _Stored] = {}
+        self._paths: list[str] = []  # of all objects, in order
         self._etags = itertools.count(1)
         self._lock = threading.Lock()
 
@@ -66,6 +68,8 @@ class MemoryStorage:
     def _put(self, path: str, data: bytes) -> str:
         etag = str(next(self._etags))
         stat = ObjectStat(path, len(data), etag, self._now_ms())
+        if path not in self._objects:
+            insort(self._paths, path)
         self._objects[path] = _Stored(bytes(data), stat)
         return etag
 
@@ -89,16 +93,24 @@ class MemoryStorage:
         return None if stored is None else stored.stat
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
+        beginning = f"{prefix}/" if table_folder(prefix) else ""
+        bound = table_folder(after or "")
+        found = []
         with self._lock:
-            stats = [stored.stat for stored in self._objects.values()]
-        return iter(listing(stats, prefix, after))
+            first = bisect_right(self._paths, max(beginning, bound))
+            for path in itertools.islice(self._paths, first, None):
+                if not path.startswith(beginning):
+                    break
+                found.append(self._objects[path].stat)
+        return iter(found)
 
     def list_folder(self, prefix: str) -> Folder:
         return one_level(self.list(prefix), prefix)
 
     def delete(self, path: str) -> None:
         with self._lock:
-            self._objects.pop(table_path(path), None)
+            if self._objects.pop(table_path(path), None) is not None:
+                del self._paths[bisect_left(self._paths, path)]
 
     def delete_all(self, paths: Sequence[str]) -> None:
         for path in paths:
