@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -26,7 +27,7 @@ from pyhudi.engine.effects import has_effect
 from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.commit_metadata import CommitMetadata, encode_commit_metadata
 from pyhudi.format.instant import Action, Instant, InstantTime, State
-from pyhudi.format.log_entry import Entry, EntryKind, entry_path, staged_path
+from pyhudi.format.log_entry import Entry, EntryKind, encode_entry, entry_path, staged_path
 from pyhudi.format.plan_files import InstantName, RollbackPlan, encode_rollback_plan
 from pyhudi.format.writer_identity import WRITER_KEY, WriterIdentity
 from pyhudi.settings import WriteSettings
@@ -263,6 +264,35 @@ def test_a_number_that_was_pruned_and_taken_again_decides_nothing(bench: Bench) 
     zombie = bench.log("zombie", storage=Frozen(bench.storage))
     assert decided(zombie.append(Begin(Action.DELTACOMMIT))).n == 5
     assert load_entry(bench.storage, 2) is None
+
+
+def test_an_entry_that_took_a_pruned_number_since_it_was_listed_is_not_carried_out(
+    bench: Bench,
+) -> None:
+    """Entry 2 is listed as the tail, then pruned and taken by a zombie, and only then read."""
+    begun(bench.log("a"))
+    late = bench.log("late")
+    late.refresh()
+    begun(bench.log("b"))
+    second, later = load_entry(bench.storage, 2), clock_time(bench.clock.ms + 60_000, UTC)
+    assert second is not None
+    assert second.creates is not None
+    name = f"{later}.deltacommit.requested"
+    creates = replace(second.creates, name=name)
+    dead = replace(second, id=str(UUID(int=7)), time=later, instant=later, creates=creates)
+
+    class Late(FaultyStorage):
+        def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
+            found = list(super().list(prefix, after=after))
+            if any(stat.path == entry_path(2) for stat in found) and not bench.entries()[2:]:
+                begun(bench.log("c"))
+                bench.storage.write(entry_path(2), encode_entry(dead))
+            return iter(found)
+
+    late.storage = Late(bench.storage)
+    assert decided(late.append(Begin(Action.DELTACOMMIT))).n == 4
+    assert load_entry(bench.storage, 2) is None
+    assert name not in bench.names()
 
 
 def test_a_writer_that_slept_past_pruning_may_not_complete(bench: Bench) -> None:

@@ -338,7 +338,8 @@ class DecisionLog:
                 if self._is_safe(held) and self._create(void) and self._verify(void):
                     self._note(void)
                 return False
-            if not self._is_safe(held):
+            # Read by its number a while after it was listed: another may have taken its place.
+            if not self._verify(tail) or not self._is_safe(held):
                 return False
             self._carry_out(tail)
             self._ledger = None if self.is_shared else self._ledger
