@@ -55,6 +55,7 @@ class Party:
     def __init__(self, function: Callable[[], object]) -> None:
         self.pending: tuple[str, str] | None = None  # operation and path, while it waits
         self.outcome: object = None
+        self._failure: BaseException | None = None  # what no test expects
         self.is_over = self.is_crashed = False
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, args=(function,), daemon=True)
@@ -62,13 +63,20 @@ class Party:
     def start(self) -> None:
         """Run to the first operation that counts."""
         self._thread.start()
+        self._wait()
+
+    def _wait(self) -> None:
         self._back.acquire()
+        if self._failure is not None:
+            raise self._failure
 
     def _run(self, function: Callable[[], object]) -> None:
         try:
             self.outcome = function()
         except (HudiError, Crash) as error:
             self.outcome = error
+        except BaseException as error:
+            self._failure = error
         self.is_over, self.pending = True, None
         self._back.release()
 
@@ -85,12 +93,12 @@ class Party:
         """Do the pending operation, and run to the next."""
         assert not self.is_over
         self._go.release()
-        self._back.acquire()
+        self._wait()
 
     def crash(self) -> None:
         self.is_crashed = True
         self._go.release()
-        self._back.acquire()
+        self._wait()
         assert self.is_over
 
 
@@ -159,6 +167,7 @@ class Bench(MemoryTable):
         made.clock = copy.copy(self.clock)
         made.storage = copy.copy(self.storage)
         made.storage._objects = dict(self.storage._objects)
+        made.storage._paths = list(self.storage._paths)
         made.storage._now_ms = lambda: made.clock.ms
         return made
 
