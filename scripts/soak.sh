@@ -1,15 +1,35 @@
 #!/usr/bin/env bash
-# The long runs. PYHUDI_SOAK_MINUTES is the time of each store's processes; 30 unless told.
+# The long runs, the schedules on every core. PYHUDI_SOAK_MINUTES is the time of each store's processes; 30 unless told.
 set -euo pipefail
 
 bin=$1
 minutes=${PYHUDI_SOAK_MINUTES:-30}
 
-echo "soak: random schedules, as many in each mode; one in eighty full of table services"
-for mode in occ nbcc partial shared; do
-  PYHUDI_SCHEDULES=${PYHUDI_SCHEDULES:-50000} PYHUDI_FIRST_SEED=${PYHUDI_FIRST_SEED:-100000} \
-    "$bin/pytest" -q -o timeout=36000 tests/simulation/test_schedules.py -k "$mode"
-done
+schedules=${PYHUDI_SCHEDULES:-50000}
+first=${PYHUDI_FIRST_SEED:-100000}
+block=2500 # seeds: some minutes
+
+some_schedules() { # MODE FIRST_SEED COUNT
+  local told
+  if told=$(PYHUDI_FIRST_SEED=$2 PYHUDI_SCHEDULES=$3 "$bin/pytest" -q -o timeout=36000 \
+    tests/simulation/test_schedules.py -k "$1" 2>&1); then
+    echo "$1, $3 seeds from $2: ${told##*$'\n'}"
+  else
+    echo "$told"
+    return 1
+  fi
+}
+export -f some_schedules
+export bin
+
+echo "soak: $schedules random schedules in each mode; one in eighty full of table services"
+for ((from = first; from < first + schedules; from += block)); do
+  left=$((first + schedules - from))
+  for mode in occ nbcc partial shared; do
+    echo "$mode $from $((left < block ? left : block))"
+  done
+done | xargs --max-procs="$(nproc)" --process-slot-var=PYHUDI_SIMULATION_CORE -n 3 \
+  bash -c 'some_schedules "$@"' some_schedules
 echo "soak: every order of two processes"
 PYHUDI_ALL_ORDERS=1 "$bin/pytest" -q -o timeout=36000 \
   tests/simulation/test_interleavings.py tests/simulation/test_service_races.py
