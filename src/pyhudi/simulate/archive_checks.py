@@ -132,9 +132,10 @@ class _Story:
         self._left.add(name)
         if self._rows.get(instant.requested) != (instant.completed, instant.action.value):
             yield f"{name} left the active timeline and is not in the archive"
-        if any(other.startswith(instant.requested) for other in self._names):
+        seen = without_strays(self._names.values())
+        if any(other.requested == instant.requested for other in seen):
             yield f"{name} is archived and looks pending"
-        self._first = Timeline.of(without_strays(self._names.values())).first_active or ""
+        self._first = Timeline.of(seen).first_active or ""
         for path, requested in self._rubbish.items():
             yield from self._visible(path, requested)
 
