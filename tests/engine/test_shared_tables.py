@@ -161,6 +161,15 @@ def test_a_rollback_that_java_planned_stops_the_completion(bench: Bench) -> None
     assert log.append(job) == Refused(Rule.ROLLED_BACK, rollback)
 
 
+def test_a_write_that_java_undid_is_not_completed_by_a_late_inflight_file(bench: Bench) -> None:
+    """Its writer slept between its requested file and its inflight file."""
+    log = bench.log()
+    job = bench.begin(log)
+    bench.storage.delete(f"{TIMELINE}/{job.requested}.deltacommit.requested")
+    assert log.append(job) == Refused(Rule.NOT_INFLIGHT)
+    assert not [name for name in bench.names() if name.startswith(f"{job.requested}_")]
+
+
 def test_a_pending_rollback_of_java_is_finished(bench: Bench) -> None:
     java = bench.java(-1_000, "requested", "inflight")
     data = f"p/.00000000-0000-0000-0000-000000000000-0_{java}.log.1_0-1-2"

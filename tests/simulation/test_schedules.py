@@ -71,6 +71,11 @@ ONCE_BROKEN: list[tuple[Mode, int, str]] = [
     ("nbcc", 270, "a requested file was rolled back between finding it there and reading it"),
     ("partial", 100_045, "an entry was carried out that had taken a pruned number since a listing"),
     ("partial", 106_035, "an inflight file that nobody takes for a pending write counted as one"),
+    (
+        "shared",
+        112_103,
+        "a writer slept until it was undone, made its inflight file, and completed",
+    ),
     ("shared", 32, "a rollback just decided was not undone by the one who decided it"),
 ]
 

@@ -365,7 +365,8 @@ class DecisionLog:
             rollback = ledger.named_by.get(target, entry.instant)
             return target in ledger.completed or rollback != entry.instant
         if entry.kind is EntryKind.COMPLETE:
-            return entry.instant in ledger.named_by or not self._still_inflight(entry)
+            is_open = entry.instant in ledger.pending and entry.instant not in ledger.named_by
+            return not is_open or not self._still_inflight(entry)
         return False
 
     def _current(self, *, is_guarded: bool = True) -> Ledger:

@@ -147,7 +147,9 @@ class Complete:
             return Refused(Rule.ROLLED_BACK, rollback)
         if self.begin is not None and not facts.is_whole_from(self.begin):
             return Refused(Rule.LOG_NOT_WHOLE)
-        if not facts.is_inflight(self.requested, self.action):
+        # An inflight file alone was made by us, who slept until another engine had undone all.
+        is_pending = self.requested in ledger.pending
+        if not is_pending or not facts.is_inflight(self.requested, self.action):
             return Refused(Rule.NOT_INFLIGHT)
         return self.check(ledger)
 
