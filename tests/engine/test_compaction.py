@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from memory_tables import TIMELINE
 from pyhudi.engine import table_compaction as module
 from pyhudi.engine.compaction import LOOKED_FOR_MAX, Compactions
 from pyhudi.engine.compaction_result import CompactionResult
+from pyhudi.engine.compaction_schedule import Draft
 from pyhudi.engine.decisions import Begin, Decided
 from pyhudi.engine.history import History
 from pyhudi.engine.table_compaction import compact, compactions, is_compaction_due
@@ -55,7 +57,7 @@ from pyhudi.format.plan_files import (
 )
 from pyhudi.format.service_metadata import encode_rollback_metadata
 from pyhudi.index.simple_bucket import file_id
-from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.compaction import CompactionOrder, CompactionPolicy
 from pyhudi.plan.rollback import rollback_metadata
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
@@ -222,26 +224,84 @@ def test_a_writer_older_than_the_plan_may_complete_when_it_has_been_carried_out(
 def test_a_write_that_completes_while_the_plan_is_made_is_in_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """However often that happens: the plan is made anew where it is decided."""
+    """However often that happens: it is worked in where the plan is decided."""
     scene = scene_with_logs()
-    drafted = Compactions._drafted
-    loads: list[WriteResult] = []
-
-    def slow(self: Compactions, *args: Any, **kwargs: Any) -> Any:
-        draft = drafted(self, *args, **kwargs)
-        if len(loads) < 3:
-            loads.append(scene.table(f"w{len(loads)}").upsert(rows("w", "a", ts=20 + len(loads))))
-        return draft
-
-    monkeypatch.setattr(Compactions, "_drafted", slow)
+    loads = written_while_planning(monkeypatch, scene, writes=3)
     planned = service(scene).schedule()
     assert planned is not None
     [operation] = plan_of(scene, planned).operations or ()
     logs = " ".join(operation.delta_file_paths or ())
+    assert len(loads) == 3
     assert all(result.instant in logs for result in loads)
     assert max(result.completed for result in loads) < planned
     with no_row_is_lost(scene):
         service(scene).execute(planned)
+
+
+def written_while_planning(
+    monkeypatch: pytest.MonkeyPatch, scene: Scene, *, writes: int
+) -> list[WriteResult]:
+    """So many writes, one after each look of who plans at the table; what they gave."""
+    written: list[WriteResult] = []
+
+    def followed(look: Callable[..., Draft]) -> Callable[..., Draft]:
+        def looked(*args: Any, **kwargs: Any) -> Draft:
+            draft = look(*args, **kwargs)
+            if len(written) < writes:
+                table = scene.table(f"w{len(written)}")
+                written.append(table.upsert(rows("w", "a", ts=20 + len(written))))
+            return draft
+
+        return looked
+
+    for name in ("_drafted", "_adjusted"):
+        monkeypatch.setattr(Compactions, name, followed(getattr(Compactions, name)))
+    return written
+
+
+def test_a_plan_that_loses_the_race_again_and_again_becomes_smaller_and_keeps_what_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = scene_with_logs()
+    days = [f"d{number:02}" for number in range(16)]
+    for day in days:
+        scene.table("cold").upsert(rows("cold", f"k{day}", day=day))
+    loads = written_while_planning(monkeypatch, scene, writes=6)
+    preview, planned = service(scene).scheduled(CompactionPolicy(order=CompactionOrder.AGE))
+    assert planned is not None
+    assert len(loads) == 6
+    operations = plan_of(scene, planned).operations or ()
+    # Seventeen groups; three looks kept all of them, and each of three more half of the others.
+    assert [o.partition_path for o in operations] == ["mo", *days[:2]]
+    assert {o.group.partition for o in preview.left_out} == set(days[2:])
+    assert "writes kept completing" in str(preview)
+    logs = " ".join(next(o for o in operations if o.partition_path == "mo").delta_file_paths or ())
+    assert all(result.instant in logs for result in loads)
+    with no_row_is_lost(scene):
+        service(scene).execute(planned)
+        compact(scene.writer("compactor"))
+
+
+def test_a_plan_of_another_process_is_heeded_that_comes_while_one_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = scene_with_logs()
+    scene.table("tu").upsert(rows("tu", "t", day="tu"))
+    drafted = Compactions._drafted
+    others: list[str] = []
+
+    def slow(self: Compactions, *args: Any, **kwargs: Any) -> Draft:
+        draft = drafted(self, *args, **kwargs)
+        if not others:
+            others.append("")
+            others.append(service(scene).schedule(CompactionPolicy(partitions=("mo",))) or "")
+        return draft
+
+    monkeypatch.setattr(Compactions, "_drafted", slow)
+    preview, planned = service(scene).scheduled()
+    assert planned is not None
+    assert [o.partition_path for o in plan_of(scene, planned).operations or ()] == ["tu"]
+    assert others[1] in str(preview)
 
 
 def test_plans_on_disjoint_file_groups_are_pending_at_once() -> None:

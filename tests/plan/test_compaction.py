@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pyhudi.errors import InvalidRequestError
@@ -27,6 +27,7 @@ from pyhudi.plan.compaction import (
     CompactionPreview,
     CompactionTrigger,
     PendingPlans,
+    adjusted_plan,
     is_due,
     news,
     omitted_file,
@@ -273,6 +274,53 @@ def test_a_plan_is_good_until_something_completes_or_is_planned(
     assert (None if found is None else found.requested) == expected
 
 
+# -- adjusted
+
+
+def two_partitions(*, written: bool) -> TableState:
+    """Groups `a` in `p` and `b` in `q`; a later write to `p` if there was one."""
+    writes = [delta(1, 2), delta(3, 4), *([delta(5, 6)] if written else [])]
+    files = [base("a", 1), log("a", 3), *([log("a", 5)] if written else [])]
+    q = [(path.replace("p/", "q/", 1), size) for path, size in (base("b", 1), log("b", 3, 99))]
+    partitions = {"p": grouped_files("p", files), "q": grouped_files("q", q)}
+    return TableState(CONFIG, Timeline.of(writes), partitions, {})
+
+
+@pytest.mark.parametrize("others_max", [1, 9])
+def test_a_plan_adjusted_to_a_write_is_the_plan_made_after_it(others_max: int) -> None:
+    before, after = two_partitions(written=False), two_partitions(written=True)
+    changed = replace(after, partitions={"p": after.partitions["p"]})
+    times = CompletionTimes(after.timeline)
+    policy = CompactionPolicy()
+    first = planned(before)
+    found = adjusted_plan(first, changed, times, NO_PLANS, policy, others_max=others_max)
+    assert found == planned(after)
+    assert found != first
+
+
+def test_an_adjusted_plan_gives_up_first_what_no_write_touched() -> None:
+    after = two_partitions(written=True)
+    changed = replace(after, partitions={"p": after.partitions["p"]})
+    times = CompletionTimes(after.timeline)
+    first = planned(two_partitions(written=False))
+    found = adjusted_plan(first, changed, times, NO_PLANS, CompactionPolicy(), others_max=0)
+    assert groups(found) == ["a"]
+    assert [(out.group.file_id, "next plan" in out.why) for out in found.left_out] == [("b", True)]
+
+
+def test_an_adjusted_plan_leaves_out_what_another_plan_took_meanwhile() -> None:
+    table = two_partitions(written=False)
+    plans = PendingPlans({at(9): frozenset({FileGroupId("q", "b")})})
+    nothing = replace(table, partitions={})
+    times = CompletionTimes(table.timeline)
+    policy = CompactionPolicy(partitions=("p", "q", "r"))
+    first = plan_compaction(table, times, NO_PLANS, policy)
+    found = adjusted_plan(first, nothing, times, plans, policy, others_max=9)
+    assert groups(found) == ["a"]
+    assert found.unknown == ("r",)
+    assert [str(out) for out in found.left_out] == [f"q/b: the pending plan {at(9)} has it"]
+
+
 # -- when
 
 FIVE = [delta(n, n + 1) for n in range(1, 11, 2)]
@@ -403,6 +451,7 @@ def test_the_archive_tells_of_writes_that_left_the_timeline_when_they_completed(
     st.lists(st.tuples(st.booleans(), st.integers(1, 9)), min_size=1, max_size=9),
     st.integers(1, 30),
 )
+@example([*[(False, 1)] * 6, (True, 1)], 29)  # a base file completed at the plan's very time
 def test_every_plan_that_we_make_has_all_that_it_must(
     shapes: list[tuple[bool, int]], planned_at: int
 ) -> None:

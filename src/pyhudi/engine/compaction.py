@@ -5,7 +5,7 @@
     undo       a rollback gives the plan up, for good
 
 A plan may be made at any moment, whatever is under way. It is made outside the decision log, and
-made anew inside it if something completed meanwhile, so that a busy table cannot keep it from being
+adjusted inside it if something completed meanwhile, so that a busy table cannot keep it from being
 made.
 
 A plan that was begun stays until somebody carries it out. The names of its files are fixed, so an
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -77,8 +78,11 @@ from pyhudi.plan.compaction import (
     CompactionPolicy,
     CompactionPreview,
     PendingPlans,
+    PlannedGroups,
+    adjusted_plan,
     plan_compaction,
     requested_instant,
+    unseen_writes,
 )
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.heartbeats import Heartbeat, heartbeat_path
@@ -111,18 +115,21 @@ class Compactions:
         settings: WriteSettings,
         *,
         load: Callable[[], TableState],
+        advance: Callable[[TableState, Iterable[Instant]], TableState],
         times: Callable[[TableState], CompletionTimes],
         merge: Merge,
         schema: Callable[[], str],
         turn: AbstractContextManager[Any] = _NOTHING,
     ) -> None:
-        """`load` gives the table as it is now, `times` what of the archive slicing needs, and
-        `merge` makes base files. `turn` is held for everything but that."""
+        """`load` gives the table as it is now, `advance` one with writes that completed since,
+        `times` what of the archive slicing needs, and `merge` makes base files. `turn` is held for
+        everything but that."""
         self._log = log
         self._recovery = recovery
         self._settings = settings
         self._storage = log.storage
         self._load = load
+        self._advance = advance
         self._times = times
         self._merge = merge
         self._schema = schema
@@ -180,13 +187,14 @@ class Compactions:
         self, policy: CompactionPolicy | None = None
     ) -> tuple[CompactionPreview, str | None]:
         """As `schedule`, with what is in the plan and what is not."""
-        redraft = partial(self._drafted, policy=policy or CompactionPolicy())
+        policy = policy or CompactionPolicy()
         with self._turn:
-            draft = redraft(self._log.refresh())
+            draft = self._drafted(self._log.refresh(), policy)
             if draft.preview.is_empty:
                 return draft.preview, None
             stage = partial(self._log.stage, _PLAN_STAGED)
-            job = Scheduling(draft, redraft, stage, self._log.world.random_bytes(16))
+            adjust = partial(self._adjusted, policy=policy)
+            job = Scheduling(draft, adjust, stage, self._log.world.random_bytes(16))
             outcome = self._log.append(job)
             for staged in job.staged:
                 self._drop(staged)
@@ -197,11 +205,30 @@ class Compactions:
 
     def _drafted(self, ledger: Ledger, policy: CompactionPolicy) -> Draft:
         """A plan from the table as it is now, which is not before the ledger."""
-        services = ledger.pending_of(*SERVICES)
-        plans = PendingPlans({i.requested: load_planned_groups(self._log, i) for i in services})
+        plans = self._plans_beside(ledger, {})
         state = self._load()
         preview = plan_compaction(state, self._times(state), plans, policy)
         return Draft(state, plans, preview)
+
+    def _adjusted(
+        self, draft: Draft, ledger: Ledger, others_max: int, *, policy: CompactionPolicy
+    ) -> Draft:
+        """The plan with what the ledger has and the draft does not."""
+        plans = self._plans_beside(ledger, draft.plans.groups)
+        known = draft.state
+        state = self._advance(known, unseen_writes(known.timeline, ledger))
+        listed = {p: g for p, g in state.partitions.items() if known.partitions.get(p) is not g}
+        changed = replace(state, partitions=listed)
+        preview = adjusted_plan(
+            draft.preview, changed, self._times(changed), plans, policy, others_max=others_max
+        )
+        return Draft(state, plans, preview)
+
+    def _plans_beside(self, ledger: Ledger, known: PlannedGroups) -> PendingPlans:
+        """Pending plans and their file groups; those that are known are not read again."""
+        services = ledger.pending_of(*SERVICES)
+        read = partial(load_planned_groups, self._log)
+        return PendingPlans({i.requested: known.get(i.requested) or read(i) for i in services})
 
     # -- carrying out
 

@@ -1,9 +1,15 @@
-"""Deciding a compaction plan: begun as it is if nothing completed meanwhile, or else made anew.
+"""Deciding a compaction plan: begun as it is if nothing completed meanwhile, or else adjusted.
 And what plans say that are on the timeline already, whoever made them.
 
 The decision log asks a job for its plan each time it tries to take the next number. What completed
 since the plan was made is seen then, and nothing can complete between that look and the decision:
 it would take the number.
+
+So a plan competes with the writers for the number, and on a table of a hundred thousand files it
+would lose each time if it were made as a whole each time, for that takes seconds. What is new is
+worked in: only partitions that were written to are looked at again. And if the race is lost again
+and again, the plan becomes smaller, until it is made as fast as a small write is. What those
+writes touched stays in it, so that the busiest file groups are not passed over for ever.
 """
 
 from __future__ import annotations
@@ -37,6 +43,9 @@ from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.timeline.ledger import Ledger
 
+#: How often a plan is adjusted before it becomes smaller each time.
+WHOLE_MAX = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -53,14 +62,16 @@ class Scheduling:
     def __init__(
         self,
         draft: Draft,
-        redraft: Callable[[Ledger], Draft],
+        adjust: Callable[[Draft, Ledger, int], Draft],
         stage: Callable[[bytes], str | None],
         sync: bytes,
     ) -> None:
-        """`stage` puts bytes that are too large for an entry where one can name them."""
+        """`adjust` works in what is new, and keeps so many slices that it does not concern.
+        `stage` puts bytes that are too large for an entry where one can name them."""
         self.draft = draft
         self.staged: list[str] = []  # all of them: an earlier try may turn out to stand
-        self._redraft = redraft
+        self._adjust = adjust
+        self._adjusted = 0  # how often
         self._stage = stage
         self._sync = sync
         self._begin: Begin | None = None
@@ -70,7 +81,10 @@ class Scheduling:
         if refused is not None:
             return refused
         if self._news(ledger) is not None:
-            self.draft, self._begin = self._redraft(ledger), None
+            self._adjusted += 1
+            others_max = len(self.draft.preview.slices) >> int(self._adjusted > WHOLE_MAX)
+            self.draft = self._adjust(self.draft, ledger, max(1, others_max))
+            self._begin = None
         found = self._news(ledger)
         if found is not None or self.draft.preview.is_empty:
             return Refused(Rule.CONFLICT, None if found is None else found.requested)

@@ -211,10 +211,7 @@ class TableLoader:
         touched = self._touched(now - known) if self._only_grew(known - left, now) else None
         if touched is None:
             return self.load()
-        partitions = dict(state.partitions)
-        for partition in sorted(touched):
-            objects = self.storage.list_folder(partition).objects
-            partitions[partition] = grouped_files(partition, ((o.path, o.size) for o in objects))
+        partitions = self._listed_again(state, touched)
         has_more = any(instant.completed is not None for instant in now - known)
         if has_more and self._is_torn(timeline):
             return self.load()
@@ -222,6 +219,28 @@ class TableLoader:
             self.config, timeline, partitions, self._replaced(now - known, state.replaced)
         )
         return self.load() if left and _has_emerged(state.timeline, refreshed) else refreshed
+
+    def advanced(self, state: TableState, completed: Iterable[Instant]) -> TableState:
+        """The state with writes that completed since, by somebody who knows that these are all.
+
+        Costs no look at the timeline, and leaves partitions as they are, the very objects, that
+        these writes did not touch.
+        """
+        new = set(completed)
+        touched = self._touched(new)
+        assert touched is not None, "these are writes"
+        partitions = self._listed_again(state, touched)
+        timeline = state.timeline.advanced(new)
+        return TableState(self.config, timeline, partitions, self._replaced(new, state.replaced))
+
+    def _listed_again(
+        self, state: TableState, touched: Iterable[str]
+    ) -> dict[str, tuple[FileGroupFiles, ...]]:
+        partitions = dict(state.partitions)
+        for partition in sorted(touched):
+            objects = self.storage.list_folder(partition).objects
+            partitions[partition] = grouped_files(partition, ((o.path, o.size) for o in objects))
+        return partitions
 
     def _timeline_since(self, known: Timeline, *, is_whole: bool) -> Timeline | None:
         """The timeline now; its old part as it was known, unless it may have changed.

@@ -51,6 +51,7 @@ def compactions(writer: TableWriter, merge: Merge | None = None) -> Compactions:
             writer.recovery,
             writer.settings,
             load=writer.state,
+            advance=writer.loader.advanced,
             times=Reader(writer.loader).completion_times,
             merge=merge or LocalMerge(writer),
             schema=lambda: writer.spec("").avro_schema,

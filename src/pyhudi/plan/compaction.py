@@ -15,11 +15,11 @@ of what is written, the latter taken to be as much as the old base file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.file_names import FileGroupId, parse_data_file
@@ -28,7 +28,12 @@ from pyhudi.format.plan_files import CompactionOperation, CompactionPlan
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
 from pyhudi.table.snapshot import is_replaced, latest_slice
 from pyhudi.table.state import TableState
-from pyhudi.timeline.completion import CompletionTimes, visible_at_completion, visible_now
+from pyhudi.timeline.completion import (
+    CompletionTimes,
+    just_before,
+    visible_at_completion,
+    visible_now,
+)
 from pyhudi.timeline.ledger import Ledger
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
 
@@ -227,11 +232,15 @@ def _megabytes(size: int) -> str:
     return f"{size / MB:.1f} MB"
 
 
+#: By requested time; None if a plan does not tell.
+PlannedGroups: TypeAlias = Mapping[str, frozenset[FileGroupId] | None]
+
+
 @dataclass(frozen=True, slots=True)
 class PendingPlans:
-    """Pending table services and their file groups; None if one does not tell."""
+    """Pending table services and their file groups."""
 
-    groups: Mapping[str, frozenset[FileGroupId] | None]  # by requested time
+    groups: PlannedGroups
 
     def holders(self) -> Callable[[FileGroupId], str | None]:
         """What tells the plan that has a file group, or may have it."""
@@ -254,11 +263,52 @@ def plan_compaction(
         else:
             wanted.append(slice_)
     wanted.sort(key=_order(policy.order))
-    chosen = _within(wanted, policy.io_bytes_max)
-    late = (FileGroupId(slice_.partition, slice_.file_id) for slice_ in wanted[len(chosen) :])
-    left += [LeftOut(group, "the work of one run is enough without it") for group in late]
+    chosen, beyond = _bounded(wanted, policy)
     unknown = sorted(set(policy.partitions or ()) - state.partitions.keys())
-    return CompactionPreview(tuple(chosen), tuple(left), tuple(unknown))
+    return CompactionPreview(tuple(chosen), (*left, *beyond), tuple(unknown))
+
+
+def _bounded(
+    slices: list[FileSlice], policy: CompactionPolicy
+) -> tuple[list[FileSlice], list[LeftOut]]:
+    """As much as one run may do, and what is beyond that."""
+    chosen = _within(slices, policy.io_bytes_max)
+    late = (FileGroupId(slice_.partition, slice_.file_id) for slice_ in slices[len(chosen) :])
+    return chosen, [LeftOut(group, "the work of one run is enough without it") for group in late]
+
+
+def adjusted_plan(
+    preview: CompactionPreview,
+    changed: TableState,
+    times: CompletionTimes,
+    plans: PendingPlans,
+    policy: CompactionPolicy,
+    *,
+    others_max: int,
+) -> CompactionPreview:
+    """A plan after writes and other plans that came while it was made.
+
+    `changed` has the partitions that were written to, and no others. Of the slices elsewhere, which
+    are as they were, the first `others_max` stay.
+    """
+    fresh = plan_compaction(changed, times, plans, policy)
+    holder, written = plans.holders(), changed.partitions
+    left = [out for out in preview.left_out if out.group.partition not in written]
+    others: list[FileSlice] = []
+    for slice_ in preview.slices:
+        group = FileGroupId(slice_.partition, slice_.file_id)
+        if slice_.partition in written:
+            continue
+        if plan := holder(group):
+            left.append(LeftOut(group, _held_by(plan)))
+        elif len(others) == others_max:
+            left.append(LeftOut(group, "it is left to the next plan, for writes kept completing"))
+        else:
+            others.append(slice_)
+    wanted = sorted([*fresh.slices, *others], key=_order(policy.order))
+    chosen, beyond = _bounded(wanted, policy)
+    unknown = tuple(partition for partition in preview.unknown if partition not in written)
+    return CompactionPreview(tuple(chosen), (*left, *fresh.left_out, *beyond), unknown)
 
 
 def _with_logs(
@@ -280,12 +330,16 @@ def _with_logs(
 
 def _objection(slice_: FileSlice, plan: str | None, policy: CompactionPolicy) -> str | None:
     if plan is not None:
-        return f"the pending plan {plan} has it"
+        return _held_by(plan)
     if (commits := _delta_commits(slice_)) < policy.min_delta_commits:
         return f"{commits} writes added logs, and {policy.min_delta_commits} are worth the work"
     if (size := _log_bytes(slice_)) < policy.min_log_bytes:
         return f"its logs have {size} bytes, and {policy.min_log_bytes} are worth the work"
     return None
+
+
+def _held_by(plan: str) -> str:
+    return f"the pending plan {plan} has it"
 
 
 def _delta_commits(slice_: FileSlice) -> int:
@@ -366,21 +420,20 @@ def omitted_file(
     operations: Mapping[FileGroupId, CompactionOperation],
     requested: str,
 ) -> str | None:
-    """A file of a planned slice, as it was at the plan's time, that the plan leaves out.
+    """A file of a planned slice, as it was right before the plan's time, that the plan leaves out.
 
     The new base file would hide its rows. `times` need those of the archived `unnamed_files`. What
     completed later is rightly left out: it belongs to the slice that the plan opens.
     """
-    then = visible_at_completion(times, requested)
+    then = visible_at_completion(times, just_before(requested))
     for group, operation in _planned(state, operations):
         found = latest_slice(group, times, then)
         if found is None:
             continue
         named = _names_in(operation)
-        logs = (log for log in found.logs if times.of(log.name.requested) != requested)
         if found.base is not None and not _has_base(operation, found):
             return found.base.path
-        for log in logs:
+        for log in found.logs:
             if log.name.file_name not in named:
                 return log.path
     return None
@@ -411,9 +464,15 @@ def _has_base(operation: CompactionOperation, slice_: FileSlice) -> bool:
 
 
 def news(known: Timeline, plans: PendingPlans, ledger: Ledger) -> Instant | None:
-    """What the timeline a plan was made from does not have: a completed write, or another plan.
+    """What the timeline a plan was made from does not have: a completed write, or another plan."""
+    services = (i for i in ledger.pending_of(*SERVICES) if i.requested not in plans.groups)
+    return next(unseen_writes(known, ledger), None) or next(services, None)
 
-    Writes are compared by name and not by their times, for those of another engine come from its
+
+def unseen_writes(known: Timeline, ledger: Ledger) -> Iterator[Instant]:
+    """Completed writes that a timeline does not have.
+
+    They are compared by name and not by their times, for those of another engine come from its
     clock. What is missing because it was archived is no news.
     """
     for instant in ledger.completed.values():
@@ -423,9 +482,7 @@ def news(known: Timeline, plans: PendingPlans, ledger: Ledger) -> Instant | None
             and requested not in known.completion_times
             and not known.is_archived(requested)
         ):
-            return instant
-    services = ledger.pending_of(*SERVICES)
-    return next((i for i in services if i.requested not in plans.groups), None)
+            yield instant
 
 
 def requested_instant(instant: Instant) -> Instant:

@@ -6,13 +6,14 @@ way has had the time to end, and writers make pauses that are longer still.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyhudi.engine.archive_files import ArchiveFiles
 from pyhudi.engine.archiving import Archiver
-from pyhudi.errors import ConflictError, HudiError, UnavailableError
 from pyhudi.format.table_config import TableType
 from pyhudi.plan.archiving import ArchivePolicy
-from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.light_table import LightReader
+from pyhudi.simulate.servant import Servant
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.stage import Stage
 from pyhudi.storage.consumer_files import load_consumers
@@ -37,33 +38,15 @@ def policy(grace_ms: int = GRACE_MS) -> ArchivePolicy:
     )
 
 
-class Archivist:
-    """Archives now and then, one process after the other."""
+class Archivist(Servant):
+    """Archives."""
 
     def __init__(self, stage: Stage, name: str, *, rounds: int) -> None:
-        self._stage = stage
-        self._name = name
-        self._rounds = rounds
-        self._chance = stage.chance(f"work of {name}")
-        self._processes = 0
+        pauses = (5_000, LONG_PAUSE_MS, LONG_PAUSE_MS, HOURS_MS)
+        super().__init__(stage, name, rounds=rounds, pauses=pauses)
 
-    def start(self) -> None:
-        process = self._stage.simulation.process(self._name + "+" * self._processes)
-        self._processes += 1
-        process.on_crash = self.start
-        process.start(self._run, process)
-
-    def _run(self, process: Process) -> None:
-        while self._rounds > 0:
-            self._rounds -= 1
-            waits = (5_000, LONG_PAUSE_MS, LONG_PAUSE_MS, HOURS_MS)
-            process.world.sleep_ms(waits[drawn(self._chance, 4)])
-            try:
-                archiver(self._stage, process).run()
-            except (UnavailableError, ConflictError):
-                continue  # the next round, or the next process, does it
-            except HudiError as error:
-                self._stage.surprise(process, error)
+    def _begun(self, process: Process) -> Callable[[], object]:
+        return lambda: archiver(self._stage, process).run()
 
 
 def archiver(stage: Stage, process: Process, *, grace_ms: int = GRACE_MS) -> Archiver:

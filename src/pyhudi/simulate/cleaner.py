@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -10,11 +11,11 @@ from typing import Any, cast
 from pyhudi.engine.cleaning import Cleanings
 from pyhudi.engine.load import TableLoader
 from pyhudi.engine.writer import TableWriter
-from pyhudi.errors import ConflictError, HudiError, UnavailableError
+from pyhudi.errors import HudiError
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.light_rows import happens
 from pyhudi.simulate.light_table import LightReader
+from pyhudi.simulate.servant import Servant
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.stage import Stage
 from pyhudi.storage.protocol import Storage
@@ -33,8 +34,8 @@ POLICIES = (
 LONG_POLICIES = (*POLICIES, CleanPolicy.hours(1), CleanPolicy.hours(2))
 
 
-class Cleaner:
-    """Cleans now and then, one process after the other; a plan may stay pending for long."""
+class Cleaner(Servant):
+    """Cleans; a plan may stay pending for long."""
 
     def __init__(
         self,
@@ -45,36 +46,20 @@ class Cleaner:
         rounds: int,
         rests: tuple[int, ...] = (),
     ) -> None:
-        self._stage = stage
-        self._name = name
+        super().__init__(stage, name, rounds=rounds, pauses=(20, 300, 3_000, 20_000, *rests))
         self._policy = policy
-        self._rounds = rounds
-        self._pauses = (20, 300, 3_000, 20_000, *rests)
-        self._chance = stage.chance(f"work of {name}")
-        self._processes = 0
         self._work: tuple[Process, Cleanings] | None = None
 
-    def start(self) -> None:
-        process = self._stage.simulation.process(self._name + "+" * self._processes)
-        self._processes += 1
-        process.on_crash = self.start
-        process.start(self._run, process)
-
-    def _run(self, process: Process) -> None:
+    def _begun(self, process: Process) -> Callable[[], object]:
         work = cleanings(self._stage, process)
         self._work = process, work
-        while self._rounds > 0:
-            self._rounds -= 1
-            process.world.sleep_ms(self._pauses[drawn(self._chance, len(self._pauses))])
-            try:
-                if happens(self._chance, 0.25):
-                    work.schedule(self._policy)
-                else:
-                    work.run(self._policy, take_over=happens(self._chance, 0.5)).or_raise()
-            except (UnavailableError, ConflictError):
-                continue  # the next round, or the next process, does it
-            except HudiError as error:
-                self._stage.surprise(process, error)
+        return partial(self._clean, work)
+
+    def _clean(self, work: Cleanings) -> None:
+        if happens(self._chance, 0.25):
+            work.schedule(self._policy)
+        else:
+            work.run(self._policy, take_over=happens(self._chance, 0.5)).or_raise()
 
     def finish(self) -> None:
         """Look once more when all is over, with what it knows of the table since long ago."""

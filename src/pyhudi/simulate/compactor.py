@@ -5,12 +5,13 @@ A plan may stay pending for long, be carried out by several at once, or be given
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from pyhudi.engine.compaction import Compactions
 from pyhudi.engine.rollback import FailedWriteRecovery
-from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
+from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.plan_files import CompactionOperation
@@ -24,6 +25,7 @@ from pyhudi.simulate.light_table import (
     load_rows,
     write_data_file,
 )
+from pyhudi.simulate.servant import Servant
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.stage import Stage
 
@@ -34,37 +36,19 @@ _POLICIES = (
 )
 
 
-class Compactor:
-    """Plans compactions and carries them out, now and then; one process after the other."""
+class Compactor(Servant):
+    """Plans compactions and carries them out."""
+
+    harmless = (UnavailableError, ConflictError, InvalidRequestError)  # others were faster
 
     def __init__(
         self, stage: Stage, name: str, *, rounds: int, rests: tuple[int, ...] = ()
     ) -> None:
-        self._stage = stage
-        self._name = name
-        self._rounds = rounds
-        self._pauses = (1, 20, 300, 3_000, *rests)
-        self._chance = stage.chance(f"work of {name}")
+        super().__init__(stage, name, rounds=rounds, pauses=(1, 20, 300, 3_000, *rests))
         self._zeal = (0.2, 0.8, 0.8)[drawn(self._chance, 3)]  # in carrying plans out
-        self._processes = 0
 
-    def start(self) -> None:
-        process = self._stage.simulation.process(self._name + "+" * self._processes)
-        self._processes += 1
-        process.on_crash = self.start
-        process.start(self._run, process)
-
-    def _run(self, process: Process) -> None:
-        work = compactions(self._stage, process)
-        while self._rounds > 0:
-            self._rounds -= 1
-            process.world.sleep_ms(self._pauses[drawn(self._chance, len(self._pauses))])
-            try:
-                self._go_on(work)
-            except (UnavailableError, ConflictError, InvalidRequestError):
-                continue  # others were faster, or the next round does it
-            except HudiError as error:
-                self._stage.surprise(process, error)
+    def _begun(self, process: Process) -> Callable[[], object]:
+        return partial(self._go_on, compactions(self._stage, process))
 
     def _go_on(self, work: Compactions) -> None:
         chance, pending = self._chance, work.pending()
@@ -87,6 +71,7 @@ def compactions(stage: Stage, process: Process) -> Compactions:
         FailedWriteRecovery(log, stage.settings),
         stage.settings,
         load=reader.load,
+        advance=reader.loader.advanced,
         times=reader.times,
         merge=LightMerge(stage, process),
         schema=lambda: avro_schema(stage.kind),

@@ -6,7 +6,9 @@ due is asked of what one long-lived process knows of the table.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 from pyhudi.engine.local import LocalWriter
@@ -14,21 +16,23 @@ from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.upkeep import Upkeep, run_services
 from pyhudi.engine.write_files import WriteSpec
 from pyhudi.engine.writer import TableWriter
-from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
+from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
 from pyhudi.format.instant import InstantTime
 from pyhudi.format.table_config import TableConfig
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
 from pyhudi.simulate.archivist import policy
-from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.compactor import LightMerge
 from pyhudi.simulate.light_table import LightReader, avro_schema, table_config
+from pyhudi.simulate.servant import Servant
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.stage import Stage
 
 
-class Keeper:
-    """Keeps the table up now and then; one process after the other."""
+class Keeper(Servant):
+    """Keeps the table up."""
+
+    harmless = (UnavailableError, ConflictError, InvalidRequestError)  # others were faster
 
     def __init__(
         self,
@@ -40,35 +44,18 @@ class Keeper:
         archives: bool,
         rests: tuple[int, ...] = (),
     ) -> None:
-        self._stage = stage
-        self._name = name
+        super().__init__(stage, name, rounds=rounds, pauses=(20, 300, 3_000, *rests))
         compaction = CompactionPolicy(trigger_delta_commits=2)
         archive = replace(policy(), delta_commits=1) if archives else None
         self._upkeep = Upkeep(compaction=compaction, clean=clean, archive=archive)
-        self._rounds = rounds
-        self._pauses = (20, 300, 3_000, *rests)
-        self._chance = stage.chance(f"work of {name}")
-        self._processes = 0
 
-    def start(self) -> None:
-        process = self._stage.simulation.process(self._name + "+" * self._processes)
-        self._processes += 1
-        process.on_crash = self.start
-        process.start(self._run, process)
-
-    def _run(self, process: Process) -> None:
+    def _begun(self, process: Process) -> Callable[[], object]:
         writer = cast(LocalWriter, LightWriter(self._stage, process))
-        merge = LightMerge(self._stage, process)
-        while self._rounds > 0:
-            self._rounds -= 1
-            process.world.sleep_ms(self._pauses[drawn(self._chance, len(self._pauses))])
-            for _, error in run_services(writer, self._upkeep, merge=merge).errors:
-                self._told(process, error)
+        return partial(self._keep_up, process, writer, LightMerge(self._stage, process))
 
-    def _told(self, process: Process, error: HudiError) -> None:
-        """Where others were faster, the next round does it. Of anything else, take note."""
-        if not isinstance(error, UnavailableError | ConflictError | InvalidRequestError):
-            self._stage.surprise(process, error)
+    def _keep_up(self, process: Process, writer: LocalWriter, merge: LightMerge) -> None:
+        for _, error in run_services(writer, self._upkeep, merge=merge).errors:
+            self._told(process, error)
 
 
 class LightWriter(TableWriter):

@@ -146,11 +146,13 @@ def _complete_ignores_aborts() -> AbstractContextManager[Any]:
     refusal = Complete.refusal
 
     def weak(self: Complete, facts: Any, ledger: Ledger) -> Refused | AlreadyDone | None:
-        named, ledger.named_by = ledger.named_by, {}
+        known = ledger.named_by, ledger.pending
+        begun = Instant(InstantTime(self.requested), self.action, State.REQUESTED)
+        ledger.named_by, ledger.pending = {}, {**ledger.pending, self.requested: begun}
         try:
             return refusal(self, facts, ledger)
         finally:
-            ledger.named_by = named
+            ledger.named_by, ledger.pending = known
 
     return replaced(Complete, "refusal", weak)
 

@@ -80,6 +80,11 @@ def _just_after(time: str) -> str:
     return time + "0"
 
 
+def just_before(time: str) -> str:
+    """A text that is above every earlier time, and below this one."""
+    return time[:-1] + chr(ord(time[-1]) - 1)
+
+
 def only(instants: frozenset[str]) -> Visibility:
     """Exactly these instants."""
     return Visibility(instants)

@@ -73,6 +73,11 @@ class Timeline:
         ordered = sorted(furthest.values(), key=lambda i: (i.requested, i.action))
         return cls(tuple(ordered), began_as)
 
+    def advanced(self, completed: Iterable[Instant]) -> Timeline:
+        """The same with instants that have completed since."""
+        timeline = Timeline.of((*self.instants, *completed))
+        return Timeline(timeline.instants, {**self.began_as, **timeline.began_as})
+
     @cached_property
     def writes(self) -> tuple[Instant, ...]:
         """Completed writes in the order of their completion."""
