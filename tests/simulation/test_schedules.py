@@ -76,6 +76,7 @@ ONCE_BROKEN: list[tuple[Mode, int, str]] = [
         112_103,
         "a writer slept until it was undone, made its inflight file, and completed",
     ),
+    ("nbcc", 116_243, "of two deletes that tie, a change feed had to tell the other one"),
     ("shared", 32, "a rollback just decided was not undone by the one who decided it"),
 ]
 
