@@ -277,9 +277,23 @@ def test_many_are_deleted_at_once_and_those_that_are_gone_are_no_error(storage: 
     assert paths(storage) == ["many-more/0"]
 
 
+def test_many_are_looked_for_at_once_and_told_in_the_order_asked(storage: Storage) -> None:
+    asked = [f"many/{number:03}" for number in range(100)]
+    there = asked[::7]
+    for path in there:
+        storage.create(path, path.encode() * 2)
+    found = storage.stat_all(asked[::-1])
+    assert [stat.path for stat in found if stat is not None] == there[::-1]
+    assert [stat is not None for stat in found] == [path in there for path in asked[::-1]]
+    assert found[-1] == storage.stat(asked[0])
+    assert list(storage.stat_all([])) == []
+
+
 def test_one_bad_path_among_many_is_refused(storage: Storage) -> None:
     with pytest.raises(CorruptTableError):
         storage.delete_all(["fine", "../elsewhere"])
+    with pytest.raises(CorruptTableError):
+        storage.stat_all(["fine", "../elsewhere"])
 
 
 def test_deleting_a_folder_keeps_what_is_in_it(storage: Storage) -> None:

@@ -373,14 +373,16 @@ class Compactions:
 
     def _gone(self, metadata: CommitMetadata) -> str | None:
         """One of the files that is not there. Others wait for the lock: a listing tells of many."""
+        asked: list[str] = []
         for partition, paths in _paths(metadata).items():
             if len(paths) <= LOOKED_FOR_MAX:
-                there = {path for path in sorted(paths) if self._storage.stat(path) is not None}
-            else:
-                there = {stat.path for stat in self._storage.list_folder(partition).objects}
+                asked += sorted(paths)
+                continue
+            there = {stat.path for stat in self._storage.list_folder(partition).objects}
             if missing := paths - there:
                 return min(missing)
-        return None
+        found = self._storage.stat_all(asked)
+        return next((path for path, stat in zip(asked, found, strict=True) if stat is None), None)
 
     def _may_repeat(self, refused: Refused, requested: str) -> bool:
         """Whether another engine began the plan anew, and the plan itself is still there."""

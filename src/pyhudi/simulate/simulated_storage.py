@@ -80,6 +80,9 @@ class SimulatedStorage:
     def stat(self, path: str) -> ObjectStat | None:
         return self._run("stat", path, lambda _: self._inner.stat(path))
 
+    def stat_all(self, paths: Sequence[str]) -> Sequence[ObjectStat | None]:
+        return [self.stat(path) for path in paths]
+
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
         def perform(fault: Fault | None) -> Sequence[ObjectStat]:
             return self._listing(prefix, after, fault)

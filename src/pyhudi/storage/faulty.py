@@ -158,6 +158,9 @@ class FaultyStorage:
     def stat(self, path: str) -> ObjectStat | None:
         return self._run("stat", path, lambda _: self._inner.stat(path))
 
+    def stat_all(self, paths: Sequence[str]) -> Sequence[ObjectStat | None]:
+        return [self.stat(path) for path in paths]
+
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
         def perform(struck: _Struck) -> Iterator[ObjectStat]:
             if stale := struck.get(Effect.STALE):

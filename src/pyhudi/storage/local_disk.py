@@ -138,6 +138,9 @@ class LocalStorage:
             found = regular_file(place)
         return None if found is None else _object_stat(path, found)
 
+    def stat_all(self, paths: Sequence[str]) -> Sequence[ObjectStat | None]:
+        return [self.stat(path) for path in paths]
+
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
         place, beginning = self._locate_folder(prefix)
         return _walk(place, beginning, table_folder(after or ""))

@@ -92,6 +92,9 @@ class MemoryStorage:
             stored = self._objects.get(table_path(path))
         return None if stored is None else stored.stat
 
+    def stat_all(self, paths: Sequence[str]) -> Sequence[ObjectStat | None]:
+        return [self.stat(path) for path in paths]
+
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
         beginning = f"{prefix}/" if table_folder(prefix) else ""
         bound = table_folder(after or "")

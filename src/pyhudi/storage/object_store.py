@@ -17,6 +17,7 @@ import functools
 import mmap
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -42,6 +43,7 @@ CREATE_BYTES_MAX = 5_000 << 20  # Azure's limit for one request, the smallest; S
 _SPOOL_BYTES = 8 << 20  # a stream up to this long never touches the disk
 _LIST_CHUNK = 1000  # objects; what one request gives
 _DELETE_CHUNK = 1000  # objects; what one request takes
+_AT_ONCE = 32  # requests under way for one call
 
 _TIMEOUT_S = 60  # the commit protocol relies on a request ending by then
 _UPLOAD_BYTES_PER_S = 1 << 20  # the slowest link a long upload is given time for
@@ -176,6 +178,10 @@ class ObstoreStorage:
         except FileNotFoundError:
             return None
         return self._stat_of(found)
+
+    def stat_all(self, paths: Sequence[str]) -> Sequence[ObjectStat | None]:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(self.stat, paths))
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
         bound = max(table_folder(prefix), table_folder(after or ""))

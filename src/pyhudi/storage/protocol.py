@@ -84,6 +84,9 @@ class Storage(Protocol):
     def stat(self, path: str) -> ObjectStat | None:
         """The object's size and version; None if there is no object."""
 
+    def stat_all(self, paths: Sequence[str]) -> Sequence[ObjectStat | None]:
+        """As `stat` for each, in this order; a store far away is asked for many at once."""
+
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
         """All objects under the folder, however deep, in byte order of their paths.
 
