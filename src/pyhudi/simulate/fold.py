@@ -154,13 +154,13 @@ class Fold:
             if shown == expected or is_silent:  # deletes alone need not be told
                 return None
             return f"{key} came as {shown}, not as {expected}"
-        if now.version in brought:
-            legal = {now.version}
-            if not self._is_told(key):
-                legal |= {row.version for row in self.winners(key, until)} & brought.keys()
+        legal = {now.version}
+        if not self._is_told(key):
+            legal |= {row.version for row in self.winners(key, until)}
+        if legal <= brought.keys():
             got = None if received is None else received.version
             return None if got in legal else f"{key} came as {got}, not as {_either({*legal})}"
-        # What the range brought lost against something older: it may have been left out.
+        # What the range brought may have lost against something older, and been left out.
         if received is None or received.version in brought:
             return None
         return f"{key} came as {shown}, which the range did not bring"
