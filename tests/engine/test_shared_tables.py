@@ -7,7 +7,7 @@ from datetime import UTC
 import pytest
 
 from pyhudi.engine.decide import DecisionLog
-from pyhudi.engine.decisions import Begin, Complete, Decided, Refused, Rule
+from pyhudi.engine.decisions import Abort, Begin, Complete, Decided, Refused, Rule
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.errors import UnavailableError
 from pyhudi.format.instant import Action, Instant, InstantTime, State
@@ -137,6 +137,35 @@ def test_a_decision_that_a_java_commit_overtook_is_voided(bench: Bench) -> None:
     assert isinstance(outcome, Decided)
     completed = [name for name in bench.names() if name.startswith(f"{job.requested}_")]
     assert len(completed) == 1
+
+
+def test_an_overtaken_abort_that_took_its_plan_away_is_decided_again(bench: Bench) -> None:
+    """Without the rollback nobody would remove what executors of the plan wrote."""
+    log = bench.log("a")
+    begun = log.append(Begin(Action.COMPACTION, plan=b"what to merge"))
+    assert isinstance(begun, Decided)
+    planned = Instant(InstantTime(begun.entry.instant or ""), Action.COMPACTION, State.REQUESTED)
+    crash = Fault(Effect.FAIL, operation="create", path=f"{TIMELINE}/*.rollback.*", times=None)
+    dying = bench.log("dying", FaultyStorage(bench.storage, [crash]))
+    named = RollbackPlan(InstantName(planned.requested, "compaction"), ())
+    rollback = encode_rollback_plan(named, bytes(16))
+    with pytest.raises(UnavailableError):
+        dying.append(Abort(planned, begun.entry.n, rollback))
+    assert planned.file_name not in bench.names()
+    bench.storage.delete(LOCK_PATH)
+    java = bench.java(60_000, "requested", "inflight", "completed")
+
+    bench.log("b").refresh()
+    again = load_entry(bench.storage, 3)
+    assert again is not None
+    assert (again.kind, again.voids) == (EntryKind.ABORT, 2)
+    assert again.target is not None
+    assert again.target.instant == planned.requested
+    assert again.instant is not None
+    assert again.instant > java
+    path = f"{TIMELINE}/{again.instant}.rollback.requested"
+    assert bench.storage.read(path, 0, len(rollback) + 1) == rollback
+    assert [name for name in bench.names() if ".rollback." in name] == [path.rpartition("/")[2]]
 
 
 def test_a_decision_whose_instant_java_rolled_back_is_voided_for_good(bench: Bench) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from functools import partial
 
@@ -31,6 +31,7 @@ from pyhudi.format.log_entry import (
     INLINE_BYTES_MAX,
     Entry,
     EntryKind,
+    Target,
     encode_entry,
     entry_path,
     staged_path,
@@ -41,7 +42,7 @@ from pyhudi.storage.lock import HeldLock, Lock
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.storage.store_clock import StoreClock
 from pyhudi.timeline.instant_time import clock_time, following_time
-from pyhudi.timeline.ledger import Ledger
+from pyhudi.timeline.ledger import PLANNED_ACTIONS, Ledger
 from pyhudi.world import World, jittered_ms, new_uuid
 
 #: A process that needed longer since it read the log's end reads it again before it goes on.
@@ -334,9 +335,9 @@ class DecisionLog:
         if not self._is_settled(self._known):
             assert tail is not None
             if self.is_shared and self._is_overtaken(tail, self._current()):
-                void = self._blank(kind=EntryKind.VOID, voids=tail.n)
-                if self._is_safe(held) and self._create(void) and self._verify(void):
-                    self._note(void)
+                instead = self._instead_of(tail, self._current())
+                if self._is_safe(held) and self._create(instead) and self._verify(instead):
+                    self._note(instead)
                 return False
             # Read by its number a while after it was listed: another may have taken its place.
             if not self._verify(tail) or not self._is_safe(held):
@@ -368,6 +369,39 @@ class DecisionLog:
             is_open = entry.instant in ledger.pending and entry.instant not in ledger.named_by
             return not is_open or not self._still_inflight(entry)
         return False
+
+    def _instead_of(self, overtaken: Entry, ledger: Ledger) -> Entry:
+        """What makes an overtaken entry void.
+
+        An abort that has taken its plan away and got no further is decided again: nothing else
+        would tell that what the plan's executors wrote is to be removed.
+        """
+        void = self._blank(kind=EntryKind.VOID, voids=overtaken.n)
+        target = overtaken.target
+        if target is None or not self._is_taken_away(target, ledger):
+            return void
+        assert overtaken.creates is not None
+        time = self._next_time(ledger)
+        plan = Instant(InstantTime(time), Action.ROLLBACK, State.REQUESTED)
+        return replace(
+            void,
+            kind=EntryKind.ABORT,
+            time=time,
+            instant=time,
+            action=Action.ROLLBACK,
+            target=target,
+            creates=replace(overtaken.creates, name=plan.file_name),
+        )
+
+    def _is_taken_away(self, target: Target, ledger: Ledger) -> bool:
+        """Whether a plan is gone that was neither carried out nor undone."""
+        requested = target.instant
+        if target.action not in PLANNED_ACTIONS or requested in ledger.pending:
+            return False
+        later = (r.requested for r in ledger.rollbacks() if r.requested > requested)
+        undone = (self._undone_by(rollback) for rollback in later)
+        is_undone = any(u is not None and u.is_final and u.target == requested for u in undone)
+        return not is_undone and not ledger.is_completed(requested)
 
     def _current(self, *, is_guarded: bool = True) -> Ledger:
         """The ledger; listed where the log alone does not tell.
