@@ -894,26 +894,45 @@ def test_an_executor_that_hudi_overtakes_is_told_who_ends_it() -> None:
     assert f"{planned}.compaction.inflight" in scene.pending()
 
 
-def test_what_a_void_decision_to_give_up_left_is_swept_up() -> None:
-    """The plan is gone, no rollback names it, and half a base file of Hudi's has its marker."""
-    scene = shared_scene()
-    planned = service(scene).schedule()
-    assert planned is not None
+def half_written(scene: Scene, planned: str) -> str:
+    """A base file of a Hudi that died while it carried the plan out, with its marker."""
     half = f"mo/{GROUP.file_id}_7-21-9_{planned}.parquet"
     scene.storage.write(f"{TIMELINE}/{planned}.compaction.inflight", b"")
     scene.storage.write(f".hoodie/.temp/{planned}/{half}.marker.MERGE", b"")
     scene.storage.write(half, b"PAR1 half of i")
+    return half
+
+
+def test_giving_up_a_plan_is_decided_again_if_hudi_came_before_it_was_done() -> None:
+    """The plan is gone, and no rollback names it: nobody else would remove half a base file."""
+    scene = shared_scene()
+    planned = service(scene).schedule()
+    assert planned is not None
+    half = half_written(scene, planned)
     dies = Fault(Effect.FAIL, "create", "*.rollback.requested", times=None)
     with pytest.raises(UnavailableError):
         compactions(scene.writer("dies", FaultyStorage(scene.storage, [dies]))).undo(planned)
+    assert f"{planned}.compaction.requested" not in scene.names()
     scene.clock.sleep(60_000)
     hudi = ForeignWriter(scene)
     hudi.complete(hudi.begin(), encode_commit_metadata(CommitMetadata(), bytes(16)))
     with no_row_is_lost(scene):
-        with pytest.raises(InvalidRequestError, match="no plan has that time"):
-            service(scene).undo(planned)
-        assert not [name for name in scene.names() if planned in name]
-        assert not scene.completed("rollback")
+        service(scene).undo(planned)
+        assert scene.storage.stat(half) is None
+        assert len(scene.completed("rollback")) == 1
+        scene.table("sweeper").services.repair(grace_minutes=0)
+    assert not [s.path for s in scene.storage.list("") if planned in s.path]
+
+
+def test_what_is_left_of_a_plan_that_somebody_removed_is_swept_up() -> None:
+    scene = shared_scene()
+    planned = service(scene).schedule()
+    assert planned is not None
+    half = half_written(scene, planned)
+    scene.table("w").upsert(rows("w", "a", ts=7))
+    for state in ("inflight", "requested"):
+        scene.storage.delete(f"{TIMELINE}/{planned}.compaction.{state}")
+    with no_row_is_lost(scene):
         scene.table("sweeper").services.repair(grace_minutes=60)
         assert scene.storage.stat(half) is not None  # a frozen executor may still write
         scene.table("sweeper").services.repair(grace_minutes=0)

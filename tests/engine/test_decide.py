@@ -513,14 +513,63 @@ def test_a_begin_that_another_writer_carried_out_is_announced_all_the_same(bench
     assert [e.n for e in bench.entries() if e.id == entry.id] == [2]
 
 
-def test_a_foreign_time_that_is_far_ahead_is_not_waited_for(bench: Bench) -> None:
-    ahead = clock_time(bench.clock.ms + 3_600_000, UTC)
+def foreign_pending(bench: Bench, ahead_ms: int) -> str:
+    ahead = clock_time(bench.clock.ms + ahead_ms, UTC)
     for state in ("requested", "inflight"):
         bench.storage.create(f"{TIMELINE}/{ahead}.deltacommit.{state}", b"")
+    return ahead
+
+
+def test_a_foreign_time_that_is_somewhat_ahead_is_waited_for_without_the_lock(
+    bench: Bench,
+) -> None:
+    """Or another foreign writer, whose clock is right, would come before what we publish."""
+    ahead = foreign_pending(bench, 20_000)
+    log = locked_log(bench, "a")
+    sleep, slept_with_lock = log.world.sleep_ms, []
+
+    def watched(ms: int) -> None:
+        slept_with_lock.append((ms, bench.storage.stat(LOCK_PATH) is not None))
+        sleep(ms)
+
+    log.world = replace(log.world, sleep_ms=watched)
+    entry = begun(log)
+    assert (entry.instant or "") > ahead
+    assert clock_time(bench.clock.ms - SKEW_MS, UTC) > (entry.instant or "")
+    assert max(slept_with_lock)[0] > 19_000
+    assert all(ms <= 2 * SKEW_MS for ms, is_held in slept_with_lock if is_held)
+
+
+def test_a_foreign_time_that_is_far_ahead_stops_writes_and_says_for_how_long(
+    bench: Bench,
+) -> None:
+    ahead = foreign_pending(bench, 3_600_000)
     before = bench.clock.ms
-    entry = begun(locked_log(bench, "a"))
-    assert entry.instant == following_time(ahead)
+    with pytest.raises(UnavailableError, match=rf"{ahead}, is 359\d\.\d s ahead of the store"):
+        begun(locked_log(bench, "a"))
     assert bench.clock.ms - before < 20 * SKEW_MS
+    bench.clock.sleep(3_600_000)
+    assert (begun(locked_log(bench, "b")).instant or "") > ahead
+
+
+@pytest.mark.parametrize("skew_ms", [-600_000, 600_000])
+def test_on_a_shared_table_the_stores_clock_counts(bench: Bench, skew_ms: int) -> None:
+    """A foreign writer reads its own clock next, which is as right as the store's."""
+    world = still_world(bench.clock, "wrong", skew_ms=skew_ms)
+    log = DecisionLog(
+        bench.storage,
+        world,
+        WriteSettings(),
+        timeline_folder=TIMELINE,
+        zone=UTC,
+        lock=FileLock(bench.storage, world),
+        skew_ms=SKEW_MS,
+    )
+    earlier = clock_time(bench.clock.ms - 1_000, UTC)
+    entry = begun(log)
+    assert earlier < (entry.instant or "") < clock_time(bench.clock.ms - SKEW_MS, UTC)
+    completed = decided(log.append(completion(entry)))
+    assert (completed.time or "") < clock_time(bench.clock.ms - SKEW_MS, UTC)
 
 
 def test_one_slow_append_does_not_keep_a_process_from_appending_for_ever(bench: Bench) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from functools import partial
 
-from pyhudi.engine.decisions import Decided, Job, Outcome, Refused, Rule, too_busy
+from pyhudi.engine.decisions import Complete, Decided, Job, Outcome, Refused, Rule, too_busy
 from pyhudi.engine.effects import carry_out, has_effect
 from pyhudi.engine.known_log import KnownLog
 from pyhudi.engine.listed_timeline import list_timeline, times_after
@@ -41,7 +41,12 @@ from pyhudi.storage.decision_log import entries_after, last_entries, load_entry
 from pyhudi.storage.lock import HeldLock, Lock
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.storage.store_clock import StoreClock
-from pyhudi.timeline.instant_time import clock_time, following_time
+from pyhudi.timeline.instant_time import (
+    clock_time,
+    following_time,
+    milliseconds_between,
+    shifted_time,
+)
 from pyhudi.timeline.ledger import PLANNED_ACTIONS, Ledger
 from pyhudi.world import World, jittered_ms, new_uuid
 
@@ -49,6 +54,11 @@ from pyhudi.world import World, jittered_ms, new_uuid
 STALE_MS = 60_000
 #: How often to look, on a table of our own, whether another engine writes it after all.
 LOOK_AGAIN_MS = 30_000
+#: And before a write completes, unless somebody looked so shortly before. Of what was requested
+#: more than so long before the write, the look at its begin told.
+GLANCE_AGAIN_MS, GLANCE_BACK_MS = 1_000, 60_000
+#: How long to wait, on a table of two engines, until the clock has come as far as its times.
+AHEAD_WAIT_MAX_MS = 60_000
 #: The pause after a first lost race, which is about what an entry takes, and the longest one.
 BACK_OFF_FIRST_MS, BACK_OFF_MS = 4, 200
 #: Entries that may vanish under a reader's hands before it says so.
@@ -61,6 +71,8 @@ class _Tried:
 
     ids: set[str] = field(default_factory=set)
     may_stand: bool = False  # the last one was created, and is not known to have lost
+    waits_ms: int = 0  # until the clock has come as far as the table's times
+    waited_ms: int = 0
 
 
 class DecisionLog:
@@ -88,11 +100,15 @@ class DecisionLog:
         self.history_folder = f"{timeline_folder}/history"  # unless the table says otherwise
         self._zone = zone
         wait_ms = settings.lock_wait_ms
-        self._lease = TableLease(lock, world, wait_ms=wait_ms, skew_ms=skew_ms, zone=zone)
+        now_ms = self.clock.seen_now_ms
+        self._lease = TableLease(
+            lock, world, wait_ms=wait_ms, skew_ms=skew_ms, zone=zone, now_ms=now_ms
+        )
+        self._skew_ms = skew_ms
         self._known: KnownLog | None = None
         self._ledger: Ledger | None = None
         self._undone: dict[str, Undone | None] = {}  # by rollback
-        self._looked_at = self._read_at = 0
+        self._looked_at = self._glanced_at = self._read_at = 0
         self.is_looking = False  # for a dry run: nothing is carried out, and nothing decided
 
     @property
@@ -129,7 +145,7 @@ class DecisionLog:
         with self._locked() as held:
             self.forget()
             self._catch_up()
-            if not self.is_shared and (refused := self._foreign(self._current())):
+            if not self.is_shared and (refused := self._foreign(self._current(), None)):
                 raise _foreign_error(refused, self.storage.uri)
             if not self._settle_tail(held):
                 raise too_busy(self.storage.uri, 1)
@@ -204,7 +220,7 @@ class DecisionLog:
             with self._locked() as held:
                 if (outcome := self._attempt(job, held, tried)) is not None:
                     return outcome
-            self.world.sleep_ms(jittered_ms(self.world, pause))
+            self.world.sleep_ms(tried.waits_ms or jittered_ms(self.world, pause))
             pause = min(2 * pause, BACK_OFF_MS)
         if tried.may_stand:
             raise UnavailableError(
@@ -224,12 +240,14 @@ class DecisionLog:
         if mine is not None and mine.n not in known.voided:
             return Decided(mine)  # an earlier round decided it, and only the reply was lost
         ledger, tail = self._current(), known.n
-        foreign = self._foreign(ledger)
+        foreign = self._foreign(ledger, job)
         if self._known is not known or known.n != tail:
             return None  # looking for foreigners read more of the log: its new end is not settled
         refused = foreign or job.refusal(self, ledger)  # 4
         if refused is not None:
             return refused
+        if self.is_shared and self._must_wait(ledger.highest, tried):
+            return None
         entry = job.entry(self._blank(), self._next_time(ledger))  # 5
         if not self._is_safe(held):
             return None
@@ -248,6 +266,19 @@ class DecisionLog:
         self._carry_out(entry)  # 8
         self._lease.took(self.world.elapsed_ms() - started)
         return Decided(entry)
+
+    def _must_wait(self, highest: str, tried: _Tried) -> bool:
+        """Whether the table's times are ahead of the clock that the other engine has too.
+
+        Whatever we publish is later than all of them, and so might be later than what a writer
+        publishes next whose clock is right: its rows would be behind ours, and lost.
+        """
+        now = clock_time(self.clock.shared_now_ms() + self._skew_ms, self._zone)
+        tried.waits_ms = max(0, milliseconds_between(now, highest)) if highest > now else 0
+        tried.waited_ms += tried.waits_ms
+        if tried.waited_ms > AHEAD_WAIT_MAX_MS:
+            raise _ahead_error(self.storage.uri, highest, tried.waits_ms)
+        return tried.waits_ms > 0
 
     def _locked(self) -> AbstractContextManager[HeldLock | None]:
         return self._lease.held(lambda: "" if self._known is None else self._known.highest)
@@ -342,6 +373,8 @@ class DecisionLog:
             # Read by its number a while after it was listed: another may have taken its place.
             if not self._verify(tail) or not self._is_safe(held):
                 return False
+            if self.is_shared:
+                self.clock.shared_now_ms()  # the lock is kept until this clock is past the entry
             self._carry_out(tail)
             self._ledger = None if self.is_shared else self._ledger
         return True
@@ -380,7 +413,10 @@ class DecisionLog:
         target = overtaken.target
         if target is None or not self._is_taken_away(target, ledger):
             return void
-        assert overtaken.creates is not None
+        made = overtaken.creates
+        assert made is not None
+        if made.staged is not None and self.storage.stat(made.staged) is None:
+            return void  # swept up, so long ago was it
         time = self._next_time(ledger)
         plan = Instant(InstantTime(time), Action.ROLLBACK, State.REQUESTED)
         return replace(
@@ -390,7 +426,7 @@ class DecisionLog:
             instant=time,
             action=Action.ROLLBACK,
             target=target,
-            creates=replace(overtaken.creates, name=plan.file_name),
+            creates=replace(made, name=plan.file_name),
         )
 
     def _is_taken_away(self, target: Target, ledger: Ledger) -> bool:
@@ -410,7 +446,7 @@ class DecisionLog:
         """
         if self._ledger is None:
             self._ledger = self._listed(is_guarded=is_guarded and self.is_shared)
-            self._looked_at = self.world.elapsed_ms()
+            self._looked_at = self._glanced_at = self.world.elapsed_ms()
         return self._ledger
 
     def _listed(self, *, is_guarded: bool) -> Ledger:
@@ -434,14 +470,14 @@ class DecisionLog:
             self._undone[rollback] = undone
         return self._undone[rollback]
 
-    def _foreign(self, ledger: Ledger) -> Refused | None:
+    def _foreign(self, ledger: Ledger, job: Job | None) -> Refused | None:
         """On a table without a lock, whether somebody else writes who does not heed the log."""
         known = self._known
         assert known is not None
-        since = known.first_time
-        is_recent = self.world.elapsed_ms() - self._looked_at <= LOOK_AGAIN_MS
-        if self.is_shared or since is None or (ledger.is_ours and is_recent):
+        since = None if self.is_shared else self._unlooked_since(known, ledger, job)
+        if since is None:
             return None
+        now = self.world.elapsed_ms()
         if not ledger.is_ours:
             times = ledger.times_after(since)
         else:
@@ -450,16 +486,31 @@ class DecisionLog:
         if unknown:
             # Perhaps decided since we read the log: the timeline was listed after it.
             unknown = times - self._catch_up().times
-        self._looked_at = self.world.elapsed_ms()
+        self._glanced_at = now
+        if since == known.first_time:
+            self._looked_at = now
         ledger.is_ours = not unknown
         return Refused(Rule.FOREIGN, min(unknown)) if unknown else None
+
+    def _unlooked_since(self, known: KnownLog, ledger: Ledger, job: Job | None) -> str | None:
+        """From when on to look for foreigners now; None if that was done just now."""
+        now = self.world.elapsed_ms()
+        if known.first_time is None:
+            return None
+        if not ledger.is_ours or now - self._looked_at > LOOK_AGAIN_MS:
+            return known.first_time
+        if isinstance(job, Complete) and now - self._glanced_at > GLANCE_AGAIN_MS:
+            return max(known.first_time, shifted_time(job.requested, -GLANCE_BACK_MS))
+        return None
 
     # -- steps 5 to 8
 
     def _next_time(self, ledger: Ledger) -> str:
         assert self._known is not None
         highest = max(ledger.highest, self._known.highest)
-        now = clock_time(self.clock.bounded_now_ms(), self._zone)
+        clock = self.clock
+        now_ms = clock.shared_now_ms() if self.is_shared else clock.bounded_now_ms()
+        now = clock_time(now_ms, self._zone)
         return now if now > highest else following_time(highest)
 
     def _blank(self, kind: EntryKind = EntryKind.BEGIN, voids: int | None = None) -> Entry:
@@ -509,6 +560,16 @@ class DecisionLog:
         assert self._known is not None
         carry_out(self.storage, self.folder, entry)
         self._known.settled = max(self._known.settled, entry.n)
+
+
+def _ahead_error(uri: str, highest: str, ahead_ms: int) -> UnavailableError:
+    return UnavailableError(
+        f"the table at {uri} cannot be written beside another engine",
+        why=f"its latest time, {highest}, is {ahead_ms / 1000:.1f} s ahead of the store's clock, "
+        "so a writer of the other engine whose clock is right would be taken for an earlier one",
+        next_step=f"Look which writer gave that time, and set the clock of its machine; in "
+        f"{ahead_ms / 1000:.1f} s the table can be written again",
+    )
 
 
 def _foreign_error(refused: Refused, uri: str) -> InvalidRequestError:

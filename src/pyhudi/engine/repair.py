@@ -167,9 +167,8 @@ class Repair:
     def _is_nowhere(self, requested: str, ledger: Ledger) -> bool:
         """Whether no timeline knows the instant, and no reader shows its files.
 
-        So it is with a plan that is given up on a table of two engines, if the process dies when
-        the plan is gone and its rollback not there yet: the other engine's next write comes first,
-        and the decision is void. When the active timeline had passed it, it would look committed.
+        So it is with a plan that somebody removed by hand, or with Hudi's tools, when an executor
+        had begun. When the active timeline had passed it, it would look committed.
         """
         if requested in ledger.named_by or ledger.is_committed(requested):
             return False

@@ -24,9 +24,18 @@ class TableLease:
     """The lock of one table, taken again and again by one process."""
 
     def __init__(
-        self, lock: Lock | None, world: World, *, wait_ms: int, skew_ms: int, zone: tzinfo | None
+        self,
+        lock: Lock | None,
+        world: World,
+        *,
+        wait_ms: int,
+        skew_ms: int,
+        zone: tzinfo | None,
+        now_ms: Callable[[], int],
     ) -> None:
+        """`now_ms` is the time that the other engine's clock has too, but for the skew."""
         self._lock = lock
+        self._now_ms = now_ms
         self._world = world
         self._wait_ms = wait_ms
         self._skew_ms = skew_ms
@@ -65,14 +74,11 @@ class TableLease:
             return None  # it only saves lost races
 
     def _wait_out_skew(self, highest: str) -> None:
-        """A Java writer reads its clock, not the timeline: keep the lock until it must see more.
-
-        A time that is far ahead came from a clock that is; waiting for ours would not help.
-        """
+        """A Java writer reads its clock, not the timeline: keep the lock until it must see more."""
         if not self.is_shared or not highest:
             return
         for _ in range(SKEW_WAITS_MAX):
-            if clock_time(self._world.now_ms() - self._skew_ms, self._zone) > highest:
+            if clock_time(self._now_ms() - self._skew_ms, self._zone) > highest:
                 return
             self._world.sleep_ms(max(1, self._skew_ms))
 

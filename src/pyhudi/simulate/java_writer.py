@@ -96,7 +96,10 @@ class JavaWriter:
     ) -> None:
         assert stage.lock is not None
         self._stage = stage
-        self.process = stage.simulation.process(name, faulty=faulty)
+        # Hudi reads its own clock alone, so that one must be right to within the skew.
+        most = stage.skew_ms // 2
+        skew_ms = drawn(stage.chance(f"clock of {name}"), 2 * most + 1) - most
+        self.process = stage.simulation.process(name, clock_skew_ms=skew_ms, faulty=faulty)
         self._storage = self.process.storage
         self._world = self.process.world
         self._lock = stage.lock.of(self.process)

@@ -163,7 +163,7 @@ def _rates(chance: random.Random, mode: Mode, services: Services) -> FaultRates:
     # What is on its way while its sender gives the lock up, or dies, escapes any lock.
     for effect in (Effect.LATE, Effect.CRASH_DURING, Effect.CLOCK_STEP):
         rates[effect] = 0.0
-    return FaultRates(rates=rates, freeze_ms=short, skew_ms_max=SHARED_SKEW_MS // 2)
+    return FaultRates(rates=rates, freeze_ms=short)
 
 
 @contextmanager

@@ -15,12 +15,15 @@ the lease always grows: S3's etag is a hash of the content, and equal bodies wou
 The etag is read before the body: if they are of two versions, the etag is the older, and writing
 over it fails.
 
-**Clocks.** The end of a lease is a time of its owner's clock, and whoever waits compares it with
-his own, with 500 ms to spare, as Hudi does. So clocks must differ by much less than the lease lasts
-(300 s): one that is fast takes over a living owner's lease, who finds out at its next renewal or
-look. An owner stops early, `MARGIN_MS` before the end. It counts by its wall clock and by the
-steady clock since it began, whichever is later, so that it never outstays a lease because its clock
-was set back or the machine was suspended.
+**Clocks.** The end of a lease is a time of its owner's clock, and Hudi's writers compare it with
+their own, with 500 ms to spare. We go by the store's clock where ours differs from it, for our own
+lease and for another's, so that a wrong clock here takes no living owner's lease and offers ours to
+nobody. An owner whose clock is slow renews a lease that is over by its own words: who wrote it
+within the last minute, by the store's clock, is alive. A Java writer whose clock is fast by most of
+a lease (300 s) does take over ours while we live; we find out at our next renewal or look. An owner
+stops early, `MARGIN_MS` before the end. It counts by that clock and by the steady clock since it
+began, whichever is later, so that it never outstays a lease because a clock was set back or the
+machine was suspended.
 """
 
 from __future__ import annotations
@@ -40,11 +43,13 @@ from pyhudi.format.lock_kind import LockKind
 from pyhudi.storage.held_lease import HeldLease
 from pyhudi.storage.lock import MARGIN_MS, HeldLock, Taken, moment, quoted, wait_for
 from pyhudi.storage.protocol import Storage
+from pyhudi.storage.store_clock import StoreClock
 from pyhudi.world import World, new_uuid
 
 VALIDITY_MS = 300_000  # Hudi's defaults
 RENEW_MS = 30_000
 CLOCK_DRIFT_MS = 500  # how long after its end Hudi still honours another's lease
+ALIVE_MS = 2 * RENEW_MS  # how long an owner lives who has just renewed
 
 
 class StorageLock:
@@ -68,11 +73,12 @@ class StorageLock:
             )
         self._storage = storage
         self._world = world
+        self._clock = StoreClock(storage, world)
         self._validity_ms = validity_ms
         self._renew_ms = renew_ms
 
     def acquire(self, wait_ms: int) -> HeldLock:
-        held = _HeldStorageLock(self._storage, self._world, self._validity_ms)
+        held = _HeldStorageLock(self._storage, self._world, self._clock, self._validity_ms)
         try:
             wait_for(held.claim, self._world, wait_ms=wait_ms, table_uri=self._storage.uri)
         except UnavailableError:
@@ -104,16 +110,19 @@ def _found(storage: Storage) -> _Found | None:
 
 
 class _HeldStorageLock(HeldLease[_Found]):
-    def __init__(self, storage: Storage, world: World, validity_ms: int) -> None:
+    def __init__(self, storage: Storage, world: World, clock: StoreClock, validity_ms: int) -> None:
         super().__init__(world)
         self._storage = storage
+        self._clock = clock
         self._validity_ms = validity_ms
         self._owner = new_uuid(world)
-        self._steady_origin_ms = world.now_ms() - world.elapsed_ms()
+        self._steady_origin_ms: int | None = None  # by the store's clock; None before the first try
         self._last_end_ms = 0  # of the leases sent so far, the latest
         self._first_seen_ms: dict[str, int] = {}  # by owner, while waiting
 
     def claim(self) -> _HeldStorageLock | Taken:
+        if self._steady_origin_ms is None:
+            self._steady_origin_ms = self._clock.shared_now_ms() - self._world.elapsed_ms()
         found = self._load()
         if not self._is_usable(found):
             if found is not None and self._counts(found):
@@ -131,17 +140,21 @@ class _HeldStorageLock(HeldLease[_Found]):
         return found is not None and found.lease.owner == self._owner and not found.lease.expired
 
     def _counts(self, found: _Found) -> bool:
-        """Whether a lease is to be waited for, by Hudi's rule."""
+        """Whether a lease is to be waited for: by Hudi's rule, or because its owner lives."""
         lease = found.lease
-        is_over = self._world.now_ms() > lease.valid_until_ms + CLOCK_DRIFT_MS
-        return not (lease.expired or is_over or lease.owner == self._owner)
+        if lease.expired or lease.owner == self._owner:
+            return False
+        end = max(lease.valid_until_ms + CLOCK_DRIFT_MS, found.modified_ms + ALIVE_MS)
+        return self._clock.shared_now_ms() <= end
 
     def _next_lease(self) -> Lease:
         self._last_end_ms = max(self._now_ms() + self._validity_ms, self._last_end_ms + 1)
         return Lease(False, self._last_end_ms, self._owner)
 
     def _now_ms(self) -> int:
-        return max(self._world.now_ms(), self._steady_origin_ms + self._world.elapsed_ms())
+        assert self._steady_origin_ms is not None
+        steady_ms = self._steady_origin_ms + self._world.elapsed_ms()
+        return max(self._clock.seen_now_ms(), steady_ms)
 
     def _left_ms(self, found: _Found | None) -> int:
         if found is None:

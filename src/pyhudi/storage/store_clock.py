@@ -13,6 +13,11 @@ from pyhudi.world import World, new_uuid
 _FOLDER = ".hoodie/.pyhudi/clock"
 #: How far ahead of the store's clock a writer's own may pull the table's times.
 CLOCK_AHEAD_MAX_MS = 600_000
+#: How much later than an object's time the store's clock may have been: stores that tell whole
+#: seconds, and others, whose clock is a tick behind.
+_WHOLE_SECONDS_MS, _TICK_MS = 1_000, 10
+#: How long a reading is taken for right by somebody whose own clock says otherwise.
+_READING_LASTS_MS = 10_000
 
 
 class StoreClock:
@@ -22,6 +27,8 @@ class StoreClock:
         self._storage = storage
         self._world = world
         self._ahead: int | None = None  # of our steady clock, at least
+        self._ahead_max: int | None = None  # by the last reading
+        self._read_at = 0
 
     def observe(self, modified_ms: int) -> None:
         """The store gave this time to an object that we see now."""
@@ -39,6 +46,7 @@ class StoreClock:
     def read_ms(self) -> int:
         """The store's time now, at the cost of writing and removing an empty object."""
         path = f"{_FOLDER}/{new_uuid(self._world)}"
+        started = self._world.elapsed_ms()
         self._storage.write(path, b"")
         try:
             found = self._storage.stat(path)
@@ -48,8 +56,31 @@ class StoreClock:
             reached = self.at_least_ms()
             return self._world.now_ms() if reached is None else reached
         # Set, not raised: an object with a time from the future may have misled us before.
-        self._ahead = found.modified_ms - self._world.elapsed_ms()
+        self._read_at = self._world.elapsed_ms()
+        self._ahead = found.modified_ms - self._read_at
+        late = _TICK_MS if found.modified_ms % 1_000 else _WHOLE_SECONDS_MS
+        self._ahead_max = found.modified_ms + late - started
         return found.modified_ms
+
+    def shared_now_ms(self) -> int:
+        """This machine's clock, as far as it agrees with the store's.
+
+        For what a foreign engine compares with its own clock. The store's is read once, and
+        again now and then if ours is ahead of it.
+        """
+        is_old = self._world.elapsed_ms() - self._read_at > _READING_LASTS_MS
+        if self._ahead_max is None or (is_old and self.seen_now_ms() < self._world.now_ms()):
+            self.read_ms()
+        return self.seen_now_ms()
+
+    def seen_now_ms(self) -> int:
+        """The same by what is known, without asking the store."""
+        now, steady = self._world.now_ms(), self._world.elapsed_ms()
+        if self._ahead_max is None:
+            return now
+        latest = self._ahead_max + steady
+        reached = min((self._ahead or 0) + steady, latest)
+        return now if reached <= now <= latest else reached
 
     def bounded_now_ms(self) -> int:
         """This machine's clock, unless it is far ahead of the store's."""

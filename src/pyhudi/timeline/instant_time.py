@@ -62,11 +62,32 @@ def following_time(time: str) -> str:
     >>> following_time("20261231235959999")
     '20270101000000000'
     """
+    return shifted_time(time, 1)
+
+
+def shifted_time(time: str, ms: int) -> str:
+    """So many milliseconds later, or earlier.
+
+    >>> shifted_time("20270101000000000", -60_000)
+    '20261231235900000'
+    """
     if time[:4] == "0000":  # the synthetic times that Hudi's metadata tables begin with
-        return f"{int(time) + 1:017d}"
-    moment = datetime.strptime(time[:14], _FORMAT)
-    later = moment + timedelta(milliseconds=int(time[14:].ljust(3, "9") or 0) + 1)
+        return f"{max(0, int(time) + ms):017d}"
+    later = _moment(time.ljust(17, "9")) + timedelta(milliseconds=ms)
     return f"{later:{_FORMAT}}{later.microsecond // 1000:03d}"
+
+
+def milliseconds_between(earlier: str, later: str) -> int:
+    """By the calendar; negative if it is the other way round.
+
+    >>> milliseconds_between("20261231235959999", "20270101000001000")
+    1001
+    """
+    return (_moment(later) - _moment(earlier)) // timedelta(milliseconds=1)
+
+
+def _moment(time: str) -> datetime:
+    return datetime.strptime(time[:14], _FORMAT) + timedelta(milliseconds=int(time[14:17] or 0))
 
 
 def _from_digits(digits: str) -> str:
