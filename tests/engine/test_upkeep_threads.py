@@ -16,6 +16,7 @@ import pyhudi
 from memory_tables import MemoryTable
 from pyhudi.engine import table_compaction
 from pyhudi.engine import upkeep as upkeep_module
+from pyhudi.engine.archive_files import ArchiveFiles, Snapshot
 from pyhudi.engine.compaction_task import compact_slice
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.engine.local import LocalWriter
@@ -93,6 +94,36 @@ def test_another_thread_writes_while_a_compaction_that_follows_a_write_merges(
     assert {"a", "k3"} <= set(found)
     actions = table.inspect.timeline().column("began_as").to_pylist()
     assert "compaction" in actions
+
+
+def test_another_thread_writes_while_archive_files_are_merged() -> None:
+    table, writer = opened(pyhudi.Upkeep(compaction=None, clean=None, archive=None))
+    for at in range(1, 6):
+        table.upsert(rows(at))
+    writer.world.sleep_ms(60_000)
+    begun, let_go, merge = threading.Event(), threading.Event(), ArchiveFiles.merge
+
+    def held(files: ArchiveFiles, snapshot: Snapshot) -> tuple[Snapshot, int]:
+        begun.set()
+        assert let_go.wait(PATIENCE)
+        return merge(files, snapshot)
+
+    policy = pyhudi.ArchivePolicy(
+        keep_min=1, keep_max=2, delta_commits=0, grace_ms=0, merge_files=2, file_instants=1
+    )
+    with patch.object(ArchiveFiles, "merge", held):
+        first = threading.Thread(target=table.services.archive, args=(policy,))
+        first.start()
+        assert begun.wait(PATIENCE)
+        second = threading.Thread(target=table.upsert, args=(rows(9),))
+        second.start()
+        second.join(PATIENCE)
+        is_stuck = second.is_alive()
+        let_go.set()
+        first.join(PATIENCE)
+        second.join(PATIENCE)
+    assert not is_stuck, "it waited for the other thread's archiving"
+    assert {"k1", "k9"} <= set(table.read(columns=["id"]).to_arrow()["id"].to_pylist())
 
 
 def test_after_a_write_of_spark_its_session_compacts() -> None:

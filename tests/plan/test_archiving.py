@@ -57,6 +57,22 @@ def gone(plan: ArchivePlan) -> list[int]:
 TEN = writes(*range(10, 101, 10))  # 10, 20, ... 100
 
 
+def test_log_compactions_do_not_stand_for_writes_that_make_a_compaction_due() -> None:
+    compaction = CompactionPolicy(trigger_delta_commits=30)
+    policy = archiving_beside(ArchivePolicy(), compaction)
+    instants: list[Instant] = []
+    for n in range(10, 10_000, 10):
+        if n % 50 == 0:
+            instants.append(Instant(at(n), Action.LOGCOMPACTION, State.REQUESTED))
+        instants.append(done(n))
+        timeline = Timeline.of(instants)
+        if is_due(compaction, timeline, at(n + 5)):
+            return
+        left = set(gone(plan_archiving(ArchiveFacts(timeline=timeline), policy)))
+        instants = [i for i in instants if int(i.requested) not in left]
+    pytest.fail("no compaction is ever due")
+
+
 @pytest.mark.parametrize("count", range(7))
 def test_archiving_starts_above_keep_max_and_goes_down_to_keep_min(count: int) -> None:
     plan = planned(TEN[:count])

@@ -433,11 +433,12 @@ def merge_candidates(
         return ()
     chosen: list[ManifestEntry] = []
     for entry in files:
-        chosen.append(entry)
-        if len(chosen) == policy.merge_files:
-            break
-        if sum(one.size for one in chosen) > policy.merge_bytes_max:
+        if sum(one.size for one in chosen) + entry.size > policy.merge_bytes_max:
             if len(chosen) > 1:
                 break
             chosen.clear()  # large enough by itself
+        if entry.size <= policy.merge_bytes_max:
+            chosen.append(entry)
+        if len(chosen) == policy.merge_files:
+            break
     return tuple(chosen) if len(chosen) > 1 else ()

@@ -20,7 +20,9 @@ archiver holds it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from pyhudi.engine.archive_files import ArchiveFiles, Snapshot
 from pyhudi.engine.archiving_facts import MovedError, Remembered, ghosts, load_facts
@@ -46,6 +48,10 @@ from pyhudi.storage.heartbeats import heartbeat_path
 from pyhudi.storage.marker_files import load_markers, marker_objects
 from pyhudi.table.state import TableState
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, strays, without_strays
+
+_NOTHING = nullcontext()
+#: An archive that has more files now.
+_Grown: TypeAlias = tuple[ArchiveFiles, Snapshot]
 
 #: Times that another archiver may be faster before we leave it to that one.
 ROUNDS_MAX = 5
@@ -120,8 +126,13 @@ class Archiver:
         consumers_since: str | None = None,
         kept_from: str | None = None,
         known: Remembered | None = None,
+        turn: AbstractContextManager[Any] = _NOTHING,
     ) -> None:
-        """`kept_from`: the write from which on a clean of now would keep, if it finds no file."""
+        """`kept_from`: the write from which on a clean of now would keep, if it finds no file.
+
+        `turn` is held for everything but the merging of archive files, which may take seconds; on
+        a table of two engines for that, too, for it is done under the lock.
+        """
         self._log = log
         self._storage = log.storage
         self._load = load
@@ -130,6 +141,7 @@ class Archiver:
         self._since = consumers_since
         self._kept_from = kept_from or ""
         self._known = Remembered() if known is None else known
+        self._turn = turn
         self._history = History(log.storage, log.history_folder)
         self._state: TableState | None = None
         self._checksums: set[str] = set()
@@ -144,17 +156,35 @@ class Archiver:
     def run(self) -> ArchiveResult:
         """Archive what is due. UnavailableError leaves the rest to the next run."""
         done = _Done()
+        for _ in range(ROUNDS_MAX):
+            with self._turn:
+                is_over, grown = self._guarded_round(done)
+            if grown is not None:
+                self._merge(grown, done)
+            if is_over:
+                break
+        return done.result()  # all that is due, unless another archiver is at work
+
+    def _guarded_round(self, done: _Done) -> tuple[bool, _Grown | None]:
+        """Whether all was done that is due, and the archive if it is left to be merged."""
         is_same = False
         try:
-            for _ in range(ROUNDS_MAX):
-                with self._log.guarded() as (_ledger, may_go_on):
-                    if self._round(done, may_go_on):
-                        is_same = not done.result().did_anything
-                        break
+            with self._log.guarded() as (_ledger, may_go_on):
+                is_over, grown = self._round(done, may_go_on)
+                if grown is not None and self._log.is_shared:
+                    self._merge(grown, done)
+                    grown = None
+            is_same = is_over and not done.result().did_anything
         finally:
             if not is_same:  # else the timeline is as it was just listed
                 self._log.forget()
-        return done.result()  # all that is due, unless another archiver is at work
+        return is_over, grown
+
+    def _merge(self, grown: _Grown, done: _Done) -> None:
+        files, snapshot = grown
+        _, merged = files.merge(snapshot)
+        done.merged += merged
+        done.removed += files.tidy(self._log.clock.read_ms())
 
     # -- planning
 
@@ -191,8 +221,11 @@ class Archiver:
 
     # -- one round
 
-    def _round(self, done: _Done, may_go_on: Callable[[], bool]) -> bool:
-        """Whether all was done that is due; False if another archiver was faster."""
+    def _round(self, done: _Done, may_go_on: Callable[[], bool]) -> tuple[bool, _Grown | None]:
+        """Whether all was done that is due, and the archive if it grew.
+
+        False if another archiver was faster.
+        """
         world = self._log.world
         files = ArchiveFiles(
             self._storage, self._log.history_folder, world, self._policy, may_go_on
@@ -201,25 +234,22 @@ class Archiver:
         try:
             plan = self._planned(self._log.clock.read_ms, is_guarded=self._log.is_shared)
         except MovedError:
-            return False
+            return False, None
         except UnavailableError:
             files.require_newest(snapshot)
             raise
         self._sweep_ghosts(done)
         self._sweep_passed(plan, done)
         if plan.is_empty:
-            return True
+            return True, None
         self._remove(plan.timeline, plan.finished, may_go_on)
         done.finished += [instant.requested for instant in plan.finished]
         for batch in batches(plan.leaving, self._policy.file_instants):
             added = self._archive(files, snapshot, plan.timeline, batch, done, may_go_on)
             if added is None:
-                return False
+                return False, None
             snapshot = added
-        snapshot, merged = files.merge(snapshot)
-        done.merged += merged
-        done.removed += files.tidy(self._log.clock.read_ms())
-        return True
+        return True, (files, snapshot)
 
     def _archive(
         self,
@@ -408,5 +438,8 @@ def archive(
             consumers_since=consumers_since,
             kept_from=kept_from,
             known=writer.archiving,
+            turn=writer.turn,
         )
-        return archiver.plan() if dry_run else archiver.run()
+        if dry_run:
+            return archiver.plan()
+    return archiver.run()

@@ -331,8 +331,14 @@ class _Planning:
         """What says whether a compaction is due: the last one, or as many commits as it takes."""
         places = range(len(self._writes))
         last = max((n for n in places if self._writes[n].action is Action.COMMIT), default=-1)
-        writes = self._writes
-        deltas = [n for n in places if n > last and writes[n].action is Action.DELTACOMMIT]
+        timeline = self._facts.timeline
+        deltas = [
+            place
+            for place, write in enumerate(self._writes)
+            if place > last
+            and write.action is Action.DELTACOMMIT
+            and not timeline.is_table_service(write)  # log compactions are not counted
+        ]
         due = self._policy.delta_commits
         why = "whether a compaction is due is counted from here"
         if due and len(deltas) >= due:
