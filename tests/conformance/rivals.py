@@ -259,14 +259,22 @@ class Fray:
         self._shared = shared
         self._number = threading.Lock()
         self._attempts = 0
+        self._has_hudi_begun = threading.Event()
 
     def run(self, work: Mapping[Writer, Iterable[Task]]) -> None:
-        """Until all of it is done; a write that lost to another is tried again."""
+        """Until all of it is done; a write that lost to another is tried again.
+
+        Hudi takes seconds to begin its first write, so the others wait for that.
+        """
         table = self._shared.open()
+        self.chronicle.look()
+        before = set(self.chronicle.found)
         with ThreadPoolExecutor(len(work)) as pool:
             futures = [pool.submit(self._do, writer, mine) for writer, mine in work.items()]
-            while wait(futures, timeout=0.2).not_done:
+            while wait(futures, timeout=0.1).not_done:
                 self.chronicle.look()
+                if self.chronicle.found.keys() - before or any(f.done() for f in futures):
+                    self._has_hudi_begun.set()
                 self._check_keys(table.read(columns=list(self._shared.sample.identity)).to_arrow())
         self.chronicle.look()
         for future in futures:
@@ -277,6 +285,8 @@ class Fray:
         assert keys.num_rows == len(set(map(tuple, (row.values() for row in keys.to_pylist()))))
 
     def _do(self, writer: Writer, mine: Iterable[Task]) -> None:
+        if not writer.is_hudi:
+            self._has_hudi_begun.wait()
         for task in mine:
             for _ in range(ATTEMPTS_MAX):
                 if self._attempt(writer, task):
@@ -339,6 +349,19 @@ class Aftermath:
         self._check_rollbacks()
         if not self._shared.is_non_blocking:
             self._check_overlaps()
+
+    def meetings(self) -> int:
+        """How often a write of Hudi and one of pyhudi were under way at once; who lost met one."""
+        by_hudi = {attempt.tag for attempt in self._journal.attempts if attempt.is_hudi}
+        tagged = [done for done in self._done if done.tag is not None]
+        theirs = [done for done in tagged if done.tag in by_hudi]
+        ours = [done for done in tagged if done.tag not in by_hudi]
+        overlapping = sum(
+            one.requested < other.completed and other.requested < one.completed
+            for one in theirs
+            for other in ours
+        )
+        return overlapping + self._journal.lost_by(hudi=True)
 
     def _check_outcomes(self) -> None:
         """What was acknowledged completed once, and nothing else did."""

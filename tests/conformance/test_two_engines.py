@@ -77,6 +77,7 @@ def fight(
     fray.run(work)
     aftermath = Aftermath(shared, fray)
     aftermath.check()
+    assert aftermath.meetings() > 0, "nobody met anybody, so nothing was shown"
     read = shared.open().read().to_arrow()
     assert_same_rows(read, encoded_rows(aftermath.expected_rows(first)), meta=False)
     assert_same_rows(read, judge.hudi_rows(shared.path))
@@ -93,10 +94,11 @@ def test_nobody_loses_a_row_where_writers_never_block(judge: JudgeClient, tmp_pa
     assert fray.journal.lost_by(hudi=True) == fray.journal.lost_by(hudi=False) == 0
 
 
+@pytest.mark.parametrize("combination", [OPTIMISTIC, COPY_ON_WRITE], ids=lambda one: one.kind)
 def test_nobody_loses_a_row_where_the_first_to_commit_wins(
-    judge: JudgeClient, tmp_path: Path
+    judge: JudgeClient, tmp_path: Path, combination: Combination
 ) -> None:
-    fight(judge, on_disk(tmp_path, OPTIMISTIC), hudi_writes=2, writes=3)
+    fight(judge, on_disk(tmp_path, combination), hudi_writes=2, writes=3)
 
 
 # ---- longer fights
@@ -167,12 +169,19 @@ def s3_judge(
         yield client, store
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("combination", [NON_BLOCKING, OPTIMISTIC], ids=lambda one: one.merge)
+@pytest.mark.parametrize(
+    ("combination", "hudi_writes", "writes"),
+    [
+        pytest.param(NON_BLOCKING, 2, 2, id="non-blocking"),
+        pytest.param(OPTIMISTIC, 2, 2, id="optimistic"),
+        pytest.param(NON_BLOCKING, 5, 8, id="non-blocking, longer", marks=pytest.mark.long),
+        pytest.param(OPTIMISTIC, 5, 8, id="optimistic, longer", marks=pytest.mark.long),
+    ],
+)
 def test_nobody_loses_a_row_on_s3(
-    s3_judge: tuple[JudgeClient, Store], combination: Combination
+    s3_judge: tuple[JudgeClient, Store], combination: Combination, hudi_writes: int, writes: int
 ) -> None:
     judge, store = s3_judge
-    path = store.uri(f"table_{combination.merge}")
+    path = store.uri(f"table_{combination.merge}_{writes}")
     shared = Shared(path, combination, BUCKETS, store.options, STORAGE_LOCK)
-    fight(judge, shared, hudi_writes=5, writes=8)
+    fight(judge, shared, hudi_writes=hudi_writes, writes=writes)
