@@ -45,7 +45,8 @@ class ConflictError(HudiError):
     """Another writer won. Begin again from the table as it is now.
 
     `facts` has what is known of it, in plain values that go into JSON; docs/concurrency.md tells
-    what they mean. It is empty where two writers did not meet, as when a write was rolled back.
+    what they mean. It is empty where no write was lost, as when a table service finds another one
+    at work.
     """
 
     def __init__(

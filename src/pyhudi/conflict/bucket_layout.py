@@ -9,8 +9,8 @@ What is in order: rows and deletes in known file groups, base files or logs; com
 keep the file id; the first file of a bucket, whatever its tail; a seed. A replace commit (an
 overwrite or a clustering) is in order as long as its new file groups keep the rule among
 themselves. But it moves buckets to other file groups, and Hudi's readers hide what is later added
-to the old ones. To a write that has such files it is an offence too, of a kind of its own: the
-table is sound, and the write has to be made again.
+to the old ones. To a write of that partition it is an offence too, of a kind of its own: the table
+is sound, and to the write it is a conflict (`conflict.rules`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from pyhudi.errors import ConflictError, CorruptTableError
+from pyhudi.errors import CorruptTableError
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.format.file_names import FileGroupId, parse_data_file
 from pyhudi.index.bucket_inference import bucket_number
@@ -62,15 +62,9 @@ def first_offence(
     return next(iter(offences), None)
 
 
-def layout_error(offence: LayoutOffence) -> CorruptTableError | ConflictError:
-    """The offence for the user: CorruptTableError, or ConflictError if writing again helps."""
+def layout_error(offence: LayoutOffence) -> CorruptTableError:
+    """An offence that breaks the table, for the user."""
     group = offence.group
-    if not offence.kind.breaks_table:
-        return ConflictError(
-            f"file group {group.file_id} of partition {group.partition!r} is out of use",
-            why=offence.why,
-            next_step="Read the table as it is now and write again",
-        )
     return CorruptTableError(
         f"write {offence.requested} of another engine broke the bucket layout with file group"
         f" {group.file_id or 'without a name'} of partition {group.partition!r}",

@@ -82,9 +82,10 @@ class ConflictRule(StrEnum):
 class Retry(StrEnum):
     """What helps, once a conflict was found."""
 
-    COMMIT = "committing the same files again"
-    WRITE = "writing again"
-    LATER = "writing again once the other is done"
+    COMMIT = "committing the same files again may succeed"
+    WRITE = "writing again may succeed"
+    LATER = "writing again once the other is done may succeed"
+    NO = "no retry will succeed, for only the other engine can write there now"
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class Attempts:
                 self._retry_after(error)
 
     def _may_retry(self, error: ConflictError) -> bool:
-        is_over = isinstance(error, TakenOverError)
+        is_over = isinstance(error, TakenOverError) or _retry_of(error) is Retry.NO
         return not is_over and self._retries < self._writer.settings.conflict_retries
 
     def _retry_after(self, error: ConflictError) -> None:
@@ -152,7 +152,9 @@ class Attempts:
                 transaction, spec, stats, work.operation, self._write_id, checks
             )
         except ConflictError as error:
-            if work.rewrite is None or not error.facts or not self._may_retry(error):
+            if work.rewrite is None or not transaction.has_kept_files:
+                raise
+            if not self._may_retry(error):
                 raise
             self._retry_after(error)
         else:
@@ -169,3 +171,9 @@ class Attempts:
         seconds = (self._writer.world.elapsed_ms() - self._started) / 1000
         result = write_result(transaction.requested, completed, stats, self._retries, seconds)
         return replace(result, recommits=len(transaction.accepted))
+
+
+def _retry_of(error: ConflictError) -> Retry | None:
+    """What the error says that helps; None if it does not say."""
+    named = error.facts.get("retry")
+    return None if named is None else Retry[named.upper()]

@@ -181,6 +181,22 @@ class BucketGroups:
                 raise out_of_place(partition, group.file_id, self._count)
         return found
 
+    def are_closed(self, groups: Iterable[FileGroupId], ledger: Ledger, *, opens_all: bool) -> bool:
+        """Whether one of the buckets is without a file group for good (`replaced_for_good`).
+
+        A write of logs `opens_all` buckets of its partitions, so there any of them counts.
+        """
+        wanted: dict[str, set[int]] = {}
+        for group in groups:
+            wanted.setdefault(group.partition, set()).add(bucket_of_file(group.file_id))
+        replaced = self._replaced(ledger)
+        for partition, own in wanted.items():
+            buckets = range(self._count) if opens_all else own
+            closed = {b for b in buckets if FileGroupId(partition, file_id(b)) in replaced}
+            if closed and closed - self._found(partition, ledger).keys():
+                return True
+        return False
+
     # -- the object that remembers
 
     def _load(self, partition: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyhudi.conflict.rules import Conflict, ConflictRule, Kind, Retry, bucket_place
 from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
+from pyhudi.engine.decisions import Refused, Rule
 from pyhudi.engine.file_keys import shared_keys
 from pyhudi.engine.write_result import stat_rows
 from pyhudi.errors import ConflictError, HudiError
@@ -30,7 +31,11 @@ _NEXT_STEPS = {
     Retry.COMMIT: "Write again",
     Retry.WRITE: "Read the table as it is now and write again",
     Retry.LATER: "Write again when the other is done",
+    Retry.NO: "Write this partition with the engine that replaced its file groups",
 }
+
+#: Refusals of a write that others took for dead and rolled back while it slept.
+GIVEN_UP_RULES = frozenset({Rule.ROLLED_BACK, Rule.NOT_INFLIGHT, Rule.LOG_NOT_WHOLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +53,37 @@ def conflict_error(
 ) -> ConflictError:
     """The conflict for the user; it is also noted in the table."""
     facts = conflict_facts(storage, loser, conflict, winner)
-    with suppress(HudiError):  # a note that is not there harms nobody
-        storage.create(f"{CONFLICT_FOLDER}/{loser.requested}.json", json.dumps(facts).encode())
+    _note(storage, loser, facts)
     return ConflictError(
         f"the write {loser.requested} lost to another write",
         why=_told(facts, conflict, winner),
         next_step=_next_step(facts, conflict),
         facts=facts,
     )
+
+
+def given_up_error(
+    storage: Storage, loser: Loser, refused: Refused, judge: WriterIdentity, completed: str | None
+) -> ConflictError:
+    """A write that was rolled back, for the user and noted, as a conflict is.
+
+    It met the rollback, not in a file group of the table but in all its own.
+    """
+    theirs = {**_identity(refused.instant, judge), "completed": completed, "kind": "rollback"}
+    facts = _facts(loser, theirs, refused.rule, Retry.WRITE)
+    _note(storage, loser, facts)
+    by = f" ({refused.instant}, by {judge.told})" if refused.instant else ""
+    return ConflictError(
+        f"the write {loser.requested} was not completed",
+        why=f"{refused.rule}{by}; {_lost(facts)}",
+        next_step="Write again; nothing of this write is visible",
+        facts=facts,
+    )
+
+
+def _note(storage: Storage, loser: Loser, facts: Mapping[str, Any]) -> None:
+    with suppress(HudiError):  # a note that is not there harms nobody
+        storage.create(f"{CONFLICT_FOLDER}/{loser.requested}.json", json.dumps(facts).encode())
 
 
 def conflict_facts(
@@ -65,22 +93,32 @@ def conflict_facts(
     group, other = conflict.group, conflict.other
     own = [s.path for s in loser.stats if s.path and _lies_in(s.path, group)]
     theirs = [path for path in other.files if _lies_in(path, group)]
-    bucket = bucket_number(group.file_id)
+    identity = _identity(other.requested, winner)
+    winning = {**identity, "completed": other.completed, "kind": other.kind.value}
     return {
-        "rule": conflict.rule.name.lower(),
-        "rule_says": conflict.rule.value,
-        "retry": conflict.retry.name.lower(),
-        "retry_says": f"{conflict.retry.value} may succeed",
-        "ours": _identity(loser.requested, loser.writer),
-        "theirs": {
-            **_identity(other.requested, winner),
-            "completed": other.completed,
-            "kind": other.kind.value,
-        },
+        **_facts(loser, winning, conflict.rule, conflict.retry),
         "partition": group.partition,
         "file_group": group.file_id,
-        "bucket": bucket,
+        "bucket": bucket_number(group.file_id),
         "keys": shared_keys(storage, own, theirs, _KEYS_SHOWN),
+    }
+
+
+def _facts(
+    loser: Loser, theirs: Mapping[str, Any], rule: ConflictRule | Rule, retry: Retry
+) -> dict[str, Any]:
+    """All but the place where both met."""
+    return {
+        "rule": rule.name.lower(),
+        "rule_says": rule.value,
+        "retry": retry.name.lower(),
+        "retry_says": retry.value,
+        "ours": _identity(loser.requested, loser.writer),
+        "theirs": theirs,
+        "partition": None,
+        "file_group": None,
+        "bucket": None,
+        "keys": None,
         "lost": {
             "rows": sum(stat_rows(s) + (s.num_deletes or 0) for s in loser.stats),
             "bytes": sum(s.total_write_bytes or 0 for s in loser.stats),
@@ -99,7 +137,7 @@ def _lies_in(path: str, group: FileGroupId) -> bool:
     )
 
 
-def _identity(requested: str, writer: WriterIdentity) -> dict[str, Any]:
+def _identity(requested: str | None, writer: WriterIdentity) -> dict[str, Any]:
     return {"instant": requested, **asdict(writer)}
 
 
@@ -112,13 +150,16 @@ def _told(facts: Mapping[str, Any], conflict: Conflict, winner: WriterIdentity) 
         keys = f"; both wrote keys such as {', '.join(map(repr, facts['keys'][:3]))}"
     elif facts["keys"] == []:
         keys = "; they have no key in common"
-    lost = facts["lost"]
     return (
         f"{conflict.rule.value}: the {other.kind.value} {other.requested} {state}, by"
         f" {winner.told}, in file group {group.file_id}{bucket} of partition"
-        f" {group.partition!r}{keys}; lost are {lost['rows']} rows in {lost['files']} files,"
-        f" {lost['seconds']} s of work"
+        f" {group.partition!r}{keys}; {_lost(facts)}"
     )
+
+
+def _lost(facts: Mapping[str, Any]) -> str:
+    lost = facts["lost"]
+    return f"lost are {lost['rows']} rows in {lost['files']} files, {lost['seconds']} s of work"
 
 
 def _next_step(facts: Mapping[str, Any], conflict: Conflict) -> str:

@@ -187,6 +187,12 @@ class DecisionLog:
         undone = ((rollback, self._undone_by(rollback)) for rollback in sorted(later))
         return next((r for r, u in undone if u and u.is_final and u.target == requested), None)
 
+    def who_gave_up(self, requested: str) -> str:
+        """Whoever decided that the instant is rolled back, as the log says it; another engine's
+        rollbacks are not in the log."""
+        abort = None if self._known is None else self._known.aborts.get(requested)
+        return "" if abort is None else abort.writer
+
     def forget(self) -> None:
         """List the timeline again at the next occasion."""
         self._ledger = None

@@ -31,7 +31,7 @@ class Rule(StrEnum):
     FOREIGN = "another engine writes this table"
     NOT_YET = "another engine has begun a write, and has not looked around yet"
     DENIED = "it may not complete any more"
-    LAYOUT = "another engine moved buckets to other file groups"
+    LAYOUT = "another engine broke the bucket layout"
 
 
 @dataclass(frozen=True, slots=True)

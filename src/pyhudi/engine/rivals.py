@@ -69,9 +69,16 @@ class Rivals:
         for instant in self.instants(ledger):
             if not is_checked and instant.action is not Action.REPLACECOMMIT:
                 continue
-            if instant.requested not in self._completed:
-                self._completed[instant.requested] = self._other(instant)
-            yield self._completed[instant.requested]
+            yield self._seen(instant)
+
+    def named(self, requested: str, ledger: Ledger) -> OtherWrite:
+        """One of those that completed since."""
+        return next(self._seen(i) for i in self.instants(ledger) if i.requested == requested)
+
+    def _seen(self, instant: Instant) -> OtherWrite:
+        if instant.requested not in self._completed:
+            self._completed[instant.requested] = self._other(instant)
+        return self._completed[instant.requested]
 
     def instants(self, ledger: Ledger) -> Iterator[Instant]:
         active = ledger.completed_after(self._requested)

@@ -15,9 +15,21 @@ from functools import partial
 from itertools import chain
 
 from pyhudi.conflict.bucket_layout import LayoutOffence, first_offence, layout_error
-from pyhudi.conflict.rules import Cleared, Conflict, OwnWrite, Retry, first_conflict
+from pyhudi.conflict.rules import (
+    Cleared,
+    Conflict,
+    ConflictRule,
+    OwnWrite,
+    Retry,
+    first_conflict,
+)
 from pyhudi.conflict.writes import touched_groups
-from pyhudi.engine.conflict_report import Loser, conflict_error
+from pyhudi.engine.conflict_report import (
+    GIVEN_UP_RULES,
+    Loser,
+    conflict_error,
+    given_up_error,
+)
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.decisions import (
     AlreadyDone,
@@ -32,6 +44,7 @@ from pyhudi.engine.decisions import (
 from pyhudi.engine.rivals import Rivals
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.write_files import attempts_disagree
+from pyhudi.engine.write_result import stat_rows
 from pyhudi.errors import (
     ConflictError,
     CorruptTableError,
@@ -40,11 +53,11 @@ from pyhudi.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from pyhudi.format.commit_metadata import CommitMetadata, encode_commit_metadata
+from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
 from pyhudi.format.conflict_strategy import Strategy
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Action, Instant, InstantTime, State
-from pyhudi.format.writer_identity import WRITER_KEY, WriterIdentity
+from pyhudi.format.writer_identity import WRITER_KEY, WriterIdentity, parse_label
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.heartbeats import Heartbeat
 from pyhudi.storage.marker_files import load_markers, marker_objects
@@ -76,6 +89,8 @@ class Checks:
     clears: Cleared | None = None
     strategy: Strategy = Strategy.BUCKET
     keeps_files: bool = False  # whether the files are still needed after a conflict
+    #: Whether buckets of these file groups can be written no more, since another engine's commit.
+    are_closed: Callable[[frozenset[FileGroupId]], bool] | None = None
     recheck: Callable[[], None] | None = None  # InvalidRequestError if it may not complete any more
 
 
@@ -108,6 +123,7 @@ class Transaction:
         self._conflict: Conflict | None = None
         self._denied: HudiError | None = None
         self.accepted: set[str] = set()  # writes behind which it was committed again, as it is
+        self.has_kept_files = False  # whether it lost, and its files wait to be written anew
         self.writer = writer_identity(log.world, settings)
         self._began_ms = log.world.elapsed_ms()
         self.action = action
@@ -177,16 +193,18 @@ class Transaction:
         extra = {**(metadata.extra_metadata or {}), WRITER_KEY: self.writer.text}
         metadata = replace(metadata, extra_metadata=extra)
         data = encode_commit_metadata(metadata, self._log.world.random_bytes(16))
-        check = partial(self._refusal, self._own(metadata, checks), checks)
+        own = self._own(metadata, checks)
+        check = partial(self._refusal, own, checks)
         self._staged = self._log.stage(self.requested, data)
         outcome = self._decide(
             Complete(self.requested, self.action, self.number, data, self._staged, check)
         )
         if isinstance(outcome, Refused):
             self._is_over = False
-            error = self._told(outcome, metadata)  # before its files are gone
+            error = self._told(outcome, own, checks, metadata)  # before its files are gone
             self._drop_staged()
-            if checks.keeps_files and outcome.rule is Rule.CONFLICT:
+            self.has_kept_files = checks.keeps_files and outcome.rule is Rule.CONFLICT
+            if self.has_kept_files:
                 self._beat_again()
             else:
                 self.abandon()
@@ -225,18 +243,45 @@ class Transaction:
     def _is_retried(self) -> bool:
         return self._settings.conflict_retries > 0
 
-    def _told(self, refused: Refused, metadata: CommitMetadata) -> HudiError:
+    def _told(
+        self, refused: Refused, own: OwnWrite, checks: Checks, metadata: CommitMetadata
+    ) -> HudiError:
         if self._offence is not None:
             return layout_error(self._offence)
         if self._denied is not None:
             return self._denied
         storage, conflict = self._log.storage, self._conflict
-        if refused.rule is not Rule.CONFLICT or conflict is None:
-            return refusal_error(refused, storage.uri, self.requested)
         stats = [stat for stats in metadata.write_stats.values() for stat in stats]
         seconds = (self._log.world.elapsed_ms() - self._began_ms) / 1000
         loser = Loser(self.requested, self.writer, stats, seconds)
+        if refused.rule in GIVEN_UP_RULES:
+            return self._given_up(refused, loser)
+        if refused.rule is not Rule.CONFLICT or conflict is None:
+            return refusal_error(refused, storage.uri, self.requested)
+        if self._is_in_vain(own, checks, stats):
+            conflict = replace(conflict, retry=Retry.NO)
         return conflict_error(storage, loser, conflict, self._rivals.writer(conflict.other))
+
+    def _given_up(self, refused: Refused, loser: Loser) -> ConflictError:
+        done = self._log.ledger.completed.get(refused.instant or "")
+        by = parse_label(self._log.who_gave_up(self.requested))
+        completed = None if done is None else done.completed
+        return given_up_error(self._log.storage, loser, refused, by, completed)
+
+    def _is_in_vain(self, own: OwnWrite, checks: Checks, stats: Collection[WriteStat]) -> bool:
+        """Whether another engine closed a bucket that the write, made again, would have rows for.
+
+        One that depends on rows it finds has none left there, and would do without.
+        """
+        brings_rows = checks.is_blind or checks.is_part or checks.clears is not None
+        if checks.are_closed is None or not (brings_rows and any(map(stat_rows, stats))):
+            return False
+        try:
+            return checks.are_closed(own.touched)
+        except UnavailableError:
+            return False  # that cannot be told now, and whoever tries again is told then
+        except HudiError:
+            return True  # it would be refused for that
 
     def _decide(self, job: Complete) -> Outcome:
         self._is_over = True
@@ -292,11 +337,16 @@ class Transaction:
         if self._must_wait(own, checks, ledger):
             return Refused(Rule.NOT_YET)
         conflict = first_conflict(own, self._rivals.services(own, ledger), checks.strategy)
+        offence = None
         if conflict is None and checks.layout is not None:
-            self._offence = offence = self._layout_offence(checks.layout, ledger)
-            if offence is not None:
+            offence = self._layout_offence(checks.layout, ledger)
+            if offence is not None and offence.kind.breaks_table:
+                self._offence = offence
                 return Refused(Rule.LAYOUT, offence.requested, offence.why)
         conflict = conflict or self._overlap(own, checks.strategy, ledger)
+        if conflict is None and offence is not None:  # in a bucket that it has no file of
+            other = self._rivals.named(offence.requested, ledger)
+            conflict = Conflict(ConflictRule.REPLACED, other, offence.group, Retry.WRITE)
         self._conflict = conflict
         if conflict is None:
             return None

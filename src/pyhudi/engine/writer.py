@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -293,6 +294,10 @@ class TableWriter:
             checks or Checks(),
             is_checked=self._is_checked or (checks is not None and checks.is_checked),
             layout=self._layout(stats) if self._is_shared else None,
+            are_closed=partial(
+                self._are_closed,
+                opens_all=self.is_mor and (checks is None or checks.clears is None),
+            ),
             strategy=self.config.conflict_strategy,
         )
         completed = transaction.complete(metadata, checks)
@@ -434,6 +439,9 @@ class TableWriter:
         """UnsupportedTableError if another engine took one of the file groups out of the table."""
         if hidden := self.replaced(self.log.ledger).intersection(groups):
             raise replaced_for_good(hidden)
+
+    def _are_closed(self, groups: frozenset[FileGroupId], *, opens_all: bool) -> bool:
+        return self.groups.are_closed(groups, self.log.ledger, opens_all=opens_all)
 
     def current_slices(self) -> dict[Place, FileSlice]:
         """The slice of each bucket. Called after the instant began: what completes from then on

@@ -18,6 +18,8 @@ WRITER_KEY: Final = "pyhudi.writer"
 
 _TEXT_MAX = JOB_CHARACTERS_MAX
 _JSON_MAX = 4_000
+_PROCESS_MAX = 2**31 - 1
+_DIGITS_MAX = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +42,29 @@ class WriterIdentity:
 
         >>> WriterIdentity("orders", "etl-1", "ann", 7).told
         "job 'orders' of ann on etl-1, process 7"
+        >>> WriterIdentity(host="etl-1", process=7).told
+        'somebody on etl-1, process 7'
         >>> WriterIdentity().told
         'a writer that does not tell who it is'
         """
         if not (self.job or self.host):
             return "a writer that does not tell who it is"
         user = f" of {self.user}" if self.user else ""
-        return f"job {self.job!r}{user} on {self.host or 'some host'}, process {self.process}"
+        who = f"job {self.job!r}{user}" if self.job else self.user or "somebody"
+        process = f", process {self.process}" if self.process else ""
+        return f"{who} on {self.host or 'some host'}{process}"
+
+
+def parse_label(label: str) -> WriterIdentity:
+    """Who an entry of the decision log was made by: it tells host and process.
+
+    >>> parse_label("etl-1, process 7")
+    WriterIdentity(job='', host='etl-1', user='', process=7, priority=0)
+    """
+    host, _, process = label.rpartition(", process ")
+    if not (host and process.isascii() and process.isdigit() and len(process) < _DIGITS_MAX):
+        return WriterIdentity(host=_line(label))
+    return WriterIdentity(host=_line(host), process=_number(int(process), _PROCESS_MAX))
 
 
 def parse_writer(extra: Mapping[str, str] | None) -> WriterIdentity:
@@ -64,7 +82,7 @@ def parse_writer(extra: Mapping[str, str] | None) -> WriterIdentity:
         _line(found.get("job")),
         _line(found.get("host")),
         _line(found.get("user")),
-        _number(found.get("process"), 2**31 - 1),
+        _number(found.get("process"), _PROCESS_MAX),
         _number(found.get("priority"), PRIORITY_MAX),
     )
 

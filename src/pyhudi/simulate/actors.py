@@ -258,7 +258,7 @@ class _Attempt:
                 if not self._writer.resolves():
                     break
             except ConflictError as error:
-                if way.keeps_files and error.facts:
+                if transaction.has_kept_files:
                     self._writer.kept.append(transaction)
                 return self._record(Outcome.FAIL, error=error.why, facts=error.facts)
             except UnavailableError:

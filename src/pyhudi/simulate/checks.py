@@ -100,15 +100,17 @@ def _undeserved(
     evidence: Evidence, history: History, exchange: Exchange, answer: Event, pruned: bool
 ) -> str:
     error = answer.error
-    if answer.facts:
-        return _no_conflict(evidence, history, exchange, answer)
     if error.startswith(Rule.ROLLED_BACK):
         named = [time for time in _INSTANT.findall(error) if time != answer.requested]
         plans = {plan.rollback: plan.target for plan in evidence.plans}
         return "" if named and plans.get(named[0]) == answer.requested else "nobody did"
     if error.startswith(Rule.LOG_NOT_WHOLE):
         return "" if pruned else "nobody pruned it"
-    return "" if error.startswith(Rule.NOT_INFLIGHT) else "there is no such rule"
+    if error.startswith(Rule.NOT_INFLIGHT):
+        return ""
+    if answer.facts:
+        return _no_conflict(evidence, history, exchange, answer)
+    return "there is no such rule"
 
 
 def _no_conflict(evidence: Evidence, history: History, exchange: Exchange, answer: Event) -> str:
