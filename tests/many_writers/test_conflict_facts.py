@@ -13,7 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from many_writers.compaction_by_hand import plan_compaction
 from many_writers.scene import (
+    CHECKED,
     KINDS,
     NBCC,
     OCC,
@@ -245,3 +247,51 @@ def test_a_stream_that_was_rolled_back_has_no_files_to_be_written_from() -> None
     assert refused(held).facts["rule"] == "rolled_back"
     assert scene.writers() == {"k": "first"}
     assert scene.leftovers() == []
+
+
+# -- the keys
+
+
+def keys_told(kind: str, own: Act, other: Act) -> list[str] | None:
+    """What is told of keys if these two meet in a file group that has the rows k, l and m."""
+    scene = begun_scene(rows("first", "k", "l", "m"), **KINDS[kind])
+    held = scene.hold("S", own, conflict_retries=0)
+    other(scene.table("other"))
+    error = refused(held)
+    keys: list[str] | None = error.facts["keys"]
+    assert notes(scene)[0]["keys"] == keys
+    assert ("no key in common" in str(error)) == (keys == [])
+    return keys
+
+
+@pytest.mark.parametrize("kind", CHECKED)
+def test_keys_that_nobody_wrote_are_not_told(kind: str) -> None:
+    """Base files also hold rows that were there before."""
+    both = keys_told(kind, upsert(rows("S", "k", "s", ts=9)), upsert(rows("other", "k", "o", ts=5)))
+    assert both == ["k"]
+
+
+@pytest.mark.parametrize("kind", CHECKED)
+def test_writes_of_different_keys_have_none_in_common(kind: str) -> None:
+    assert keys_told(kind, upsert(rows("S", "k", ts=9)), upsert(rows("other", "l", ts=5))) == []
+
+
+def test_what_base_files_do_not_tell_of_deletes_is_not_known() -> None:
+    """A file without a row does not say who wanted it gone."""
+    delete: Act = lambda table: table.delete("id = 'k'")  # noqa: E731
+    write = upsert(rows("other", "k", ts=5))
+    assert keys_told("cow", delete, write) is None
+    assert keys_told("cow", write, delete) is None
+    assert keys_told("mor", delete, write) == ["k"]
+
+
+def test_of_a_compaction_the_keys_that_it_merged_are_told() -> None:
+    """It has no rows of its own, and hides the base file of an overwrite that began before."""
+    scene = begun_scene(rows("first", "k", "l"), **NBCC)
+    held = scene.hold("S", lambda table: table.overwrite(OURS), conflict_retries=0)
+    planned = plan_compaction(scene.writer("compactor"))
+    assert planned is not None
+    planned.run().complete()
+    facts = refused(held).facts
+    assert (facts["rule"], facts["theirs"]["kind"]) == ("hidden_rows", "compaction")
+    assert facts["keys"] == ["k"]

@@ -115,6 +115,8 @@ class OtherWrite:
     priority: int = 0
     removals: frozenset[FileGroupId] = frozenset()  # where it deleted, or opened a base file
     files: tuple[str, ...] = field(default=(), compare=False)  # to tell the keys of
+    #: Whether it may have deleted rows whose keys no file has: the next base file is without them.
+    has_untold_deletes: bool = field(default=False, compare=False)
 
     @property
     def passes_logs(self) -> bool:

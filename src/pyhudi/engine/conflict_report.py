@@ -17,6 +17,7 @@ from pyhudi.conflict.rules import Conflict, ConflictRule, Kind, Retry, bucket_pl
 from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
 from pyhudi.engine.decisions import Refused, Rule
 from pyhudi.engine.file_keys import shared_keys
+from pyhudi.engine.rivals import has_untold_deletes
 from pyhudi.engine.write_result import stat_rows
 from pyhudi.errors import ConflictError, HudiError
 from pyhudi.format.commit_metadata import WriteStat
@@ -91,8 +92,6 @@ def conflict_facts(
 ) -> dict[str, Any]:
     """Plain values, for JSON."""
     group, other = conflict.group, conflict.other
-    own = [s.path for s in loser.stats if s.path and _lies_in(s.path, group)]
-    theirs = [path for path in other.files if _lies_in(path, group)]
     identity = _identity(other.requested, winner)
     winning = {**identity, "completed": other.completed, "kind": other.kind.value}
     return {
@@ -100,8 +99,20 @@ def conflict_facts(
         "partition": group.partition,
         "file_group": group.file_id,
         "bucket": bucket_number(group.file_id),
-        "keys": shared_keys(storage, own, theirs, _KEYS_SHOWN),
+        "keys": _keys(storage, loser, conflict),
     }
+
+
+def _keys(storage: Storage, loser: Loser, conflict: Conflict) -> list[str] | None:
+    """Some keys that both wrote in the file group; none only if that is certain."""
+    other, group = conflict.other, conflict.group
+    own = [s for s in loser.stats if s.path and _lies_in(s.path, group)]
+    theirs = [path for path in other.files if _lies_in(path, group)]
+    is_compaction = other.kind is Kind.COMPACTION
+    paths = [s.path for s in own if s.path]
+    keys = shared_keys(storage, paths, theirs, _KEYS_SHOWN, is_compaction=is_compaction)
+    is_doubtful = other.has_untold_deletes or any(map(has_untold_deletes, own))
+    return None if not keys and is_doubtful else keys
 
 
 def _facts(

@@ -19,6 +19,7 @@ from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.errors import HudiError, UnavailableError
 from pyhudi.format.commit_metadata import (
     CommitMetadata,
+    WriteStat,
     decode_commit_metadata,
     decode_inflight_commit,
 )
@@ -125,14 +126,15 @@ class Rivals:
 
     def _other(self, instant: Instant) -> OtherWrite:
         metadata = self.metadata(instant)
-        files = (stat.path for stats in metadata.write_stats.values() for stat in stats)
+        stats = [stat for stats in metadata.write_stats.values() for stat in stats]
         return OtherWrite(
             instant.requested,
             instant.completed,
             touched_groups(metadata),
             self._kind(instant, metadata),
             removals=removals(metadata),
-            files=tuple(path for path in files if path),
+            files=tuple(stat.path for stat in stats if stat.path),
+            has_untold_deletes=any(map(has_untold_deletes, stats)),
         )
 
     def _kind(self, instant: Instant, metadata: CommitMetadata) -> Kind:
@@ -175,7 +177,14 @@ class Rivals:
             priority = self.identity(instant).priority
             if priority > own.priority:
                 groups, files = self._announced(instant)
-                yield OtherWrite(instant.requested, None, groups, priority=priority, files=files)
+                yield OtherWrite(
+                    instant.requested,
+                    None,
+                    groups,
+                    priority=priority,
+                    files=files,
+                    has_untold_deletes=not self._is_mor,
+                )
 
     def unseeing(self, ledger: Ledger) -> list[Instant]:
         """Earlier writes that have begun and are not inflight yet.
@@ -227,6 +236,12 @@ def removals(metadata: CommitMetadata) -> frozenset[FileGroupId]:
         for stat in stats
         if stat.num_deletes or stat.log_files is None
     )
+
+
+def has_untold_deletes(stat: WriteStat) -> bool:
+    """Whether a write deleted rows whose keys its file does not tell: a base file is without them.
+    Of two such files nobody can say that they have no key in common."""
+    return stat.log_files is None and bool(stat.num_deletes)
 
 
 @lru_cache(maxsize=1024)
