@@ -8,6 +8,7 @@ The first table is about file group g and a write S that begins at 100 and asks 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from many_writers.services_by_hand import (
     replacement,
 )
 from memory_tables import TIMELINE
+from pyhudi.engine.attempts import LATER_MS, LOOK_MS
 from pyhudi.engine.base_writer import write_base
 from pyhudi.engine.write_files import create_partition_metadata
 from pyhudi.engine.write_result import WriteResult, commit_metadata
@@ -498,13 +500,68 @@ def test_a_priority_is_nothing_to_writes_that_do_not_meet(kind: str) -> None:
     next(other, None)
 
 
+TIMEOUT_MS = WriteSettings().heartbeat_timeout_ms
+#: What a wait may take beyond the heartbeat's: one look.
+SOON_MS = 2 * LOOK_MS
+
+
+@pytest.mark.parametrize("silent_ms", [0, 100_000, 2 * TIMEOUT_MS])
 @pytest.mark.parametrize("kind", CHECKED)
-def test_a_dead_writer_of_high_priority_stands_in_nobodys_way(kind: str) -> None:
+def test_a_dead_writer_of_high_priority_stands_in_nobodys_way(kind: str, silent_ms: int) -> None:
+    """It is taken for alive until its heartbeat is too old, and no failure comes of that."""
     scene = begun_table(**CHECKED[kind])
-    held, _ = asked_to_complete(write(begins=90, ends=None, priority=9), scene)
-    scene.clock.sleep(2 * WriteSettings().heartbeat_timeout_ms)
-    scene.storage.write(f"{HEARTBEAT_FOLDER}/{held.requested}", b"")
-    with pytest.raises(ConflictError):
-        held.finish()
-    scene.table("again").upsert(rows("again", "k", ts=9))
-    assert scene.writers()["k"] == "again"
+    scene.hold("dead", upsert(rows("dead", "k", ts=5)), priority=9)
+    scene.clock.sleep(silent_ms)
+    before = scene.clock.ms
+    result = scene.table("low").upsert(rows("low", "k", ts=9))
+    assert result.retries == (0 if silent_ms > TIMEOUT_MS else 1)
+    assert scene.clock.ms - before <= max(0, TIMEOUT_MS - silent_ms) + SOON_MS
+    assert scene.writers()["k"] == "low"
+    assert scene.leftovers() == []
+
+
+def watched(
+    scene: Scene, label: str, slept: Callable[[int], object], **settings: Any
+) -> tuple[Table, list[int]]:
+    """The table of a process, with something that happens after each of its sleeps; its sleeps."""
+    table, sleeps = scene.table(label, **settings), []
+
+    def sleep_ms(ms: int) -> None:
+        sleeps.append(ms)
+        scene.clock.sleep(ms)
+        slept(sum(sleeps))
+
+    table._writer.world = replace(table._writer.world, sleep_ms=sleep_ms)
+    return table, sleeps
+
+
+@pytest.mark.parametrize("kind", CHECKED)
+def test_a_write_goes_on_as_soon_as_one_of_higher_priority_has_ended(kind: str) -> None:
+    scene = begun_table(**CHECKED[kind])
+    high = scene.hold("high", upsert(rows("high", "k", "h", ts=5)), priority=9)
+    done: list[WriteResult] = []
+
+    def slept(ms: int) -> None:
+        if ms > 40_000 and not done:
+            done.append(high.finish())
+
+    low, sleeps = watched(scene, "low", slept, conflict_retries=1)
+    result = low.upsert(rows("low", "k", ts=9))
+    assert (result.retries, len(done)) == (1, 1)
+    assert 40_000 < sum(sleeps) <= 40_000 + SOON_MS
+    assert result.instant > done[0].completed
+    assert scene.writers() == {"k": "low", "old": "first", "h": "high"}
+
+
+@pytest.mark.parametrize("kind", CHECKED)
+def test_nobody_waits_forever_for_one_of_higher_priority_that_lives_on(kind: str) -> None:
+    scene = begun_table(**CHECKED[kind])
+    high = scene.hold("high", upsert(rows("high", "k", ts=5)), priority=9)
+    beat = f"{HEARTBEAT_FOLDER}/{high.requested}"
+    low, sleeps = watched(scene, "low", lambda _: scene.storage.write(beat, b""))
+    with pytest.raises(ConflictError) as error:
+        low.upsert(rows("low", "k", ts=9))
+    assert (error.value.facts["rule"], error.value.facts["retry"]) == ("priority", "later")
+    assert TIMEOUT_MS <= sum(sleeps) <= TIMEOUT_MS + SOON_MS + (LATER_MS << 3)
+    high.finish()
+    assert scene.writers()["k"] == "high"

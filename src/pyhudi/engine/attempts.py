@@ -8,6 +8,10 @@ A conflict is met in the cheapest way that is right:
 
 The last is for rows that came as a stream or from Spark: the input is evaluated once. The instant
 that lost stays until the new one has its files; nobody sees either before it completes.
+
+**A write of higher priority** is waited for until it ends, or is found dead and rolled back. A dead
+one seems alive until its heartbeat is too old, so the wait for each such write is as long as that
+takes, and no longer: one that lives on may take hours.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
-from pyhudi.conflict.rules import Cleared, Retry
+from pyhudi.conflict.rules import Cleared, ConflictRule, Retry
 from pyhudi.engine.transaction import Checks, Transaction
 from pyhudi.engine.write_files import WriteSpec
 from pyhudi.engine.write_ids import TakenOverError
@@ -30,6 +34,8 @@ from pyhudi.world import World, jittered_ms
 #: How long to wait for another that is under way, the first time and at most; in between, twice as
 #: long each time.
 LATER_MS, LATER_MAX_MS = 1_000, 30_000
+#: How often to look whether a write of higher priority has ended.
+LOOK_MS = 5_000
 
 Clears: TypeAlias = Callable[[Collection[WriteStat]], Cleared]
 Rewrite: TypeAlias = Callable[[WriteSpec, Sequence[WriteStat]], list[WriteStat]]
@@ -61,6 +67,7 @@ class Writer(Protocol):
     world: World
 
     def recover(self) -> object: ...
+    def is_under_way(self, requested: str) -> bool: ...
     def make_beginning(self) -> None: ...
     def prepare(self, partitions: Collection[str]) -> None: ...
     def begun(self) -> AbstractContextManager[Transaction]: ...
@@ -90,6 +97,7 @@ class Attempts:
         self._write_id = write_id
         self._started = writer.world.elapsed_ms()
         self._retries = 0
+        self._waited_for: set[str] = set()
 
     def run(self) -> WriteResult:
         while True:
@@ -106,13 +114,29 @@ class Attempts:
 
     def _retry_after(self, error: ConflictError) -> None:
         """Begin again, once the other that is under way has had some time to end."""
-        world = self._writer.world
-        if error.facts.get("retry") == Retry.LATER.name.lower():
-            longer = LATER_MS << min(self._retries, 10)
-            world.sleep_ms(jittered_ms(world, min(longer, LATER_MAX_MS)))
+        if _retry_of(error) is Retry.LATER:
+            other = str(error.facts["theirs"]["instant"])
+            is_ranked = error.facts["rule"] == ConflictRule.PRIORITY.name.lower()
+            if is_ranked and other not in self._waited_for:
+                self._waited_for.add(other)
+                self._wait_for(other)
+            else:
+                world = self._writer.world
+                longer = LATER_MS << min(self._retries, 10)
+                world.sleep_ms(jittered_ms(world, min(longer, LATER_MAX_MS)))
         self._retries += 1
         self._writer.start_over()
         self._writer.recover()  # the other may be dead, and others have gone on
+
+    def _wait_for(self, other: str) -> None:
+        writer, world = self._writer, self._writer.world
+        # A look longer than a dead one can seem alive from now on, by a clock we only glimpse.
+        end = world.elapsed_ms() + writer.settings.heartbeat_timeout_ms + LOOK_MS
+        pause = LATER_MS
+        while writer.is_under_way(other) and world.elapsed_ms() < end:
+            world.sleep_ms(jittered_ms(world, pause))
+            pause = min(2 * pause, LOOK_MS)
+            writer.recover()
 
     def _attempt(self) -> WriteResult:
         writer, work = self._writer, self._work

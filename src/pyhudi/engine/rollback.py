@@ -87,9 +87,10 @@ class FailedWriteRecovery:
             return True
         timeout = self._settings.heartbeat_timeout_ms
         self._log.clock.observe(sign)
-        age = (self._log.clock.at_least_ms() or sign) - sign
-        if max(age, self._world.now_ms() - sign) > timeout:
-            # Both are hints that a closer look is worth its cost. The verdict is the store's, and
+        reached = self._log.clock.at_least_ms() or sign
+        age = max(reached, self._world.now_ms()) - sign
+        if age > timeout:
+            # Both are hints when a closer look is worth its cost. The verdict is the store's, and
             # its clock comes first: while we sleep in between, the writer may give more signs.
             now = self._log.clock.read_ms()
             sign = self._last_sign_ms(instant)

@@ -242,6 +242,11 @@ class TableWriter:
         """Give up what failed writers left; their instants."""
         return self.recovery.recover(frozenset(self._own))
 
+    def is_under_way(self, requested: str) -> bool:
+        """Whether the write has neither ended nor been given up, as far as we know."""
+        ledger = self.log.ledger
+        return requested in ledger.pending and requested not in ledger.named_by
+
     def start_over(self) -> None:
         """What was counted so far is to be done again."""
         self.board.set_totals(Totals())
