@@ -151,6 +151,7 @@ WRITES: dict[str, Write] = {
 OF_ROWS = ("update", "delete by predicate")
 SERVICES = (
     *("compaction pending", "compaction completed"),
+    *("log compaction pending", "log compaction completed"),
     *("clustering pending", "clustering completed"),
 )
 ALWAYS = (*SERVICES, "clean", "rollback")
@@ -247,9 +248,13 @@ class Bucket(Scene):
             held = self.hold("other", WRITES[other], Stop.BEGUN)
             return held.finish
         if other in SERVICES:
-            kind, state = other.split()
-            begin = self._compaction if kind == "compaction" else self._clustering
-            service, result = begin()
+            kind, _, state = other.rpartition(" ")
+            begins = {
+                "compaction": self._compaction,
+                "log compaction": self._log_compaction,
+                "clustering": self._clustering,
+            }
+            service, result = begins[kind]()
             return (lambda: None) if state == "pending" else partial(service.complete, result)
         raise NotImplementedError(f"{other} has one moment only")
 
@@ -270,12 +275,25 @@ class Bucket(Scene):
             WRITES[other](table)
 
     def _compaction(self) -> tuple[BegunService, bytes]:
-        operation = CompactionOperation("0" * 17, (), None, GROUP.file_id, DAY)
-        plan = encode_compaction_plan(CompactionPlan((operation,)), SYNC)
-        service = begin_service(self._service_writer(), Action.COMPACTION, plan)
+        service = self._planned(Action.COMPACTION)
         name = f"{DAY}/{GROUP.file_id}_0-0-0_{service.requested}.parquet"
         stat = WriteStat(file_id=GROUP.file_id, path=name, partition_path=DAY)
         return service, encode_commit_metadata(CommitMetadata({DAY: (stat,)}), SYNC)
+
+    def _log_compaction(self) -> tuple[BegunService, bytes]:
+        """Only Hudi does it: one log instead of many."""
+        service = self._planned(Action.LOGCOMPACTION)
+        name = f".{GROUP.file_id}_{service.requested}.log.1_0-0-0"
+        stat = WriteStat(
+            file_id=GROUP.file_id, path=f"{DAY}/{name}", partition_path=DAY, log_files=(name,)
+        )
+        metadata = CommitMetadata({DAY: (stat,)}, operation_type="LOG_COMPACT")
+        return service, encode_commit_metadata(metadata, SYNC)
+
+    def _planned(self, action: Action) -> BegunService:
+        operation = CompactionOperation("0" * 17, (), None, GROUP.file_id, DAY)
+        plan = encode_compaction_plan(CompactionPlan((operation,)), SYNC)
+        return begin_service(self._service_writer(), action, plan)
 
     def _clustering(self) -> tuple[BegunService, bytes]:
         writer = self._service_writer()

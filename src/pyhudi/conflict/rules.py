@@ -6,6 +6,7 @@ is told by completion times, which Hudi's own strategy compares with requested o
 
     other, completed meanwhile        own logs, checked   own logs, NBCC   own base file over logs
     write of the same file group      conflict            -                conflict
+    log compaction of the file group  conflict            -                conflict
     compaction planned since, seed    -                   -                conflict
     replace commit, clustering        conflict            conflict         conflict
     any write of a cleared partition  conflict, for overwrite and delete of partitions
