@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from many_writers.compaction_by_hand import PlannedCompaction, plan_compaction
@@ -41,12 +42,13 @@ from pyhudi.engine.base_writer import write_base
 from pyhudi.engine.write_files import create_partition_metadata
 from pyhudi.engine.write_result import WriteResult, commit_metadata
 from pyhudi.errors import ConflictError
+from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.commit_metadata import WriteStat, encode_commit_metadata
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Action, InstantTime
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.table_config import TableType
-from pyhudi.index.simple_bucket import file_id
+from pyhudi.index.simple_bucket import bucket_ids, file_id
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.heartbeats import HEARTBEAT_FOLDER
 from pyhudi.table_api import Table
@@ -354,6 +356,23 @@ def test_12_the_same_file_id_in_another_partition_is_another_file_group() -> Non
     assert not is_refused(held, scene)
     bases = [s.path for s in scene.storage.list("") if s.path.endswith(".parquet")]
     assert {path.rpartition("/")[2].partition("_")[0] for path in bases} == {G.file_id}
+
+
+@pytest.mark.parametrize("begins", [90, 105])
+@pytest.mark.parametrize("kind", KINDS)
+def test_12_so_is_a_second_bucket_of_the_same_partition(kind: str, begins: int) -> None:
+    ids = [f"key {number}" for number in range(20)]
+    buckets = bucket_ids(pa.array(ids), ["id"], 2).to_pylist()
+    first, second = ids[buckets.index(0)], ids[buckets.index(1)]
+    scene = begun_scene(rows("first", first, second), **KINDS[kind], buckets=SimpleBuckets(2))
+    other = write(begins=begins, ends=110, act=upsert(rows("other", second, ts=5)))
+    held, _ = asked_to_complete(other, scene, upsert(rows("S", first, ts=9)))
+    result = held.finish()
+    assert (result.retries, result.recommits) == (0, 0)
+    assert scene.writers() == {first: "S", second: "other"}
+    assert scene.table().inspect.conflicts().num_rows == 0
+    groups = scene.table().inspect.file_slices().column("file_id").to_pylist()
+    assert {*groups} == {file_id(0), file_id(1)}
 
 
 @pytest.mark.parametrize("kind", CHECKED)
