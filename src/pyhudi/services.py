@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from traceback import format_exc
@@ -24,9 +24,11 @@ from pyhudi.engine.owned_columns import own_columns, release_columns
 from pyhudi.engine.repair import GRACE_MS, Repaired
 from pyhudi.engine.table_compaction import compact, compactions
 from pyhudi.engine.upkeep import Upkeep, UpkeepResult, archived_table, run_services
+from pyhudi.engine.use_lock import use_lock
 from pyhudi.engine.write_result import WriteResult
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.consumer_file import Consumer
+from pyhudi.format.lock_kind import given_lock_kind
 from pyhudi.format.table_config import TimelineTimezone
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
@@ -238,6 +240,17 @@ class Services:
         `hoodie.metadata.enable=false`.
         """
         self._writer.disable_metadata_table()
+
+    def use_lock(self, lock: str, *, lock_options: Mapping[str, object] | None = None) -> None:
+        """Give the table a lock, or another one, which all its writers take from now on.
+
+        `lock` and `lock_options` are as for `create_table` (docs/locks.md). Call it before a Java
+        writer comes to a table that has none, or when pyhudi has found one. Other pyhudi processes
+        need not be told: once this returns nobody decides without the new lock. A write that is
+        under way fails at its end with a ConflictError, and has to be done again. Java writers have
+        to be told, and stopped while a lock that they take is changed. If it fails, call it again.
+        """
+        use_lock(self._writer, given_lock_kind(lock), lock_options)
 
     def own_columns(self, owner: str, columns: Sequence[str]) -> None:
         """Declare that these columns of a joined table are the owner's to write, and nobody else's.

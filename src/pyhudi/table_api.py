@@ -24,7 +24,7 @@ from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.concurrency_mode import ConcurrencyMode
 from pyhudi.format.conflict_strategy import Strategy
 from pyhudi.format.lock_address import given_lock_address
-from pyhudi.format.lock_kind import LockKind
+from pyhudi.format.lock_kind import LockKind, given_lock_kind
 from pyhudi.format.merge_rules import MergeMode
 from pyhudi.format.table_config import TableType, TimelineTimezone
 from pyhudi.format.table_definition import TableDefinition, legal_table_name
@@ -39,7 +39,6 @@ from pyhudi.services import Services, given_upkeep
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open_lock import open_lock
 from pyhudi.storage.owner_files import declare_owners, load_owners
-from pyhudi.storage.protocol import Storage
 from pyhudi.table.input_rows import storable_schema
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.table.state import TableState
@@ -79,7 +78,7 @@ def open_table(
     """
     upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
     config = load_config(storage)
-    kind = None if lock is None else _choice("lock", lock, LockKind)
+    kind = None if lock is None else given_lock_kind(lock)
     writer = LocalWriter(
         storage,
         real_world(),
@@ -108,7 +107,7 @@ def create_table(
     url_encode: bool = False,
     concurrency: str | None = None,
     conflict_strategy: str = "bucket",
-    lock: str = "none",
+    lock: str | None = None,
     lock_options: Mapping[str, object] | None = None,
     owners: Mapping[str, Sequence[str]] | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -124,14 +123,14 @@ def create_table(
     last commit wins and writers of one bucket conflict. `table_type` is "mor" or "cow",
     `merge_mode` "event_time" or "commit_time", `concurrency` "non_blocking" or "optimistic".
     `conflict_strategy` is "bucket", "simple" or "prefer_writer" (docs/concurrency.md). `lock` and
-    `lock_options` are needed only beside a Java writer (docs/locks.md). With `owners` it is a
-    joined table: each owner writes its own columns with `upsert(rows, owner=...)`, all of them at
-    the same time, and readers see joined rows; it is merge on read, non-blocking, and has a column
-    `_pyhudi_rank` besides. The rest is as in `open_table`. Safe when processes race to create it.
+    `lock_options` are needed only beside a Java writer (docs/locks.md); without, a table that is
+    there may have any. With `owners` it is a joined table: each owner writes its own columns with
+    `upsert(rows, owner=...)`, all at the same time, and readers see joined rows; it is merge on
+    read, non-blocking, and has a column `_pyhudi_rank`. The rest is as in `open_table`. Safe when
+    processes race to create it.
     """
     upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
     name = _name_of(table_address(uri)) if name is None else name
-    kind = _choice("lock", lock, LockKind)
     definition = TableDefinition.of(
         name,
         storable_schema(given_schema(schema)),
@@ -146,30 +145,35 @@ def create_table(
         url_encode=url_encode,
         concurrency=_optional("concurrency", concurrency, _CONCURRENCY),
         conflict_strategy=_choice("conflict_strategy", conflict_strategy, Strategy),
-        lock=kind,
-        lock_address=given_lock_address(kind, lock_options, name),
         owners=owners,
+        **_asked_lock(lock, lock_options, name),
     )
-    settings, listener = given_settings(write_settings), progress_listener(progress, sys.stderr)
-    return _created(storage, definition, settings, listener, upkeep, exist_ok=exist_ok)
+    listener = progress_listener(progress, sys.stderr)
+    writer = LocalWriter(storage, real_world(), given_settings(write_settings), listener=listener)
+    return _created(writer, definition, upkeep, exist_ok=exist_ok, any_lock=lock is None)
+
+
+def _asked_lock(
+    lock: str | None, options: Mapping[str, object] | None, table_name: str
+) -> dict[str, Any]:
+    kind = LockKind.NONE if lock is None else given_lock_kind(lock)
+    return {"lock": kind, "lock_address": given_lock_address(kind, options, table_name)}
 
 
 def _created(
-    storage: Storage,
+    writer: LocalWriter,
     definition: TableDefinition,
-    settings: WriteSettings,
-    listener: Listener | None,
     upkeep: Upkeep | None,
     *,
     exist_ok: bool,
+    any_lock: bool,
 ) -> Table:
-    world = real_world()
+    storage, world = writer.storage, writer.world
     # Refuses a lock that this storage cannot have, or that lacks its library.
     open_lock(definition.lock, storage, world, address=definition.lock_address)
-    config = create_table_files(storage, definition, world, exist_ok=exist_ok)
+    config = create_table_files(storage, definition, world, exist_ok=exist_ok, any_lock=any_lock)
     if definition.owners is not None:
         declare_owners(storage, definition.owners)
-    writer = LocalWriter(storage, world, settings, listener=listener)
     return Table(TableLoader(storage, config), writer, upkeep)
 
 

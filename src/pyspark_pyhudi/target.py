@@ -80,4 +80,4 @@ def _create(storage: Storage, uri: str, asked: HudiWrite, schema: StructType, wo
     )
     # Refuses a kind that this storage cannot have.
     open_lock(definition.lock, storage, world, address=definition.lock_address)
-    create_table_files(storage, definition, world, exist_ok=True)
+    create_table_files(storage, definition, world, exist_ok=True, any_lock=table.lock is None)

@@ -278,3 +278,19 @@ def _busy_world(bench: Bench) -> tuple[Any, Callable[[], None]]:
             call()
 
     return replace(bench.world("task"), every=every), look
+
+
+def test_a_write_that_began_before_the_table_got_a_lock_is_given_up_at_its_end(
+    bench: Bench,
+) -> None:
+    write = bench.begun()
+    stats = stats_of(write, 0, ("a", 1, "x"))
+    bench.table().services.use_lock("file")
+    with pytest.raises(ConflictError, match="'file', and not 'none'"):
+        bench.complete(write, stats)
+    assert bench.rows() == []
+    assert bench.pending() == []
+    assert bench.left() == []
+    again = bench.begun()
+    bench.complete(again, stats_of(again, 0, ("a", 1, "x")))
+    assert bench.rows() == [("a", 1, "x")]

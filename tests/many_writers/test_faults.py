@@ -28,7 +28,7 @@ from many_writers.scene import (
 from memory_tables import TIMELINE
 from pyhudi.engine.base_writer import write_base
 from pyhudi.engine.decide import GLANCE_AGAIN_MS
-from pyhudi.engine.load import TableLoader, load_config
+from pyhudi.engine.load import PROPERTIES, TableLoader, load_config
 from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.write_result import commit_metadata
 from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
@@ -223,8 +223,57 @@ def test_a_foreign_instant_on_a_table_without_a_lock_is_refused_by_name(
     with no_row_is_lost(scene), pytest.raises(InvalidRequestError, match=requested) as error:
         scene.table("ours").upsert(rows("ours", "k", ts=5))
     assert "another engine" in error.value.why
-    assert "lock" in error.value.next_step
+    assert "Call table.services.use_lock(...) once" in error.value.next_step
     assert [name for name in scene.names() if name.startswith(requested)], "it is left alone"
+
+
+@pytest.mark.parametrize("states", [1, 2, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_refusal_advises_makes_the_table_writable_beside_the_other_engine(
+    kind: str, states: int
+) -> None:
+    scene = begun_scene(rows("first", "k"), **KINDS[kind])
+    requested = foreign_instant(scene, states)
+    table = scene.table("ours")
+    with pytest.raises(InvalidRequestError, match="use_lock"):
+        table.upsert(rows("ours", "mine"))
+    scene.table("another").services.use_lock("file")
+    table.upsert(rows("ours", "mine"))
+    scene.table("ours too").upsert(rows("ours too", "too"))
+    assert scene.writers() == {"k": "first", "mine": "ours", "too": "ours too"}
+    assert [name for name in scene.names() if name.startswith(requested)], "it is left alone"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_write_under_way_when_the_table_gets_a_lock_is_done_again_with_it(kind: str) -> None:
+    scene = begun_scene(rows("first", "k"), **KINDS[kind])
+    held = scene.hold("ours", upsert(rows("ours", "mine")))
+    began = held.requested
+    scene.table("another").services.use_lock("file")
+    result = held.finish()
+    assert (result.retries, result.instant > began) == (1, True)
+    assert scene.writers() == {"k": "first", "mine": "ours"}
+    scene.clock.sleep(TIMEOUT_MS)  # its first attempt is found, and undone
+    scene.table("next").upsert(rows("next", "next"))
+    assert len(scene.completed("rollback")) == 1
+    assert scene.leftovers() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_write_under_way_that_may_not_be_repeated_is_told_that_the_table_got_a_lock(
+    kind: str,
+) -> None:
+    scene = begun_scene(rows("first", "k"), **KINDS[kind])
+    held = scene.hold("ours", upsert(rows("ours", "mine")), conflict_retries=0)
+    scene.table("another").services.use_lock("file")
+    with no_row_is_lost(scene), pytest.raises(ConflictError, match="another lock") as error:
+        held.finish()
+    assert "'file', and not 'none'" in error.value.why
+    assert "nothing of it is visible" in error.value.next_step
+    scene.clock.sleep(TIMEOUT_MS)
+    scene.table("ours").upsert(rows("ours", "mine"))
+    assert scene.writers() == {"k": "first", "mine": "ours"}
+    assert scene.leftovers() == []
 
 
 def foreign_instant(scene: Scene, states: int) -> str:
@@ -317,6 +366,23 @@ def test_a_writer_with_another_kind_of_lock_than_the_table_is_refused(
         table.upsert(rows("told", "mine"))
     assert given.value in error.value.what
     assert kept.value in error.value.why
+
+
+@pytest.mark.parametrize("second", [LockKind.NONE, LockKind.FILE, LockKind.STORAGE])
+@pytest.mark.parametrize("first", [LockKind.FILE, LockKind.STORAGE])
+def test_on_a_table_that_hudi_made_the_first_lock_of_a_writer_is_everybodys(
+    first: LockKind, second: LockKind
+) -> None:
+    scene = begun_scene(rows("first", "k"), **NBCC)
+    lines = scene.storage.read(PROPERTIES).splitlines(keepends=True)
+    scene.storage.write(PROPERTIES, b"".join(line for line in lines if b"lock" not in line))
+    told(scene, first).upsert(rows(first.value, first.value))
+    scene.table("untold").upsert(rows("untold", "untold"))
+    if second is not first:
+        with no_row_is_lost(scene), pytest.raises(InvalidRequestError, match="lock") as error:
+            told(scene, second).upsert(rows("second", "second"))
+        assert first.value in error.value.why
+    assert scene.writers() == {"k": "first", first.value: first.value, "untold": "untold"}
 
 
 def test_a_lock_that_somebody_else_holds_keeps_the_write_out_and_nothing_is_lost() -> None:

@@ -8,11 +8,14 @@ from dataclasses import replace
 import pytest
 
 from golden_tables import NAMES, GoldenTables
-from pyhudi.errors import UnsupportedTableError
+from pyhudi.errors import InvalidRequestError, UnsupportedTableError
 from pyhudi.format.bucket_config import SimpleBuckets
+from pyhudi.format.kept_lock import with_lock
+from pyhudi.format.lock_address import DynamodbAddress, LockAddress, ZookeeperAddress
+from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.properties import TableProperties, decode_table_properties
 from pyhudi.format.table_config import TableConfig
-from pyhudi.plan.writable import refuse_unwritable
+from pyhudi.plan.writable import refuse_unwritable, told_config, with_first_lock
 
 WRITABLE = {
     "hoodie.table.name": "orders",
@@ -152,3 +155,58 @@ def test_tables_of_hudi_can_be_written_once_their_buckets_are_known(
             refuse_unwritable(known)
     else:
         refuse_unwritable(known)
+
+
+# -- the lock that a table keeps
+
+ADDRESSES: dict[LockKind, LockAddress] = {
+    LockKind.ZOOKEEPER: ZookeeperAddress(url="zk:2181", base_path="/locks", lock_key="orders"),
+    LockKind.DYNAMODB: DynamodbAddress(table="locks", partition_key="orders", region="eu-west-1"),
+}
+KEPT = {
+    LockKind.ZOOKEEPER: {
+        "pyhudi.lock": "zookeeper",
+        "hoodie.write.lock.provider": (
+            "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
+        ),
+        "hoodie.write.lock.zookeeper.url": "zk:2181",
+        "hoodie.write.lock.zookeeper.base_path": "/locks",
+        "hoodie.write.lock.zookeeper.lock_key": "orders",
+    },
+    LockKind.DYNAMODB: {
+        "pyhudi.lock": "dynamodb",
+        "hoodie.write.lock.provider": (
+            "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider"
+        ),
+        "hoodie.write.lock.dynamodb.table": "locks",
+        "hoodie.write.lock.dynamodb.partition_key": "orders",
+        "hoodie.write.lock.dynamodb.region": "eu-west-1",
+    },
+}
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_a_table_keeps_the_address_of_its_first_lock_and_tells_it_the_next_writer(
+    kind: LockKind,
+) -> None:
+    told = told_config(config(), None, kind, ADDRESSES[kind])
+    kept = with_first_lock(WRITABLE, told)
+    assert kept == {**WRITABLE, **KEPT[kind]}
+    now = TableConfig.of(TableProperties(kept))
+    assert (now.lock, now.lock_address) == (kind, ADDRESSES[kind])
+    assert with_first_lock(kept, told) == kept
+
+
+def test_a_first_lock_in_another_place_than_the_one_kept_by_now_is_refused() -> None:
+    told = told_config(config(), None, LockKind.ZOOKEEPER, ADDRESSES[LockKind.ZOOKEEPER])
+    other = {**KEPT[LockKind.ZOOKEEPER], "hoodie.write.lock.zookeeper.base_path": "/elsewhere"}
+    with pytest.raises(InvalidRequestError, match="/elsewhere/orders at zk:2181"):
+        with_first_lock({**WRITABLE, **other}, told)
+
+
+@pytest.mark.parametrize(("kind", "before"), [(kind, other) for kind in KEPT for other in KEPT])
+def test_another_lock_leaves_nothing_of_the_one_before(kind: LockKind, before: LockKind) -> None:
+    changed = with_lock({**WRITABLE, **KEPT[before]}, kind, ADDRESSES[kind])
+    assert changed == {**WRITABLE, **KEPT[kind]}
+    none = with_lock(changed, LockKind.NONE, None)
+    assert none == {**WRITABLE, "pyhudi.lock": "none"}

@@ -73,7 +73,7 @@ class Snapshot:
 class ArchiveFiles:
     """The archive's folder, as its writer sees it.
 
-    `may_go_on` says whether the lock, where one guards the table, is still held.
+    `may_go_on` says whether the table's lock is the same, and where one guards it still held.
     """
 
     def __init__(
@@ -301,7 +301,7 @@ class ArchiveFiles:
         if not self._may_go_on():
             raise UnavailableError(
                 "archiving stopped",
-                why="the table's lock was lost, or ends too soon",
+                why="the table's lock was lost, ends too soon, or is another one by now",
                 next_step="Archive again; what was begun is finished then",
             )
 

@@ -327,7 +327,7 @@ class Archiver:
             if not may_go_on():
                 raise UnavailableError(
                     "archiving stopped",
-                    why="the table's lock was lost, or ends too soon",
+                    why="the table's lock was lost, ends too soon, or is another one by now",
                     next_step="Archive again; what was begun is finished then",
                 )
             if instant.completed is not None:

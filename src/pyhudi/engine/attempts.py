@@ -66,6 +66,7 @@ class Writer(Protocol):
     settings: WriteSettings
     world: World
 
+    def ready(self) -> object: ...
     def recover(self) -> object: ...
     def is_under_way(self, requested: str) -> bool: ...
     def make_beginning(self) -> None: ...
@@ -126,7 +127,7 @@ class Attempts:
                 world.sleep_ms(jittered_ms(world, min(longer, LATER_MAX_MS)))
         self._retries += 1
         self._writer.start_over()
-        self._writer.recover()  # the other may be dead, and others have gone on
+        self._writer.ready()  # the other may be dead, and the table may have another lock by now
 
     def _wait_for(self, other: str) -> None:
         writer, world = self._writer, self._writer.world

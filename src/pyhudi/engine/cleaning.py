@@ -35,7 +35,17 @@ from typing import Any, NamedTuple, Self
 
 from pyhudi.engine.clean_holds import live_consumers, load_holds
 from pyhudi.engine.decide import DecisionLog
-from pyhudi.engine.decisions import AlreadyDone, Begin, Check, Complete, Decided, Refused, Rule
+from pyhudi.engine.decisions import (
+    LOCK_RULES,
+    AlreadyDone,
+    Begin,
+    Check,
+    Complete,
+    Decided,
+    Refused,
+    Rule,
+    refusal_error,
+)
 from pyhudi.engine.listed_timeline import list_timeline
 from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.read import AtCompletion, Reader
@@ -471,6 +481,8 @@ class Cleanings:
 
 
 def _refused(refused: Refused, what: str) -> HudiError:
+    if refused.rule in LOCK_RULES:
+        return refusal_error(refused, "", what=what)
     by = f" ({refused.instant})" if refused.instant else ""
     return ConflictError(
         f"{what} was not completed",

@@ -56,10 +56,19 @@ from pyhudi.engine.compaction_task import (
     checked_groups,
 )
 from pyhudi.engine.decide import DecisionLog
-from pyhudi.engine.decisions import AlreadyDone, Complete, Decided, Outcome, Refused, Rule
+from pyhudi.engine.decisions import (
+    LOCK_RULES,
+    AlreadyDone,
+    Complete,
+    Decided,
+    Outcome,
+    Refused,
+    Rule,
+    refusal_error,
+)
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.timeline_files import load_timeline_file
-from pyhudi.engine.transaction import refusal_error, writer_identity
+from pyhudi.engine.transaction import writer_identity
 from pyhudi.errors import (
     CorruptTableError,
     HudiError,
@@ -474,6 +483,8 @@ class Compactions:
         assert isinstance(outcome, Refused)
         if outcome.rule is Rule.ROLLED_BACK and outcome.instant is not None:
             return outcome.instant  # somebody else gives it up, too
+        if outcome.rule in LOCK_RULES:
+            raise refusal_error(outcome, self._storage.uri)
         raise nothing_to_give_up(self._log, instant.requested)
 
 

@@ -12,6 +12,7 @@ name taken by its own first try, and a reply may get lost; the id tells our byte
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -36,10 +37,16 @@ FOLDER_KEEPER: Final = f"{HOODIE}/timeline/history/.keep"
 
 
 def create_table_files(
-    storage: Storage, definition: TableDefinition, world: World, *, exist_ok: bool
+    storage: Storage,
+    definition: TableDefinition,
+    world: World,
+    *,
+    exist_ok: bool,
+    any_lock: bool = False,
 ) -> TableConfig:
     """Create the table, or with `exist_ok` open the one that is there and is the same.
 
+    With `any_lock` it may have another lock, which it has got since it was created.
     InvalidRequestError if there is one and that was not allowed, or it differs from what is asked.
     """
     if not is_table(storage):
@@ -54,6 +61,8 @@ def create_table_files(
             next_step="Open it, choose another place, or pass exist_ok=True",
         )
     found = load_config(storage)
+    if any_lock:
+        definition = replace(definition, lock=found.lock, lock_address=found.lock_address)
     _refuse_differences(storage, definition, found)
     return found
 

@@ -19,13 +19,22 @@ from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from functools import partial
 
-from pyhudi.engine.decisions import Complete, Decided, Job, Outcome, Refused, Rule, too_busy
+from pyhudi.engine.decisions import (
+    Complete,
+    Decided,
+    Job,
+    Outcome,
+    Refused,
+    Rule,
+    refusal_error,
+    too_busy,
+)
 from pyhudi.engine.effects import carry_out, has_effect
 from pyhudi.engine.known_log import KnownLog
 from pyhudi.engine.listed_timeline import list_timeline, times_after
 from pyhudi.engine.rollback_targets import Undone, load_undone
 from pyhudi.engine.table_lease import TableLease
-from pyhudi.errors import InvalidRequestError, UnavailableError
+from pyhudi.errors import UnavailableError
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.log_entry import (
     INLINE_BYTES_MAX,
@@ -91,7 +100,9 @@ class DecisionLog:
         zone: tzinfo | None,
         lock: Lock | None = None,
         skew_ms: int = 0,
+        lock_change: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`lock_change` says how the lock that the table keeps differs from `lock` by now."""
         self.storage = storage
         self.world = world
         self.clock = StoreClock(storage, world)
@@ -100,9 +111,14 @@ class DecisionLog:
         self.history_folder = f"{timeline_folder}/history"  # unless the table says otherwise
         self._zone = zone
         wait_ms = settings.lock_wait_ms
-        now_ms = self.clock.seen_now_ms
         self._lease = TableLease(
-            lock, world, wait_ms=wait_ms, skew_ms=skew_ms, zone=zone, now_ms=now_ms
+            lock,
+            world,
+            wait_ms=wait_ms,
+            skew_ms=skew_ms,
+            zone=zone,
+            now_ms=self.clock.seen_now_ms,
+            look_up=lock_change,
         )
         self._skew_ms = skew_ms
         self._known: KnownLog | None = None
@@ -130,6 +146,7 @@ class DecisionLog:
         for _ in range(self._settings.commit_rounds):
             with self._locked() as held:
                 self._catch_up()
+                self._require_same_lock()
                 if self._settle_tail(held):
                     return self._current()
         raise too_busy(self.storage.uri, self._settings.commit_rounds)
@@ -145,11 +162,23 @@ class DecisionLog:
         with self._locked() as held:
             self.forget()
             self._catch_up()
+            self._require_same_lock()
             if not self.is_shared and (refused := self._foreign(self._current(), None)):
-                raise _foreign_error(refused, self.storage.uri)
+                what = f"archiving the table at {self.storage.uri}"
+                raise refusal_error(refused, self.storage.uri, what=what)
             if not self._settle_tail(held):
                 raise too_busy(self.storage.uri, 1)
-            yield self._current(), partial(self._lease.is_safe, held)
+            yield self._current(), partial(self._lease.may_go_on, held)
+
+    def _require_same_lock(self) -> None:
+        if refused := self._other_lock():
+            raise refusal_error(refused, self.storage.uri)
+
+    def _other_lock(self) -> Refused | None:
+        if (change := self._lease.change()) is None:
+            return None
+        self._ledger = None  # it has the last entry, which only its lock lets us carry out
+        return Refused(Rule.OTHER_LOCK, detail=change)
 
     @property
     def tail(self) -> Entry | None:
@@ -160,6 +189,7 @@ class DecisionLog:
         """Know the log from this entry on, as whoever completes what it began must."""
         if (entry := load_entry(self.storage, number)) is not None:
             self._known = KnownLog(whole_from=number)
+            self._lease.has_news = True
             self._known.note(entry)
 
     @property
@@ -241,6 +271,8 @@ class DecisionLog:
         mine = known.standing(tried.ids)
         if mine is not None:
             job.before_effect(mine)  # also if others carried it out meanwhile
+        if (mine is None or mine.n < known.n) and (refused := self._other_lock()):
+            return refused if mine is None else Decided(mine)  # else nothing would be behind it
         if not self._settle_tail(held):  # 3
             return None
         if mine is not None and mine.n not in known.voided:
@@ -249,9 +281,9 @@ class DecisionLog:
         foreign = self._foreign(ledger, job)
         if self._known is not known or known.n != tail:
             return None  # looking for foreigners read more of the log: its new end is not settled
-        refused = foreign or job.refusal(self, ledger)  # 4
-        if refused is not None:
-            return refused
+        no = foreign or job.refusal(self, ledger)  # 4
+        if no is not None:
+            return no
         if self.is_shared and self._must_wait(ledger.highest, tried):
             return None
         entry = job.entry(self._blank(), self._next_time(ledger))  # 5
@@ -323,11 +355,12 @@ class DecisionLog:
             if entry is None or not self._known.follows(entry):
                 return self._open()  # it was pruned while we slept
             self._note(entry)
+            self._lease.has_news = True
         return self._known
 
     def _open(self) -> KnownLog:
         """Begin at the tail, knowing nothing of what was before."""
-        self._ledger = None
+        self._ledger, self._lease.has_news = None, True
         for _ in range(READ_ATTEMPTS_MAX):
             known = KnownLog()
             numbered = last_entries(self.storage)
@@ -575,12 +608,4 @@ def _ahead_error(uri: str, highest: str, ahead_ms: int) -> UnavailableError:
         "so a writer of the other engine whose clock is right would be taken for an earlier one",
         next_step=f"Look which writer gave that time, and set the clock of its machine; in "
         f"{ahead_ms / 1000:.1f} s the table can be written again",
-    )
-
-
-def _foreign_error(refused: Refused, uri: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"archiving the table at {uri} is refused",
-        why=f"another engine began {refused.instant}, and no lock is known that it heeds",
-        next_step="Open the table with open_table(uri, lock=...), the lock which that engine uses",
     )

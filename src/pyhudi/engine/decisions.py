@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-from pyhudi.errors import UnavailableError
+from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.instant import Action, Instant, State
 from pyhudi.format.log_entry import Entry, EntryKind, Target, creation
+from pyhudi.plan.writable import USE_LOCK
 from pyhudi.timeline.ledger import Ledger
 
 
@@ -29,6 +30,7 @@ class Rule(StrEnum):
     COMPLETED = "it has completed"
     CONFLICT = "another write completed on the same file groups"
     FOREIGN = "another engine writes this table"
+    OTHER_LOCK = "the table has another lock since this process opened it"
     NOT_YET = "another engine has begun a write, and has not looked around yet"
     DENIED = "it may not complete any more"
     LAYOUT = "another engine broke the bucket layout"
@@ -69,6 +71,36 @@ def too_busy(uri: str, rounds: int) -> TooBusyError:
         next_step="Repeat the call, or let fewer writers commit at once",
     )
 
+
+def refusal_error(
+    refused: Refused, uri: str, requested: str | None = None, *, what: str | None = None
+) -> HudiError:
+    """A refusal as an error, for the user; `what` was refused, if it is no write."""
+    if what is None:
+        what = f"the write {requested}" if requested else f"a write to the table at {uri}"
+    if refused.rule is Rule.FOREIGN:
+        return InvalidRequestError(
+            f"{what} is refused",
+            why=f"another engine began {refused.instant} without an entry in the decision log, and"
+            " the table has no lock that it heeds",
+            next_step=f"Call {USE_LOCK} once, with the lock which that engine takes",
+        )
+    if refused.rule is Rule.OTHER_LOCK:
+        return ConflictError(
+            f"{what} was not completed",
+            why=f"{refused.rule} ({refused.detail})",
+            next_step="Do it again, with the lock that the table tells; nothing of it is visible",
+        )
+    by = f" ({refused.instant})" if refused.instant else ""
+    return ConflictError(
+        f"{what} was not completed",
+        why=f"{refused.rule}{by}",
+        next_step="Write again; nothing of this write is visible",
+    )
+
+
+#: Refusals that have to do with the lock of the table, whatever was to be decided.
+LOCK_RULES = (Rule.FOREIGN, Rule.OTHER_LOCK)
 
 Outcome = Decided | AlreadyDone | Refused
 Check = Callable[[Ledger], Refused | None]

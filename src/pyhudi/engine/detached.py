@@ -21,9 +21,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from pyhudi.engine.decisions import Refused, Rule, refusal_error
 from pyhudi.engine.deletes import keyed_rows
 from pyhudi.engine.gathering import GatheredRows
 from pyhudi.engine.group_files import Files
+from pyhudi.engine.kept_lock import difference
 from pyhudi.engine.owned_columns import refuse_joined
 from pyhudi.engine.streamed_logs import Logs, streamed_logs
 from pyhudi.engine.transaction import Checks, Transaction
@@ -56,16 +58,9 @@ class DetachedWrite:
         return self.files.spec.requested
 
     def writer(self, world: World) -> TableWriter:
-        """The table, opened anew in this process."""
-        config = self.files.config
-        return TableWriter(
-            self.files.storage,
-            world,
-            self.settings,
-            buckets=config.buckets,
-            lock=config.lock,
-            lock_address=config.lock_address,
-        )
+        """The table, opened anew in this process, with the lock that it tells since it began."""
+        buckets = self.files.config.buckets
+        return TableWriter(self.files.storage, world, self.settings, buckets=buckets)
 
     def of_task(self, task: int) -> DetachedWrite:
         """The write as one of its tasks does it; the same for each attempt of the task."""
@@ -174,6 +169,7 @@ def complete(write: DetachedWrite, world: World, stats: Sequence[WriteStat]) -> 
     with beating(write, world):
         writer, transaction = _taken_up(write, world)
         try:
+            _require_same_lock(write, writer)
             spec = write.files.spec
             stats = WritePlans(writer).opened(list(stats))
             checks = Checks(is_blind=True)
@@ -187,6 +183,12 @@ def complete(write: DetachedWrite, world: World, stats: Sequence[WriteStat]) -> 
     seconds = (world.elapsed_ms() - started) / 1000
     result = write_result(write.requested, completed, stats, 0, seconds)
     return replace(result, recommits=len(transaction.accepted))
+
+
+def _require_same_lock(write: DetachedWrite, writer: TableWriter) -> None:
+    if (change := difference(writer.config, write.files.config)) is not None:
+        refused = Refused(Rule.OTHER_LOCK, detail=change)
+        raise refusal_error(refused, write.files.storage.uri, write.requested)
 
 
 def abandon(write: DetachedWrite, world: World) -> None:

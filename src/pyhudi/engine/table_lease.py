@@ -1,4 +1,9 @@
-"""Holding the table's lock: a guard where a Java writer may take it too, else a courtesy."""
+"""Holding the table's lock: a guard where a Java writer may take it too, else a courtesy.
+
+The table may get another lock while a process writes it. Whoever changes it decides an entry of the
+log afterwards, so a process that looks up the kept lock whenever it finds entries of others, before
+it decides behind them or carries out the last one, never does either with a lock of the past.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +37,10 @@ class TableLease:
         skew_ms: int,
         zone: tzinfo | None,
         now_ms: Callable[[], int],
+        look_up: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`now_ms` is the time that the other engine's clock has too, but for the skew."""
+        """`now_ms` is the time that the other engine's clock has too, but for the skew. `look_up`
+        says how the lock that the table keeps differs from this one, if it does."""
         self._lock = lock
         self._now_ms = now_ms
         self._world = world
@@ -41,6 +48,21 @@ class TableLease:
         self._skew_ms = skew_ms
         self._zone = zone
         self._slowest_ms = 0
+        self._look_up = look_up
+        self.has_news = True  # whether others have decided since the kept lock was looked up
+
+    def change(self) -> str | None:
+        """How the table's lock has changed; looked up only where that can matter."""
+        found = self._look_up() if self.has_news else None
+        self.has_news = found is not None
+        return found
+
+    def may_go_on(self, held: HeldLock | None) -> bool:
+        """For work that no entry decides: whether this lock is still the table's, and ours.
+
+        Whoever changes a lock takes it first, and finds nothing to take where there is none.
+        """
+        return self.is_safe(held) and (held is not None or self._look_up() is None)
 
     @property
     def is_shared(self) -> bool:

@@ -40,13 +40,13 @@ from pyhudi.engine.decisions import (
     Refused,
     Rule,
     TooBusyError,
+    refusal_error,
 )
 from pyhudi.engine.rivals import Rivals
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.write_files import attempts_disagree
 from pyhudi.engine.write_result import stat_rows
 from pyhudi.errors import (
-    ConflictError,
     CorruptTableError,
     HudiError,
     InvalidRequestError,
@@ -465,20 +465,3 @@ def preparing(what: str) -> Iterator[None]:
 def writer_identity(world: World, settings: WriteSettings) -> WriterIdentity:
     job = settings.job or world.program
     return WriterIdentity(job, world.host, world.user, world.process, settings.priority)
-
-
-def refusal_error(refused: Refused, uri: str, requested: str | None = None) -> HudiError:
-    """A refusal as an error, for the user."""
-    what = f"the write {requested}" if requested else f"a write to the table at {uri}"
-    if refused.rule is Rule.FOREIGN:
-        return InvalidRequestError(
-            f"{what} is refused",
-            why=f"another engine began {refused.instant} without an entry in the decision log",
-            next_step="Open the table with open_table(uri, lock=...), the lock that engine uses",
-        )
-    by = f" ({refused.instant})" if refused.instant else ""
-    return ConflictError(
-        f"{what} was not completed",
-        why=f"{refused.rule}{by}",
-        next_step="Write again; nothing of this write is visible",
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC
 from functools import partial
@@ -23,6 +23,7 @@ from pyhudi.engine.buckets import BucketGroups, out_of_place, replaced_for_good
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.found_buckets import found_buckets, refuse_other_buckets
 from pyhudi.engine.gathering import Place
+from pyhudi.engine.kept_lock import is_first_lock, lock_change, record_lock
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.engine.properties_file import load_properties_file, switch_off_metadata_table
 from pyhudi.engine.repair import GRACE_MS, Repair, Repaired
@@ -32,7 +33,7 @@ from pyhudi.engine.transaction import BucketLayout, Checks, Transaction, prepari
 from pyhudi.engine.write_files import FileIds, WriteSpec
 from pyhudi.engine.write_ids import WriteIds
 from pyhudi.engine.write_result import WriteResult, commit_metadata, stat_rows, write_result
-from pyhudi.errors import InvalidRequestError
+from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.bucket_config import BUCKET_COUNT, SimpleBuckets
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.format.concurrency_mode import ConcurrencyMode
@@ -141,7 +142,21 @@ class TableWriter:
         if not self._is_tested and not self._is_looking:
             self._require_true_store(config)
             self._is_tested = True
+        if is_first_lock(config) and not self._is_looking:
+            record_lock(self.storage, self.world, config, self.settings.lock_wait_ms)
+            config = self._opened(load_properties_file(self.storage))
         return config
+
+    @contextmanager
+    def by_kept_lock(self) -> Iterator[None]:
+        """Go by the lock that the table tells, whatever we were told; for good if all goes well."""
+        given = self._given
+        self._given, self._config = (given[0], None, None), None
+        try:
+            yield
+        except BaseException:
+            self._given, self._config = given, None
+            raise
 
     def _opened(self, data: bytes | None) -> TableConfig:
         config = told_config(load_config(self.storage), *self._given)
@@ -149,7 +164,7 @@ class TableWriter:
         config = self._with_buckets(config)
         assert config.buckets is not None
         self.loader = TableLoader(self.storage, config)
-        self.log = self._decision_log(config)
+        self.log = self._decision_log(config, data)
         self.log.history_folder = self.loader.history_folder
         self.log.is_looking = self._is_looking
         self.recovery = FailedWriteRecovery(self.log, self.settings)
@@ -204,7 +219,7 @@ class TableWriter:
             require_true_replace(self.storage, self.world)
         self.storage.create(PROBED, b"")
 
-    def _decision_log(self, config: TableConfig) -> DecisionLog:
+    def _decision_log(self, config: TableConfig, data: bytes | None) -> DecisionLog:
         is_shared = config.lock in SHARED_LOCKS
         skew = config.properties.number(SKEW_KEY) or SKEW_DEFAULT_MS
         return DecisionLog(
@@ -215,6 +230,7 @@ class TableWriter:
             zone=UTC if config.timezone is TimelineTimezone.UTC else None,
             lock=open_lock(config.lock, self.storage, self.world, address=config.lock_address),
             skew_ms=skew if is_shared else 0,
+            lock_change=partial(lock_change, self.storage, config, data),
         )
 
     # -- one write
@@ -310,9 +326,10 @@ class TableWriter:
         return completed
 
     def prune(self, transaction: Transaction) -> None:
-        """Now and then, tidy up behind all writers."""
+        """Now and then, tidy up behind all writers; the write itself has completed."""
         if transaction.number % PRUNE_EVERY < 2:
-            Repair(self.log, self.recovery).prune()
+            with suppress(HudiError):  # the next one does
+                Repair(self.log, self.recovery).prune()
 
     def make_beginning(self) -> None:
         """Let the table have a completed write before the first one that has data files.
@@ -322,10 +339,14 @@ class TableWriter:
         """
         writes = (i for i in self.log.ledger.completed.values() if i.action in WRITE_ACTIONS)
         if not self._has_beginning and next(writes, None) is None:
-            with self.begun() as transaction, preparing("the table"):
-                metadata = commit_metadata([], self.spec(transaction.requested), "UPSERT")
-                transaction.complete(metadata)
+            self.commit_nothing("the table")
         self._has_beginning = True
+
+    def commit_nothing(self, what: str) -> None:
+        """Commit a write without rows, for what is to be prepared by it."""
+        with self.begun() as transaction, preparing(what):
+            metadata = commit_metadata([], self.spec(transaction.requested), "UPSERT")
+            transaction.complete(metadata)
 
     @contextmanager
     def begun(self) -> Iterator[Transaction]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
+
+from pyhudi.errors import InvalidRequestError
 
 
 class LockKind(StrEnum):
@@ -14,3 +17,14 @@ class LockKind(StrEnum):
     STORAGE = "storage"  # Hudi's StorageBasedLockProvider, for object stores
     ZOOKEEPER = "zookeeper"  # Hudi's ZookeeperBasedLockProvider, wherever the table is
     DYNAMODB = "dynamodb"  # Hudi's DynamoDBBasedLockProvider, wherever the table is
+
+
+def given_lock_kind(given: Any) -> LockKind:
+    """The kind that a caller names by its word."""
+    if not isinstance(given, str) or given not in set(LockKind):
+        raise InvalidRequestError(
+            f"lock={given!r:.100} is not known",
+            why=f"it is one of {', '.join(repr(kind.value) for kind in LockKind)}",
+            next_step="Change lock",
+        )
+    return LockKind(given)

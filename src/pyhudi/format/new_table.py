@@ -14,8 +14,7 @@ from pyhudi.format import table_config as keys
 from pyhudi.format.bucket_config import bucket_properties
 from pyhudi.format.concurrency_mode import CONCURRENCY_MODE
 from pyhudi.format.conflict_strategy import CONFLICT_STRATEGY, Strategy
-from pyhudi.format.lock_address import address_properties
-from pyhudi.format.lock_kind import LockKind
+from pyhudi.format.kept_lock import lock_properties
 from pyhudi.format.merge_rules import (
     COMMIT_TIME_STRATEGY,
     EVENT_TIME_STRATEGY,
@@ -35,18 +34,10 @@ from pyhudi.format.properties import (
 )
 from pyhudi.format.table_definition import TableDefinition
 
-LOCK_PROVIDER: Final = "hoodie.write.lock.provider"
 ARCHIVE_FOLDER: Final = "hoodie.archivelog.folder"  # of older layouts; Hudi writes it still
 PARTITION_FILE_FORMAT: Final = "hoodie.partition.metafile.use.base.format"
 PARTITION_EXTRACTOR: Final = "hoodie.table.partition_extractor_class"
 
-_LOCK_PACKAGE = "org.apache.hudi.client.transaction.lock."
-_LOCK_PROVIDERS = {
-    LockKind.FILE: f"{_LOCK_PACKAGE}FileSystemBasedLockProvider",
-    LockKind.STORAGE: f"{_LOCK_PACKAGE}StorageBasedLockProvider",
-    LockKind.ZOOKEEPER: f"{_LOCK_PACKAGE}ZookeeperBasedLockProvider",
-    LockKind.DYNAMODB: "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
-}
 _MODEL_PACKAGE = "org.apache.hudi.common.model."
 _VERSION_8_MERGING = {
     MergeMode.EVENT_TIME_ORDERING: {
@@ -69,10 +60,8 @@ def table_properties(definition: TableDefinition) -> dict[str, str]:
         keys.CREATE_SCHEMA: definition.schema_json,
         **bucket_properties(definition.buckets, definition.record_key),
         CONCURRENCY_MODE: definition.concurrency.value,
-        keys.LOCK_KIND: definition.lock.value,
+        **lock_properties(definition.lock, definition.lock_address),
         **_conflict_strategy(definition.conflict_strategy),
-        **_lock_provider(definition.lock),
-        **address_properties(definition.lock_address),
         keys.METADATA_TABLE_ENABLED: "false",
     }
 
@@ -133,11 +122,6 @@ def _conflict_strategy(strategy: Strategy) -> dict[str, str]:
     """Hudi compares buckets, too, unless it is told otherwise."""
     is_usual = strategy is Strategy.BUCKET
     return {} if is_usual else {CONFLICT_STRATEGY: strategy.class_name}
-
-
-def _lock_provider(lock: LockKind) -> dict[str, str]:
-    """Spark writers of the table take this lock unless told otherwise, and then they refuse."""
-    return {LOCK_PROVIDER: _LOCK_PROVIDERS[lock]} if lock in _LOCK_PROVIDERS else {}
 
 
 def _flag(value: bool) -> str:

@@ -7,15 +7,19 @@ anything is written, with what helps where something does.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
 from pyhudi.format.bucket_config import BUCKET_COUNT, SimpleBuckets
 from pyhudi.format.concurrency_mode import ConcurrencyMode
+from pyhudi.format.kept_lock import LOCK_PROVIDER, lock_properties, tells_lock
 from pyhudi.format.lock_address import LockAddress
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.merge_rules import MergeMode
-from pyhudi.format.table_config import LOCK_KIND, KeyGenerator, TableConfig, TableType
+from pyhudi.format.properties import TableProperties
+from pyhudi.format.table_config import KeyGenerator, TableConfig, TableType
 
 _PLAIN_GENERATORS = frozenset(
     {KeyGenerator.SIMPLE, KeyGenerator.COMPLEX, KeyGenerator.NON_PARTITION}
@@ -31,6 +35,8 @@ _PLAIN_PAYLOADS = frozenset(
 )
 _USE_HUDI = "Write it with Apache Hudi; docs/format.md lists what pyhudi supports"
 _SWITCH_OFF = "Call table.services.disable_metadata_table() once"
+#: What gives a table another lock than the one it keeps.
+USE_LOCK: Final = "table.services.use_lock(...)"
 
 
 def told_config(
@@ -55,22 +61,45 @@ def told_config(
             raise _contradiction("buckets", resolved, config.buckets)
         config = replace(config, buckets=resolved)
     if lock is not None:
-        if LOCK_KIND in config.properties.values and lock is not config.lock:
-            raise _contradiction("lock", lock.value, config.lock.value)
+        if tells_lock(config) and lock is not config.lock:
+            raise _contradiction("lock", lock.value, config.lock.value, _OR_USE_LOCK)
         config = replace(config, lock=lock)
     if lock_address is not None:
         if config.lock_address not in (None, lock_address):
-            raise _contradiction("lock_options", str(lock_address), str(config.lock_address))
+            given, kept = str(lock_address), str(config.lock_address)
+            raise _contradiction("lock_options", given, kept, _OR_USE_LOCK)
         config = replace(config, lock_address=lock_address)
     return config
 
 
-def _contradiction(what: str, given: object, kept: object) -> InvalidRequestError:
+_OR_USE_LOCK = f", or call {USE_LOCK} once if the table is to have this lock from now on"
+
+
+def _contradiction(
+    what: str, given: object, kept: object, otherwise: str = ""
+) -> InvalidRequestError:
     return InvalidRequestError(
         f"{what}={given!r} cannot be used with this table",
         why=f"the table itself says {kept!r}, and all its writers must agree",
-        next_step=f"Leave {what} out",
+        next_step=f"Leave {what} out{otherwise}",
     )
+
+
+def with_first_lock(values: Mapping[str, str], told: TableConfig) -> dict[str, str]:
+    """The properties of a table that did not tell its lock, with the one its writer was told.
+
+    InvalidRequestError if they name another by now: of two first writers, one is refused.
+    """
+    told_config(TableConfig.of(TableProperties(values)), None, told.lock, told.lock_address)
+    kept = lock_properties(told.lock, told.lock_address)
+    provider = values.get(LOCK_PROVIDER)
+    if provider not in (None, kept[LOCK_PROVIDER]):
+        raise InvalidRequestError(
+            f"lock={told.lock.value!r} cannot be used with this table",
+            why=f"its {LOCK_PROVIDER} is {provider}, and all its writers must agree",
+            next_step=f"Name the lock that it has, or call {USE_LOCK} once if it is to have this",
+        )
+    return {**values, **kept}
 
 
 def refuse_unwritable(config: TableConfig) -> None:
