@@ -184,7 +184,7 @@ def test_the_lock_of_other_engines_is_taken(table: pyhudi.Table) -> None:
     properties = Path(table.uri.removeprefix("file://")) / ".hoodie" / "hoodie.properties"
     kept = [line for line in properties.read_text().splitlines() if "lock" not in line]
     properties.write_text("\n".join(kept) + "\n")
-    upsert(pyhudi.open_table(table.uri, lock="file"), 1, 2)
+    upsert(pyhudi.open_table(table.uri), 1, 2)
     held: list[bool] = []
 
     def noted(self: FileLock, *arguments: Any) -> Any:
@@ -195,10 +195,12 @@ def test_the_lock_of_other_engines_is_taken(table: pyhudi.Table) -> None:
     with patch.object(FileLock, "acquire", noted):
         assert main([table.uri, "--once", "--compact-after", "2"]) == 0
         assert not held  # nobody told it
-        upsert(pyhudi.open_table(table.uri, lock="file"), 3, 4)
-        held.clear()
+        upsert(pyhudi.open_table(table.uri), 3, 4)
         assert main([table.uri, "--once", "--compact-after", "2", "--lock", "file"]) == 0
         assert held
+        held.clear()
+        assert main([table.uri, "--once"]) == 0
+        assert held  # now the table tells
 
 
 def test_the_handlers_of_signals_are_put_back(

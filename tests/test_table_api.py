@@ -78,7 +78,7 @@ UNUSABLE: dict[str, list[Any]] = {
     "table_type": [None, "", "MOR", ["mor"], {}],
     "merge_mode": ["", "latest", ["event_time"]],
     "concurrency": ["", "occ", []],
-    "lock": [None, "", [], "FILE", "zoo", "zookeeper", "dynamodb"],
+    "lock": ["", [], {}, "FILE", "zoo", "zookeeper", "dynamodb"],
     "lock_options": [5, "zk:2181", {"url": "zk:2181", "base_path": "/locks"}],
     "write_settings": [5, {"commit_rounds": 5}, "fast", WriteSettings],
     "name": ["a b"],

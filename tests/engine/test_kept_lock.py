@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.file_lock import LOCK_PATH
 from pyhudi.storage.protocol import Storage
 from pyhudi.table_api import Table
+from pyhudi.timeline.instant_time import clock_time
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
 LOG = ".hoodie/.pyhudi/log"
@@ -258,8 +260,9 @@ def test_what_is_decided_under_the_new_lock_is_not_carried_out_without_it() -> N
         with suppress(UnavailableError):
             bench.storage.delete(LOCK_PATH)  # an operator
         bench.clock.sleep(60_000)
+        requested = clock_time(bench.clock.ms, UTC)
         for suffix in (".deltacommit.requested", ".deltacommit.inflight"):
-            bench.storage.write(f"{TIMELINE}/20260101010000000{suffix}", b"")
+            bench.storage.write(f"{TIMELINE}/{requested}{suffix}", b"")
 
     for bench, frozen, error in freezes(
         LockKind.NONE, lambda table: table.upsert(rows("frozen")), meanwhile

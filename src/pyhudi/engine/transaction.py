@@ -47,6 +47,7 @@ from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.write_files import attempts_disagree
 from pyhudi.engine.write_result import stat_rows
 from pyhudi.errors import (
+    ConflictError,
     CorruptTableError,
     HudiError,
     InvalidRequestError,
