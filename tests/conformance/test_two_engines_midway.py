@@ -31,7 +31,7 @@ from conformance.scenes import (
     until,
 )
 from conformance.writing import QUIET, create_table, hudi_writer_options
-from pyhudi.engine import decide
+from pyhudi.engine import foreigners
 from pyhudi.engine.writer import SKEW_DEFAULT_MS
 from pyhudi.format.instant import Action
 from pyhudi.storage.file_lock import LOCK_PATH
@@ -326,7 +326,7 @@ def test_pyhudi_refuses_a_table_without_a_lock_that_hudi_writes(
     hudi_write(judge, shared, rows)
     before = judge.hudi_rows(shared.path)
     [foreign] = {row["_hoodie_commit_time"] for row in before}
-    monkeypatch.setattr(decide, "LOOK_AGAIN_MS", 0)  # a writer at work looks now and then
+    monkeypatch.setattr(foreigners, "LOOK_AGAIN_MS", 0)  # a writer at work looks now and then
     for writer in (shared.open(), table):
         with pytest.raises(pyhudi.InvalidRequestError, match=f"another engine began {foreign}"):
             writer.upsert(rows)

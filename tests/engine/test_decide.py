@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from pyhudi.engine.decide import LOOK_AGAIN_MS, DecisionLog
+from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.decisions import (
     Abort,
     AlreadyDone,
@@ -24,6 +24,7 @@ from pyhudi.engine.decisions import (
     TooBusyError,
 )
 from pyhudi.engine.effects import has_effect
+from pyhudi.engine.foreigners import LOOK_AGAIN_MS
 from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.commit_metadata import CommitMetadata, encode_commit_metadata
 from pyhudi.format.instant import Action, Instant, InstantTime, State

@@ -27,7 +27,7 @@ from many_writers.scene import (
 )
 from memory_tables import TIMELINE
 from pyhudi.engine.base_writer import write_base
-from pyhudi.engine.decide import GLANCE_AGAIN_MS
+from pyhudi.engine.foreigners import GLANCE_AGAIN_MS
 from pyhudi.engine.load import PROPERTIES, TableLoader, load_config
 from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.write_result import commit_metadata

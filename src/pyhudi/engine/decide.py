@@ -15,12 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from functools import partial
 
 from pyhudi.engine.decisions import (
-    Complete,
     Decided,
     Job,
     Outcome,
@@ -30,17 +28,19 @@ from pyhudi.engine.decisions import (
     too_busy,
 )
 from pyhudi.engine.effects import carry_out, has_effect
-from pyhudi.engine.known_log import KnownLog
-from pyhudi.engine.listed_timeline import list_timeline, times_after
-from pyhudi.engine.rollback_targets import Undone, load_undone
+from pyhudi.engine.foreigners import Foreigners
+from pyhudi.engine.known_log import KnownLog, Tried
+from pyhudi.engine.listed_timeline import list_timeline
+from pyhudi.engine.overtaken import decided_again, has_taken_plan_away, is_overtaken
+from pyhudi.engine.rollback_targets import RollbackTargets
 from pyhudi.engine.table_lease import TableLease
+from pyhudi.engine.table_times import AHEAD_WAIT_MAX_MS, TableTimes, ahead_error
 from pyhudi.errors import UnavailableError
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.log_entry import (
     INLINE_BYTES_MAX,
     Entry,
     EntryKind,
-    Target,
     encode_entry,
     entry_path,
     staged_path,
@@ -50,38 +50,16 @@ from pyhudi.storage.decision_log import entries_after, last_entries, load_entry
 from pyhudi.storage.lock import HeldLock, Lock
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.storage.store_clock import StoreClock
-from pyhudi.timeline.instant_time import (
-    clock_time,
-    following_time,
-    milliseconds_between,
-    shifted_time,
-)
-from pyhudi.timeline.ledger import PLANNED_ACTIONS, Ledger
+from pyhudi.timeline.instant_time import clock_time
+from pyhudi.timeline.ledger import Ledger
 from pyhudi.world import World, jittered_ms, new_uuid
 
 #: A process that needed longer since it read the log's end reads it again before it goes on.
 STALE_MS = 60_000
-#: How often to look, on a table of our own, whether another engine writes it after all.
-LOOK_AGAIN_MS = 30_000
-#: And before a write completes, unless somebody looked so shortly before. Of what was requested
-#: more than so long before the write, the look at its begin told.
-GLANCE_AGAIN_MS, GLANCE_BACK_MS = 1_000, 60_000
-#: How long to wait, on a table of two engines, until the clock has come as far as its times.
-AHEAD_WAIT_MAX_MS = 60_000
 #: The pause after a first lost race, which is about what an entry takes, and the longest one.
 BACK_OFF_FIRST_MS, BACK_OFF_MS = 4, 200
 #: Entries that may vanish under a reader's hands before it says so.
 READ_ATTEMPTS_MAX = 5
-
-
-@dataclass(slots=True)
-class _Tried:
-    """What one call of append has put into the log, or tried to."""
-
-    ids: set[str] = field(default_factory=set)
-    may_stand: bool = False  # the last one was created, and is not known to have lost
-    waits_ms: int = 0  # until the clock has come as far as the table's times
-    waited_ms: int = 0
 
 
 class DecisionLog:
@@ -120,11 +98,12 @@ class DecisionLog:
             now_ms=self.clock.seen_now_ms,
             look_up=lock_change,
         )
-        self._skew_ms = skew_ms
+        self._times = TableTimes(self.clock, zone, is_shared=self.is_shared, skew_ms=skew_ms)
         self._known: KnownLog | None = None
         self._ledger: Ledger | None = None
-        self._undone: dict[str, Undone | None] = {}  # by rollback
-        self._looked_at = self._glanced_at = self._read_at = 0
+        self._rollbacks = RollbackTargets(storage, timeline_folder)
+        self._foreigners = Foreigners(storage, timeline_folder, world)
+        self._read_at = 0
         self.is_looking = False  # for a dry run: nothing is carried out, and nothing decided
 
     @property
@@ -213,9 +192,7 @@ class DecisionLog:
 
     def rollback_of(self, requested: str) -> str | None:
         """The rollback, of any state, that undoes the instant; for instants that are long gone."""
-        later = (i.requested for i in self.ledger.rollbacks() if i.requested > requested)
-        undone = ((rollback, self._undone_by(rollback)) for rollback in sorted(later))
-        return next((r for r, u in undone if u and u.is_final and u.target == requested), None)
+        return self._rollbacks.naming(requested, self.ledger)
 
     def who_gave_up(self, requested: str) -> str:
         """Whoever decided that the instant is rolled back, as the log says it; another engine's
@@ -250,7 +227,7 @@ class DecisionLog:
         winning the race. Whoever must know calls again.
         """
         assert not self.is_looking
-        tried = _Tried()
+        tried = Tried()
         pause = BACK_OFF_FIRST_MS
         for _ in range(self._settings.commit_rounds):
             with self._locked() as held:
@@ -266,7 +243,7 @@ class DecisionLog:
             )
         raise too_busy(self.storage.uri, self._settings.commit_rounds)
 
-    def _attempt(self, job: Job, held: HeldLock | None, tried: _Tried) -> Outcome | None:
+    def _attempt(self, job: Job, held: HeldLock | None, tried: Tried) -> Outcome | None:
         known = self._catch_up()  # 2
         mine = known.standing(tried.ids)
         if mine is not None:
@@ -284,7 +261,7 @@ class DecisionLog:
         no = foreign or job.refusal(self, ledger)  # 4
         if no is not None:
             return no
-        if self.is_shared and self._must_wait(ledger.highest, tried):
+        if self._must_wait(ledger.highest, tried):
             return None
         entry = job.entry(self._blank(), self._next_time(ledger))  # 5
         if not self._is_safe(held):
@@ -305,17 +282,12 @@ class DecisionLog:
         self._lease.took(self.world.elapsed_ms() - started)
         return Decided(entry)
 
-    def _must_wait(self, highest: str, tried: _Tried) -> bool:
-        """Whether the table's times are ahead of the clock that the other engine has too.
-
-        Whatever we publish is later than all of them, and so might be later than what a writer
-        publishes next whose clock is right: its rows would be behind ours, and lost.
-        """
-        now = clock_time(self.clock.shared_now_ms() + self._skew_ms, self._zone)
-        tried.waits_ms = max(0, milliseconds_between(now, highest)) if highest > now else 0
+    def _must_wait(self, highest: str, tried: Tried) -> bool:
+        """Whether the table's times are ahead of the clock that the other engine has too."""
+        tried.waits_ms = self._times.wait_ms(highest)
         tried.waited_ms += tried.waits_ms
         if tried.waited_ms > AHEAD_WAIT_MAX_MS:
-            raise _ahead_error(self.storage.uri, highest, tried.waits_ms)
+            raise ahead_error(self.storage.uri, highest, tried.waits_ms)
         return tried.waits_ms > 0
 
     def _locked(self) -> AbstractContextManager[HeldLock | None]:
@@ -428,55 +400,18 @@ class DecisionLog:
         return tail.n <= known.settled
 
     def _is_overtaken(self, entry: Entry, ledger: Ledger) -> bool:
-        """Whether a foreign engine went past the entry, or took its instant away."""
-        assert entry.time is not None
-        assert entry.instant is not None
-        if ledger.highest >= entry.time:
-            return True
-        if entry.target is not None:
-            target = entry.target.instant
-            rollback = ledger.named_by.get(target, entry.instant)
-            return target in ledger.completed or rollback != entry.instant
-        if entry.kind is EntryKind.COMPLETE:
-            is_open = entry.instant in ledger.pending and entry.instant not in ledger.named_by
-            return not is_open or not self._still_inflight(entry)
-        return False
+        return is_overtaken(entry, ledger, partial(self._still_inflight, entry))
 
     def _instead_of(self, overtaken: Entry, ledger: Ledger) -> Entry:
-        """What makes an overtaken entry void.
-
-        An abort that has taken its plan away and got no further is decided again: nothing else
-        would tell that what the plan's executors wrote is to be removed.
-        """
+        """What makes an overtaken entry void."""
         void = self._blank(kind=EntryKind.VOID, voids=overtaken.n)
-        target = overtaken.target
-        if target is None or not self._is_taken_away(target, ledger):
-            return void
         made = overtaken.creates
         assert made is not None
+        if not has_taken_plan_away(overtaken, ledger, self._rollbacks):
+            return void
         if made.staged is not None and self.storage.stat(made.staged) is None:
             return void  # swept up, so long ago was it
-        time = self._next_time(ledger)
-        plan = Instant(InstantTime(time), Action.ROLLBACK, State.REQUESTED)
-        return replace(
-            void,
-            kind=EntryKind.ABORT,
-            time=time,
-            instant=time,
-            action=Action.ROLLBACK,
-            target=target,
-            creates=replace(made, name=plan.file_name),
-        )
-
-    def _is_taken_away(self, target: Target, ledger: Ledger) -> bool:
-        """Whether a plan is gone that was neither carried out nor undone."""
-        requested = target.instant
-        if target.action not in PLANNED_ACTIONS or requested in ledger.pending:
-            return False
-        later = (r.requested for r in ledger.rollbacks() if r.requested > requested)
-        undone = (self._undone_by(rollback) for rollback in later)
-        is_undone = any(u is not None and u.is_final and u.target == requested for u in undone)
-        return not is_undone and not ledger.is_completed(requested)
+        return decided_again(void, overtaken, self._next_time(ledger))
 
     def _current(self, *, is_guarded: bool = True) -> Ledger:
         """The ledger; listed where the log alone does not tell.
@@ -485,72 +420,33 @@ class DecisionLog:
         """
         if self._ledger is None:
             self._ledger = self._listed(is_guarded=is_guarded and self.is_shared)
-            self._looked_at = self._glanced_at = self.world.elapsed_ms()
+            self._foreigners.listed()
         return self._ledger
 
     def _listed(self, *, is_guarded: bool) -> Ledger:
         assert self._known is not None
         ledger = Ledger(list_timeline(self.storage, self.folder, is_guarded=is_guarded))
         for rollback in ledger.rollbacks_to_look_at():
-            if undone := self._undone_by(rollback):
+            if undone := self._rollbacks.undone_by(rollback):
                 ledger.name(undone.target, rollback, is_final=undone.is_final)
         for target, abort in self._known.aborts.items():
             if abort.instant is not None:
                 ledger.name(target, abort.instant)
         return ledger
 
-    def _undone_by(self, rollback: str) -> Undone | None:
-        """What a rollback undoes; its plan tells."""
-        if rollback not in self._undone:
-            try:
-                undone = load_undone(self.storage, self.folder, rollback)
-            except FileNotFoundError:
-                return None  # it completed and was archived since
-            self._undone[rollback] = undone
-        return self._undone[rollback]
-
     def _foreign(self, ledger: Ledger, job: Job | None) -> Refused | None:
         """On a table without a lock, whether somebody else writes who does not heed the log."""
-        known = self._known
-        assert known is not None
-        since = None if self.is_shared else self._unlooked_since(known, ledger, job)
-        if since is None:
+        assert self._known is not None
+        if self.is_shared:
             return None
-        now = self.world.elapsed_ms()
-        if not ledger.is_ours:
-            times = ledger.times_after(since)
-        else:
-            times = times_after(self.storage, self.folder, since)
-        unknown = times - known.times
-        if unknown:
-            # Perhaps decided since we read the log: the timeline was listed after it.
-            unknown = times - self._catch_up().times
-        self._glanced_at = now
-        if since == known.first_time:
-            self._looked_at = now
-        ledger.is_ours = not unknown
-        return Refused(Rule.FOREIGN, min(unknown)) if unknown else None
-
-    def _unlooked_since(self, known: KnownLog, ledger: Ledger, job: Job | None) -> str | None:
-        """From when on to look for foreigners now; None if that was done just now."""
-        now = self.world.elapsed_ms()
-        if known.first_time is None:
-            return None
-        if not ledger.is_ours or now - self._looked_at > LOOK_AGAIN_MS:
-            return known.first_time
-        if isinstance(job, Complete) and now - self._glanced_at > GLANCE_AGAIN_MS:
-            return max(known.first_time, shifted_time(job.requested, -GLANCE_BACK_MS))
-        return None
+        found = self._foreigners.found(self._known, ledger, job, self._catch_up)
+        return None if found is None else Refused(Rule.FOREIGN, found)
 
     # -- steps 5 to 8
 
     def _next_time(self, ledger: Ledger) -> str:
         assert self._known is not None
-        highest = max(ledger.highest, self._known.highest)
-        clock = self.clock
-        now_ms = clock.shared_now_ms() if self.is_shared else clock.bounded_now_ms()
-        now = clock_time(now_ms, self._zone)
-        return now if now > highest else following_time(highest)
+        return self._times.after(max(ledger.highest, self._known.highest))
 
     def _blank(self, kind: EntryKind = EntryKind.BEGIN, voids: int | None = None) -> Entry:
         assert self._known is not None
@@ -599,13 +495,3 @@ class DecisionLog:
         assert self._known is not None
         carry_out(self.storage, self.folder, entry)
         self._known.settled = max(self._known.settled, entry.n)
-
-
-def _ahead_error(uri: str, highest: str, ahead_ms: int) -> UnavailableError:
-    return UnavailableError(
-        f"the table at {uri} cannot be written beside another engine",
-        why=f"its latest time, {highest}, is {ahead_ms / 1000:.1f} s ahead of the store's clock, "
-        "so a writer of the other engine whose clock is right would be taken for an earlier one",
-        next_step=f"Look which writer gave that time, and set the clock of its machine; in "
-        f"{ahead_ms / 1000:.1f} s the table can be written again",
-    )

@@ -1,4 +1,4 @@
-"""What one process has read of the decision log."""
+"""What one process has read of the decision log, and what it has tried to add."""
 
 from __future__ import annotations
 
@@ -71,3 +71,13 @@ class KnownLog:
             return None
         found = (e for n, e in self.by_number.items() if e.id in ids and n not in self.voided)
         return max(found, key=lambda entry: entry.n, default=None)
+
+
+@dataclass(slots=True)
+class Tried:
+    """What one call of append has put into the log, or tried to."""
+
+    ids: set[str] = field(default_factory=set)
+    may_stand: bool = False  # the last one was created, and is not known to have lost
+    waits_ms: int = 0  # until the clock has come as far as the table's times
+    waited_ms: int = 0

@@ -9,6 +9,7 @@ from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.plan_files import decode_rollback_plan
 from pyhudi.plan.rollback import is_final
 from pyhudi.storage.protocol import Storage
+from pyhudi.timeline.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +38,27 @@ def load_undone(storage: Storage, folder: str, rollback: str) -> Undone | None:
     decoded = decode_rollback_plan(data, path)
     named = decoded.instant_to_rollback
     return None if named is None else Undone(named.commit_time, is_final(decoded))
+
+
+class RollbackTargets:
+    """What rollbacks of one table undo; each plan is read once."""
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._undone: dict[str, Undone | None] = {}  # by rollback
+
+    def undone_by(self, rollback: str) -> Undone | None:
+        if rollback not in self._undone:
+            try:
+                undone = load_undone(self._storage, self._folder, rollback)
+            except FileNotFoundError:
+                return None  # it completed and was archived since
+            self._undone[rollback] = undone
+        return self._undone[rollback]
+
+    def naming(self, requested: str, ledger: Ledger) -> str | None:
+        """The rollback, of any state, that undoes the instant for good."""
+        later = (i.requested for i in ledger.rollbacks() if i.requested > requested)
+        undone = ((rollback, self.undone_by(rollback)) for rollback in sorted(later))
+        return next((r for r, u in undone if u and u.is_final and u.target == requested), None)
