@@ -16,6 +16,10 @@ CLOCK_AHEAD_MAX_MS = 600_000
 #: How much later than an object's time the store's clock may have been: stores that tell whole
 #: seconds, and others, whose clock is a tick behind.
 _WHOLE_SECONDS_MS, _TICK_MS = 1_000, 10
+#: How long a reading may take and tell something. Of one that took longer, only that the store's
+#: clock has come so far.
+_READING_TAKES_MS = 1_000
+_READINGS_MAX = 3
 #: How long a reading is taken for right by somebody whose own clock says otherwise.
 _READING_LASTS_MS = 10_000
 
@@ -29,6 +33,7 @@ class StoreClock:
         self._ahead: int | None = None  # of our steady clock, at least
         self._ahead_max: int | None = None  # by the last reading
         self._read_at = 0
+        self._is_vague = False
 
     def observe(self, modified_ms: int) -> None:
         """The store gave this time to an object that we see now."""
@@ -59,7 +64,9 @@ class StoreClock:
         self._read_at = self._world.elapsed_ms()
         self._ahead = found.modified_ms - self._read_at
         late = _TICK_MS if found.modified_ms % 1_000 else _WHOLE_SECONDS_MS
-        self._ahead_max = found.modified_ms + late - started
+        took = self._read_at - started
+        self._is_vague = took > _READING_TAKES_MS
+        self._ahead_max = self._ahead + min(took, _READING_TAKES_MS) + late
         return found.modified_ms
 
     def shared_now_ms(self) -> int:
@@ -68,10 +75,18 @@ class StoreClock:
         For what a foreign engine compares with its own clock. The store's is read once, and
         again now and then if ours is ahead of it.
         """
-        is_old = self._world.elapsed_ms() - self._read_at > _READING_LASTS_MS
-        if self._ahead_max is None or (is_old and self.seen_now_ms() < self._world.now_ms()):
+        for _ in range(_READINGS_MAX):
+            if not self._is_in_doubt():
+                break
             self.read_ms()
         return self.seen_now_ms()
+
+    def _is_in_doubt(self) -> bool:
+        """Whether our clock may be right although it is ahead of what is known."""
+        if self._ahead_max is None:
+            return True
+        is_old = self._world.elapsed_ms() - self._read_at > _READING_LASTS_MS
+        return (is_old or self._is_vague) and self.seen_now_ms() < self._world.now_ms()
 
     def seen_now_ms(self) -> int:
         """The same by what is known, without asking the store."""
