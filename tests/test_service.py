@@ -198,8 +198,9 @@ def test_the_lock_of_other_engines_is_taken(table: pyhudi.Table) -> None:
         upsert(pyhudi.open_table(table.uri), 3, 4)
         assert main([table.uri, "--once", "--compact-after", "2", "--lock", "file"]) == 0
         assert held
+        upsert(pyhudi.open_table(table.uri), 5, 6)
         held.clear()
-        assert main([table.uri, "--once"]) == 0
+        assert main([table.uri, "--once", "--compact-after", "2"]) == 0
         assert held  # now the table tells
 
 
