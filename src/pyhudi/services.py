@@ -59,6 +59,9 @@ class Services:
     def repair(self, *, grace_minutes: float = GRACE_MS / 60_000) -> Repaired:
         """Finish what crashed writers began, roll back what they left, and remove the remains.
 
+        So it does with data files of instants that no timeline tells of, which archiving stops at:
+        no reader sees them, and nobody can complete them. `run` leaves those alone.
+
         Safe at any time and beside any writer. A writer that is frozen longer than the grace and
         then wakes up may still leave files behind; shorten the grace only when no writer runs.
         """
@@ -68,7 +71,7 @@ class Services:
                 why="it is not a number of minutes",
                 next_step="Leave it out, or give 0 when no writer runs",
             )
-        return self._writer.repair(round(grace_minutes * 60_000))
+        return self._writer.repair(round(grace_minutes * 60_000), is_whole=True)
 
     # -- table services (docs/services.md). A dry run writes nothing: see TableWriter.looking.
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import pyhudi
 from archived_tables import (
     DAY_MS,
     HISTORY,
@@ -242,6 +243,96 @@ def test_what_is_pending_keeps_a_write_before_it() -> None:
     assert bench.archive().archived
     assert [r < service.requested for r in bench.completed()].count(True) == 1
     service.complete(replacement([], "{}", "CLUSTER"))
+
+
+# ---- what no timeline tells of
+
+
+def forgotten(bench: Bench, *before: int) -> tuple[str, str]:
+    """A write of which somebody has removed every trace but its data file; both names."""
+    bench.write(*before)
+    requested = bench.table("forgotten").upsert(rows(99, "x", "ghost")).instant
+    bench.write(3, 4, 5, 6, 7, 8)
+    [path] = [s.path for s in bench.storage.list("") if requested in s.path
+              and parse_data_file(s.path)]  # fmt: skip
+    for stat in list(bench.storage.list(TIMELINE)):
+        if stat.path.startswith(f"{TIMELINE}/{requested}"):
+            bench.storage.delete(stat.path)
+    bench.clock.sleep(10_000)
+    return requested, path
+
+
+def test_archiving_stops_before_a_file_of_an_instant_that_no_timeline_tells_of() -> None:
+    bench = Bench()
+    unknown, path = forgotten(bench, 1, 2)
+    before = content(bench.table().read())
+    assert before["x"] == 8
+    first = str(bench.preview()).splitlines()[0]
+    assert f"no timeline tells of {unknown}, and its file {path} would become visible" in first
+    done = bench.archive()
+    assert done.archived
+    assert min(bench.completed()) < unknown
+    assert done.stopped_at == path
+    assert f"stopped at {path}" in str(done)
+    assert content(bench.table().read()) == before
+    again = bench.archive()
+    assert again == ArchiveResult(stopped_at=path)
+    assert not again.did_anything
+
+
+def test_a_repair_removes_the_file_that_archiving_stops_at_once_it_is_old() -> None:
+    bench = Bench()
+    unknown, path = forgotten(bench, 1, 2)
+    before = content(bench.table().read())
+    assert bench.table("early").services.repair().removed == ()
+    bench.clock.sleep(DAY_MS)
+    bench.table("service").services.run(pyhudi.Upkeep(archive=None))
+    assert bench.storage.stat(path) is not None, "only who is asked to removes what nobody knows"
+    told = bench.table("cleaner").services.clean(dry_run=True).files.to_pylist()  # type: ignore[union-attr]
+    [reason] = [row["reason"] for row in told if row["path"] == path]
+    assert reason == f"of {unknown}, which is not on the timeline: services.repair() removes it"
+    assert bench.table("late").services.repair().removed == (path,)
+    assert len(bench.archive().archived) > 1
+    assert min(bench.completed()) > unknown
+    assert content(bench.table().read()) == before
+
+
+def test_the_work_of_an_archiver_that_died_is_not_finished_past_such_a_file() -> None:
+    """All of it is archived, and nothing off the timeline; then the file comes."""
+    bench = Bench()
+    unknown, path = forgotten(bench, 1, 2)
+    data = bench.storage.read(path)
+    bench.storage.delete(path)
+    dying = FaultyStorage(bench.storage, [Fault(Effect.FAIL, "delete", f"{TIMELINE}/2*", 1, None)])
+    policy = replace(POLICY, file_instants=100)
+    with pytest.raises(UnavailableError):
+        bench.archive(policy, storage=dying)
+    assert max(i.requested for i in bench.archived()) > unknown > min(bench.completed())
+    bench.storage.write(path, data)
+    before = content(bench.table().read())
+    assert bench.archive(policy).stopped_at == path
+    assert content(bench.table().read()) == before
+    assert before["x"] == 8
+    bench.storage.delete(path)
+    bench.archive(policy)
+    assert min(bench.completed()) > unknown
+    check_whole(bench)
+
+
+def test_data_files_are_listed_only_where_the_timeline_is_to_begin_later() -> None:
+    bench = Bench()
+    watched = FaultyStorage(bench.storage)
+    archiver = bench.writer("archiver", watched)
+    listings = []
+    for numbers in (range(2), range(2, 5), range(5, 8)):
+        bench.write(*numbers)
+        bench.clock.sleep(10_000)
+        for _ in range(2):
+            before = len(watched.trace)
+            archive(archiver, POLICY)
+            seen = [(o.name, o.path) for o in watched.trace[before:]]
+            listings.append(seen.count(("list_folder", "")))
+    assert listings == [0, 0, 1, 0, 1, 0]
 
 
 # ---- what others need

@@ -16,8 +16,18 @@ from pyhudi.engine.repair import ENTRIES_KEPT, ENTRIES_KEPT_MS, Repair
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.transaction import Transaction
 from pyhudi.errors import CorruptTableError
+from pyhudi.format.archive import (
+    VERSION_FILE,
+    ArchivedInstant,
+    ArchiveFileName,
+    Manifest,
+    ManifestEntry,
+    encode_archive_file,
+    encode_manifest,
+    manifest_name,
+)
 from pyhudi.format.commit_metadata import CommitMetadata
-from pyhudi.format.instant import Action
+from pyhudi.format.instant import Action, InstantTime
 from pyhudi.format.log_entry import EntryKind, parse_entry_path, staged_path
 from pyhudi.format.plan_files import (
     InstantName,
@@ -49,8 +59,10 @@ class Process:
     def begin(self) -> Transaction:
         return Transaction(self.log, SETTINGS, Action.DELTACOMMIT, self.recovery)
 
-    def repair(self, grace_ms: int = 0) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        done = Repair(self.log, self.recovery, grace_ms=grace_ms).run()
+    def repair(
+        self, grace_ms: int = 0, *, is_whole: bool = False
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        done = Repair(self.log, self.recovery, grace_ms=grace_ms).run(is_whole=is_whole)
         return done.rolled_back, done.removed
 
 
@@ -401,6 +413,52 @@ def test_files_of_an_instant_that_no_timeline_knows_go_after_the_grace(
     _, removed = Process(storage, clock, "c").repair(grace_ms=3_600_000)
     assert path in removed
     assert not list(storage.list(".hoodie/.temp"))
+
+
+def test_data_files_that_no_marker_names_go_only_if_nothing_tells_of_their_instant(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    a = Process(storage, clock, "a")
+    old = clock_time(clock(), UTC)  # readers take it for committed
+    clock.sleep(1_000)
+    done, failed = a.begin(), a.begin()
+    done.complete(DONE)
+    failed.abandon()
+    archived = a.begin()
+    completed = archived.complete(DONE)
+    unknown, saved = clock_time(clock(), UTC), clock_time(clock() + 500, UTC)
+    clock.sleep(1_000)
+    pending = Process(storage, clock, "live").begin()
+    told_of = [old, done.requested, archived.requested, saved, pending.requested]
+    kept = [data_file(requested) for requested in told_of]
+    gone = [data_file(requested) for requested in (failed.requested, unknown)]
+    for path in (*kept, *gone):
+        storage.create(path, b"rows")
+    storage.create(f"{TIMELINE}/{saved}_{saved[:-1]}9.savepoint", b"")
+    move_to_archive(storage, archived.requested, completed)
+    assert Process(storage, clock, "b").repair() == ((), ())
+    assert Process(storage, clock, "c").repair(1_000, is_whole=True) == ((), ())
+    clock.sleep(1_000)
+    _, removed = Process(storage, clock, "d").repair(1_000, is_whole=True)
+    assert sorted(removed) == sorted(gone)
+    assert [path for path in kept if storage.stat(path) is None] == []
+
+
+def move_to_archive(storage: MemoryStorage, requested: str, completed: str) -> None:
+    """As an archiver does, but without what lies around the instant."""
+    instant = ArchivedInstant(
+        InstantTime(requested), InstantTime(completed), "deltacommit", b"", None
+    )
+    data = encode_archive_file([instant])
+    name = ArchiveFileName(instant.requested, instant.requested, 0)
+    history = f"{TIMELINE}/history"
+    storage.create(f"{history}/{name.file_name}", data)
+    manifest = encode_manifest(Manifest((ManifestEntry(name, len(data)),)))
+    storage.create(f"{history}/{manifest_name(1)}", manifest)
+    storage.create(f"{history}/{VERSION_FILE}", b"1")
+    for stat in list(storage.list(TIMELINE)):
+        if stat.path.startswith(f"{TIMELINE}/{requested}"):
+            storage.delete(stat.path)
 
 
 def test_files_that_readers_take_for_committed_stay_whoever_left_their_markers(

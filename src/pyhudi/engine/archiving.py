@@ -2,6 +2,7 @@
 
 What goes is planned from a listing (`plan.archiving`). Then, a number of instants at a time:
 
+    0  data files are listed: at one of an instant that no timeline tells of, the order stops
     1  what writes that were given up may have left is deleted, if the timeline will pass them;
        pending files of theirs, which somebody brought who slept, in any case
     2  the instants are added to the archive (`engine.archive_files`)
@@ -25,11 +26,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from pyhudi.engine.archive_files import ArchiveFiles, Snapshot
-from pyhudi.engine.archiving_facts import MovedError, Remembered, ghosts, load_facts
+from pyhudi.engine.archiving_facts import (
+    MovedError,
+    Remembered,
+    ghosts,
+    load_facts,
+    unknown_files,
+)
 from pyhudi.engine.checksum_files import checksum_path, is_checksum
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.history import History
 from pyhudi.engine.listed_timeline import list_timeline
+from pyhudi.engine.load import list_data_files
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.engine.writer import TableWriter
 from pyhudi.errors import UnavailableError
@@ -77,10 +85,11 @@ class ArchiveResult:
     swept: tuple[str, ...] = ()  # files that writes which were given up had left
     merged: int = 0  # archive files that became part of a larger one
     removed: tuple[str, ...] = ()  # what the archive no longer needs
+    stopped_at: str = ""  # a file of an instant that no timeline tells of
 
     @property
     def did_anything(self) -> bool:
-        return self != ArchiveResult()
+        return replace(self, stopped_at="") != ArchiveResult()
 
     def __str__(self) -> str:
         parts = [f"{len(self.archived)} instants archived"]
@@ -92,6 +101,8 @@ class ArchiveResult:
             parts.append(f"{self.merged} archive files merged")
         if self.removed:
             parts.append(f"{len(self.removed)} old archive files removed")
+        if self.stopped_at:
+            parts.append(f"stopped at {self.stopped_at}, of whose instant no timeline tells")
         return ", ".join(parts)
 
 
@@ -102,6 +113,7 @@ class _Done:
     swept: list[str] = field(default_factory=list)
     merged: int = 0
     removed: list[str] = field(default_factory=list)
+    stopped_at: str = ""
 
     def result(self) -> ArchiveResult:
         return ArchiveResult(
@@ -110,6 +122,7 @@ class _Done:
             tuple(self.swept),
             self.merged,
             tuple(self.removed),
+            self.stopped_at,
         )
 
 
@@ -217,7 +230,16 @@ class Archiver:
         if hiders and self._state is not None:
             facts = replace(facts, hiding=hiding(self._state))
             plan = plan_archiving(facts, self._policy)
+        if plan.begin > (timeline.first_active or ""):
+            unknown = unknown_files(facts, self._history, plan.begin, self._data_files())
+            if unknown:
+                plan = plan_archiving(replace(facts, unknown=unknown), self._policy)
         return plan
+
+    def _data_files(self) -> Iterator[str]:
+        if self._state is None:
+            return (stat.path for stat in list_data_files(self._storage))
+        return (file.path for group in self._state.groups() for file in group.files)
 
     # -- one round
 
@@ -238,6 +260,7 @@ class Archiver:
         except UnavailableError:
             files.require_newest(snapshot)
             raise
+        done.stopped_at = plan.stopped_at
         self._sweep_ghosts(done)
         self._sweep_passed(plan, done)
         if plan.is_empty:

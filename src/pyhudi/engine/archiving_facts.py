@@ -6,7 +6,7 @@ that a run costs no more where the timeline cannot become shorter for a while.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyhudi.engine.decide import DecisionLog
@@ -14,6 +14,7 @@ from pyhudi.engine.history import History
 from pyhudi.engine.rollback_targets import load_rollback_target
 from pyhudi.errors import UnavailableError
 from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
+from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import Action, Instant, State
 from pyhudi.format.log_entry import entry_path
 from pyhudi.format.plan_files import CLEANER_PLAN
@@ -105,6 +106,24 @@ def ghosts(log: DecisionLog, timeline: Timeline) -> tuple[Instant, ...]:
         if instant.requested not in ledger.completed
         and log.rollback_of(instant.requested) in ledger.completed
     )
+
+
+def unknown_files(
+    facts: ArchiveFacts, history: History, begin: str, paths: Iterable[str]
+) -> Mapping[str, str]:
+    """Instants that nothing tells of → a data file of each, of those that the begin would pass.
+
+    Files that the timeline has passed already count as committed, and may be of times of which
+    nothing is left.
+    """
+    found: dict[str, str] = {}
+    first, told_of = facts.timeline.first_active or "", facts.told_of
+    for path in paths:
+        name = parse_data_file(path.rpartition("/")[2])
+        if name is not None and first <= name.requested < begin and name.requested not in told_of:
+            found.setdefault(name.requested, path)
+    archived = history.recorded(frozenset(found))
+    return {requested: path for requested, path in found.items() if requested not in archived}
 
 
 def fresh_times(log: DecisionLog, before_ms: int) -> tuple[str, str] | None:

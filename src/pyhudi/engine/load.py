@@ -18,7 +18,7 @@ become visible in their order, so what the second listing adds to the times of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
@@ -134,7 +134,7 @@ class TableLoader:
     def load(self) -> TableState:
         for _ in range(LOAD_ATTEMPTS_MAX):
             timeline = Timeline.of(list_timeline(self.storage, self.timeline_folder))
-            partitions = _partitions(_data_files(self.storage))
+            partitions = _partitions(list_data_files(self.storage))
             if not self._is_torn(timeline):
                 replaced = self._replaced(timeline.instants, {})
                 return TableState(self.config, timeline, partitions, replaced)
@@ -348,7 +348,7 @@ def _refresh_point(timeline: Timeline) -> str | None:
     return min([margin, *(instant.requested for instant in timeline.pending)])
 
 
-def _data_files(storage: Storage) -> Iterable[ObjectStat]:
+def list_data_files(storage: Storage) -> Iterator[ObjectStat]:
     """Every file of the table outside its .hoodie folder."""
     root = storage.list_folder("")
     yield from root.objects

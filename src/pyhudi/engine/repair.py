@@ -17,7 +17,9 @@ from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.history import History
 from pyhudi.engine.listed_timeline import list_timeline
+from pyhudi.engine.load import list_data_files
 from pyhudi.engine.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
+from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import (
     Action,
     Instant,
@@ -67,10 +69,12 @@ class Repair:
         self._grace_ms = grace_ms
         self._removed: list[str] = []
 
-    def run(self, own: frozenset[str] = frozenset()) -> Repaired:
+    def run(self, own: frozenset[str] = frozenset(), *, is_whole: bool = False) -> Repaired:
         self._log.refresh()
         rolled_back = self._recovery.recover(own)
         self.sweep()
+        if is_whole:
+            self.sweep_data_files()
         self.prune()
         return Repaired(rolled_back, tuple(self._removed))
 
@@ -174,6 +178,28 @@ class Repair:
             return False
         return History(self._storage, self._log.history_folder).instant(requested) is None
 
+    def sweep_data_files(self) -> None:
+        """Remove data files of instants that no timeline tells of, once they are old.
+
+        Somebody removed the instants by hand, or with Hudi's tools, and no marker names the files.
+        """
+        before = self._log.refresh()
+        found: dict[str, list[ObjectStat]] = {}
+        for stat in list_data_files(self._storage):
+            name = parse_data_file(stat.path.rpartition("/")[2])
+            if name is not None and not _is_alive(name.requested, before):
+                found.setdefault(name.requested, []).append(stat)
+        self._log.forget()
+        ledger, now = self._log.refresh(), self._log.clock.read_ms()
+        listed = list_timeline(self._storage, self._log.folder, has_strays=True)
+        told_of: set[str] = {instant.requested for instant in listed}
+        history = History(self._storage, self._log.history_folder)
+        told_of.update(history.recorded(frozenset(found)))
+        for requested in sorted(found.keys() - told_of):
+            is_open = requested in ledger.named_by and not self._is_undone(requested, ledger)
+            if not is_open and not _is_alive(requested, ledger):
+                self._remove_older(found[requested], now - self._grace_ms)
+
     def _sweep_beat(self, stat: ObjectStat, ledger: Ledger, now: int) -> None:
         requested = stat.path.rpartition("/")[2]
         decided = requested in ledger.completed or self._is_undone(requested, ledger)
@@ -236,3 +262,8 @@ class Repair:
             if entry is not None and entry.time is not None:
                 return entry.time
         return None
+
+
+def _is_alive(requested: str, ledger: Ledger) -> bool:
+    """Whether files of the instant count, or may count one day."""
+    return requested in ledger.pending or ledger.is_committed(requested)

@@ -102,11 +102,15 @@ class TableWriter:
         #: Services that come with each write: its result, and Spark's session if it was Spark's.
         self.after_commit: Callable[[WriteResult, Any], None] = lambda *_: None
 
-    def repair(self, grace_ms: int = GRACE_MS) -> Repaired:
-        """Finish what crashed writers began, and remove what they left."""
+    def repair(self, grace_ms: int = GRACE_MS, *, is_whole: bool = False) -> Repaired:
+        """Finish what crashed writers began, and remove what they left.
+
+        With `is_whole` also data files of instants that no timeline tells of, by a listing of all.
+        """
         with self.turn:
             self.open()
-            return Repair(self.log, self.recovery, grace_ms=grace_ms).run(frozenset(self._own))
+            repair = Repair(self.log, self.recovery, grace_ms=grace_ms)
+            return repair.run(frozenset(self._own), is_whole=is_whole)
 
     def disable_metadata_table(self) -> None:
         """Under the table's lock, where it has one that other engines heed."""

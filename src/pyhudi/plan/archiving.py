@@ -12,6 +12,8 @@ that order has to stop:
 - the earliest savepoint and all behind it stay, and so do the writes that the last clean kept,
   those that a compaction is due by, and those that a consumer has not read;
 - a write that replaced file groups stays as long as files of theirs are there: it hides them;
+- a write stays in front of a file whose instant no timeline tells of: nobody reads the file as long
+  as it is younger than that write, and nobody knows whether it may be removed;
 - what the end of the decision log decided stays until everybody must have read further, for
   whoever slept would carry it out once more (section 10 of the protocol);
 - the newest write that brought a schema stays, and so does the one that completed last, however
@@ -39,6 +41,7 @@ _COUNTING = (CompactionTrigger.NUM_COMMITS, CompactionTrigger.NUM_COMMITS_AFTER_
 #: What leaves beside writes.
 _COMPANIONS = frozenset({Action.CLEAN, Action.ROLLBACK})
 _SHOWN_MAX = 50
+_AFTER_ALL = "9" * 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +138,14 @@ class ArchiveFacts:
     hiding: frozenset[str] = frozenset()
     consumers_since: str | None = None  # completion time up to which every consumer has read
     swept: frozenset[str] = frozenset()  # given up, and known to have left nothing
+    #: Instants that no timeline tells of, and that were not undone → a data file of each.
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def told_of(self) -> frozenset[str]:
+        """Instants of which the timeline tells, itself or as something that was undone."""
+        undone = (target for targets in self.undoes.values() for target in targets)
+        return frozenset({*(i.requested for i in self.timeline.instants), *self.archived, *undone})
 
     @cached_property
     def unsettled(self) -> frozenset[str]:
@@ -168,6 +179,8 @@ class ArchivePlan:
     #: or at once where it does already.
     passed: tuple[str, ...]
     stopped_by: str = ""  # why no more instants go
+    begin: str = ""  # the first active write afterwards
+    stopped_at: str = ""  # a file of an instant that no timeline tells of, if one is in the way
 
     @cached_property
     def leaving(self) -> tuple[Instant, ...]:
@@ -221,7 +234,19 @@ class _Planning:
     def _is_finished(self, instant: Instant) -> bool:
         if instant.action is Action.SAVEPOINT or instant.requested not in self._facts.archived:
             return False
+        if instant.requested >= self._first_unpassed:
+            return False
         return self._savepoint is None or instant.requested < self._savepoint
+
+    @cached_property
+    def _first_unpassed(self) -> str:
+        """The write that has to stay in front of a file of an unknown instant."""
+        if not self._facts.unknown:
+            return _AFTER_ALL
+        first, timeline = min(self._facts.unknown), self._facts.timeline
+        saved = {i.requested for i in timeline.completed(Action.SAVEPOINT)}
+        before = (r for r in timeline.completion_times if r < first and r not in saved)
+        return max(before, default="")
 
     def plan(self) -> ArchivePlan:
         stop = min(self._stops(), key=lambda stop: stop.count)
@@ -233,7 +258,11 @@ class _Planning:
         undone -= {i.requested for i in self._facts.timeline.pending}
         gone_by = (t for t in undone if t < begin and self._is_given_up(t))
         passed = tuple(sorted(t for t in gone_by if not self._is_swept(t)))
-        return ArchivePlan(self._facts.timeline, verdicts, self._finished, passed, stop.why)
+        unknown = self._facts.unknown
+        in_the_way = unknown[min(unknown)] if unknown else ""
+        return ArchivePlan(
+            self._facts.timeline, verdicts, self._finished, passed, stop.why, begin, in_the_way
+        )
 
     def _is_swept(self, requested: str) -> bool:
         """Whether the target lies behind the timeline's begin already, and nothing is left of it.
@@ -291,6 +320,9 @@ class _Planning:
             why = f"{target} was given up, and may still grow a file"
             yield _Stop(self._before(target), why)
             break
+        for target in sorted(self._facts.unknown)[:1]:
+            why = f"no timeline tells of {target}, and its file {self._facts.unknown[target]} would"
+            yield _Stop(self._before(target), f"{why} become visible; services.repair() removes it")
 
     def _unsafe_targets(self) -> list[str]:
         """What was given up and is not done with, the oldest first."""
