@@ -288,7 +288,7 @@ def test_a_repair_removes_the_file_that_archiving_stops_at_once_it_is_old() -> N
     bench.clock.sleep(DAY_MS)
     bench.table("service").services.run(pyhudi.Upkeep(archive=None))
     assert bench.storage.stat(path) is not None, "only who is asked to removes what nobody knows"
-    told = bench.table("cleaner").services.clean(dry_run=True).files.to_pylist()  # type: ignore[union-attr]
+    told = bench.table("cleaner").services.clean(dry_run=True).files.to_pylist()
     [reason] = [row["reason"] for row in told if row["path"] == path]
     assert reason == f"of {unknown}, which is not on the timeline: services.repair() removes it"
     assert bench.table("late").services.repair().removed == (path,)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import pyhudi
 from handmade import HandmadeTable, at
-from many_writers.compaction_by_hand import PlannedCompaction, plan_compaction
+from many_writers.compaction_by_hand import PlannedCompaction, plan_compaction, rewrite_groups
 from many_writers.scene import (
     COW,
     NBCC,
@@ -30,6 +30,7 @@ from many_writers.scene import (
 )
 from many_writers.services_by_hand import archive, plan_clustering, replacement
 from memory_tables import TIMELINE
+from pyhudi.engine.archiving import archive as archive_instants
 from pyhudi.engine.cleaning import (
     Cleaned,
     Cleanings,
@@ -68,6 +69,7 @@ from pyhudi.format.service_metadata import (
     decode_clean_metadata,
     encode_savepoint_metadata,
 )
+from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.heartbeats import heartbeat_path
@@ -282,16 +284,35 @@ def pending_compaction(scene: Scene) -> PlannedCompaction:
     return planned
 
 
-def test_a_pending_compaction_can_be_carried_out_after_any_clean() -> None:
-    scene = written("mor")
+ARCHIVING = ArchivePolicy(
+    keep_min=1, keep_max=2, delta_commits=0, grace_ms=0, aborted_grace_ms=0
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("is_archived", [False, True])
+@pytest.mark.parametrize("policy", [CleanPolicy.versions(1), CleanPolicy.commits(1)], ids=str)
+def test_a_pending_compaction_can_be_carried_out_after_any_clean(
+    policy: CleanPolicy, *, is_archived: bool
+) -> None:
+    """Hudi #19290. A log of the plan is older than its base, and a later base covers them all."""
+    scene = written("mor", 5)  # the last one is not compacted yet
+    early = scene.hold("early", upsert(rows("early", "e", ts=9)))
+    compacted(scene)
+    early.finish()
     planned = pending_compaction(scene)
-    for number in range(3):
-        scene.table("first").upsert(rows(f"x{number}", "a", ts=60 + number))
+    assert early.requested in planned.log_instants
+    assert early.requested < (planned.operations[0].base_instant_time or "") < planned.requested
+    rewrite_groups(scene.writer("rewriter"))
+    scene.table("first").upsert(rows("last", "a", ts=60))
+    scene.clock.sleep(3_600_000)
+    if is_archived:
+        done = archive_instants(scene.writer("archivist"), ARCHIVING)
+        assert early.requested in done.archived  # type: ignore[union-attr]
     before = scene.content()
-    cleaned(scene, CleanPolicy.versions(1))
+    cleaned(scene, policy)
     planned.run().complete()
     assert scene.content() == before
-    cleaned(scene, CleanPolicy.versions(1))
+    cleaned(scene, policy)
     assert scene.content() == before
 
 
@@ -392,13 +413,23 @@ class Interrupted:
 
 
 def test_a_compaction_planned_since_the_load_has_the_table_loaded_again() -> None:
+    """And then its files stay, though a later base has come as well."""
     scene = written("mor")
     planned: list[PlannedCompaction] = []
-    loaded = Interrupted(scene, lambda: planned.append(pending_compaction(scene)))
+
+    def event() -> None:
+        planned.append(pending_compaction(scene))
+        rewrite_groups(scene.writer("rewriter"))
+
+    loaded = Interrupted(scene, event)
     requested = loaded.cleanings().schedule(CleanPolicy.versions(1))
     assert requested is not None
     assert loaded.loads == 2
     assert requested > planned[0].requested
+    before = scene.content()
+    cleaned(scene, CleanPolicy.versions(1))
+    planned[0].run().complete()
+    assert scene.content() == before
 
 
 @every_kind

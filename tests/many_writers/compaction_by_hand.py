@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from many_writers.services_by_hand import begin_service
 from pyhudi.engine.base_writer import write_base
 from pyhudi.engine.decisions import Begin, Complete, Decided, Refused, Rule
 from pyhudi.engine.read import Reader
@@ -78,6 +79,25 @@ def found_compaction(writer: TableWriter, requested: str) -> PlannedCompaction:
     return PlannedCompaction(writer, requested, writer.log.number_of(requested), plan)
 
 
+def rewrite_groups(writer: TableWriter) -> str:
+    """A write that gives every file group with logs a new base file, whatever plans are pending.
+
+    Another engine's may: one that was planned before it began goes below it. Its requested time.
+    """
+    service = begin_service(writer, Action.DELTACOMMIT, b"")
+    plan = CompactionPlan(tuple(map(_operation, _with_logs(writer))))
+    made = PlannedCompaction(writer, service.requested, None, plan)
+    stats = made.write_bases()
+    metadata = CommitMetadata(
+        {stat.partition_path or "": (stat,) for stat in stats},
+        extra_metadata={"schema": writer.spec(service.requested).avro_schema},
+        operation_type="UPSERT",
+    )
+    assert len(metadata.write_stats) == len(stats), "one file group of each partition"
+    service.complete(encode_commit_metadata(metadata, writer.world.random_bytes(16)))
+    return service.requested
+
+
 @dataclass(slots=True)
 class PlannedCompaction:
     """A compaction on the timeline."""
@@ -102,8 +122,11 @@ class PlannedCompaction:
         """Write the base files. May be called again: they are found there."""
         pending = Instant(InstantTime(self.requested), Action.COMPACTION, State.INFLIGHT)
         self.writer.storage.create(self.writer.log.path(pending), b"")
-        self.stats = [self._compacted(operation) for operation in self.operations]
+        self.stats = self.write_bases()
         return self
+
+    def write_bases(self) -> list[WriteStat]:
+        return [self._compacted(operation) for operation in self.operations]
 
     def complete(self) -> str:
         """Make the base files visible; the completion time."""
@@ -144,16 +167,21 @@ class PlannedCompaction:
 
 def _compactable(writer: TableWriter) -> list[FileSlice]:
     """The latest slice of every file group that has logs and is in no other plan."""
+    taken = _planned(writer)
+    return [slice_ for slice_ in _with_logs(writer) if _group(slice_) not in taken]
+
+
+def _with_logs(writer: TableWriter) -> list[FileSlice]:
+    """The latest slice of every file group that has logs."""
     state = writer.state()
     now = visible_now(state.timeline)
     times = Reader(writer.loader).completion_times(state)
-    taken = _planned(writer)
     found = (
         latest_slice(group, times, now)
         for group in state.groups()
         if not is_replaced(group, state.replaced, now)
     )
-    return [s for s in found if s is not None and s.logs and _group(s) not in taken]
+    return [slice_ for slice_ in found if slice_ is not None and slice_.logs]
 
 
 def _planned(writer: TableWriter) -> set[FileGroupId]:
