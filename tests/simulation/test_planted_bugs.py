@@ -99,6 +99,10 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "version overwritten": [("nbcc", 21), ("partial", 40), ("occ", 48), ("nbcc", 49)],
     "completed removed first": [("occ", 1), ("nbcc", 3), ("nbcc", 6)],
     "fresh ones archived": [("nbcc", 16), ("nbcc", 19), ("nbcc", 33), ("occ", 38)],
+    "overtaken carried out": [("shared", 53), ("shared", 50), ("shared", 122), ("shared", 125)],
+    "own inflight not asked": [("shared", 249), ("shared", 585)],
+    "skew not waited out": [("shared", 1), ("shared", 10), ("shared", 24), ("shared", 30)],
+    "lock not asked again": [("shared", 982), ("shared", 1109), ("shared", 1417), ("shared", 1492)],
 }
 
 

@@ -25,6 +25,7 @@ from pyhudi.plan.rollback import files_to_delete, plan_rollback
 from pyhudi.simulate import light_table
 from pyhudi.simulate.planted_rivals import RIVAL_BUGS
 from pyhudi.simulate.planted_services import SERVICE_BUGS
+from pyhudi.simulate.planted_shared import SHARED_BUGS
 from pyhudi.simulate.replacement import replaced
 from pyhudi.storage.heartbeats import HEARTBEAT_FOLDER, last_sign_ms
 from pyhudi.storage.lock import HeldLock
@@ -218,6 +219,7 @@ BUGS: dict[str, _Bug] = {
     "rollback trusts its plan": _rollback_trusts_its_plan,
     **RIVAL_BUGS,
     **SERVICE_BUGS,
+    **SHARED_BUGS,
 }
 
 

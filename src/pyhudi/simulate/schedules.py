@@ -41,7 +41,7 @@ from pyhudi.simulate.planted import planted_bug
 from pyhudi.simulate.readers import Consumer, Reader
 from pyhudi.simulate.replacement import replaced
 from pyhudi.simulate.saver import Saver
-from pyhudi.simulate.simulated_lock import SharedLock
+from pyhudi.simulate.simulated_lock import LEASE_MS, SharedLock
 from pyhudi.simulate.simulation import Process, Simulation
 from pyhudi.simulate.stage import Stage
 from pyhudi.simulate.trace import Trace
@@ -140,7 +140,8 @@ def run_schedule(
     """
     chance = random_stream(seed, f"cast of {mode}")
     services = services or Services.drawn(seed, mode, may_archive=not archives)
-    plan = faults or _rates(chance, mode, services)
+    is_frail = mode == "shared" and happens(random_stream(seed, "lock"), 0.3)
+    plan = faults or _rates(chance, mode, services, is_frail=is_frail)
     if services.archivists:  # nobody may come later than archiving allows for
         choices = choices or SeededChoices(seed, may_pass_time=False)
     with (
@@ -148,12 +149,16 @@ def run_schedule(
         _figures(chance),
         Simulation(seed, faults=plan, choices=choices) as simulation,
     ):
-        schedule = _Schedule(simulation, mode, chance, services, archives=archives)
+        schedule = _Schedule(
+            simulation, mode, chance, services, archives=archives, is_frail=is_frail
+        )
         schedule.play()
         return schedule.result(closely=closely)
 
 
-def _rates(chance: random.Random, mode: Mode, services: Services) -> FaultRates:
+def _rates(
+    chance: random.Random, mode: Mode, services: Services, *, is_frail: bool = False
+) -> FaultRates:
     """Few faults or many, by seed. In front of a lock, only those that Hudi's guarantee covers."""
     factor = (0.1, 0.3, 1.0)[drawn(chance, 3)]
     rates = {effect: rate * factor for effect, rate in FaultRates().rates.items()}
@@ -163,6 +168,8 @@ def _rates(chance: random.Random, mode: Mode, services: Services) -> FaultRates:
     # What is on its way while its sender gives the lock up, or dies, escapes any lock.
     for effect in (Effect.LATE, Effect.CRASH_DURING, Effect.CLOCK_STEP):
         rates[effect] = 0.0
+    if is_frail:  # longer than a lease, and yet so short that what was read counts as fresh
+        short = (1, 3_000, LEASE_MS + 10_000, 70_000)
     return FaultRates(rates=rates, freeze_ms=short)
 
 
@@ -198,6 +205,7 @@ class _Schedule:
         services: Services,
         *,
         archives: bool,
+        is_frail: bool,
     ) -> None:
         self._services = services
         self._simulation = simulation
@@ -206,7 +214,8 @@ class _Schedule:
         is_pruned = mode != "shared" and happens(chance, 0.35) and not services.archivists
         self._pruned = archives or is_pruned
         self._archived = archives
-        self._stage = new_stage(simulation, table_kind(mode, chance), shared=mode == "shared")
+        lock = SharedLock(is_frail=is_frail) if mode == "shared" else None
+        self._stage = new_stage(simulation, table_kind(mode, chance), lock)
         self._fresh_write: str | None = None
         self._consumers: list[Consumer] = []
         self._onlookers: list[Reader | Cleaner] = []  # who look once more when all is over
@@ -364,11 +373,10 @@ class _Schedule:
         )
 
 
-def new_stage(simulation: Simulation, kind: TableKind, *, shared: bool = False) -> Stage:
-    """A table with its seeds, and nobody on it."""
+def new_stage(simulation: Simulation, kind: TableKind, lock: SharedLock | None = None) -> Stage:
+    """A table with its seeds, and nobody on it. With a lock, a foreign engine may come."""
     storage = chronicled(simulation)
-    lock = SharedLock() if shared else None
-    skew_ms = SHARED_SKEW_MS if shared else 0
+    skew_ms = 0 if lock is None else SHARED_SKEW_MS
     stage = Stage(simulation, storage, kind, SETTINGS, History(), lock, skew_ms)
     create_light_table(storage, kind)
     seed_table(stage)

@@ -41,7 +41,7 @@ class Stage:
             self.settings,
             timeline_folder=TIMELINE_FOLDER,
             zone=UTC,
-            lock=None if self.lock is None else self.lock.of(process),
+            lock=None if self.lock is None else self.lock.of(process, asks_again=True),
             skew_ms=self.skew_ms,
         )
 

@@ -1,0 +1,70 @@
+"""Bugs planted on purpose in what a table needs that a foreign engine writes too.
+
+As in `planted`, each weakens the code of production at one place, and keeps no state of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+from pyhudi.engine.decide import DecisionLog
+from pyhudi.engine.decisions import AlreadyDone, Complete, Refused
+from pyhudi.engine.table_lease import TableLease
+from pyhudi.format.instant import Instant, InstantTime, State
+from pyhudi.simulate.replacement import replaced
+from pyhudi.timeline.ledger import Ledger
+
+_Bug = Callable[[], AbstractContextManager[Any]]
+
+
+def _overtaken_carried_out() -> AbstractContextManager[Any]:
+    """No entry is voided: what a crashed writer decided is published behind a later write."""
+    return replaced(DecisionLog, "_is_overtaken", lambda self, entry, ledger: False)
+
+
+def _own_inflight_not_asked() -> AbstractContextManager[Any]:
+    """A write completes although the other engine has taken its pending files away."""
+    refusal = Complete.refusal
+
+    def weak(self: Complete, facts: Any, ledger: Ledger) -> Refused | AlreadyDone | None:
+        known = ledger.pending
+        begun = Instant(InstantTime(self.requested), self.action, State.REQUESTED)
+        ledger.pending = {self.requested: begun, **known}
+        try:
+            return refusal(self, facts, ledger)
+        finally:
+            ledger.pending = known
+
+    return _all(
+        replaced(Complete, "refusal", weak),
+        replaced(DecisionLog, "is_inflight", lambda self, requested, action: True),
+    )
+
+
+def _skew_not_waited_out() -> AbstractContextManager[Any]:
+    """The lock is given back at once: an engine whose clock is slow draws a smaller time."""
+    return replaced(TableLease, "_wait_out_skew", lambda self, highest: None)
+
+
+def _lock_not_asked_again() -> AbstractContextManager[Any]:
+    """Whoever once took the lock publishes, although it has been lost since."""
+    return replaced(TableLease, "is_safe", lambda self, held: True)
+
+
+@contextmanager
+def _all(*replacements: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for replacement in replacements:
+            stack.enter_context(replacement)
+        yield
+
+
+#: The bugs, by name.
+SHARED_BUGS: dict[str, _Bug] = {
+    "overtaken carried out": _overtaken_carried_out,
+    "own inflight not asked": _own_inflight_not_asked,
+    "skew not waited out": _skew_not_waited_out,
+    "lock not asked again": _lock_not_asked_again,
+}
