@@ -63,6 +63,7 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "parts left alone": [("partial", 32), ("partial", 223), ("partial", 260)],
     "keys taken for new": [("partial", 92), ("partial", 156), ("partial", 214)],
     "priority ignored": [("occ", 66), ("occ", 74), ("occ", 86), ("occ", 90)],
+    "cleared unasked": [("shared", 47), ("occ", 25), ("occ", 855), ("shared", 341), ("shared", 627)],
     "ownership asked once": [("partial", 18), ("partial", 47), ("partial", 52)],
     "no fence": [("nbcc", 8), ("nbcc", 32), ("occ", 32), ("nbcc", 40)],
     "fence without a look": [("occ", 1), ("occ", 84), ("nbcc", 99), ("nbcc", 105)],

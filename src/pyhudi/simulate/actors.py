@@ -6,7 +6,7 @@ from its own stream of chance; what it was told goes to the history.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from pyhudi.errors import (
     UnavailableError,
 )
 from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Action, Instant
 from pyhudi.format.log_entry import entry_path
 from pyhudi.simulate.choices import drawn
@@ -39,6 +40,7 @@ from pyhudi.simulate.light_table import (
     seed_files,
     write_data_file,
 )
+from pyhudi.simulate.overwrites import Overwrite, drawn_overwrite
 from pyhudi.simulate.ownership import declare_owners, owned
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.stage import Stage
@@ -59,6 +61,7 @@ class Habits:
     task_rate: float = 0.15  # a task that has a late twin
     fenced_rate: float = 0.0  # tasks that look at the fence, and whose twins may disagree
     keeping_rate: float = 0.0  # what lost keeps its files until they were written anew
+    clearing_rate: float = 0.0  # partitions that are overwritten, or deleted
     owner: str | None = None  # whose columns it writes, on a table that has owners
     priority: int = 0
     pauses_ms: tuple[int, ...] = (0, 1, 200, 5_000)  # between writes
@@ -84,6 +87,7 @@ class Writer:
         #: What lost a conflict, and is given up once it was written anew.
         self.kept: list[Transaction] = []
         self._chance = stage.chance(f"work of {name}")
+        self._clearing = stage.chance(f"clearing of {name}")
         self._count = 0
         self._tasks = 0
 
@@ -110,7 +114,8 @@ class Writer:
         """One attempt: a new instant, and rows that no other attempt has."""
         self._count += 1
         habits, chance = self.habits, self._chance
-        rows = drawn_rows(chance, f"{self.process.name}.{self._count}", habits.owner)
+        version = f"{self.process.name}.{self._count}"
+        rows = drawn_rows(chance, version, habits.owner)
         is_base = happens(chance, habits.base_rate)
         removes = habits.owner is not None and rows[0].is_deleted
         way = _Way(
@@ -120,7 +125,11 @@ class Writer:
             is_fenced=happens(chance, habits.fenced_rate),
             keeps_files=happens(chance, habits.keeping_rate),
         )
-        return _Attempt(self, rows, way).run(log, recovery)
+        if not happens(self._clearing, habits.clearing_rate):
+            return _Attempt(self, rows, way).run(log, recovery)
+        overwrite = drawn_overwrite(self._clearing, version, may_bring=habits.owner is None)
+        way = replace(way, is_base=True, is_checked=True, is_blind=False, overwrite=overwrite)
+        return _Attempt(self, overwrite.rows, way).run(log, recovery)
 
     # What an attempt asks of its writer.
 
@@ -138,7 +147,7 @@ class Writer:
         others = sorted({*KEYS} - {row.key for each in files for row in each.rows})
         taken = {each.group for each in files}
         strangers = [key for key in others if group_of(key) not in taken]
-        if not file.is_fenced or not strangers or happens(self._chance, 0.5):
+        if not file.is_fenced or not strangers or happens(self._chance, 0.5) or not file.rows:
             return file
         row = file.rows[0]._replace(key=strangers[drawn(self._chance, len(strangers))])
         return log_files(file.requested, [row])[0]._replace(is_fenced=True)
@@ -169,6 +178,7 @@ class _Way:
     is_blind: bool
     is_fenced: bool
     keeps_files: bool
+    overwrite: Overwrite | None = None  # if it clears partitions
 
 
 class _Attempt:
@@ -180,6 +190,8 @@ class _Attempt:
         self._process = writer.process
         self._rows = rows
         self._way = way
+        # Whoever clears a partition takes it from all owners alike.
+        self._owner = writer.habits.owner if way.overwrite is None else None
         self._number = writer.stage.history.new_attempt()
         self._requested = ""
         self._asked = 0
@@ -188,8 +200,8 @@ class _Attempt:
     def run(self, log: DecisionLog, recovery: FailedWriteRecovery) -> Outcome:
         self._record(Outcome.INVOKE)
         try:
-            if (owner := self._writer.habits.owner) is not None:
-                self._owned = owned(self._stage, self._process, owner)
+            if self._owner is not None:
+                self._owned = owned(self._stage, self._process, self._owner)
             recovery.recover(frozenset(kept.requested for kept in self._writer.kept))
             transaction = Transaction(log, self._writer.settings, self._stage.action, recovery)
         except UnavailableError:
@@ -215,10 +227,14 @@ class _Attempt:
         return self._complete(transaction, stats)
 
     def _files(self) -> list[DataFile]:
-        if self._way.is_base:
-            reader = LightReader(self._process.storage, self._stage.kind)
+        kind, overwrite = self._stage.kind, self._way.overwrite
+        if overwrite is not None:
+            reader = LightReader(self._process.storage, kind)
+            files = overwrite.files(self._requested, reader.places(reader.load()), kind)
+        elif self._way.is_base:
+            reader = LightReader(self._process.storage, kind)
             before = reader.groups(reader.load())
-            files = base_files(self._requested, self._rows, before, self._stage.kind)
+            files = base_files(self._requested, self._rows, before, kind)
         else:
             files = log_files(self._requested, self._with_stand_ins())
         return [file._replace(is_fenced=self._way.is_fenced) for file in files]
@@ -235,23 +251,26 @@ class _Attempt:
 
     @property
     def _is_part(self) -> bool:
-        return self._rows[0].cells is not None
+        return any(row.cells is not None for row in self._rows)
 
     def _complete(self, transaction: Transaction, stats: Sequence[WriteStat]) -> Outcome:
         is_open = False  # whether its completion may have been decided
         recheck = None if self._owned is None else self._owned.recheck
-        way = self._way
+        way, overwrite = self._way, self._way.overwrite
+        operation = "UPSERT" if overwrite is None else overwrite.operation
+        metadata = commit_metadata(stats, self._stage.kind, operation)
         checks = Checks(
             way.is_checked,
             way.is_blind,
             is_part=self._is_part,
+            clears=None if overwrite is None else overwrite.cleared(stats),
             keeps_files=way.keeps_files,
             recheck=recheck,
         )
         self._asked = self._stage.place
         for _ in range(_RESOLVE_ATTEMPTS):
             try:
-                time = transaction.complete(commit_metadata(stats, self._stage.kind), checks)
+                time = transaction.complete(metadata, checks)
                 return self._record(Outcome.OK, completed=time)
             except OutcomeUnknownError:
                 is_open = True
@@ -292,7 +311,8 @@ class _Attempt:
             rows=self._rows,
             is_checked=self._way.is_base or self._way.is_checked,
             is_blind=self._way.is_blind,
-            owner=self._writer.habits.owner,
+            clears=self._way.overwrite.partitions if self._way.overwrite else (),
+            owner=self._owner,
             priority=self._writer.habits.priority,
             asked=self._asked,
             requested=self._requested,
@@ -304,15 +324,18 @@ class _Attempt:
         return outcome
 
 
-def seed_table(stage: Stage) -> None:
-    """The first write, before anything can go wrong: an empty base for every file group."""
+def seed_table(stage: Stage, groups: Iterable[FileGroupId] | None = None) -> None:
+    """The first write, before anything can go wrong: an empty base for every file group.
+
+    On a copy-on-write table, which needs no seeds, some `groups` are enough.
+    """
     if stage.kind.has_owners:
         declare_owners(stage.storage)
     process = stage.simulation.process("seeder", faulty=False, clock_skew_ms=0)
     log = stage.decision_log(process)
     recovery = FailedWriteRecovery(log, stage.settings)
     transaction = Transaction(log, stage.settings, stage.action, recovery)
-    files = seed_files(transaction.requested)
+    files = seed_files(transaction.requested, groups)
     stats = [write_data_file(process.storage, file) for file in files]
     transaction.complete(commit_metadata(stats, stage.kind), Checks())
 

@@ -8,7 +8,7 @@ every refusal whether it was deserved.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from pyhudi.engine.decisions import Rule
 from pyhudi.simulate.evidence import Evidence, Published, Violation, group_of_path
@@ -127,6 +127,11 @@ def _no_conflict(evidence: Evidence, history: History, exchange: Exchange, answe
             return _no_overlap(other, answer, opened | appended)
         case "hidden_rows":
             return _no_overlap(evidence.writes.get(named), answer, opened)
+        case "cleared_partition":
+            other = evidence.writes.get(named)
+            written = frozenset() if other is None else other.groups
+            cleared = exchange.invoke.clears
+            return _no_overlap(other, answer, {g for g in written if g.partition in cleared})
         case "parts_alone":
             return _no_overlap(evidence.writes.get(named), answer, appended)
         case "keys_taken_for_new":
@@ -149,7 +154,7 @@ def _own_groups(evidence: Evidence, requested: str) -> tuple[frozenset[object], 
     return frozenset(map(group_of_path, mine)) - logs, logs
 
 
-def _no_overlap(other: Published | None, answer: Event, mine: frozenset[object]) -> str:
+def _no_overlap(other: Published | None, answer: Event, mine: Set[object]) -> str:
     if other is None:
         return "the other write did not complete"
     if other.completed <= answer.requested:

@@ -8,6 +8,9 @@ as of that time must have seen. There are two questions:
 - what *is* it, by the bytes? A base file begins a slice, a log lies on the newest base that was
   requested before the log completed, and within a slice logs go by requested time. All readers of
   one table have to agree on that.
+
+A write that clears a partition leaves of its keys nothing but its own rows, whatever their ordering
+values. Only what completes after it may win against it.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyhudi.format.file_names import FileGroupId
-from pyhudi.simulate.evidence import Evidence
-from pyhudi.simulate.history import History
+from pyhudi.simulate.evidence import Evidence, Published
+from pyhudi.simulate.history import Event, History
 from pyhudi.simulate.light_rows import COLUMNS, KEYS, Row, group_of
 
 _ABSENT = "absent"
@@ -29,8 +32,9 @@ _ABSENT = "absent"
 class _Candidate:
     requested: str
     completed: str
-    row: Row
+    row: Row | None  # None: the key was cleared away
     is_base: bool
+    clears: bool = False
 
 
 class Fold:
@@ -41,25 +45,42 @@ class Fold:
         self._by_key: dict[str, list[_Candidate]] = {key: [] for key in KEYS}
         self._bases: dict[FileGroupId, list[tuple[str, str]]] = {}  # requested, completed
         self._compacted: set[FileGroupId] = set()
+        self._cleared: dict[str, list[str]] = {}  # partition → completion times
         for requested, write in evidence.writes.items():
             opened = write.opened
             for group in opened:
                 self._bases.setdefault(group, []).append((requested, write.completed))
             self._compacted |= opened if write.is_compaction else frozenset()
             exchange = history.by_instant.get(requested)
-            for row in exchange.invoke.rows if exchange else ():
-                is_base = group_of(row.key) in opened
-                stamped = row._replace(requested=requested)
-                found = _Candidate(requested, write.completed, stamped, is_base)
-                self._by_key[row.key].append(found)
+            if exchange is not None:
+                self._add(write, exchange.invoke)
+
+    def _add(self, write: Published, asked: Event) -> None:
+        for partition in asked.clears:
+            self._cleared.setdefault(partition, []).append(write.completed)
+        gone = [
+            key
+            for key in (KEYS if asked.clears else ())
+            if group_of(key).partition in asked.clears and group_of(key) in write.opened
+        ]
+        rows: dict[str, Row | None] = dict.fromkeys(gone)
+        rows |= {row.key: row._replace(requested=write.requested) for row in asked.rows}
+        for key, row in rows.items():
+            is_base = group_of(key) in write.opened
+            clears = bool(asked.clears)
+            found = _Candidate(write.requested, write.completed, row, is_base, clears)
+            self._by_key[key].append(found)
 
     # -- by the bytes
 
     def row(self, key: str, time: str) -> Row | None:
-        """What the key is as of the time; None if it never was."""
+        """What the key is as of the time; None if it never was, or was cleared away."""
         row = None
         for candidate in self._in_order(key, time):
-            row = self._kind.merged(row, candidate.row)
+            if candidate.row is None or candidate.clears:
+                row = candidate.row
+            else:
+                row = self._kind.merged(row, candidate.row)
         return row
 
     def _is_told(self, key: str) -> bool:
@@ -88,14 +109,24 @@ class Fold:
 
     def winners(self, key: str, time: str, column: str | None = None) -> list[Row]:
         """The rows that may have won by then; of a column, those that have it, and deletes."""
-        rivals = [c for c in self._by_key[key] if c.completed <= time]
+        rivals = self._left(key, time)
         if column is not None:
-            rivals = [c for c in rivals if c.row.is_deleted or column in (c.row.cells or ())]
+            rivals = [(c, r) for c, r in rivals if r.is_deleted or column in (r.cells or ())]
         if self._kind.by_event_time:
-            highest = max((c.row.ordering for c in rivals), default=0)
-            rivals = [c for c in rivals if c.row.ordering == highest]
-        latest_begin = max((c.requested for c in rivals), default="")
-        return [c.row for c in rivals if c.completed >= latest_begin]
+            highest = max((row.ordering for _, row in rivals), default=0)
+            rivals = [(c, row) for c, row in rivals if row.ordering == highest]
+        latest_begin = max((c.requested for c, _ in rivals), default="")
+        return [row for c, row in rivals if c.completed >= latest_begin]
+
+    def _left(self, key: str, time: str) -> list[tuple[_Candidate, Row]]:
+        """The rows that no write up to the time has cleared away."""
+        cleared = self._cleared.get(group_of(key).partition, ())
+        since = max((done for done in cleared if done <= time), default="")
+        return [
+            (c, c.row)
+            for c in self._by_key[key]
+            if since <= c.completed <= time and c.row is not None
+        ]
 
     # -- judging reads
 
@@ -133,9 +164,7 @@ class Fold:
         if len(by_key) != len(received):
             yield "a key came twice"
         for key in KEYS:
-            brought = {
-                c.row.version: c.row for c in self._by_key[key] if since < c.completed <= until
-            }
+            brought = {r.version: r for c, r in self._left(key, until) if since < c.completed}
             row = by_key.get(key)
             if row is not None and not brought:
                 yield f"{key} came as {row.shown}, and nothing had changed it"
@@ -146,15 +175,14 @@ class Fold:
         self, key: str, until: str, brought: Mapping[str, Row], received: Row | None
     ) -> str | None:
         now = self.row(key, until)
-        assert now is not None
         shown = None if received is None or received.is_deleted else received.shown
         if self._kind.has_owners:
-            expected = None if now.is_deleted else now.shown
+            expected = None if now is None or now.is_deleted else now.shown
             is_silent = shown is None and all(row.is_deleted for row in brought.values())
             if shown == expected or is_silent:  # deletes alone need not be told
                 return None
             return f"{key} came as {shown}, not as {expected}"
-        legal = {now.version}
+        legal = {None if now is None else now.version}
         if not self._is_told(key):
             legal |= {row.version for row in self.winners(key, until)}
         if legal <= brought.keys():

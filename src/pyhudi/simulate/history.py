@@ -39,6 +39,7 @@ class Event:
     rows: tuple[Row, ...] = ()  # of a write; of an incremental read, those received
     is_checked: bool = False  # whether the write yields to others on the same file groups
     is_blind: bool = False  # whether it read nothing of the table
+    clears: tuple[str, ...] = ()  # the partitions of which it leaves nothing but its rows
     owner: str | None = None  # whose columns it writes
     priority: int = 0
     asked: int = 0  # like `place`, when the writer asked for its completion

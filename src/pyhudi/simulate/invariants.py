@@ -163,7 +163,7 @@ def first_committer_wins(case: Case) -> Iterator[str]:
 
     Logs merge with what they are put upon, if they were not to yield, or read nothing and lie in
     the order of completion. A base file merges with nothing but a compaction that was planned
-    before it began.
+    before it began. What clears a partition overlaps with every write of it.
     """
     writes = sorted(case.evidence.writes.values(), key=lambda write: write.completed)
     for position, later in enumerate(writes):
@@ -172,6 +172,9 @@ def first_committer_wins(case: Case) -> Iterator[str]:
             continue
         for earlier in writes[:position]:
             shared = later.groups & earlier.groups
+            if not earlier.is_compaction:
+                cleared = exchange.invoke.clears
+                shared |= {group for group in earlier.groups if group.partition in cleared}
             if earlier.completed <= later.requested or not shared:
                 continue
             if earlier.is_compaction and earlier.requested < later.requested:

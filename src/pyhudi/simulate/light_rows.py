@@ -31,7 +31,7 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
 FOUNDERS = ("orders", "payments", "refunds")  # who owns them from the beginning
 COLUMNS = tuple(column for owner in FOUNDERS for column in OWNERS[owner])
 
-_PARTITIONS = ("p0", "p1")
+PARTITIONS = ("p0", "p1")
 _BUCKETS = 2
 _ROWS_MAX = 5
 _ORDERINGS = 4  # few, so that ties are common
@@ -59,8 +59,8 @@ class Row(NamedTuple):
 @cache
 def group_of(key: str) -> FileGroupId:
     number = KEYS.index(key)
-    bucket = number // len(_PARTITIONS) % _BUCKETS
-    return FileGroupId(_PARTITIONS[number % len(_PARTITIONS)], file_id(bucket))
+    bucket = number // len(PARTITIONS) % _BUCKETS
+    return FileGroupId(PARTITIONS[number % len(PARTITIONS)], file_id(bucket))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,12 @@ def drawn_rows(chance: random.Random, version: str, owner: str | None = None) ->
     if owner is not None:
         return _drawn_parts(chance, keys, version, OWNERS[owner])
     return tuple(
-        Row(key, 1 + drawn(chance, _ORDERINGS), version, happens(chance, 0.25)) for key in keys
+        drawn_row(chance, key, version)._replace(is_deleted=happens(chance, 0.25)) for key in keys
     )
+
+
+def drawn_row(chance: random.Random, key: str, version: str) -> Row:
+    return Row(key, 1 + drawn(chance, _ORDERINGS), version, is_deleted=False)
 
 
 def _drawn_parts(

@@ -130,7 +130,7 @@ def log_files(requested: str, rows: Sequence[Row]) -> list[DataFile]:
     """One log file for each group that the rows touch."""
     time = InstantTime(requested)
     return [
-        DataFile(time, group, _log_name(group, time), IoType.CREATE, _stamped(its, time))
+        DataFile(time, group, _log_name(group, time), IoType.CREATE, stamped(its, time))
         for group, its in _by_group(rows).items()
     ]
 
@@ -144,7 +144,7 @@ def base_files(
     """A new base file for each group that the rows touch, on top of what was in it before."""
     return [
         base_file(
-            requested, group, (*before.get(group, {}).values(), *_stamped(its, requested)), kind
+            requested, group, (*before.get(group, {}).values(), *stamped(its, requested)), kind
         )
         for group, its in _by_group(rows).items()
     ]
@@ -158,10 +158,11 @@ def base_file(requested: str, group: FileGroupId, rows: Iterable[Row], kind: Tab
     return DataFile(time, group, _base_name(group, time), IoType.MERGE, kept)
 
 
-def seed_files(requested: str) -> list[DataFile]:
-    """An empty base file for every group: the one write that comes before all others."""
+def seed_files(requested: str, groups: Iterable[FileGroupId] | None = None) -> list[DataFile]:
+    """An empty base file for every group, or these: the one write that comes before all others."""
     time = InstantTime(requested)
-    groups = sorted({group_of(key) for key in KEYS})
+    if groups is None:
+        groups = sorted({group_of(key) for key in KEYS})
     return [DataFile(time, group, _base_name(group, time), IoType.CREATE, ()) for group in groups]
 
 
@@ -180,7 +181,7 @@ def _by_group(rows: Sequence[Row]) -> dict[FileGroupId, list[Row]]:
     return dict(sorted(grouped.items()))
 
 
-def _stamped(rows: Iterable[Row], requested: str) -> tuple[Row, ...]:
+def stamped(rows: Iterable[Row], requested: str) -> tuple[Row, ...]:
     return tuple(row._replace(requested=requested) for row in rows)
 
 
@@ -311,6 +312,11 @@ class LightReader:
         for key, row in self.snapshot(state).items():
             merged.setdefault(group_of(key), {})[key] = row
         return merged
+
+    def places(self, state: TableState) -> list[FileGroupId]:
+        """The file groups that are there: what a write that clears a partition starts from."""
+        slices = _slices(state, self.times(state), visible_now(state.timeline))
+        return [FileGroupId(slice_.partition, slice_.file_id) for slice_ in slices]
 
     def changes(self, state: TableState, since: str) -> Changes:
         """What the writes that completed after the time left behind; deletes are shown, too."""

@@ -17,6 +17,7 @@ from pyhudi.engine import read, rivals, write_files
 from pyhudi.engine.decisions import Refused
 from pyhudi.engine.rivals import Rivals
 from pyhudi.engine.transaction import Checks, Transaction
+from pyhudi.format.commit_metadata import CommitMetadata
 from pyhudi.format.instant import Action, Instant
 from pyhudi.plan import changes
 from pyhudi.simulate.replacement import replaced
@@ -85,6 +86,16 @@ def _keys_taken_for_new() -> AbstractContextManager[Any]:
 
 def _priority_ignored() -> AbstractContextManager[Any]:
     return replaced(Rivals, "under_way", lambda self, own, ledger: iter(()))
+
+
+def _cleared_unasked() -> AbstractContextManager[Any]:
+    """A partition is cleared although somebody put a new file group into it meanwhile."""
+    own = Transaction._own
+
+    def weak(self: Transaction, metadata: CommitMetadata, checks: Checks) -> OwnWrite:
+        return own(self, metadata, replace(checks, clears=None))
+
+    return replaced(Transaction, "_own", weak)
 
 
 def _ownership_asked_once() -> AbstractContextManager[Any]:
@@ -160,6 +171,7 @@ RIVAL_BUGS: dict[str, _Bug] = {
     "parts left alone": _parts_left_alone,
     "keys taken for new": _keys_taken_for_new,
     "priority ignored": _priority_ignored,
+    "cleared unasked": _cleared_unasked,
     "ownership asked once": _ownership_asked_once,
     "no fence": _no_fence,
     "fence without a look": _fence_without_a_look,

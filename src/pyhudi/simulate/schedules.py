@@ -16,6 +16,7 @@ from pyhudi.engine import decide, repair
 from pyhudi.engine.repair import Repair
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.errors import HudiError
+from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Action
 from pyhudi.format.log_entry import INLINE_BYTES_MAX
 from pyhudi.format.table_config import TableType
@@ -36,6 +37,7 @@ from pyhudi.simulate.keeper import Keeper
 from pyhudi.simulate.latecomer import Latecomer
 from pyhudi.simulate.light_rows import FOUNDERS, TableKind, happens
 from pyhudi.simulate.light_table import create_light_table
+from pyhudi.simulate.overwrites import drawn_seeds
 from pyhudi.simulate.ownership import HEIRS, Registrar
 from pyhudi.simulate.planted import planted_bug
 from pyhudi.simulate.readers import Consumer, Reader
@@ -57,6 +59,8 @@ SETTINGS = WriteSettings(heartbeat_interval_ms=2_000, lock_wait_ms=30_000)
 GRACE_MS = 4 * 3_600_000
 STEPS_MAX = 20_000
 SHARED_SKEW_MS = 50
+#: How many of the writes clear partitions, where some do.
+CLEARING_RATE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +219,12 @@ class _Schedule:
         self._pruned = archives or is_pruned
         self._archived = archives
         lock = SharedLock(is_frail=is_frail) if mode == "shared" else None
-        self._stage = new_stage(simulation, table_kind(mode, chance), lock)
+        clearing = random_stream(simulation.seed, f"clearing of {mode}")
+        self._clearing_rate = CLEARING_RATE if happens(clearing, 0.25) else 0.0
+        kind = table_kind(mode, chance)
+        copies = kind.table_type is TableType.COPY_ON_WRITE
+        seeds = drawn_seeds(clearing) if self._clearing_rate and copies else None
+        self._stage = new_stage(simulation, kind, lock, seeds)
         self._fresh_write: str | None = None
         self._consumers: list[Consumer] = []
         self._onlookers: list[Reader | Cleaner] = []  # who look once more when all is over
@@ -342,6 +351,7 @@ class _Schedule:
             blind_rate=0.7 if self._has_logs else 0.0,
             fenced_rate=fenced_rate,
             keeping_rate=0.3,
+            clearing_rate=self._clearing_rate,
         )
         if self._services.archivists:
             usual = replace(usual, pauses_ms=(0, 200, *self._rests))
@@ -373,13 +383,18 @@ class _Schedule:
         )
 
 
-def new_stage(simulation: Simulation, kind: TableKind, lock: SharedLock | None = None) -> Stage:
+def new_stage(
+    simulation: Simulation,
+    kind: TableKind,
+    lock: SharedLock | None = None,
+    seeds: Sequence[FileGroupId] | None = None,
+) -> Stage:
     """A table with its seeds, and nobody on it. With a lock, a foreign engine may come."""
     storage = chronicled(simulation)
     skew_ms = 0 if lock is None else SHARED_SKEW_MS
     stage = Stage(simulation, storage, kind, SETTINGS, History(), lock, skew_ms)
     create_light_table(storage, kind)
-    seed_table(stage)
+    seed_table(stage, seeds)
     return stage
 
 
