@@ -63,7 +63,13 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "parts left alone": [("partial", 32), ("partial", 223), ("partial", 260)],
     "keys taken for new": [("partial", 92), ("partial", 156), ("partial", 214)],
     "priority ignored": [("occ", 66), ("occ", 74), ("occ", 86), ("occ", 90)],
-    "cleared unasked": [("shared", 47), ("occ", 25), ("occ", 855), ("shared", 341), ("shared", 627)],
+    "cleared unasked": [
+        ("shared", 47),
+        ("occ", 25),
+        ("occ", 855),
+        ("shared", 341),
+        ("shared", 627),
+    ],
     "ownership asked once": [("partial", 18), ("partial", 47), ("partial", 52)],
     "no fence": [("nbcc", 8), ("nbcc", 32), ("occ", 32), ("nbcc", 40)],
     "fence without a look": [("occ", 1), ("occ", 84), ("nbcc", 99), ("nbcc", 105)],
@@ -104,6 +110,7 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "own inflight not asked": [("shared", 249), ("shared", 585)],
     "skew not waited out": [("shared", 1), ("shared", 10), ("shared", 24), ("shared", 30)],
     "lock not asked again": [("shared", 982), ("shared", 1109), ("shared", 1417), ("shared", 1492)],
+    "nobody looks around": [("shared", 1), ("shared", 23), ("shared", 25), ("shared", 26)],
 }
 
 

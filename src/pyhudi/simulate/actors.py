@@ -23,6 +23,7 @@ from pyhudi.errors import (
     UnavailableError,
 )
 from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.format.conflict_strategy import Strategy
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Action, Instant
 from pyhudi.format.log_entry import entry_path
@@ -35,6 +36,7 @@ from pyhudi.simulate.light_table import (
     GoneError,
     LightReader,
     base_files,
+    bucket_layout,
     commit_metadata,
     log_files,
     seed_files,
@@ -64,6 +66,7 @@ class Habits:
     clearing_rate: float = 0.0  # partitions that are overwritten, or deleted
     owner: str | None = None  # whose columns it writes, on a table that has owners
     priority: int = 0
+    strategy: Strategy = Strategy.BUCKET  # what it takes for a conflict
     pauses_ms: tuple[int, ...] = (0, 1, 200, 5_000)  # between writes
 
 
@@ -263,7 +266,9 @@ class _Attempt:
             way.is_checked,
             way.is_blind,
             is_part=self._is_part,
+            layout=None if self._stage.lock is None else bucket_layout(),
             clears=None if overwrite is None else overwrite.cleared(stats),
+            strategy=self._writer.habits.strategy,
             keeps_files=way.keeps_files,
             recheck=recheck,
         )

@@ -1,10 +1,11 @@
 """A writer as Hudi's Java writers are: it knows the table's lock and the inflight check, no log.
 
 It follows the `J` actions of the protocol's model: under the lock it lists the timeline, reads its
-own clock, waits out the allowed skew, and creates the file. Before it publishes it looks whether
-its inflight file is there; that is all that protects it from being rolled back. It rolls back
-others whose heartbeat, by its own clock, has expired: plan under the lock, deletes outside, the
-pending files and the completed rollback under the lock again.
+own clock, waits out the allowed skew, and creates the file. Between its requested and its inflight
+file it looks around, and takes for older than itself what has completed by then. Before it
+publishes it looks whether its inflight file is there; that is all that protects it from being
+rolled back. It rolls back others whose heartbeat, by its own clock, has expired: plan under the
+lock, deletes outside, the pending files and the completed rollback under the lock again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from datetime import UTC
 
 from pyhudi.conflict.rules import OtherWrite
 from pyhudi.conflict.writes import first_overlap, touched_groups
+from pyhudi.engine.transaction import LOOK_AROUND_MS
 from pyhudi.errors import HudiError, UnavailableError
 from pyhudi.format.commit_metadata import (
     CommitMetadata,
@@ -50,6 +52,7 @@ from pyhudi.timeline.instant_time import clock_time
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
 from pyhudi.world import World
 
+_LOOK_PAUSES_MS = (0, 0, 0, 200, 3_000)
 _ROLLED_BACK = (Action.COMMIT, Action.DELTACOMMIT)
 
 
@@ -107,6 +110,9 @@ class JavaWriter:
         self._base_rate = base_rate
         self._chance = stage.chance(f"work of {name}")
         self._heartbeat: _Heartbeat | None = None
+        self._looking = stage.chance(f"looking of {name}")
+        self._begun_ms = 0
+        self._seen: frozenset[str] = frozenset()  # what had completed when it looked around
 
     def run(self) -> None:
         for number in range(self._writes):
@@ -170,6 +176,7 @@ class JavaWriter:
     def _begin(self) -> str:
         def publish(timeline: Timeline, time: str) -> Instant:
             self._heartbeat = _Heartbeat(self._storage, self._world, self._stage.settings, time)
+            self._begun_ms = self._world.elapsed_ms()
             return Instant(InstantTime(time), self._stage.action, State.REQUESTED)
 
         return self._locked(publish, b"").requested
@@ -178,6 +185,7 @@ class JavaWriter:
         pending = Instant(InstantTime(requested), self._stage.action, State.REQUESTED)
         if self._storage.stat(self._path(pending)) is None:
             raise GaveUpError("its requested file is gone")
+        self._look_around()
         self._storage.create(self._path(_in_state(pending, State.INFLIGHT)), b"")
         if is_base:
             reader = LightReader(self._storage, self._stage.kind)
@@ -187,6 +195,18 @@ class JavaWriter:
             files = log_files(requested, rows)
         stats = [write_data_file(self._storage, file) for file in files]
         return commit_metadata(stats, self._stage.kind)
+
+    def _look_around(self) -> None:
+        """See what has completed, perhaps a while after it began.
+
+        One that takes longer than others wait for it is outside the promise.
+        """
+        if pause_ms := _LOOK_PAUSES_MS[drawn(self._looking, len(_LOOK_PAUSES_MS))]:
+            self._world.sleep_ms(pause_ms)
+        done = (instant for instant in self._timeline().instants if instant.completed is not None)
+        self._seen = frozenset(instant.requested for instant in done)
+        if self._world.elapsed_ms() - self._begun_ms >= LOOK_AROUND_MS:
+            raise GaveUpError("it was too slow to look around")
 
     def _complete(self, requested: str, metadata: CommitMetadata) -> str:
         pending = Instant(InstantTime(requested), self._stage.action, State.REQUESTED)
@@ -209,9 +229,12 @@ class JavaWriter:
         return completed
 
     def _others(self, timeline: Timeline, requested: str) -> list[OtherWrite]:
+        """What completed since it began, but for what it takes for older than itself."""
         found = []
         for instant in timeline.instants:
             done = instant.completed
+            if instant.requested > requested and instant.requested in self._seen:
+                continue  # Hudi counts from its look around, whoever began first
             if instant.action in WRITE_ACTIONS and done is not None and done > requested:
                 path = self._path(instant)
                 groups = touched_groups(decode_commit_metadata(self._storage.read(path), path))

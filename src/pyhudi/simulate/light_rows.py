@@ -32,7 +32,7 @@ FOUNDERS = ("orders", "payments", "refunds")  # who owns them from the beginning
 COLUMNS = tuple(column for owner in FOUNDERS for column in OWNERS[owner])
 
 PARTITIONS = ("p0", "p1")
-_BUCKETS = 2
+BUCKETS = 2
 _ROWS_MAX = 5
 _ORDERINGS = 4  # few, so that ties are common
 
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 @cache
 def group_of(key: str) -> FileGroupId:
     number = KEYS.index(key)
-    bucket = number // len(PARTITIONS) % _BUCKETS
+    bucket = number // len(PARTITIONS) % BUCKETS
     return FileGroupId(PARTITIONS[number % len(PARTITIONS)], file_id(bucket))
 
 

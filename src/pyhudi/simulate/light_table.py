@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from pyhudi.engine.load import TableLoader
 from pyhudi.engine.read import AtCompletion, Point, Question, Reader
+from pyhudi.engine.transaction import BucketLayout
 from pyhudi.engine.write_files import WRITE_TOKEN, WriteSpec, create_marker, data_path, file_stat
 from pyhudi.errors import UnavailableError
 from pyhudi.format.avro_schema import decode_arrow_schema
@@ -29,11 +30,14 @@ from pyhudi.format.file_names import BaseFileName, FileGroupId, IoType, LogFileN
 from pyhudi.format.instant import InstantTime
 from pyhudi.format.properties import decode_table_properties, encode_properties, table_checksum
 from pyhudi.format.table_config import TableConfig
+from pyhudi.index.simple_bucket import file_id
 from pyhudi.plan.kept import Kept
 from pyhudi.plan.scan import SliceRead
 from pyhudi.simulate.light_rows import (
+    BUCKETS,
     COLUMNS,
     KEYS,
+    PARTITIONS,
     Row,
     TableKind,
     decode_rows,
@@ -102,6 +106,13 @@ def _properties(kind: TableKind) -> bytes:
 @cache
 def table_config(kind: TableKind) -> TableConfig:
     return TableConfig.of(decode_table_properties(_properties(kind), PROPERTIES))
+
+
+@cache
+def bucket_layout() -> BucketLayout:
+    """What every write of a shared table makes sure of: that others keep to the buckets."""
+    ids = tuple(file_id(bucket) for bucket in range(BUCKETS))
+    return BucketLayout(BUCKETS, dict.fromkeys(PARTITIONS, ids))
 
 
 def create_light_table(storage: Storage, kind: TableKind) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.decisions import AlreadyDone, Complete, Refused
 from pyhudi.engine.table_lease import TableLease
+from pyhudi.engine.transaction import Transaction
 from pyhudi.format.instant import Instant, InstantTime, State
 from pyhudi.simulate.replacement import replaced
 from pyhudi.timeline.ledger import Ledger
@@ -53,6 +54,11 @@ def _lock_not_asked_again() -> AbstractContextManager[Any]:
     return replaced(TableLease, "is_safe", lambda self, held: True)
 
 
+def _nobody_looks_around() -> AbstractContextManager[Any]:
+    """A write completes although the other engine, which began before, will take it for older."""
+    return replaced(Transaction, "_must_wait", lambda self, own, checks, ledger: False)
+
+
 @contextmanager
 def _all(*replacements: AbstractContextManager[Any]) -> Iterator[None]:
     with ExitStack() as stack:
@@ -67,4 +73,5 @@ SHARED_BUGS: dict[str, _Bug] = {
     "own inflight not asked": _own_inflight_not_asked,
     "skew not waited out": _skew_not_waited_out,
     "lock not asked again": _lock_not_asked_again,
+    "nobody looks around": _nobody_looks_around,
 }

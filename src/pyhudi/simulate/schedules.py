@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pyhudi.engine import decide, repair
+from pyhudi.engine import decide, repair, transaction
 from pyhudi.engine.repair import Repair
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.errors import HudiError
+from pyhudi.format.conflict_strategy import Strategy
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Action
 from pyhudi.format.log_entry import INLINE_BYTES_MAX
@@ -179,11 +180,15 @@ def _rates(
 
 @contextmanager
 def _figures(chance: random.Random) -> Iterator[None]:
-    """Small limits for some seeds, so that staging and pruning happen in a short schedule."""
+    """Small limits for some seeds, so that staging and pruning happen in a short schedule.
+
+    Whoever waits for another one to look around looks seldom: each look is many steps.
+    """
     inline = 64 if happens(chance, 0.25) else INLINE_BYTES_MAX
     kept, kept_ms = (2, 0) if happens(chance, 0.25) else (100, repair.ENTRIES_KEPT_MS)
     with (
         replaced(decide, "INLINE_BYTES_MAX", inline),
+        replaced(transaction, "LOOK_AROUND_PAUSE_MS", 1_000),
         replaced(repair, "ENTRIES_KEPT", kept),
         replaced(repair, "ENTRIES_KEPT_MS", kept_ms),
     ):
@@ -352,6 +357,7 @@ class _Schedule:
             fenced_rate=fenced_rate,
             keeping_rate=0.3,
             clearing_rate=self._clearing_rate,
+            strategy=self._strategy,
         )
         if self._services.archivists:
             usual = replace(usual, pauses_ms=(0, 200, *self._rests))
@@ -362,6 +368,13 @@ class _Schedule:
             replace(usual, priority=drawn(chance, 3) if ranked else 0)
             for _ in range(2 + drawn(chance, 3))
         ]
+
+    @property
+    def _strategy(self) -> Strategy:
+        """One for all writers, as it lies in the table."""
+        if self._mode != "occ":
+            return Strategy.BUCKET
+        return tuple(Strategy)[drawn(self._stage.chance("strategy"), len(Strategy))]
 
     def _owners(self) -> list[str]:
         """Two or three owners, perhaps one of them twice; or two, and others who take over."""
