@@ -60,7 +60,7 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "recommitted after reading": [("occ", 3), ("occ", 11), ("occ", 20), ("occ", 37)],
     "base files unchecked": [("nbcc", 3), ("nbcc", 4), ("nbcc", 7), ("nbcc", 9)],
     "compactions harm nobody": [("nbcc", 47), ("occ", 57), ("nbcc", 76)],
-    "parts left alone": [("partial", 32), ("partial", 223), ("partial", 260)],
+    "parts left alone": [("partial", 58), ("partial", 85), ("partial", 199)],
     "keys taken for new": [("partial", 92), ("partial", 156), ("partial", 214)],
     "priority ignored": [("occ", 66), ("occ", 74), ("occ", 86), ("occ", 90)],
     "cleared unasked": [
@@ -95,10 +95,10 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "plans share file groups": [("occ", 0), ("partial", 0), ("shared", 1)],
     "pending plans cleaned": [("nbcc", 10), ("nbcc", 23), ("shared", 34)],
     "consumers cleaned": [("nbcc", 7), ("occ", 12), ("occ", 13)],
-    "cleaned without a look": [("shared", 193), ("shared", 282)],
+    "cleaned without a look": [("shared", 156), ("shared", 284), ("shared", 350)],
     "registered without a look": [("shared", 3), ("occ", 11), ("shared", 11)],
     "cleaned times read": [("occ", 12)],
-    "undone cleans tell nothing": [("shared", 171), ("shared", 342), ("occ", 350)],
+    "undone cleans tell nothing": [("shared", 58), ("occ", 61), ("shared", 71)],
     "late files believed": [("occ", 3), ("nbcc", 6), ("occ", 15), ("nbcc", 15)],
     "pending passed": [("nbcc", 14), ("occ", 31), ("nbcc", 57)],
     "removed before archived": [("occ", 1), ("nbcc", 3), ("nbcc", 6)],
@@ -107,9 +107,9 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "completed removed first": [("occ", 1), ("nbcc", 3), ("nbcc", 6)],
     "fresh ones archived": [("nbcc", 16), ("nbcc", 19), ("nbcc", 33), ("occ", 38)],
     "overtaken carried out": [("shared", 53), ("shared", 50), ("shared", 122), ("shared", 125)],
-    "own inflight not asked": [("shared", 249), ("shared", 585)],
+    "own inflight not asked": [("shared", 249), ("shared", 833)],
     "skew not waited out": [("shared", 1), ("shared", 10), ("shared", 24), ("shared", 30)],
-    "lock not asked again": [("shared", 982), ("shared", 1109), ("shared", 1417), ("shared", 1492)],
+    "lock not asked again": [("shared", 198), ("shared", 756), ("shared", 1175)],
     "nobody looks around": [("shared", 1), ("shared", 23), ("shared", 25), ("shared", 26)],
 }
 

@@ -88,7 +88,7 @@ def _rollback_outside_the_log() -> AbstractContextManager[Any]:
 
     return _all(
         replaced(FailedWriteRecovery, "abort", weak),
-        replaced(DecisionLog, "_foreign", lambda self, ledger: None),
+        replaced(DecisionLog, "_foreign", lambda self, ledger, job: None),
     )
 
 
