@@ -31,6 +31,7 @@ from pyhudi.format.plan_files import (
     encode_rollback_plan,
 )
 from pyhudi.format.service_metadata import encode_rollback_metadata
+from pyhudi.format.table_config import TableType
 from pyhudi.plan.rollback import files_to_delete, plan_rollback, rollback_metadata
 from pyhudi.settings import WriteSettings
 from pyhudi.simulate.choices import drawn
@@ -203,8 +204,12 @@ class JavaWriter:
         """
         if pause_ms := _LOOK_PAUSES_MS[drawn(self._looking, len(_LOOK_PAUSES_MS))]:
             self._world.sleep_ms(pause_ms)
-        done = (instant for instant in self._timeline().instants if instant.completed is not None)
-        self._seen = frozenset(instant.requested for instant in done)
+        # Compactions count whenever they completed: a base file of theirs hides an older one. Hudi
+        # does not ask, for beside logs it makes base files only in buckets that have none.
+        is_cow = self._stage.kind.table_type is TableType.COPY_ON_WRITE
+        actions = {*WRITE_ACTIONS} - ({Action.COMMIT} if not is_cow else set())
+        done = (i for i in self._timeline().instants if i.completed is not None)
+        self._seen = frozenset(i.requested for i in done if i.action in actions)
         if self._world.elapsed_ms() - self._begun_ms >= LOOK_AROUND_MS:
             raise GaveUpError("it was too slow to look around")
 
