@@ -33,8 +33,8 @@ JOINED = TableKind(TableType.MERGE_ON_READ, by_event_time=False, has_owners=True
 KINDS = {"occ": OCC, "nbcc": NBCC}
 
 
-def stage_of(simulation: Simulation, kind: TableKind) -> Stage:
-    return new_stage(simulation, kind)
+def stage_of(simulation: Simulation, kind: TableKind, *, shared: bool = False) -> Stage:
+    return new_stage(simulation, kind, shared=shared)
 
 
 def steady_writer(stage: Stage, name: str) -> Writer:
@@ -130,6 +130,7 @@ def judged(
     fresh_write: str | None = None,
     repaired: bool,
     clean_policy: CleanPolicy | None = None,
+    closely: bool = False,
 ) -> list[Violation]:
     case = Case(
         Evidence(stage.storage, stage.kind),
@@ -138,16 +139,23 @@ def judged(
         fresh_write=fresh_write,
         repaired=repaired,
         clean_policy=clean_policy,
+        closely=closely,
     )
     return violations(case)
 
 
 def judged_after_repair(
-    stage: Stage, *, archives: bool = False, clean_policy: CleanPolicy | None = None
+    stage: Stage,
+    *,
+    archives: bool = False,
+    clean_policy: CleanPolicy | None = None,
+    closely: bool = False,
 ) -> list[Violation]:
     stage.simulation.faults_strike = False
     try:
         failed = finish(stage, archives=archives)
     except HudiError as error:
         failed = str(error)
-    return judged(stage, fresh_write=failed, repaired=True, clean_policy=clean_policy)
+    return judged(
+        stage, fresh_write=failed, repaired=True, clean_policy=clean_policy, closely=closely
+    )
