@@ -87,7 +87,18 @@ def test_what_is_no_table_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--every", "soon"], ["--keep-commits", "1", "--keep-hours", "1"], []]
+    "arguments",
+    [
+        ["--every", "soon"],
+        ["--keep-commits", "1", "--keep-hours", "1"],
+        ["--compact-order", "size"],
+        ["--compact-trigger", "always"],
+        ["--compact-after-time", "1500ms"],
+        ["--compact-min-log-bytes", "64mb"],
+        ["--compact-io-bytes-max", "-1"],
+        ["--archive-grace", "10"],
+        [],
+    ],
 )
 def test_a_command_that_makes_no_sense_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:
@@ -114,6 +125,11 @@ def test_a_process_beside_a_writer_compacts_and_ends_when_told_to(table: pyhudi.
     assert sorted(found) == sorted(["a", *(f"k{n}" for n in range(1, at + 1))])
 
 
+def policy(**given: Any) -> pyhudi.CompactionPolicy:
+    """Of words, as a program may give them too."""
+    return pyhudi.CompactionPolicy(**given)
+
+
 @pytest.fixture
 def upkeeps(monkeypatch: pytest.MonkeyPatch) -> list[pyhudi.Upkeep]:
     """What each round was asked to do."""
@@ -127,12 +143,18 @@ def upkeeps(monkeypatch: pytest.MonkeyPatch) -> list[pyhudi.Upkeep]:
     return seen
 
 
-CLEAN, ARCHIVE = pyhudi.CleanPolicy, pyhudi.ArchivePolicy
+CLEAN, ARCHIVE, COMPACT = pyhudi.CleanPolicy, pyhudi.ArchivePolicy, policy
 OPTIONS: dict[str, pyhudi.Upkeep] = {
     "": pyhudi.Upkeep(),
-    "--compact-after 9": pyhudi.Upkeep(
-        compaction=pyhudi.CompactionPolicy(trigger_delta_commits=9)
-    ),
+    "--compact-after 9": pyhudi.Upkeep(compaction=COMPACT(trigger_delta_commits=9)),
+    "--compact-trigger num_or_time": pyhudi.Upkeep(compaction=COMPACT(trigger="num_or_time")),
+    "--compact-after-time 90m": pyhudi.Upkeep(compaction=COMPACT(trigger_seconds=5_400)),
+    "--compact-order age": pyhudi.Upkeep(compaction=COMPACT(order="age")),
+    "--compact-min-delta-commits 3": pyhudi.Upkeep(compaction=COMPACT(min_delta_commits=3)),
+    "--compact-min-log-bytes 64MB": pyhudi.Upkeep(compaction=COMPACT(min_log_bytes=64 << 20)),
+    "--compact-io-bytes-max 4096": pyhudi.Upkeep(compaction=COMPACT(io_bytes_max=4_096)),
+    "--archive-grace 1m": pyhudi.Upkeep(archive=ARCHIVE(grace_ms=60_000)),
+    "--archive-aborted-grace 2h": pyhudi.Upkeep(archive=ARCHIVE(aborted_grace_ms=7_200_000)),
     "--keep-commits 7": pyhudi.Upkeep(clean=CLEAN.commits(7)),
     "--keep-versions 2": pyhudi.Upkeep(clean=CLEAN.versions(2)),
     "--keep-hours 168": pyhudi.Upkeep(clean=CLEAN.hours(168)),
@@ -149,6 +171,23 @@ def test_every_option_reaches_its_policy(
 ) -> None:
     assert main([table.uri, "--once", *options.split()]) == 0
     assert upkeeps == [OPTIONS[options]]
+
+
+def test_a_policy_that_makes_no_sense_is_told(
+    table: pyhudi.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([table.uri, "--once", "--compact-min-delta-commits", "0"]) == 1
+    assert "min_delta_commits=0 cannot be used" in capsys.readouterr().err
+
+
+def test_the_help_tells_every_option_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert [option for option in OPTIONS if option.partition(" ")[0] not in told] == []
+    for default in ("num_commits", "1h", "log_size", "512000MB", "10m", "24h", "20 30"):
+        assert f"({default})" in told
 
 
 def test_what_the_table_does_not_tell_reaches_its_opening(

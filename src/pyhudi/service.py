@@ -21,16 +21,19 @@ from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.compaction import CompactionOrder, CompactionPolicy, CompactionTrigger
 from pyhudi.settings import WriteSettings
 from pyhudi.table_api import Table, open_table
 from pyhudi.world import World, real_world
 
+_COMPACTION = "When and what (pyhudi.CompactionPolicy, docs/services.md)."
+_ARCHIVING = "When, and what stays (pyhudi.ArchivePolicy, docs/services.md)."
 _FOREIGN = "What its writers take and have, where the table does not tell (docs/locks.md)."
 #: How long a sleeping process may take until it notices that it is to stop.
 NOTICE_MS = 250
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+_SIZES = {None: 0, "KB": 10, "MB": 20, "GB": 30, "TB": 40}  # binary digits
 
 
 def main(arguments: Sequence[str] | None = None, world: World | None = None) -> int:
@@ -114,14 +117,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--every", type=_milliseconds, default="30s", metavar="TIME")
     parser.add_argument("--once", action="store_true", help="one round, and then the end")
     parser.add_argument("--dry-run", action="store_true", help="tell what one round would do")
-    parser.add_argument("--compact-after", type=int, default=5, metavar="DELTA_COMMITS")
+    _add_compaction(parser.add_argument_group("compaction", _COMPACTION))
     keep = parser.add_mutually_exclusive_group()
     keep.add_argument("--keep-commits", type=int, metavar="N")
     keep.add_argument("--keep-versions", type=int, metavar="N")
     keep.add_argument("--keep-hours", type=int, metavar="N")
-    parser.add_argument(
-        "--archive-keep", type=int, nargs=2, default=(20, 30), metavar=("MIN", "MAX")
-    )
+    _add_archiving(parser.add_argument_group("archiving", _ARCHIVING))
     for name in ("compaction", "clean", "archive"):
         parser.add_argument(f"--no-{name}", action="store_true", help="leave it to somebody else")
     parser.add_argument("--job", default="pyhudi.service", help="what other writers are told")
@@ -138,15 +139,79 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _upkeep(asked: argparse.Namespace) -> Upkeep:
-    low, high = asked.archive_keep
-    compaction = None if asked.no_compaction else CompactionPolicy(
-        trigger_delta_commits=asked.compact_after
+def _add_compaction(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--compact-trigger", choices=[word.value for word in CompactionTrigger],
+        default=CompactionTrigger.NUM_COMMITS.value, help="what makes one due (%(default)s)",
     )  # fmt: skip
+    group.add_argument(
+        "--compact-after", type=int, default=5, metavar="DELTA_COMMITS",
+        help="since the last one, for triggers that count (%(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--compact-after-time", type=_seconds, default="1h", metavar="TIME",
+        help="since the last one, for triggers by time (%(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--compact-order", choices=[word.value for word in CompactionOrder],
+        default=CompactionOrder.LOG_SIZE.value, help="which file groups come first (%(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--compact-min-delta-commits", type=int, default=1, metavar="N",
+        help="in a file group, before it is worth the work (%(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--compact-min-log-bytes", type=_bytes, default="0", metavar="BYTES",
+        help="in a file group, before it is worth the work (%(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--compact-io-bytes-max", type=_bytes, default="512000MB", metavar="BYTES",
+        help="read and written by one plan, about (%(default)s)",
+    )  # fmt: skip
+
+
+def _add_archiving(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--archive-keep", type=int, nargs=2, default=(20, 30), metavar=("MIN", "MAX"),
+        help="commits that stay active, and how many start it (20 30)",
+    )  # fmt: skip
+    group.add_argument(
+        "--archive-grace", type=_milliseconds, default="10m", metavar="TIME",
+        help="what was decided later than that stays active (%(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--archive-aborted-grace", type=_milliseconds, default="24h", metavar="TIME",
+        help="a failed write is passed only if it is older (%(default)s)",
+    )  # fmt: skip
+
+
+def _upkeep(asked: argparse.Namespace) -> Upkeep:
     return Upkeep(
-        compaction=compaction,
+        compaction=None if asked.no_compaction else _compaction_policy(asked),
         clean=None if asked.no_clean else _clean_policy(asked),
-        archive=None if asked.no_archive else ArchivePolicy(keep_min=low, keep_max=high),
+        archive=None if asked.no_archive else _archive_policy(asked),
+    )
+
+
+def _compaction_policy(asked: argparse.Namespace) -> CompactionPolicy:
+    return CompactionPolicy(
+        order=CompactionOrder(asked.compact_order),
+        min_delta_commits=asked.compact_min_delta_commits,
+        min_log_bytes=asked.compact_min_log_bytes,
+        io_bytes_max=asked.compact_io_bytes_max,
+        trigger=CompactionTrigger(asked.compact_trigger),
+        trigger_delta_commits=asked.compact_after,
+        trigger_seconds=asked.compact_after_time,
+    )
+
+
+def _archive_policy(asked: argparse.Namespace) -> ArchivePolicy:
+    low, high = asked.archive_keep
+    return ArchivePolicy(
+        keep_min=low,
+        keep_max=high,
+        grace_ms=asked.archive_grace,
+        aborted_grace_ms=asked.archive_aborted_grace,
     )
 
 
@@ -168,6 +233,30 @@ def _milliseconds(text: str) -> int:
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no time; write 30s, 5m or 1h")
     return max(1, round(float(found[1]) * _UNITS[found[2]]))
+
+
+def _seconds(text: str) -> int:
+    """A duration of whole seconds.
+
+    >>> _seconds("90s"), _seconds("1.5h")
+    (90, 5400)
+    """
+    seconds, rest = divmod(_milliseconds(text), 1_000)
+    if rest:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of seconds")
+    return seconds
+
+
+def _bytes(text: str) -> int:
+    """A size; 1 KB is 1,024 bytes.
+
+    >>> _bytes("4096"), _bytes("64MB"), _bytes("50GB")
+    (4096, 67108864, 53687091200)
+    """
+    found = re.fullmatch(r"(\d+)(KB|MB|GB|TB)?", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 4096, 64MB or 50GB")
+    return int(found[1]) << _SIZES[found[2]]
 
 
 def _option(text: str) -> tuple[str, str]:
