@@ -24,6 +24,7 @@ from pyhudi.simulate.light_table import (
     write_data_file,
 )
 from pyhudi.simulate.schedules import SETTINGS, finish, new_stage
+from pyhudi.simulate.simulated_lock import SharedLock
 from pyhudi.simulate.simulation import Process, Simulation
 from pyhudi.simulate.stage import Stage
 
@@ -34,7 +35,7 @@ KINDS = {"occ": OCC, "nbcc": NBCC}
 
 
 def stage_of(simulation: Simulation, kind: TableKind, *, shared: bool = False) -> Stage:
-    return new_stage(simulation, kind, shared=shared)
+    return new_stage(simulation, kind, SharedLock() if shared else None)
 
 
 def steady_writer(stage: Stage, name: str) -> Writer:
