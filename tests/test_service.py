@@ -62,6 +62,23 @@ def test_services_that_are_left_to_others_are_left(table: pyhudi.Table) -> None:
     assert compactions(table) == 0
 
 
+def test_a_file_that_archiving_stops_at_is_told_of(
+    table: pyhudi.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upsert(table, *range(1, 13))
+    timeline = Path(table.uri.removeprefix("file://")) / ".hoodie" / "timeline"
+    writes = sorted(path.name[:17] for path in timeline.glob("*_*.deltacommit"))
+    for path in timeline.glob(f"{writes[2]}*"):
+        path.unlink()  # by hand, as nobody should
+    time.sleep(1.2)
+    asked = [table.uri, "--once", "--no-compaction", "--no-clean", "--archive-keep", "1", "2"]
+    assert main([*asked, "--archive-grace", "1ms"]) == 0
+    told = capsys.readouterr().err
+    assert writes[2] in told
+    assert "no timeline tells of its instant" in told
+    assert "services.repair()" in told
+
+
 def test_a_fault_of_ours_is_told_in_full_and_the_next_round_tries_again(
     table: pyhudi.Table, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

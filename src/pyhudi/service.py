@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from traceback import format_exc
 from types import FrameType
 
+from pyhudi.engine.archiving import ArchiveResult
 from pyhudi.engine.upkeep import Upkeep, UpkeepResult
 from pyhudi.errors import HudiError
 from pyhudi.format.bucket_config import SimpleBuckets
@@ -29,6 +30,10 @@ from pyhudi.world import World, real_world
 _COMPACTION = "When and what (pyhudi.CompactionPolicy, docs/services.md)."
 _ARCHIVING = "When, and what stays (pyhudi.ArchivePolicy, docs/services.md)."
 _FOREIGN = "What its writers take and have, where the table does not tell (docs/locks.md)."
+_STOPPED = (
+    "stops at {}, for no timeline tells of its instant: put back what is missing there, or let "
+    "table.services.repair() remove the file"
+)
 #: How long a sleeping process may take until it notices that it is to stop.
 NOTICE_MS = 250
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -100,6 +105,8 @@ def _round(table: Table, upkeep: Upkeep, *, is_dry: bool) -> bool:
         return False
     if is_dry or result.did_anything:
         print(result, flush=True)
+    if isinstance(result.archive, ArchiveResult) and (file := result.archive.stopped_at):
+        print(f"warning: archiving {_STOPPED.format(file)}", file=sys.stderr, flush=True)
     for name, found in result.errors:
         print(f"error: {name}: {found}", file=sys.stderr, flush=True)
     return not result.errors
