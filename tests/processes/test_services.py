@@ -33,7 +33,9 @@ SECONDS, SECONDS_MAX = 10, 200
 ACKNOWLEDGED = 60  # more than stay active
 KEEP_COMMITS, ARCHIVE_KEEP = 20, (25, 30)
 _BETWEEN_S = (0.3, 2.0)  # from one kill to the next
-_POLICY = f"--every 100ms --compact-after 3 --keep-commits {KEEP_COMMITS} --archive-keep"
+#: Longer than a process of a busy machine takes from one request to the next.
+_GRACES = "--archive-grace 10s --archive-aborted-grace 10s"
+_POLICY = f"--every 100ms --compact-after 3 --keep-commits {KEEP_COMMITS} {_GRACES} --archive-keep"
 _ROW = ["id", "day", "ts", "version", "payload"]
 
 
