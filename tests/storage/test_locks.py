@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import boto3
@@ -19,12 +20,13 @@ from pyhudi.errors import InvalidRequestError, UnavailableError
 from pyhudi.format.lock_address import DynamodbAddress, LockAddress
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.storage.dynamodb_lock import DynamodbLock
+from pyhudi.storage.faulty import FaultyStorage
 from pyhudi.storage.file_lock import FileLock
 from pyhudi.storage.lock import POLL_MS, HeldLock, Lock, moment
 from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.open_lock import open_lock
 from pyhudi.storage.process_lock import InProcessLock
-from pyhudi.storage.protocol import Storage
+from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.storage.storage_lock import StorageLock
 from pyhudi.storage.zookeeper_lock import LOOK_MS, ZookeeperLock
 
@@ -65,8 +67,45 @@ def lock_maker(request: pytest.FixtureRequest, universe: Universe, kind: str) ->
         return PlayedZookeeper(universe).lock
     if place == "dynamodb":
         return dynamodb_lock_maker(request.getfixturevalue("s3_options"), universe)
-    storage = universe.memory() if place == "memory" else request.getfixturevalue(place)
+    if place == "memory":
+        storage: Storage = universe.memory()
+    else:
+        storage = Dated(request.getfixturevalue(place), universe)
     return lambda label: make(storage, universe.world(label))
+
+
+class Dated(FaultyStorage):
+    """A real storage that has the universe's clock: there, minutes pass in no time."""
+
+    def __init__(self, inner: Storage, universe: Universe) -> None:
+        super().__init__(inner)
+        self._universe = universe
+        self._times: dict[str, int] = {}
+
+    def create(self, path: str, data: bytes) -> bool:
+        is_made = super().create(path, data)
+        return is_made and self._dated(path)
+
+    def write(self, path: str, data: bytes) -> str:
+        etag = super().write(path, data)
+        self._dated(path)
+        return etag
+
+    def replace(self, path: str, data: bytes, *, etag: str) -> str | None:
+        found = super().replace(path, data, etag=etag)
+        if found is not None:
+            self._dated(path)
+        return found
+
+    def stat(self, path: str) -> ObjectStat | None:
+        found = super().stat(path)
+        if found is None:
+            return None
+        return replace(found, modified_ms=self._times.get(path, found.modified_ms))
+
+    def _dated(self, path: str) -> bool:
+        self._times[path] = self._universe.now_ms
+        return True
 
 
 def dynamodb_lock_maker(options: dict[str, str], universe: Universe) -> LockOf:
