@@ -267,6 +267,7 @@ class Fray:
         Hudi takes seconds to begin its first write, so the others wait for that.
         """
         table = self._shared.open()
+        self._has_hudi_begun.clear()
         self.chronicle.look()
         before = set(self.chronicle.found)
         with ThreadPoolExecutor(len(work)) as pool:

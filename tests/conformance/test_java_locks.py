@@ -219,10 +219,10 @@ def test_hudi_and_pyhudi_are_never_inside_together(
         judge,
         LockKind.ZOOKEEPER,
         place,
-        lambda witness: [racers(**orders, witness=witness, rounds=15) for _ in range(4)],
+        lambda witness: [racers(**orders, witness=witness, rounds=30) for _ in range(4)],
     )
-    assert order.count("P") == 60
-    assert order.count("JP") > 5  # they did take turns
+    assert order.count("P") == 120
+    assert order.count("JP") > 2  # they did take turns
 
 
 def test_hudi_waits_for_us_and_we_for_hudi(judge: JudgeClient, place: dict[str, Any]) -> None:
