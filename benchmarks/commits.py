@@ -35,7 +35,7 @@ BUCKETS = 4
 COMMITS = 10_000
 UPSERT_MS_MAX = 50.0
 SLOWER_MAX = 1.25
-#: Section 10 of the protocol: Hudi's own files and the log's, without the heartbeat's write.
+#: Section 11 of the protocol: Hudi's own files and the log's, without the heartbeat's write.
 CREATES_MAX = 5
 LOOKS_MAX = 6  # lists and gets
 TURNS = 40

@@ -30,7 +30,7 @@ for ((from = first; from < first + schedules; from += block)); do
   done
 done | xargs --max-procs="$(nproc)" --process-slot-var=PYHUDI_SIMULATION_CORE -n 3 \
   bash -c 'some_schedules "$@"' some_schedules
-echo "soak: every order of two processes"
+echo "soak: orders of two processes, all of them or 20,000"
 PYHUDI_ALL_ORDERS=1 "$bin/pytest" -q -o timeout=36000 \
   tests/simulation/test_interleavings.py tests/simulation/test_service_races.py
 echo "soak: every pair of crashes"

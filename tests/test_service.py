@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -203,14 +204,46 @@ def test_the_help_tells_every_option_with_its_default(capsys: pytest.CaptureFixt
     assert ended.value.code == 0
     told = " ".join(capsys.readouterr().out.split())
     assert [option for option in OPTIONS if option.partition(" ")[0] not in told] == []
-    for default in ("num_commits", "1h", "log_size", "512000MB", "10m", "24h", "20 30"):
+    for default in (
+        "30s",
+        "num_commits",
+        "1h",
+        "log_size",
+        "512000MB",
+        "10m",
+        "24h",
+        "20 30",
+        "60s",
+    ):
         assert f"({default})" in told
+    for told_of in documented_options():
+        assert told_of.partition(" ")[0] in told
+
+
+def documented_options() -> list[str]:
+    page = (Path(__file__).parents[1] / "docs" / "services.md").read_text()
+    _, _, section = page.partition("## The process\n")
+    return re.findall("`(--[^`]+)`", section.partition("\n## ")[0])
+
+
+def test_documented_defaults_are_those_of_the_process(
+    table: pyhudi.Table, upkeeps: list[pyhudi.Upkeep]
+) -> None:
+    """Who gives every option as it is documented asks for what he gets without."""
+    defaults = [option for option in documented_options() if re.search(" [^K]", option)]
+    assert len(defaults) == 15
+    with patch("pyhudi.service.open_table", return_value=table) as opening:
+        assert main([table.uri, "--once"]) == 0
+        assert main([table.uri, "--once", *" ".join(defaults).split()]) == 0
+    assert upkeeps[0] == upkeeps[1]
+    assert opening.call_args_list[0] == opening.call_args_list[1]
 
 
 def test_what_the_table_does_not_tell_reaches_its_opening(
     table: pyhudi.Table, upkeeps: list[pyhudi.Upkeep]
 ) -> None:
     options = "--job nightly --storage-option a=b --storage-option c=d=e --buckets 4"
+    options += " --heartbeat-interval 5m --heartbeat-misses 3"
     options += " --lock zookeeper --lock-option url=zk:2181 --lock-option base_path=/hudi"
     with patch("pyhudi.service.open_table", return_value=table) as opening:
         assert main([table.uri, "--once", *options.split()]) == 0
@@ -218,7 +251,9 @@ def test_what_the_table_does_not_tell_reaches_its_opening(
     assert call.args == (table.uri,)
     assert call.kwargs == {
         "storage_options": {"a": "b", "c": "d=e"},
-        "write_settings": pyhudi.WriteSettings(job="nightly"),
+        "write_settings": pyhudi.WriteSettings(
+            job="nightly", heartbeat_interval_ms=300_000, heartbeat_misses=3
+        ),
         "buckets": pyhudi.SimpleBuckets(4),
         "lock": "zookeeper",
         "lock_options": {"url": "zk:2181", "base_path": "/hudi"},

@@ -28,6 +28,7 @@ from pyhudi.table_api import Table, open_table
 from pyhudi.world import World, real_world
 
 _COMPACTION = "When and what (pyhudi.CompactionPolicy, docs/services.md)."
+_CLEANING = "What stays (pyhudi.CleanPolicy, docs/services.md); one of these."
 _ARCHIVING = "When, and what stays (pyhudi.ArchivePolicy, docs/services.md)."
 _FOREIGN = "What its writers take and have, where the table does not tell (docs/locks.md)."
 _STOPPED = (
@@ -60,7 +61,11 @@ def _opened(asked: argparse.Namespace) -> Table:
     return open_table(
         asked.table,
         storage_options=dict(asked.storage_option),
-        write_settings=WriteSettings(job=asked.job),
+        write_settings=WriteSettings(
+            job=asked.job,
+            heartbeat_interval_ms=asked.heartbeat_interval,
+            heartbeat_misses=asked.heartbeat_misses,
+        ),
         buckets=None if asked.buckets is None else SimpleBuckets(asked.buckets),
         lock=asked.lock,
         lock_options=dict(asked.lock_option) or None,
@@ -121,18 +126,30 @@ def _parser() -> argparse.ArgumentParser:
         description="Keep a Hudi table healthy: roll back failed writes, compact, clean, archive.",
     )
     parser.add_argument("table", help="path or URI of the table")
-    parser.add_argument("--every", type=_milliseconds, default="30s", metavar="TIME")
+    parser.add_argument(
+        "--every", type=_milliseconds, default="30s", metavar="TIME",
+        help="from the end of a round to the next (%(default)s)",
+    )  # fmt: skip
     parser.add_argument("--once", action="store_true", help="one round, and then the end")
     parser.add_argument("--dry-run", action="store_true", help="tell what one round would do")
     _add_compaction(parser.add_argument_group("compaction", _COMPACTION))
-    keep = parser.add_mutually_exclusive_group()
-    keep.add_argument("--keep-commits", type=int, metavar="N")
-    keep.add_argument("--keep-versions", type=int, metavar="N")
-    keep.add_argument("--keep-hours", type=int, metavar="N")
+    cleaning = parser.add_argument_group("cleaning", _CLEANING)
+    keep = cleaning.add_mutually_exclusive_group()
+    keep.add_argument("--keep-commits", type=int, metavar="N", help="states after the last N (10)")
+    keep.add_argument("--keep-versions", type=int, metavar="N", help="of each file group")
+    keep.add_argument("--keep-hours", type=int, metavar="N", help="states of the last N")
     _add_archiving(parser.add_argument_group("archiving", _ARCHIVING))
     for name in ("compaction", "clean", "archive"):
         parser.add_argument(f"--no-{name}", action="store_true", help="leave it to somebody else")
     parser.add_argument("--job", default="pyhudi.service", help="what other writers are told")
+    parser.add_argument(
+        "--heartbeat-interval", type=_milliseconds, default="60s", metavar="TIME",
+        help="as the table's writers have it, who are judged by it (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--heartbeat-misses", type=int, default=2, metavar="N",
+        help="intervals of silence after which a writer counts as dead (%(default)s)",
+    )  # fmt: skip
     parser.add_argument(
         "--storage-option", type=_option, action="append", default=[], metavar="KEY=VALUE",
         help="secrets belong into the environment, which other users cannot list",

@@ -202,8 +202,9 @@ class Services:
     ) -> Consumer:
         """Keep what `table.changes(since=since)` needs until this consumer has read it.
 
-        Without `since` it begins at the newest state. A consumer that has not been heard of for
-        so many hours holds nothing any more; with None it holds for ever.
+        Without `since` a new one begins at the newest state, and a known one keeps the time up to
+        which it has read. A consumer that has not been heard of for so many hours holds nothing
+        any more; with None it holds for ever.
         """
         time = None if since is None else self._time(since)
         return register_consumer(
@@ -249,9 +250,10 @@ class Services:
 
         `lock` and `lock_options` are as for `create_table` (docs/locks.md). Call it before a Java
         writer comes to a table that has none, or when pyhudi has found one. Other pyhudi processes
-        need not be told: once this returns nobody decides without the new lock. A write that is
-        under way fails at its end with a ConflictError, and has to be done again. Java writers have
-        to be told, and stopped while a lock that they take is changed. If it fails, call it again.
+        need not be told: once this returns nobody decides without the new lock. A write under way
+        whose rows are in memory begins again by itself; one from Spark or from a stream fails with
+        a ConflictError and has to be done again. Java writers have to be told, and stopped while a
+        lock that they take is changed. If it fails, call it again.
         """
         use_lock(self._writer, given_lock_kind(lock), lock_options)
 

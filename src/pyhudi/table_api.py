@@ -351,8 +351,9 @@ class Table:
         """Write rows: a new key is added, a known one merged by the table's rule.
 
         `rows` is a Spark DataFrame, or anything with `__arrow_c_stream__` (Arrow, pandas, Polars,
-        DuckDB), and is evaluated once. ConflictError, OutcomeUnknownError and the like leave the
-        table as it was, unless they say otherwise. A `write_id` makes it safe to repeat the call.
+        DuckDB), and is evaluated once. Errors leave the table as it was, but for an
+        OutcomeUnknownError: then the write is there wholly or not at all, and a `write_id` makes it
+        safe to repeat the call.
         On a joined table the rows have the record key, the partition and the columns of the
         `owner`; the other columns stay as their owners wrote them.
         """

@@ -119,6 +119,22 @@ def test_a_consumer_that_is_silent_for_too_long_holds_nothing_more() -> None:
     assert advanced.since == times[5]
 
 
+def test_what_a_consumer_is_advised_to_do_when_changes_are_gone_helps() -> None:
+    scene, times = written()
+    writer = scene.writer("consumer")
+    register_consumer(writer, "late", since=times[0], expires_after_hours=2)
+    scene.clock.sleep(3 * HOUR_MS)
+    cleaned(scene)
+    with pytest.raises(InvalidRequestError, match="Release the consumer, register it again"):
+        register_consumer(writer, "late")
+    assert release_consumer(writer, "late")
+    since = register_consumer(writer, "late").since
+    seen = set(scene.table("reader").read(as_of=since).to_arrow()["id"].to_pylist())
+    assert seen == {"a", *(f"k{n}" for n in range(6))}
+    scene.table("first").upsert(rows("w6", "a", "k6", ts=6))
+    assert changed(scene, since) == {"a", "k6"}
+
+
 def test_a_sign_of_life_keeps_a_consumer_that_has_nothing_new_to_read() -> None:
     scene, times = written()
     writer = scene.writer("consumer")

@@ -2,9 +2,9 @@
 
     python tests/processes/soak.py --minutes 30 --store local|moto|versitygw --seed N
 
-Runs in rounds, each with two new tables and a seed of its own, for nothing shortens a timeline yet.
-Ends with 1, and keeps the round's folder, at the first broken promise; with 2 if this machine
-cannot run the store.
+Runs in rounds, each with two new tables and a seed of its own, for these writers run no table
+services. Ends with 1, and keeps the round's folder, at the first broken promise; with 2 if this
+machine cannot run the store.
 """
 
 from __future__ import annotations

@@ -391,7 +391,8 @@ class Cleanings:
             raise ConflictError(
                 f"the clean {requested} cannot be given up now",
                 why="another process seems to be carrying it out",
-                next_step="Repeat the call when it has ended, or has been silent for a minute",
+                next_step="Let it end, or repeat the call when nobody has beaten for"
+                f" {self._settings.heartbeat_timeout_ms / 1000:g} s",
             )
         plan, planned = self._readable_plan(requested)
         if (done := self._make_inflight(requested)) is not None:

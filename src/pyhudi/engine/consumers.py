@@ -85,7 +85,7 @@ def _refuse_future(name: str, since: str, newest: str) -> None:
             f"the consumer {name!r} cannot have read up to {since}",
             why=f"the newest change of the table completed at {newest}",
             next_step="Give the `until` of a read of changes; to begin at the newest state,"
-            " register without `since`",
+            " register a new name without `since`",
         )
 
 
@@ -97,7 +97,8 @@ def _refuse_lost(writer: TableWriter, consumer: Consumer) -> None:
             f"the consumer {consumer.name!r} cannot be registered as of {consumer.since}",
             why=f"cleaning has kept what is needed from {kept.since} on, and changes before are"
             " gone",
-            next_step="Read the table as it is now, and register as of that read's time",
+            next_step="Release the consumer, register it again without `since`, and read the"
+            " table as of the `since` that it then has; from there on read changes",
         )
 
 
