@@ -40,6 +40,7 @@ from pyhudi.storage.protocol import Folder, ObjectStat, Storage
 from pyhudi.storage.storage_lock import StorageLock
 from pyhudi.storage.store_clock import CLOCK_AHEAD_MAX_MS
 from pyhudi.timeline.instant_time import clock_time, following_time
+from pyhudi.timeline.ledger import Ledger
 from worlds import START_MS, Clock, still_world
 
 TIMELINE = ".hoodie/timeline"
@@ -391,6 +392,45 @@ def test_a_foreign_engine_that_comes_later_is_noticed(bench: Bench) -> None:
     bench.storage.delete(f"{TIMELINE}/{later}.deltacommit.requested")
     bench.clock.sleep(LOOK_AGAIN_MS + 1)
     begun(a)
+
+
+def test_a_foreign_engine_is_noticed_by_a_process_whose_first_look_was_long_ago(
+    bench: Bench,
+) -> None:
+    """It opened the table, computed its rows for minutes, and then began and completed at once."""
+    a = bench.log("a")
+    decided(a.append(completion(begun(a))))
+    b = bench.log("b")
+    b.refresh()
+    bench.clock.sleep(300_000)
+    foreign = clock_time(bench.clock.ms, UTC)
+    bench.storage.create(f"{TIMELINE}/{foreign}.deltacommit.requested", b"")
+    bench.clock.sleep(300_000)
+    assert b.append(Begin(Action.DELTACOMMIT)) == Refused(Rule.FOREIGN, foreign)
+
+
+def test_what_is_decided_just_before_archiving_lists_the_timeline_is_not_missed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever took that write for pending would roll it back, and delete its rows."""
+    a = bench.log("a")
+    decided(a.append(completion(begun(a))))
+    job = completion(begun(bench.log("b")))
+    crash = Fault(Effect.FAIL, operation="create", path=f"{TIMELINE}/*_*", times=None)
+    dying = bench.log("dying", storage=FaultyStorage(bench.storage, [crash]))
+    refresh = a.refresh
+
+    def then_another_decides() -> Ledger:
+        found = refresh()
+        with pytest.raises(UnavailableError):
+            dying.append(replace(job, begin=None))
+        return found
+
+    monkeypatch.setattr(a, "refresh", then_another_decides)
+    with a.guarded() as (ledger, _):
+        assert job.requested in ledger.completed
+        assert job.requested not in ledger.pending
+    assert job.requested not in a.ledger.pending
 
 
 # -- settling first

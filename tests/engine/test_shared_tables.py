@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC
 
 import pytest
 
+from pyhudi.engine import known_log
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.decisions import Abort, Begin, Complete, Decided, Refused, Rule
 from pyhudi.engine.rollback import FailedWriteRecovery
@@ -242,3 +244,91 @@ def test_a_lost_lock_makes_the_writer_check_again(bench: Bench) -> None:
     assert isinstance(outcome, Decided)
     assert storage.stolen == 2
     assert load_entry(bench.storage, 2) is None
+
+
+def test_what_was_decided_before_the_table_had_a_lock_is_carried_out_though_overtaken(
+    bench: Bench,
+) -> None:
+    """Its writer may be about to do so, and no lock tells him that he must not."""
+    world = still_world(bench.clock, "without a lock")
+    crash = Fault(Effect.FAIL, operation="create", path=f"{TIMELINE}/*_*", times=None)
+    storage = FaultyStorage(bench.storage, [crash])
+    frozen = DecisionLog(storage, world, SETTINGS, timeline_folder=TIMELINE, zone=UTC)
+    job = bench.begin(frozen)
+    with pytest.raises(UnavailableError):
+        frozen.append(job)
+    bench.java(5, "requested", "inflight", "completed")
+    bench.clock.sleep(1_000)
+    bench.log("with a lock").refresh()
+    assert [name for name in bench.names() if name.startswith(f"{job.requested}_")]
+
+
+def test_the_lock_is_asked_after_the_stores_clock_was_read_and_before_anything_is_published(
+    bench: Bench,
+) -> None:
+    job = unsettled(bench)
+    held: list[bool] = []
+
+    class SlowClock(FaultyStorage):
+        def write(self, path: str, data: bytes) -> None:
+            if path.startswith(".hoodie/.pyhudi/clock"):
+                bench.storage.delete(LOCK_PATH)  # it took so long that the lock is over
+            super().write(path, data)
+
+        def create(self, path: str, data: bytes) -> bool:
+            if path.rpartition("/")[2].startswith(f"{job.requested}_"):
+                held.append(bench.storage.stat(LOCK_PATH) is not None)
+            return super().create(path, data)
+
+    bench.log("b", SlowClock(bench.storage)).refresh()
+    assert held == [True]
+
+
+def test_a_writer_that_slept_too_long_is_not_told_that_its_decision_was_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others carried it out and archived it: who writes again would write it twice."""
+    monkeypatch.setattr(known_log, "ENTRIES_KEPT_MAX", 20)
+
+    class Sleepy(FaultyStorage):
+        is_awake = True
+
+        def create(self, path: str, data: bytes) -> bool:
+            created = super().create(path, data)
+            if "/log/" in path and not self.is_awake:
+                self.is_awake = True
+                bench.storage.delete(LOCK_PATH)
+                others = bench.log("b")
+                for _ in range(15):
+                    others.append(bench.begin(others))
+                assert [name for name in bench.names() if name.startswith(f"{job.requested}_")]
+                for stat in bench.storage.list(TIMELINE):
+                    if stat.path.startswith(f"{TIMELINE}/{job.requested}"):
+                        bench.storage.delete(stat.path)
+            return created
+
+    storage = Sleepy(bench.storage)
+    log = bench.log("a", storage)
+    job = bench.begin(log)
+    storage.is_awake = False
+    with pytest.raises(UnavailableError, match="the log went on too far to tell"):
+        log.append(job)
+
+
+def test_whoever_is_interrupted_while_he_waits_for_other_clocks_still_waits(bench: Bench) -> None:
+    log = bench.log()
+    sleep, interrupted = log.world.sleep_ms, []
+
+    def interrupting(ms: int) -> None:
+        if not interrupted:
+            interrupted.append(ms)
+            raise KeyboardInterrupt
+        sleep(ms)
+
+    log.world = replace(log.world, sleep_ms=interrupting)
+    log._lease._world = log.world
+    with pytest.raises(KeyboardInterrupt):
+        log.append(Begin(Action.DELTACOMMIT))
+    assert bench.storage.stat(LOCK_PATH) is None
+    (name,) = bench.names()
+    assert clock_time(bench.clock.ms - SKEW_MS, UTC) > name[:17]

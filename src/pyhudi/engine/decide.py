@@ -25,7 +25,9 @@ from pyhudi.engine.decisions import (
     Refused,
     Rule,
     refusal_error,
+    restless,
     too_busy,
+    undecided,
 )
 from pyhudi.engine.effects import carry_out, has_effect
 from pyhudi.engine.foreigners import Foreigners
@@ -35,18 +37,16 @@ from pyhudi.engine.overtaken import decided_again, has_taken_plan_away, is_overt
 from pyhudi.engine.rollback_targets import RollbackTargets
 from pyhudi.engine.table_lease import TableLease
 from pyhudi.engine.table_times import AHEAD_WAIT_MAX_MS, TableTimes, ahead_error
-from pyhudi.errors import UnavailableError
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.log_entry import (
     INLINE_BYTES_MAX,
     Entry,
     EntryKind,
-    encode_entry,
     entry_path,
     staged_path,
 )
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.decision_log import entries_after, last_entries, load_entry
+from pyhudi.storage.decision_log import create_entry, entries_after, last_entries, load_entry
 from pyhudi.storage.lock import HeldLock, Lock
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.storage.store_clock import StoreClock
@@ -142,12 +142,16 @@ class DecisionLog:
             self.forget()
             self._catch_up()
             self._require_same_lock()
+            self._settle_or_raise(held)  # before the timeline is listed, or that misses the tail
             if not self.is_shared and (refused := self._foreign(self._current(), None)):
                 what = f"archiving the table at {self.storage.uri}"
                 raise refusal_error(refused, self.storage.uri, what=what)
-            if not self._settle_tail(held):
-                raise too_busy(self.storage.uri, 1)
+            self._settle_or_raise(held)
             yield self._current(), partial(self._lease.may_go_on, held)
+
+    def _settle_or_raise(self, held: HeldLock | None) -> None:
+        if not self._settle_tail(held):
+            raise too_busy(self.storage.uri, 1)
 
     def _require_same_lock(self) -> None:
         if refused := self._other_lock():
@@ -186,9 +190,7 @@ class DecisionLog:
 
     def number_of(self, requested: str) -> int | None:
         """The number of the entry that began the instant, if this process has read it."""
-        entries = self._known.by_number.values() if self._known else ()
-        starts = (EntryKind.BEGIN, EntryKind.ABORT)
-        return next((e.n for e in entries if e.instant == requested and e.kind in starts), None)
+        return None if self._known is None else self._known.number_of(requested)
 
     def rollback_of(self, requested: str) -> str | None:
         """The rollback, of any state, that undoes the instant; for instants that are long gone."""
@@ -235,13 +237,18 @@ class DecisionLog:
                     return outcome
             self.world.sleep_ms(tried.waits_ms or jittered_ms(self.world, pause))
             pause = min(2 * pause, BACK_OFF_MS)
-        if tried.may_stand:
-            raise UnavailableError(
-                f"a decision about the table at {self.storage.uri} could not be carried out",
-                why="it was written to the log, and something came before it took effect",
-                next_step="Repeat the call",
-            )
+        if tried.may_stand is not None:
+            raise undecided(self.storage.uri, "something came before it took effect")
         raise too_busy(self.storage.uri, self._settings.commit_rounds)
+
+    def _surely(self, outcome: Outcome, tried: Tried) -> Outcome:
+        """The outcome, unless an earlier round may have decided otherwise, and nobody tells any
+        more: while this process slept, the log went so far that its entry is not known."""
+        known = self._known or KnownLog()
+        is_told = tried.may_stand in {None, *known.by_number, *known.voided}
+        if not is_told and isinstance(outcome, Refused):
+            raise undecided(self.storage.uri, "the log went on too far to tell what became of it")
+        return outcome
 
     def _attempt(self, job: Job, held: HeldLock | None, tried: Tried) -> Outcome | None:
         known = self._catch_up()  # 2
@@ -249,7 +256,9 @@ class DecisionLog:
         if mine is not None:
             job.before_effect(mine)  # also if others carried it out meanwhile
         if (mine is None or mine.n < known.n) and (refused := self._other_lock()):
-            return refused if mine is None else Decided(mine)  # else nothing would be behind it
+            if mine is not None:
+                return Decided(mine)  # else nothing would be behind it
+            return self._surely(refused, tried)
         if not self._settle_tail(held):  # 3
             return None
         if mine is not None and mine.n not in known.voided:
@@ -260,24 +269,26 @@ class DecisionLog:
             return None  # looking for foreigners read more of the log: its new end is not settled
         no = foreign or job.refusal(self, ledger)  # 4
         if no is not None:
-            return no
+            return self._surely(no, tried)
         if self._must_wait(ledger.highest, tried):
             return None
         entry = job.entry(self._blank(), self._next_time(ledger))  # 5
         if not self._is_safe(held):
             return None
         tried.ids.add(entry.id)
-        tried.may_stand = False  # what was tried before has lost: the log went on without it
+        tried.may_stand = None  # what was tried before has lost: the log went on without it
         started = self.world.elapsed_ms()
         if not self._create(entry):  # 6
             return None
-        tried.may_stand = True
+        tried.may_stand = entry.n
         if not self._verify(entry):  # 7
+            if self._known is None:
+                tried.may_stand = None  # another has the number, and ours was taken away
             return None
         self._note(entry)
+        job.before_effect(entry)
         if not self._may_carry_out(entry, held):
             return None  # decided; the next round settles or voids it
-        job.before_effect(entry)
         self._carry_out(entry)  # 8
         self._lease.took(self.world.elapsed_ms() - started)
         return Decided(entry)
@@ -346,11 +357,7 @@ class DecisionLog:
                 known.whole_from = number
                 self._known = known
                 return known
-        raise UnavailableError(
-            f"the decision log of the table at {self.storage.uri} does not hold still",
-            why=f"its last entry vanished {READ_ATTEMPTS_MAX} times",
-            next_step="Repeat the call",
-        )
+        raise restless(self.storage.uri, READ_ATTEMPTS_MAX)
 
     def _load(self, number: int, stat: ObjectStat | None) -> Entry | None:
         if stat is not None:
@@ -381,13 +388,17 @@ class DecisionLog:
                 if self._is_safe(held) and self._create(instead) and self._verify(instead):
                     self._note(instead)
                 return False
+            if self.is_shared:
+                # The lock is kept until this clock is past the entry. It may take a while to read,
+                # so that comes before the lock is asked.
+                self.clock.shared_now_ms()
             # Read by its number a while after it was listed: another may have taken its place.
             if not self._verify(tail) or not self._is_safe(held):
                 return False
-            if self.is_shared:
-                self.clock.shared_now_ms()  # the lock is kept until this clock is past the entry
             self._carry_out(tail)
             self._ledger = None if self.is_shared else self._ledger
+            if self._ledger is not None:
+                self._ledger.note(tail)  # it may have been listed before
         return True
 
     def _is_settled(self, known: KnownLog) -> bool:
@@ -419,8 +430,9 @@ class DecisionLog:
         Who archives takes the lock of a shared table, so nobody does while it is held.
         """
         if self._ledger is None:
+            started = self.world.elapsed_ms()
             self._ledger = self._listed(is_guarded=is_guarded and self.is_shared)
-            self._foreigners.listed()
+            self._foreigners.listed(started)
         return self._ledger
 
     def _listed(self, *, is_guarded: bool) -> Ledger:
@@ -457,22 +469,13 @@ class DecisionLog:
             prev=None if tail is None else tail.id,
             kind=kind,
             voids=voids,
+            guarded=self.is_shared,
             writer=self.world.label,
             wall=clock_time(self.world.now_ms(), self._zone),
         )
 
     def _create(self, entry: Entry) -> bool:
-        """Take the number; a lost reply is looked up."""
-        try:
-            if self.storage.create(entry_path(entry.n), encode_entry(entry)):
-                return True
-        except UnavailableError:
-            found = load_entry(self.storage, entry.n)
-            if found is None:
-                raise
-        else:
-            found = load_entry(self.storage, entry.n)
-        return found is not None and found.id == entry.id
+        return create_entry(self.storage, entry)
 
     def _verify(self, entry: Entry) -> bool:
         """Whether the chain goes through the entry: its number may have been pruned and reused."""

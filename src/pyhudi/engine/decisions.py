@@ -72,6 +72,22 @@ def too_busy(uri: str, rounds: int) -> TooBusyError:
     )
 
 
+def restless(uri: str, attempts: int) -> UnavailableError:
+    return UnavailableError(
+        f"the decision log of the table at {uri} does not hold still",
+        why=f"its last entry vanished {attempts} times",
+        next_step="Repeat the call",
+    )
+
+
+def undecided(uri: str, why: str) -> UnavailableError:
+    return UnavailableError(
+        f"a decision about the table at {uri} could not be carried out",
+        why=f"it was written to the log, and {why}",
+        next_step="Repeat the call",
+    )
+
+
 def refusal_error(
     refused: Refused, uri: str, requested: str | None = None, *, what: str | None = None
 ) -> HudiError:

@@ -34,9 +34,9 @@ class Foreigners:
         self._world = world
         self._looked_at = self._glanced_at = 0
 
-    def listed(self) -> None:
-        """The whole timeline was listed just now."""
-        self._looked_at = self._glanced_at = self._world.elapsed_ms()
+    def listed(self, at_ms: int) -> None:
+        """The whole timeline was listed, at that steady time."""
+        self._looked_at = self._glanced_at = at_ms
 
     def found(
         self, known: KnownLog, ledger: Ledger, job: Job | None, catch_up: Callable[[], KnownLog]
@@ -49,8 +49,8 @@ class Foreigners:
         if since is None:
             return None
         now = self._world.elapsed_ms()
-        if not ledger.is_ours:
-            times = ledger.times_after(since)
+        if not ledger.is_ours and now - self._glanced_at <= GLANCE_AGAIN_MS:
+            now, times = self._glanced_at, ledger.times_after(since)
         else:
             times = times_after(self._storage, self._folder, since)
         unknown = times - known.times

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from pyhudi.format.log_entry import Entry
+from pyhudi.format.log_entry import Entry, EntryKind
 from pyhudi.timeline.ledger import BEFORE_ALL
 
 #: Entries that one process keeps in memory.
@@ -47,7 +47,7 @@ class KnownLog:
             self.times.add(entry.time)
             self.highest = max(self.highest, entry.time)
         if entry.target is not None:
-            self.aborts[entry.target.instant] = entry
+            self.aborts[entry.target.instant] = replace(entry, creates=None)
         if len(self.by_number) > ENTRIES_KEPT_MAX:
             self._forget(ENTRIES_KEPT_MAX // 2)
 
@@ -65,6 +65,14 @@ class KnownLog:
         if victim is not None and victim.target is not None:
             self.aborts.pop(victim.target.instant, None)
 
+    def number_of(self, requested: str) -> int | None:
+        """The number of the entry that began the instant."""
+        starts = (EntryKind.BEGIN, EntryKind.ABORT)
+        begun = (
+            e.n for e in self.by_number.values() if e.instant == requested and e.kind in starts
+        )
+        return next(begun, None)
+
     def standing(self, ids: set[str]) -> Entry | None:
         """The latest entry with one of these ids that has not been voided."""
         if not ids & self.ids:
@@ -78,6 +86,6 @@ class Tried:
     """What one call of append has put into the log, or tried to."""
 
     ids: set[str] = field(default_factory=set)
-    may_stand: bool = False  # the last one was created, and is not known to have lost
+    may_stand: int | None = None  # the number of the last one, if it was not seen to lose
     waits_ms: int = 0  # until the clock has come as far as the table's times
     waited_ms: int = 0

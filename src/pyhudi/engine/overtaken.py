@@ -4,6 +4,9 @@ A writer decides, and dies or loses the lock; the foreign engine, who knows noth
 publishes. To carry the decision out now would put an earlier time behind a later one, or publish
 what was taken away. So it is voided, and whoever wants it decides it again.
 
+Only the lock keeps the writer itself from carrying it out afterwards. One that decided before the
+table had a lock may do so at any moment, so what it decided is carried out for it, late as it is.
+
 An abort may be half carried out by then: it takes a plan off the timeline before its rollback
 comes. Nothing else would tell that what the plan's executors wrote is to be removed, so that abort
 is decided again by whoever voids it.
@@ -24,7 +27,7 @@ def is_overtaken(entry: Entry, ledger: Ledger, is_inflight: Callable[[], bool]) 
     """Whether a foreign engine went past the entry, or took its instant away."""
     assert entry.time is not None
     assert entry.instant is not None
-    if ledger.highest >= entry.time:
+    if entry.guarded and ledger.highest >= entry.time:
         return True
     if entry.target is not None:
         target = entry.target.instant

@@ -82,6 +82,9 @@ class TableLease:
     def _give_back(self, held: HeldLock, highest: Callable[[], str]) -> None:
         try:
             self._wait_out_skew(highest())  # published by us, for others, or with an error
+        except (KeyboardInterrupt, SystemExit):
+            self._wait_out_skew(highest())  # what is published stays, so this wait does too
+            raise
         finally:
             held.release()
 

@@ -77,6 +77,7 @@ class Entry:
     target: Target | None = None
     voids: int | None = None
     creates: Creation | None = None
+    guarded: bool = False  # whether it was decided with a lock that a foreign engine takes too
     writer: str = ""  # for people
     wall: str = ""  # for people
 
@@ -123,6 +124,7 @@ def encode_entry(entry: Entry) -> bytes:
         "target": entry.target and _target_record(entry.target),
         "voids": entry.voids,
         "creates": entry.creates and _creation_record(entry.creates),
+        "guarded": entry.guarded or None,
         "writer": entry.writer,
         "wall": entry.wall,
     }
@@ -190,6 +192,7 @@ def _entry(record: dict[str, Any]) -> Entry:
         target=_optional(record.get("target"), _target),
         voids=_optional(record.get("voids"), _number),
         creates=_optional(record.get("creates"), _creation),
+        guarded=record.get("guarded") is True,
         writer=_text(record.get("writer", "")),
         wall=_text(record.get("wall", "")),
     )

@@ -6,11 +6,13 @@ things are asked of storage: create if absent, read, list and delete.
 
 from __future__ import annotations
 
+from pyhudi.errors import UnavailableError
 from pyhudi.format.log_entry import (
     ENTRY_BYTES_MAX,
     LOG_FOLDER,
     Entry,
     decode_entry,
+    encode_entry,
     entry_path,
     parse_entry_path,
 )
@@ -40,3 +42,17 @@ def last_entries(storage: Storage) -> list[tuple[int, ObjectStat]]:
         if found := [(number, stat) for number, stat in numbered if number is not None]:
             return found
     return []
+
+
+def create_entry(storage: Storage, entry: Entry) -> bool:
+    """Take the entry's number; False if another has it. A lost reply is looked up."""
+    try:
+        if storage.create(entry_path(entry.n), encode_entry(entry)):
+            return True
+    except UnavailableError:
+        found = load_entry(storage, entry.n)
+        if found is None:
+            raise
+    else:
+        found = load_entry(storage, entry.n)
+    return found is not None and found.id == entry.id
