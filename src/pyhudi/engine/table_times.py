@@ -45,6 +45,8 @@ class TableTimes:
         if not self._is_shared:
             return 0
         now = clock_time(self._clock.shared_now_ms() + self._skew_ms, self._zone)
+        if highest > now:  # or it is we who are behind
+            now = clock_time(self._clock.shared_again_ms() + self._skew_ms, self._zone)
         return milliseconds_between(now, highest) if highest > now else 0
 
 
