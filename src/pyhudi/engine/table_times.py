@@ -69,10 +69,12 @@ class TableTimes:
     def _ahead_error(self, highest: str, ahead_ms: int) -> UnavailableError:
         next_step = "Look which writer gave that time, and set the clock of its machine"
         here = ""
-        if self._zones.is_local:
-            here = (
-                f", which is {clock_time(self._clock.seen_now_ms(), self._zone)} in our time zone"
-            )
+        if not self._zones.is_local:
+            # Not all of Hudi looks up the table's zone before it gives times.
+            next_step += " (or its zone: the timeline is in UTC, -Duser.timezone=UTC)"
+        else:
+            now = clock_time(self._clock.seen_now_ms(), self._zone)
+            here = f", which is {now} in our time zone"
             next_step += ". The timeline is in local time: all writers must run in one zone (TZ). "
             next_step += "Where clocks were just set back for the winter, wait"
         return UnavailableError(
