@@ -36,7 +36,7 @@ from pyhudi.engine.listed_timeline import list_timeline
 from pyhudi.engine.overtaken import decided_again, has_taken_plan_away, is_overtaken
 from pyhudi.engine.rollback_targets import RollbackTargets
 from pyhudi.engine.table_lease import TableLease
-from pyhudi.engine.table_times import AHEAD_WAIT_MAX_MS, TableTimes, ahead_error
+from pyhudi.engine.table_times import TableTimes
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.log_entry import (
     INLINE_BYTES_MAX,
@@ -98,7 +98,9 @@ class DecisionLog:
             now_ms=self.clock.seen_now_ms,
             look_up=lock_change,
         )
-        self._times = TableTimes(self.clock, zone, is_shared=self.is_shared, skew_ms=skew_ms)
+        self._times = TableTimes(
+            self.clock, zone, timeline_folder, is_shared=self.is_shared, skew_ms=skew_ms
+        )
         self._known: KnownLog | None = None
         self._ledger: Ledger | None = None
         self._rollbacks = RollbackTargets(storage, timeline_folder)
@@ -270,7 +272,7 @@ class DecisionLog:
         no = foreign or job.refusal(self, ledger)  # 4
         if no is not None:
             return self._surely(no, tried)
-        if self._must_wait(ledger.highest, tried):
+        if self._times.must_wait(ledger.highest, tried, known.times):
             return None
         entry = job.entry(self._blank(), self._next_time(ledger))  # 5
         if not self._is_safe(held):
@@ -292,14 +294,6 @@ class DecisionLog:
         self._carry_out(entry)  # 8
         self._lease.took(self.world.elapsed_ms() - started)
         return Decided(entry)
-
-    def _must_wait(self, highest: str, tried: Tried) -> bool:
-        """Whether the table's times are ahead of the clock that the other engine has too."""
-        tried.waits_ms = self._times.wait_ms(highest)
-        tried.waited_ms += tried.waits_ms
-        if tried.waited_ms > AHEAD_WAIT_MAX_MS:
-            raise ahead_error(self.storage.uri, highest, tried.waits_ms)
-        return tried.waits_ms > 0
 
     def _locked(self) -> AbstractContextManager[HeldLock | None]:
         return self._lease.held(lambda: "" if self._known is None else self._known.highest)

@@ -8,8 +8,11 @@ than what that engine's clock shows next.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from datetime import tzinfo
 
+from pyhudi.engine.known_log import Tried
+from pyhudi.engine.table_zone import TableZone
 from pyhudi.errors import UnavailableError
 from pyhudi.storage.store_clock import StoreClock
 from pyhudi.timeline.instant_time import clock_time, following_time, milliseconds_between
@@ -22,10 +25,12 @@ class TableTimes:
     """New times of one table, by one process's clock."""
 
     def __init__(
-        self, clock: StoreClock, zone: tzinfo | None, *, is_shared: bool, skew_ms: int
+        self, clock: StoreClock, zone: tzinfo | None, folder: str, *, is_shared: bool, skew_ms: int
     ) -> None:
+        """`zone` is the timeline's, None for this machine's own; `folder` is where it lies."""
         self._clock = clock
         self._zone = zone
+        self._zones = TableZone(clock.storage, folder, clock.world, zone)
         self._is_shared = is_shared
         self._skew_ms = skew_ms
 
@@ -36,23 +41,47 @@ class TableTimes:
         now = clock_time(now_ms, self._zone)
         return now if now > highest else following_time(highest)
 
-    def wait_ms(self, highest: str) -> int:
+    def must_wait(self, highest: str, tried: Tried, ours: Set[str]) -> bool:
+        """Whether the table's times are ahead of the clock that the other engine has too.
+
+        An error says so if that would take long, or comes of a zone. `ours` are times of the log.
+        """
+        if not self._is_shared:
+            return False
+        tried.waits_ms = self._wait_ms(highest)
+        self._zones.require_same(self._clock.seen_now_ms(), ours, is_ahead=tried.waits_ms > 0)
+        tried.waited_ms += tried.waits_ms
+        if tried.waited_ms > AHEAD_WAIT_MAX_MS:
+            raise self._ahead_error(highest, tried.waits_ms)
+        return tried.waits_ms > 0
+
+    def _wait_ms(self, highest: str) -> int:
         """How long it takes until the clock of another engine must have passed the highest time.
 
         Whatever we publish is later than that, and so might be later than what a writer publishes
         next whose clock is right: its rows would be behind ours, and lost.
         """
-        if not self._is_shared:
-            return 0
         now = clock_time(self._clock.shared_now_ms() + self._skew_ms, self._zone)
+        if highest > now:  # or it is we who are behind
+            now = clock_time(self._clock.shared_again_ms() + self._skew_ms, self._zone)
         return milliseconds_between(now, highest) if highest > now else 0
 
-
-def ahead_error(uri: str, highest: str, ahead_ms: int) -> UnavailableError:
-    return UnavailableError(
-        f"the table at {uri} cannot be written beside another engine",
-        why=f"its latest time, {highest}, is {ahead_ms / 1000:.1f} s ahead of the store's clock, "
-        "so a writer of the other engine whose clock is right would be taken for an earlier one",
-        next_step="Look which writer gave that time, and set the clock of its machine; in "
-        f"{ahead_ms / 1000:.1f} s the table can be written again",
-    )
+    def _ahead_error(self, highest: str, ahead_ms: int) -> UnavailableError:
+        next_step = "Look which writer gave that time, and set the clock of its machine"
+        here = ""
+        if not self._zones.is_local:
+            # Not all of Hudi looks up the table's zone before it gives times.
+            next_step += " (or its zone: the timeline is in UTC, -Duser.timezone=UTC)"
+        else:
+            now = clock_time(self._clock.seen_now_ms(), self._zone)
+            here = f", which is {now} in our time zone"
+            next_step += ". The timeline is in local time: all writers must run in one zone (TZ). "
+            next_step += "Where clocks were just set back for the winter, wait"
+        return UnavailableError(
+            f"the table at {self._clock.storage.uri} cannot be written beside another engine",
+            why=f"its latest time, {highest}, is {ahead_ms / 1000:.1f} s ahead of the store's "
+            f"clock{here}, so a writer of the other engine whose clock is right would be taken for "
+            "an earlier one",
+            next_step=f"{next_step}; in {ahead_ms / 1000:.1f} s the table can be written again, "
+            "unless more such times come",
+        )
