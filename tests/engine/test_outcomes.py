@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import replace
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from pyhudi.storage.local_disk import LocalStorage
 from pyhudi.storage.local_files import TemporaryFile
 from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.protocol import Storage
+from pyhudi.timeline.instant_time import clock_time
 from pyhudi.world import World
 from worlds import Clock
 
@@ -164,6 +166,28 @@ def test_a_write_that_lost_every_race_is_known_not_to_be_there(passed: int) -> N
     assert bench.beating == []
     bench.table("c").upsert(rows("c"))
     assert bench.content().keys() == {("mo", id_) for id_ in ("a", "c", "rival")}
+
+
+def test_a_write_that_other_clocks_keep_from_completing_is_known_not_to_be_there() -> None:
+    bench = Bench(lock=LockKind.FILE)
+    bench.table("first").upsert(rows("a"))
+
+    class Ahead(FaultyStorage):
+        has_come = False
+
+        def create(self, path: str, data: bytes) -> bool:
+            if path.endswith(".inflight") and not self.has_come:
+                self.has_come = True  # another engine, whose clock is five minutes fast
+                name = f"{clock_time(bench.clock.ms + 300_000, UTC)}.deltacommit.requested"
+                bench.storage.create(f"{TIMELINE}/{name}", b"")
+            return super().create(path, data)
+
+    table = bench.table("b", Ahead(bench.storage))
+    with pytest.raises(UnavailableError, match="ahead of the store's clock") as error:
+        table.upsert(rows("b"))
+    assert not isinstance(error.value, OutcomeUnknownError)
+    assert not bench.beating
+    assert bench.table("reader").read().to_arrow()["id"].to_pylist() == ["a"]
 
 
 def test_a_write_that_lost_some_races_is_done_once() -> None:

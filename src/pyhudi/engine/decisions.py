@@ -59,8 +59,12 @@ class Refused:
     detail: str = ""
 
 
-class TooBusyError(UnavailableError):
-    """Others won every race for the next entry, so nothing was decided."""
+class NothingDecidedError(UnavailableError):
+    """It cannot be decided now, and was not."""
+
+
+class TooBusyError(NothingDecidedError):
+    """Others won every race for the next entry."""
 
 
 def too_busy(uri: str, rounds: int) -> TooBusyError:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Set
 from datetime import tzinfo
 
+from pyhudi.engine.decisions import NothingDecidedError
 from pyhudi.engine.known_log import Tried
 from pyhudi.engine.table_zone import TableZone
-from pyhudi.errors import UnavailableError
 from pyhudi.storage.store_clock import StoreClock
 from pyhudi.timeline.instant_time import clock_time, following_time, milliseconds_between
 
@@ -66,7 +66,7 @@ class TableTimes:
             now = clock_time(self._clock.shared_again_ms() + self._skew_ms, self._zone)
         return milliseconds_between(now, highest) if highest > now else 0
 
-    def _ahead_error(self, highest: str, ahead_ms: int) -> UnavailableError:
+    def _ahead_error(self, highest: str, ahead_ms: int) -> NothingDecidedError:
         next_step = "Look which writer gave that time, and set the clock of its machine"
         here = ""
         if not self._zones.is_local:
@@ -77,7 +77,7 @@ class TableTimes:
             here = f", which is {now} in our time zone"
             next_step += ". The timeline is in local time: all writers must run in one zone (TZ). "
             next_step += "Where clocks were just set back for the winter, wait"
-        return UnavailableError(
+        return NothingDecidedError(
             f"the table at {self._clock.storage.uri} cannot be written beside another engine",
             why=f"its latest time, {highest}, is {ahead_ms / 1000:.1f} s ahead of the store's "
             f"clock{here}, so a writer of the other engine whose clock is right would be taken for "

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Set
 from datetime import UTC, tzinfo
 
-from pyhudi.errors import UnavailableError
+from pyhudi.engine.decisions import NothingDecidedError
 from pyhudi.format.instant import Instant, is_timeline_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.instant_time import clock_time, milliseconds_between, shifted_time
@@ -95,10 +95,10 @@ class TableZone:
         return min(milliseconds_between(now, time), milliseconds_between(before, time), key=abs)
 
 
-def _zone_error(uri: str, time: str, apart_ms: int, now: str) -> UnavailableError:
+def _zone_error(uri: str, time: str, apart_ms: int, now: str) -> NothingDecidedError:
     hours, minutes = divmod(abs(apart_ms) // 60_000, 60)
     side = "ahead of" if apart_ms > 0 else "behind"
-    return UnavailableError(
+    return NothingDecidedError(
         f"the table at {uri} cannot be written in this process's time zone",
         why="its timeline is in local time, and another writer's zone is "
         f"{hours}:{minutes:02d} h {side} ours, in which it is {now} now: it completed {time}, "

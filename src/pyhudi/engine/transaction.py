@@ -36,10 +36,10 @@ from pyhudi.engine.decisions import (
     Begin,
     Complete,
     Decided,
+    NothingDecidedError,
     Outcome,
     Refused,
     Rule,
-    TooBusyError,
     refusal_error,
 )
 from pyhudi.engine.rivals import Rivals
@@ -292,8 +292,8 @@ class Transaction:
                 if not isinstance(outcome, Refused) or outcome.rule is not Rule.NOT_YET:
                     return outcome
                 self._log.world.sleep_ms(LOOK_AROUND_PAUSE_MS)
-        except (TooBusyError, CheckFailedError):
-            self._is_over = False  # nothing was decided
+        except (NothingDecidedError, CheckFailedError):
+            self._is_over = False
             self.abandon()
             raise
         except (UnavailableError, InvalidRequestError) as error:
