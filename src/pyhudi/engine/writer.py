@@ -62,8 +62,6 @@ from pyhudi.timeline.ledger import Ledger
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.world import World
 
-SKEW_KEY = "hoodie.time.generator.max_expected_clock_skew_ms"
-SKEW_DEFAULT_MS = 200
 #: Says that the table's store was put to the test.
 PROBED = ".hoodie/.pyhudi/probed"
 #: Every so many entries of the log, the writer that made it tidies up behind all of them.
@@ -225,7 +223,6 @@ class TableWriter:
 
     def _decision_log(self, config: TableConfig, data: bytes | None) -> DecisionLog:
         is_shared = config.lock in SHARED_LOCKS
-        skew = config.properties.number(SKEW_KEY) or SKEW_DEFAULT_MS
         return DecisionLog(
             self.storage,
             self.world,
@@ -233,7 +230,7 @@ class TableWriter:
             timeline_folder=self.loader.timeline_folder,
             zone=UTC if config.timezone is TimelineTimezone.UTC else None,
             lock=open_lock(config.lock, self.storage, self.world, address=config.lock_address),
-            skew_ms=skew if is_shared else 0,
+            skew_ms=config.clock_skew_ms if is_shared else 0,
             lock_change=partial(lock_change, self.storage, config, data),
         )
 
