@@ -32,8 +32,8 @@ from conformance.scenes import (
 )
 from conformance.writing import QUIET, create_table, hudi_writer_options
 from pyhudi.engine import foreigners
-from pyhudi.engine.writer import SKEW_DEFAULT_MS
 from pyhudi.format.instant import Action
+from pyhudi.format.table_config import CLOCK_SKEW_DEFAULT_MS
 from pyhudi.storage.file_lock import LOCK_PATH
 from pyhudi.storage.local_disk import LocalStorage
 from pyhudi.timeline.instant_time import clock_time
@@ -296,7 +296,7 @@ def test_the_lock_of_a_shared_table_outlasts_the_skew_of_clocks(tmp_path: Path) 
     def noting(self: LocalStorage, path: str) -> None:
         if path == LOCK_PATH:
             times = [i.completed or i.requested for i in scene.instants()]
-            now = clock_time(pyhudi.world.real_world().now_ms() - SKEW_DEFAULT_MS, UTC)
+            now = clock_time(pyhudi.world.real_world().now_ms() - CLOCK_SKEW_DEFAULT_MS, UTC)
             freed.append((max(times), now))
         delete(self, path)
 

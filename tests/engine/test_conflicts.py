@@ -307,6 +307,57 @@ def test_a_write_yields_to_one_of_higher_priority_that_is_under_way() -> None:
     assert content(table) == {"a": "low"}
 
 
+@pytest.mark.parametrize("nth", range(1, 9))
+def test_a_write_that_waits_for_another_goes_on_with_the_lock_that_the_table_got_meanwhile(
+    nth: int,
+) -> None:
+    """In one of its naps, or between its looks at the lock and at the log."""
+    table = made()
+    table.table().upsert(rows("0", "a"))
+    waits = Waiting(table, nth)
+    low = Table(TableLoader(waits, load_config(waits)), LocalWriter(waits, waits.world, SETTINGS))
+    results: list[pyhudi.WriteResult] = []
+
+    def meanwhile() -> None:
+        results.append(low.upsert(rows("low", "b")))
+
+    # It was given up while it stood here.
+    with pytest.raises(pyhudi.ConflictError):
+        meddled(table, meanwhile, priority=5, conflict_retries=0).upsert(rows("high", "a"))
+    assert waits.has_changed
+    assert results[0].retries in (1, 2)
+    assert content(table) == {"a": "0", "b": "low"}
+
+
+SETTINGS = WriteSettings()
+
+
+class Waiting(FaultyStorage):
+    """Gives the table a lock before the nth thing that its process does after its first nap."""
+
+    def __init__(self, table: MemoryTable, nth: int) -> None:
+        super().__init__(table.storage)
+        self._table, self._left = table, nth
+        self._naps = self.has_changed = False
+        self.world = replace(table.world("low"), sleep_ms=self._nap)
+
+    def _nap(self, ms: int) -> None:
+        self._naps = True
+        self._step()
+        self._table.clock.sleep(ms)
+
+    def _step(self) -> None:
+        self._left -= self._naps
+        if self._left == 0:
+            self._left = -1
+            self._table.table("admin").services.use_lock("file")
+            self.has_changed = True
+
+    def _run(self, name: str, path: str, perform: Callable[[Any], Any]) -> Any:
+        self._step()
+        return super()._run(name, path, perform)
+
+
 def test_where_writers_do_not_conflict_no_priority_counts() -> None:
     schema = pa.schema([*SCHEMA, ("ts", pa.int64())])
     table = MemoryTable(schema, buckets=pyhudi.SimpleBuckets(1), ordering="ts")

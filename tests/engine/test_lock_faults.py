@@ -17,7 +17,7 @@ import pytest
 
 from locking_world import Universe
 from played_zookeeper import ADDRESS, PlayedSession, PlayedZookeeper
-from pyhudi.engine import writer as writer_module
+from pyhudi.engine import kept_lock as kept_lock_module
 from pyhudi.engine.create import create_table_files
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.decisions import Begin, Complete, Decided
@@ -118,7 +118,7 @@ class Bench:
 @pytest.fixture
 def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Bench:
     bench = Bench(request.param)
-    monkeypatch.setattr(writer_module, "open_lock", bench.lock)
+    monkeypatch.setattr(kept_lock_module, "open_lock", bench.lock)
     return bench
 
 
@@ -127,7 +127,7 @@ each_kind = pytest.mark.parametrize("bench", KINDS, indirect=True)
 
 def requests_of_a_write(kind: str, monkeypatch: pytest.MonkeyPatch) -> int:
     bench = Bench(kind)
-    monkeypatch.setattr(writer_module, "open_lock", bench.lock)
+    monkeypatch.setattr(kept_lock_module, "open_lock", bench.lock)
     bench.table("alice").upsert(rows("a"))
     return bench.zookeeper.requests
 
@@ -140,7 +140,7 @@ def test_lock_service_may_die_at_any_moment_of_a_write(
     assert moments > 10
     for moment in range(1, moments + 1):
         bench = Bench(kind)
-        monkeypatch.setattr(writer_module, "open_lock", bench.lock)
+        monkeypatch.setattr(kept_lock_module, "open_lock", bench.lock)
         bench.zookeeper.dies_at = moment
         with contextlib.suppress(UnavailableError):
             bench.table("alice").upsert(rows("a"), write_id="once")
@@ -166,7 +166,7 @@ def test_service_that_is_gone_is_a_clear_error_and_nothing_is_written(bench: Ben
 
 def moments_of_a_write(kind: str, monkeypatch: pytest.MonkeyPatch) -> int:
     bench = Bench(kind)
-    monkeypatch.setattr(writer_module, "open_lock", bench.lock)
+    monkeypatch.setattr(kept_lock_module, "open_lock", bench.lock)
     storage = FaultyStorage(bench.storage)
     bench.table("alice", storage).upsert(rows("a"))
     return len(storage.trace)
@@ -180,7 +180,7 @@ def test_writer_whose_lock_is_stolen_at_any_moment_publishes_once_and_loses_noth
     stolen = 0
     for moment in range(1, moments + 1):
         bench = Bench(kind)
-        monkeypatch.setattr(writer_module, "open_lock", bench.lock)
+        monkeypatch.setattr(kept_lock_module, "open_lock", bench.lock)
 
         def freeze(_: int, bench: Bench = bench) -> None:
             """Alice stands still, her session ends, and bob writes meanwhile."""

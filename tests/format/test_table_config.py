@@ -14,6 +14,7 @@ from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.merge_rules import MergeMode, PartialUpdateMode
 from pyhudi.format.properties import TableProperties, decode_table_properties
 from pyhudi.format.table_config import (
+    CLOCK_SKEW,
     BaseFileFormat,
     CdcLoggingMode,
     KeyGenerator,
@@ -188,6 +189,19 @@ def test_a_malformed_value_is_refused_by_key(key: str, value: str) -> None:
 def test_a_missing_mandatory_value_is_refused_by_key(key: str) -> None:
     with pytest.raises(CorruptTableError, match=key):
         TableConfig.of(TableProperties({k: v for k, v in MINIMAL.items() if k != key}))
+
+
+@pytest.mark.parametrize(("kept", "ms"), [(None, 200), ("0", 200), ("1", 1), ("60000", 60_000)])
+def test_clocks_may_differ_by_what_the_table_says(kept: str | None, ms: int) -> None:
+    properties = {} if kept is None else {CLOCK_SKEW: kept}
+    assert TableConfig.of(TableProperties({**MINIMAL, **properties})).clock_skew_ms == ms
+
+
+@pytest.mark.parametrize("kept", ["60001", "9999999999", "-1", "soon"])
+def test_a_difference_of_clocks_that_nobody_should_wait_for_is_refused_by_name(kept: str) -> None:
+    table = TableConfig.of(TableProperties({**MINIMAL, CLOCK_SKEW: kept}))  # readers do not care
+    with pytest.raises(CorruptTableError, match=f"{CLOCK_SKEW} is '{kept}', not a .*number"):
+        _ = table.clock_skew_ms
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import pyarrow as pa
 import pytest
 from botocore.config import Config
 from botocore.exceptions import EndpointConnectionError
 
 from lock_racer import Racer
 from locking_world import START_MS, Universe
+from pyhudi.engine.create import create_table_files
+from pyhudi.engine.load import TableLoader, load_config
+from pyhudi.engine.local import LocalWriter
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
+from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.lock_address import DynamodbAddress
+from pyhudi.format.table_definition import TableDefinition
+from pyhudi.settings import WriteSettings
 from pyhudi.storage.dynamodb_items import DynamodbItems
 from pyhudi.storage.dynamodb_lock import (
     LEASE_MS,
@@ -30,6 +37,8 @@ from pyhudi.storage.dynamodb_lock import (
     DynamodbLock,
 )
 from pyhudi.storage.lock import MARGIN_MS, POLL_MS, HeldLock
+from pyhudi.storage.open_lock import is_same_lock
+from pyhudi.table_api import Table
 
 SAFE_MS = LEASE_MS - MARGIN_MS
 KEY = "orders"
@@ -421,6 +430,44 @@ def test_missing_library_is_named_with_what_to_install(
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(InvalidRequestError, match=r"pip install 'pyhudi\[dynamodb\]'"):
         DynamodbLock(universe.memory(), universe.world(), service.address)
+
+
+def test_the_item_that_is_held_is_known_by_another_endpoint(
+    service: Service, universe: Universe
+) -> None:
+    held, other = service.lock("a").acquire(0), service.lock("a")
+    assert is_same_lock(held, other, 0)
+    service.fails["get_item"] = 2
+    assert is_same_lock(held, other, 5_000)
+    held.release()
+    assert not is_same_lock(held, other, 0), "there is none"
+    rival = service.lock("a").acquire(0)
+    assert not is_same_lock(held, other, 0), "it is a rival's"
+    service.fails["get_item"] = 1
+    with pytest.raises(UnavailableError, match="does not answer"):
+        is_same_lock(rival, other, 0)
+
+
+def test_a_table_can_name_its_dynamodb_otherwise(
+    service: Service, universe: Universe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "nobody")
+    memory, world, address = universe.memory(), universe.world(), service.address
+    schema = pa.schema([("id", pa.string())])
+    asked = TableDefinition.of("t", schema, record_key="id", buckets=SimpleBuckets(1))
+    create_table_files(memory, asked, world, exist_ok=False)
+    writer = LocalWriter(memory, world, WriteSettings(lock_wait_ms=60_000))
+    table = Table(TableLoader(memory, load_config(memory)), writer)
+    endpoint = address.endpoint_url or ""
+    by_name = endpoint.replace("127.0.0.1", "localhost")
+    assert by_name != endpoint
+    for url in (endpoint, by_name):
+        began_ms = universe.now_ms
+        given = {"table": address.table, "region": address.region, "endpoint_url": url}
+        table.services.use_lock("dynamodb", lock_options=given)
+        table.upsert(pa.table({"id": ["a"]}))
+        assert universe.now_ms - began_ms < 10_000
 
 
 def test_processes_are_never_inside_together(service: Service, tmp_path: Path) -> None:

@@ -5,8 +5,12 @@ from typing import Any
 
 import pytest
 
-from pyhudi.errors import InvalidRequestError
-from pyhudi.timeline.instant_time import timeline_time
+from pyhudi.errors import CorruptTableError, InvalidRequestError
+from pyhudi.timeline.instant_time import (
+    following_time,
+    milliseconds_between,
+    timeline_time,
+)
 
 EAST = timezone(timedelta(hours=2))
 
@@ -40,3 +44,19 @@ REFUSED: list[tuple[Any, str]] = [
 def test_times_that_could_mean_another_moment_are_refused(given: Any, why: str) -> None:
     with pytest.raises(InvalidRequestError, match=why):
         timeline_time(given, UTC)
+
+
+@pytest.mark.parametrize("time", ["99999999999999999", "20261301000000000", "20260229000000"])
+def test_a_time_that_is_no_date_is_named_by_whoever_counts_with_it(time: str) -> None:
+    for counted in (
+        lambda: following_time(time),
+        lambda: milliseconds_between("20260101000000000", time),
+    ):
+        with pytest.raises(CorruptTableError, match=time) as caught:
+            counted()
+        assert "timeline" in caught.value.next_step
+
+
+def test_nothing_follows_the_last_time_of_the_calendar() -> None:
+    with pytest.raises(CorruptTableError, match=r"99991231235959999.*no time of the calendar"):
+        following_time("99991231235959999")

@@ -101,13 +101,16 @@ class Attempts:
         self._waited_for: set[str] = set()
 
     def run(self) -> WriteResult:
+        lost_to: ConflictError | None = None
         while True:
             try:
+                if lost_to is not None:
+                    self._retry_after(lost_to)  # the table's lock may change meanwhile, too
                 return self._attempt()
             except ConflictError as error:
                 if not self._work.is_repeatable or not self._may_retry(error):
                     raise
-                self._retry_after(error)
+                lost_to = error
 
     def _may_retry(self, error: ConflictError) -> bool:
         is_over = isinstance(error, TakenOverError) or _retry_of(error) is Retry.NO
@@ -134,10 +137,16 @@ class Attempts:
         # A look longer than a dead one can seem alive from now on, by a clock we only glimpse.
         end = world.elapsed_ms() + writer.settings.heartbeat_timeout_ms + LOOK_MS
         pause = LATER_MS
-        while writer.is_under_way(other) and world.elapsed_ms() < end:
+        while not self._has_ended(other) and world.elapsed_ms() < end:
             world.sleep_ms(jittered_ms(world, pause))
             pause = min(2 * pause, LOOK_MS)
-            writer.recover()
+
+    def _has_ended(self, other: str) -> bool:
+        try:
+            self._writer.ready()  # with the lock that the table has by now
+            return not self._writer.is_under_way(other)
+        except ConflictError:  # it got another one in this very moment: the next look is with that
+            return False
 
     def _attempt(self) -> WriteResult:
         writer, work = self._writer, self._work

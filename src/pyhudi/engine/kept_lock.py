@@ -15,18 +15,31 @@ from functools import partial
 from pyhudi.engine.load import load_config
 from pyhudi.engine.properties_file import load_properties_file, update_properties
 from pyhudi.engine.table_lease import SHARED_LOCKS
-from pyhudi.errors import ConflictError
+from pyhudi.errors import ConflictError, UnavailableError
 from pyhudi.format.kept_lock import described_lock, keeps_lock, tells_lock, with_lock
 from pyhudi.format.lock_address import LockAddress
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.properties import TableProperties
-from pyhudi.format.table_config import TableConfig
+from pyhudi.format.table_config import LOCK_KIND, TableConfig
 from pyhudi.plan.writable import with_first_lock
-from pyhudi.storage.lock import Lock
-from pyhudi.storage.open_lock import open_lock
+from pyhudi.storage.lock import HeldLock, Lock, LockTakenError
+from pyhudi.storage.open_lock import can_guard, is_same_lock, open_lock
 from pyhudi.storage.probe import is_true_by_construction, require_true_replace
 from pyhudi.storage.protocol import Storage
 from pyhudi.world import World
+
+
+def kept_lock(
+    storage: Storage, world: World, config: TableConfig, *, passes_unfit: bool
+) -> Lock | None:
+    """The table's lock, not yet taken; None if it has none.
+
+    A table that was copied may keep one that there cannot be on its new storage. That guards nobody
+    and is passed over on demand, so that the table can be given another.
+    """
+    if passes_unfit and not can_guard(config.lock, storage):
+        return None
+    return open_lock(config.lock, storage, world, address=config.lock_address)
 
 
 def lock_change(storage: Storage, opened: TableConfig, data: bytes | None) -> str | None:
@@ -58,7 +71,8 @@ def record_lock(storage: Storage, world: World, told: TableConfig, wait_ms: int)
     InvalidRequestError if another writer was first, with another lock.
     """
     lock = _opened(storage, world, told.lock, told.lock_address)
-    with _held([lock], wait_ms):
+    with ExitStack() as stack:
+        _acquired(stack, lock, wait_ms)
         update_properties(storage, lambda values: with_first_lock(values, told), world)
 
 
@@ -71,12 +85,42 @@ def change_lock(
     *,
     wait_ms: int,
 ) -> None:
-    """Let the table keep this lock instead of the one before, under both."""
-    locks = [_opened(storage, world, kind, address)]
-    if (before.lock, before.lock_address) != (kind, address):
-        locks.append(_opened(storage, world, before.lock, before.lock_address))
-    with _held(locks, wait_ms):
+    """Let the table keep this lock instead of the one before, under both.
+
+    Under the new one alone if they are one lock by two addresses, or if there can be none like the
+    one before on this storage: then nobody holds it.
+    """
+    new, old = _opened(storage, world, kind, address), None
+    is_other = (before.lock, before.lock_address) != (kind, address)
+    if is_other and can_guard(before.lock, storage):
+        old = _opened(storage, world, before.lock, before.lock_address)
+    with ExitStack() as stack:
+        held = _acquired(stack, new, wait_ms)
+        if old is not None:
+            with _way_out_told(before, kind):
+                if held is None or not is_same_lock(held, old, wait_ms):
+                    _acquired(stack, old, wait_ms)
         update_properties(storage, partial(_with_other_lock, before, kind, address), world)
+
+
+@contextmanager
+def _way_out_told(before: TableConfig, kind: LockKind) -> Iterator[None]:
+    """While the lock is taken that the table is to lose: its service may be gone for good."""
+    try:
+        yield
+    except LockTakenError:
+        raise
+    except UnavailableError as error:
+        if before.lock_address is None:
+            raise  # the table's own storage did not answer
+        raise UnavailableError(
+            f"the table {before.name!r} was not given the lock {kind.value!r}",
+            why=f"the one that it has, {described_lock(before)}, must be taken for that, and its"
+            f" service does not answer: {error.why}",
+            next_step="Repeat the call when it does. If it never will, stop all writers of the"
+            f" table, Java's too, set {LOCK_KIND}=none in its hoodie.properties, delete"
+            " hoodie.write.lock.* there, and call again; docs/locks.md tells all",
+        ) from error
 
 
 def _with_other_lock(
@@ -104,10 +148,10 @@ def _opened(
     return lock
 
 
-@contextmanager
-def _held(locks: list[Lock | None], wait_ms: int) -> Iterator[None]:
-    with ExitStack() as stack:
-        for lock in locks:
-            if lock is not None:
-                stack.callback(lock.acquire(wait_ms).release)
-        yield
+def _acquired(stack: ExitStack, lock: Lock | None, wait_ms: int) -> HeldLock | None:
+    """The lock, until the stack is unwound."""
+    if lock is None:
+        return None
+    held = lock.acquire(wait_ms)
+    stack.callback(held.release)
+    return held

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC
 from functools import partial
@@ -23,7 +23,7 @@ from pyhudi.engine.buckets import BucketGroups, out_of_place, replaced_for_good
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.found_buckets import found_buckets, refuse_other_buckets
 from pyhudi.engine.gathering import Place
-from pyhudi.engine.kept_lock import is_first_lock, lock_change, record_lock
+from pyhudi.engine.kept_lock import is_first_lock, kept_lock, lock_change, record_lock
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.engine.properties_file import load_properties_file, switch_off_metadata_table
 from pyhudi.engine.repair import GRACE_MS, Repair, Repaired
@@ -46,7 +46,6 @@ from pyhudi.index.simple_bucket import bucket_of_file, file_id
 from pyhudi.plan.writable import refuse_unwritable, told_config
 from pyhudi.progress import Listener, ProgressBoard
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.open_lock import open_lock
 from pyhudi.storage.probe import (
     is_true_by_construction,
     require_true_create,
@@ -62,8 +61,6 @@ from pyhudi.timeline.ledger import Ledger
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.world import World
 
-SKEW_KEY = "hoodie.time.generator.max_expected_clock_skew_ms"
-SKEW_DEFAULT_MS = 200
 #: Says that the table's store was put to the test.
 PROBED = ".hoodie/.pyhudi/probed"
 #: Every so many entries of the log, the writer that made it tidies up behind all of them.
@@ -94,7 +91,7 @@ class TableWriter:
         self.turn = threading.RLock()  # threads that share a table take turns
         self._properties: bytes | None = None
         self._own: set[str] = set()
-        self._is_looking = self._is_tested = False
+        self._is_looking = self._is_tested = self._passes_unfit = False
         self._schema: tuple[str, str] | None = None  # completion time, Avro JSON
         self._state: TableState | None = None
         self._found: SimpleBuckets | None = None
@@ -116,13 +113,11 @@ class TableWriter:
         """Under the table's lock, where it has one that other engines heed."""
         with self.turn:
             config = told_config(load_config(self.storage), *self._given)
-            lock = open_lock(config.lock, self.storage, self.world, address=config.lock_address)
-            held = None if lock is None else lock.acquire(self.settings.lock_wait_ms)
-            try:
+            lock = kept_lock(self.storage, self.world, config, passes_unfit=True)
+            with ExitStack() as stack:
+                if lock is not None:
+                    stack.callback(lock.acquire(self.settings.lock_wait_ms).release)
                 switch_off_metadata_table(self.storage, self.world)
-            finally:
-                if held is not None:
-                    held.release()
 
     @property
     def config(self) -> TableConfig:
@@ -153,14 +148,20 @@ class TableWriter:
 
     @contextmanager
     def by_kept_lock(self) -> Iterator[None]:
-        """Go by the lock that the table tells, whatever we were told; for good if all goes well."""
+        """Go by the lock that the table tells, whatever we were told; for good if all goes well.
+
+        Without it if it cannot be one here: a table that was copied keeps the lock of its old home.
+        """
         given = self._given
         self._given, self._config = (given[0], None, None), None
+        self._passes_unfit = True
         try:
             yield
         except BaseException:
             self._given, self._config = given, None
             raise
+        finally:
+            self._passes_unfit = False
 
     def _opened(self, data: bytes | None) -> TableConfig:
         config = told_config(load_config(self.storage), *self._given)
@@ -225,15 +226,14 @@ class TableWriter:
 
     def _decision_log(self, config: TableConfig, data: bytes | None) -> DecisionLog:
         is_shared = config.lock in SHARED_LOCKS
-        skew = config.properties.number(SKEW_KEY) or SKEW_DEFAULT_MS
         return DecisionLog(
             self.storage,
             self.world,
             self.settings,
             timeline_folder=self.loader.timeline_folder,
             zone=UTC if config.timezone is TimelineTimezone.UTC else None,
-            lock=open_lock(config.lock, self.storage, self.world, address=config.lock_address),
-            skew_ms=skew if is_shared else 0,
+            lock=kept_lock(self.storage, self.world, config, passes_unfit=self._passes_unfit),
+            skew_ms=config.clock_skew_ms if is_shared else 0,
             lock_change=partial(lock_change, self.storage, config, data),
         )
 

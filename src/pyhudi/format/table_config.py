@@ -56,11 +56,15 @@ METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_PARTITIONS_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 METADATA_TABLE_ENABLED: Final = "hoodie.metadata.enable"  # a writer's option that a table may keep
 BOOTSTRAP_BASE_PATH: Final = "hoodie.bootstrap.base.path"
+CLOCK_SKEW: Final = "hoodie.time.generator.max_expected_clock_skew_ms"
 LOCK_KIND: Final = "pyhudi.lock"  # ours: Hudi keeps what it does not know
 
 READABLE_VERSIONS: Final = frozenset({8, 9})
 READABLE_LAYOUT: Final = 2
 NATIVE_FORMAT: Final = "native"
+CLOCK_SKEW_DEFAULT_MS: Final = 200
+#: A commit waits for twice the skew and keeps the table's lock meanwhile.
+CLOCK_SKEW_MAX_MS: Final = 60_000
 
 
 class TableType(StrEnum):
@@ -204,6 +208,19 @@ class TableConfig:
     def conflict_strategy(self) -> Strategy:
         """UnsupportedTableError if it is one that pyhudi does not have: for writers only."""
         return parse_strategy(self.properties.text(CONFLICT_STRATEGY))
+
+    @property
+    def clock_skew_ms(self) -> int:
+        """How far the clocks of engines that share the table may differ: for writers only.
+
+        CorruptTableError for more than anybody should wait with the lock in hand.
+        """
+        skew_ms = self.properties.number(CLOCK_SKEW) or CLOCK_SKEW_DEFAULT_MS
+        if skew_ms > CLOCK_SKEW_MAX_MS:
+            raise self.properties.malformed(
+                CLOCK_SKEW, f"a number of milliseconds up to {CLOCK_SKEW_MAX_MS}"
+            )
+        return skew_ms
 
     @property
     def partial_update_mode(self) -> PartialUpdateMode | None:

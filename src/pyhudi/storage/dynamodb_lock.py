@@ -91,10 +91,13 @@ class DynamodbLock:
         self._items: DynamodbItems | None = None  # it costs a while to set up the first
         self._watched = _Watched()
 
-    def acquire(self, wait_ms: int) -> HeldLock:
+    def _opened(self) -> DynamodbItems:
         if self._items is None:
             self._items = DynamodbItems(self._address, self._client)
-        held = _HeldDynamodbLock(self._items, self._world, self._lease_ms, self._watched)
+        return self._items
+
+    def acquire(self, wait_ms: int) -> HeldLock:
+        held = _HeldDynamodbLock(self._opened(), self._world, self._lease_ms, self._watched)
         try:
             wait_for(held.claim, self._world, wait_ms=wait_ms, table_uri=self._table_uri)
         except BaseException:
@@ -102,6 +105,21 @@ class DynamodbLock:
             raise
         held.keep()
         return held
+
+    def is_taken_by(self, held: HeldLock, wait_ms: int) -> bool:
+        """Whether it is the lock that was taken, perhaps by way of another endpoint.
+
+        An owner is of one acquisition: where the item is ours, it is the same item.
+        """
+        if not isinstance(held, _HeldDynamodbLock):
+            return False
+        items = self._opened()
+        return wait_for(
+            lambda: held.is_that(items.load()),
+            self._world,
+            wait_ms=wait_ms,
+            table_uri=self._table_uri,
+        )
 
 
 class _HeldDynamodbLock(HeldLease[LockItem]):
@@ -131,6 +149,9 @@ class _HeldDynamodbLock(HeldLease[LockItem]):
 
     def _is_mine(self, found: LockItem | None) -> bool:
         return found is not None and found.owner == self._owner and not found.is_released
+
+    def is_that(self, found: LockItem | None) -> bool:
+        return self._is_mine(found)
 
     def _load(self) -> LockItem | None:
         return self._items.load()

@@ -63,8 +63,13 @@ class Lock(Protocol):
     def acquire(self, wait_ms: int) -> HeldLock:
         """The lock, once it is ours.
 
-        UnavailableError when the time is over; it names who has the lock and since when.
+        LockTakenError when the time is over; it names who has the lock and since when. Another
+        UnavailableError if nobody has answered.
         """
+
+
+class LockTakenError(UnavailableError):
+    """Somebody has the lock, and had it for as long as we waited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,7 @@ def wait_for(
     A store that does not answer is asked again, too: a throttled request is no refusal.
     """
     began_ms = world.elapsed_ms()
+    failure: UnavailableError
     while True:
         worth_ms = 0
         try:
@@ -100,7 +106,7 @@ def wait_for(
         else:
             if not isinstance(outcome, Taken):
                 return outcome
-            failure = UnavailableError(
+            failure = LockTakenError(
                 f"the lock of {table_uri} could not be taken within {wait_ms} ms",
                 why=outcome.why,
                 next_step=outcome.next_step,

@@ -12,7 +12,7 @@ from pyhudi.format.lock_address import (
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.storage.dynamodb_lock import DynamodbLock
 from pyhudi.storage.file_lock import FileLock
-from pyhudi.storage.lock import Lock
+from pyhudi.storage.lock import HeldLock, Lock
 from pyhudi.storage.process_lock import InProcessLock
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.storage_lock import StorageLock
@@ -35,19 +35,16 @@ def open_lock(
     everywhere, and needs its address. `expire_minutes` is for the file lock.
     """
     require_fitting_address(kind, address)
-    scheme = storage.uri.partition(":")[0]
+    if not can_guard(kind, storage):
+        raise _refusal(kind, storage)
     match kind:
         case LockKind.NONE:
             return None
         case LockKind.IN_PROCESS:
             return InProcessLock(storage, world)
         case LockKind.FILE:
-            if scheme not in ("file", "memory"):
-                raise _refusal(kind, storage, "it is for local disk alone", LockKind.STORAGE)
             return FileLock(storage, world, expire_minutes=expire_minutes)
         case LockKind.STORAGE:
-            if scheme == "file":
-                raise _refusal(kind, storage, "it is for object stores alone", LockKind.FILE)
             return StorageLock(storage, world)
         case LockKind.ZOOKEEPER:
             assert isinstance(address, ZookeeperAddress), "it fits"
@@ -57,9 +54,35 @@ def open_lock(
             return DynamodbLock(storage, world, address)
 
 
-def _refusal(kind: LockKind, storage: Storage, why: str, better: LockKind) -> InvalidRequestError:
+def can_guard(kind: LockKind, storage: Storage) -> bool:
+    """Whether there can be a lock of this kind there. If not, nobody holds one, in any engine."""
+    scheme = storage.uri.partition(":")[0]
+    match kind:
+        case LockKind.FILE:
+            return scheme in ("file", "memory")
+        case LockKind.STORAGE:
+            return scheme != "file"
+        case _:
+            return True
+
+
+def is_same_lock(held: HeldLock, other: Lock, wait_ms: int) -> bool:
+    """Whether the other lock is the one that is held, by another address of the same service.
+
+    UnavailableError if the service does not say, for as long as we wait.
+    """
+    if isinstance(other, ZookeeperLock | DynamodbLock):
+        return other.is_taken_by(held, wait_ms)
+    return False
+
+
+def _refusal(kind: LockKind, storage: Storage) -> InvalidRequestError:
+    is_file = kind is LockKind.FILE
+    where = "local disk" if is_file else "object stores"
+    better = LockKind.STORAGE.value if is_file else LockKind.FILE.value
     return InvalidRequestError(
         f"the lock {kind.value!r} cannot guard {storage.uri}",
-        why=f"{why}, and Hudi's Java writers refuse it elsewhere as well",
-        next_step=f"Use {better.value!r}, for all writers of the table",
+        why=f"it is for {where} alone, and Hudi's Java writers refuse it elsewhere as well",
+        next_step=f"Use {better!r}, for all writers of the table; one that was copied here with"
+        f" its old lock gets it by table.services.use_lock({better!r})",
     )

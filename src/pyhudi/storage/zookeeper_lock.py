@@ -77,8 +77,8 @@ class ZookeeperLock:
         self._connect = connect or KazooSession
 
     def acquire(self, wait_ms: int) -> HeldLock:
-        connect_ms = min(self._address.connection_timeout_ms, max(wait_ms, CONNECT_LEAST_MS))
         session = self._connect(self._address)
+        connect_ms = self._connect_ms(wait_ms)
         held = _HeldZookeeperLock(session, self._world, self._address.path, connect_ms)
         try:
             wait_for(
@@ -93,6 +93,31 @@ class ZookeeperLock:
             session.close()
             raise
         return held
+
+    def is_taken_by(self, held: HeldLock, wait_ms: int) -> bool:
+        """Whether it is the lock that was taken, perhaps by way of other hosts.
+
+        A node's name is of one acquisition: where ours is in the queue, it is the same queue.
+        """
+        if not isinstance(held, _HeldZookeeperLock):
+            return False
+        node = f"{self._address.path}/{held.node_name}"
+        session = self._connect(self._address)
+
+        def asked() -> bool | Taken:
+            session.connect(self._connect_ms(wait_ms))
+            try:
+                return session.exists(node)
+            except SessionOverError:
+                return Taken("the session in which it was asked for ended", _REPEAT)
+
+        try:
+            return wait_for(asked, self._world, wait_ms=wait_ms, table_uri=self._table_uri)
+        finally:
+            session.close()
+
+    def _connect_ms(self, wait_ms: int) -> int:
+        return min(self._address.connection_timeout_ms, max(wait_ms, CONNECT_LEAST_MS))
 
 
 class _HeldZookeeperLock:
@@ -113,6 +138,10 @@ class _HeldZookeeperLock:
         self._confirmed_ms = 0
         self._is_over = False
         self._stop_looking = _nothing
+
+    @property
+    def node_name(self) -> str:
+        return self._node.rpartition("/")[2]
 
     # -- getting it
 

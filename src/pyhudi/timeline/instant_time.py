@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from pyhudi.errors import InvalidRequestError
+from pyhudi.errors import CorruptTableError, InvalidRequestError
 
 _FORMAT = "%Y%m%d%H%M%S"
 #: Seconds stand for their last millisecond: "as of 12:00:00" includes that second, as in Hudi.
@@ -73,7 +73,10 @@ def shifted_time(time: str, ms: int) -> str:
     """
     if time[:4] == "0000":  # the synthetic times that Hudi's metadata tables begin with
         return f"{max(0, int(time) + ms):017d}"
-    later = _moment(time.ljust(17, "9")) + timedelta(milliseconds=ms)
+    try:
+        later = _moment(time.ljust(17, "9")) + timedelta(milliseconds=ms)
+    except OverflowError:
+        raise _impossible(time, "no time of the calendar follows it") from None
     return f"{later:{_FORMAT}}{later.microsecond // 1000:03d}"
 
 
@@ -87,7 +90,22 @@ def milliseconds_between(earlier: str, later: str) -> int:
 
 
 def _moment(time: str) -> datetime:
-    return datetime.strptime(time[:14], _FORMAT) + timedelta(milliseconds=int(time[14:17] or 0))
+    try:
+        seconds = datetime.strptime(time[:14], _FORMAT)
+    except ValueError:
+        raise _impossible(time, "it is not a date and a time of day") from None
+    return seconds + timedelta(milliseconds=int(time[14:17] or 0))
+
+
+def _impossible(time: str, why: str) -> CorruptTableError:
+    """A table is read with such a time on its timeline, which is text in order; nothing can be
+    written behind it."""
+    return CorruptTableError(
+        f"the table has the time {time}, which cannot be",
+        why=why,
+        next_step="Find out who made the files of the timeline whose names have it, and delete"
+        " them if no writer of the table did",
+    )
 
 
 def _from_digits(digits: str) -> str:
