@@ -12,6 +12,7 @@ from collections.abc import Set
 from datetime import UTC, tzinfo
 
 from pyhudi.engine.decisions import NothingDecidedError
+from pyhudi.errors import CorruptTableError
 from pyhudi.format.instant import Instant, is_timeline_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.instant_time import clock_time, milliseconds_between, shifted_time
@@ -78,7 +79,7 @@ class TableZone:
                 continue
             try:
                 ahead_ms = self._ahead_ms(completed, stat.modified_ms)
-            except ValueError:  # digits that are no date
+            except CorruptTableError:  # digits that are no date
                 return None
             apart_ms = round(ahead_ms / _QUARTER_MS) * _QUARTER_MS
             if abs(ahead_ms - apart_ms) > _TOLERANCE_MS or abs(apart_ms) > _APART_MAX_MS:
