@@ -44,6 +44,7 @@ from worlds import Clock, still_world
 
 TIMELINE = ".hoodie/timeline"
 SETTINGS = WriteSettings()
+DAY_MS = 24 * 3_600_000
 DONE = CommitMetadata(extra_metadata={"schema": "{}"})
 
 
@@ -339,10 +340,10 @@ def test_a_dead_writer_is_found_by_the_next_write_of_a_process_that_knew_nothing
 # -- pruning
 
 
-def void(log: DecisionLog) -> None:
+def void(log: DecisionLog, number: int = 1) -> None:
     """An entry without a time, as a decision leaves that another engine overtook."""
     log.refresh()
-    entry = log._blank(kind=EntryKind.VOID, voids=1)
+    entry = log._blank(kind=EntryKind.VOID, voids=number)
     assert log._create(entry)
     log._note(entry)
 
@@ -442,6 +443,62 @@ def test_data_files_that_no_marker_names_go_only_if_nothing_tells_of_their_insta
     _, removed = Process(storage, clock, "d").repair(1_000, is_whole=True)
     assert sorted(removed) == sorted(gone)
     assert [path for path in kept if storage.stat(path) is None] == []
+
+
+@pytest.mark.parametrize("has_log", [True, False])
+@pytest.mark.parametrize("has_clean", [True, False])
+def test_a_lost_timeline_costs_no_data_file(
+    storage: MemoryStorage, clock: Clock, has_log: bool, has_clean: bool
+) -> None:
+    a = Process(storage, clock, "a")
+    paths = []
+    for _ in range(3):
+        write = a.begin()
+        paths.append(write_data(storage, write.requested))
+        write.complete(DONE)
+        storage.create(f".hoodie/.temp/{write.requested}/{paths[-1]}.marker.CREATE", b"")
+    failed = a.begin()
+    failed.abandon()  # the log ends with a rollback, which whoever opens the table carries out
+    gone = [TIMELINE] if has_log else [TIMELINE, ".hoodie/.pyhudi"]
+    for stat in [stat for folder in gone for stat in storage.list(folder)]:
+        storage.delete(stat.path)
+    if has_clean:
+        time = clock_time(clock(), UTC)
+        storage.create(f"{TIMELINE}/{time}_{time[:-1]}9.clean", b"")
+    clock.sleep(DAY_MS)
+    with pytest.raises(CorruptTableError, match=f"data files and no completed write.*{TIMELINE}"):
+        Process(storage, clock, "b").repair(is_whole=True)
+    assert [path for path in paths if storage.stat(path) is None] == []
+    Process(storage, clock, "c").repair()
+    assert [path for path in paths if storage.stat(path) is None] == [], "nor do markers tell"
+
+
+def test_files_of_a_write_that_completed_by_the_log_stay_though_no_timeline_tells_of_it(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    a = Process(storage, clock, "a")
+    a.begin().complete(DONE)
+    lost, marked = a.begin(), a.begin()
+    kept = [data_file(lost.requested), write_data(storage, marked.requested)]
+    storage.create(kept[0], b"rows")
+    lost.complete(DONE)
+    marked.complete(DONE)
+    storage.create(f".hoodie/.temp/{marked.requested}/{kept[1]}.marker.CREATE", b"")
+    overtaken = a.begin()
+    overtaken.complete(DONE)
+    a.log.refresh()
+    assert a.log.tail is not None
+    void(a.log, a.log.tail.n)
+    gone = data_file(overtaken.requested)
+    storage.create(gone, b"rows")
+    a.begin().complete(DONE)
+    for stat in list(storage.list(TIMELINE)):
+        if any(tx.requested in stat.path for tx in (lost, marked, overtaken)):
+            storage.delete(stat.path)
+    clock.sleep(DAY_MS)
+    Process(storage, clock, "b").repair(is_whole=True)
+    assert [path for path in kept if storage.stat(path) is None] == []
+    assert storage.stat(gone) is None, "its entry was taken back"
 
 
 def move_to_archive(storage: MemoryStorage, requested: str, completed: str) -> None:

@@ -19,6 +19,7 @@ from pyhudi.engine.history import History
 from pyhudi.engine.listed_timeline import list_timeline
 from pyhudi.engine.load import list_data_files
 from pyhudi.engine.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
+from pyhudi.errors import CorruptTableError
 from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import (
     Action,
@@ -30,14 +31,14 @@ from pyhudi.format.instant import (
 )
 from pyhudi.format.log_entry import LOG_FOLDER, STAGED_FOLDER, entry_path, parse_entry_path
 from pyhudi.format.markers import MARKER_ROOT
-from pyhudi.storage.decision_log import load_entry
+from pyhudi.storage.decision_log import completed_by_log, load_entry
 from pyhudi.storage.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
 from pyhudi.storage.marker_files import load_markers, marker_objects
 from pyhudi.storage.progress_files import PROGRESS_FOLDER
 from pyhudi.storage.protocol import ObjectStat
 from pyhudi.storage.write_fence import FENCE_FOLDER
 from pyhudi.timeline.ledger import PLANNED_ACTIONS, Ledger
-from pyhudi.timeline.timeline import strays
+from pyhudi.timeline.timeline import WRITE_ACTIONS, strays
 
 #: No single create is delayed longer than this (assumption A1 of the protocol).
 GRACE_MS = 24 * 3_600_000
@@ -176,12 +177,16 @@ class Repair:
         """
         if requested in ledger.named_by or ledger.is_committed(requested):
             return False
+        if not _has_write(ledger) or completed_by_log(self._storage, {requested}):
+            return False  # not the instant is lost, but the timeline
         return History(self._storage, self._log.history_folder).instant(requested) is None
 
     def sweep_data_files(self) -> None:
         """Remove data files of instants that no timeline tells of, once they are old.
 
         Somebody removed the instants by hand, or with Hudi's tools, and no marker names the files.
+        If the timeline itself is lost nothing tells of any instant; then all files stay. So do
+        those of a write that has completed by the decision log.
         """
         before = self._log.refresh()
         found: dict[str, list[ObjectStat]] = {}
@@ -195,10 +200,20 @@ class Repair:
         told_of: set[str] = {instant.requested for instant in listed}
         history = History(self._storage, self._log.history_folder)
         told_of.update(history.recorded(frozenset(found)))
+        gone: set[str] = set()
+        nowhere: set[str] = set()
         for requested in sorted(found.keys() - told_of):
-            is_open = requested in ledger.named_by and not self._is_undone(requested, ledger)
-            if not is_open and not _is_alive(requested, ledger):
-                self._remove_older(found[requested], now - self._grace_ms)
+            if _is_alive(requested, ledger):
+                continue
+            if self._is_undone(requested, ledger):
+                gone.add(requested)
+            elif requested not in ledger.named_by:
+                nowhere.add(requested)
+        if nowhere and not _has_write(ledger):
+            raise _lost_timeline(self._log, found[min(nowhere)][0].path)
+        gone |= nowhere - completed_by_log(self._storage, nowhere)
+        for requested in sorted(gone):
+            self._remove_older(found[requested], now - self._grace_ms)
 
     def _sweep_beat(self, stat: ObjectStat, ledger: Ledger, now: int) -> None:
         requested = stat.path.rpartition("/")[2]
@@ -262,6 +277,22 @@ class Repair:
             if entry is not None and entry.time is not None:
                 return entry.time
         return None
+
+
+def _has_write(ledger: Ledger) -> bool:
+    """Whether a write has completed, as on every table with data: the last is never archived."""
+    return any(instant.action in WRITE_ACTIONS for instant in ledger.completed.values())
+
+
+def _lost_timeline(log: DecisionLog, path: str) -> CorruptTableError:
+    return CorruptTableError(
+        f"the table at {log.storage.uri} has data files and no completed write",
+        why=f"files of {log.folder} are missing, where at least the last write should be; "
+        "no data file was removed",
+        next_step=f"Put {log.folder} back from a copy, or from versions that the store keeps. "
+        "Remove the data files yourself if nobody needs them",
+        path=path,
+    )
 
 
 def _is_alive(requested: str, ledger: Ledger) -> bool:
