@@ -36,7 +36,7 @@ from pyhudi.engine.archiving_facts import (
 from pyhudi.engine.checksum_files import checksum_path, is_checksum
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.history import History
-from pyhudi.engine.listed_timeline import list_timeline
+from pyhudi.engine.listed_timeline import list_timeline, lone_inflights
 from pyhudi.engine.load import list_data_files
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.engine.writer import TableWriter
@@ -55,7 +55,7 @@ from pyhudi.plan.archiving import (
 from pyhudi.storage.heartbeats import heartbeat_path
 from pyhudi.storage.marker_files import load_markers, marker_objects
 from pyhudi.table.state import TableState
-from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, strays, without_strays
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_strays
 
 _NOTHING = nullcontext()
 #: An archive that has more files now.
@@ -159,6 +159,7 @@ class Archiver:
         self._state: TableState | None = None
         self._checksums: set[str] = set()
         self._ghosts: tuple[Instant, ...] = ()
+        self._listed: tuple[Instant, ...] = ()
         self._unsettled: frozenset[str] = frozenset()
 
     def plan(self) -> ArchivePlan:
@@ -207,7 +208,7 @@ class Archiver:
             self._storage, self._log.folder, is_guarded=is_guarded, has_strays=True
         )
         timeline = Timeline.of(without_strays(listed))
-        self._ghosts = (*ghosts(self._log, timeline), *strays(listed))
+        self._ghosts, self._listed = ghosts(self._log, timeline), listed
         left = tuple(i for i in timeline.instants if i not in self._ghosts)
         timeline = Timeline(left, timeline.began_as)
         facts = load_facts(
@@ -367,12 +368,13 @@ class Archiver:
 
         Inflight files first, for Hudi's readers expect a plan beside them.
         """
-        for instant in self._ghosts:
-            for state in (State.INFLIGHT, State.REQUESTED):
-                path = self._log.path(Instant(instant.requested, instant.action, state))
-                if self._storage.stat(path) is not None:
-                    self._storage.delete(path)
-                    done.swept.append(path)
+        late = [(g, state) for g in self._ghosts for state in (State.INFLIGHT, State.REQUESTED)]
+        strays = lone_inflights(self._storage, self._log.folder, self._listed)
+        for instant, state in (*late, *((stray, State.INFLIGHT) for stray in strays)):
+            path = self._log.path(Instant(instant.requested, instant.action, state))
+            if self._storage.stat(path) is not None:
+                self._storage.delete(path)
+                done.swept.append(path)
 
     def _sweep_passed(self, plan: ArchivePlan, done: _Done) -> None:
         """Delete what given-up writes left: soon readers would take it for committed.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.history import History
-from pyhudi.engine.listed_timeline import list_timeline
+from pyhudi.engine.listed_timeline import list_timeline, lone_inflights
 from pyhudi.engine.load import list_data_files
 from pyhudi.engine.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
 from pyhudi.errors import CorruptTableError
@@ -38,7 +38,7 @@ from pyhudi.storage.progress_files import PROGRESS_FOLDER
 from pyhudi.storage.protocol import ObjectStat
 from pyhudi.storage.write_fence import FENCE_FOLDER
 from pyhudi.timeline.ledger import PLANNED_ACTIONS, Ledger
-from pyhudi.timeline.timeline import WRITE_ACTIONS, strays
+from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 #: No single create is delayed longer than this (assumption A1 of the protocol).
 GRACE_MS = 24 * 3_600_000
@@ -150,7 +150,7 @@ class Repair:
     def _sweep_late_inflights(self, ledger: Ledger) -> None:
         """Inflight files that stand alone: they came when their instant was archived, or undone."""
         listed = list_timeline(self._storage, self._log.folder, has_strays=True)
-        for stray in strays(listed):
+        for stray in lone_inflights(self._storage, self._log.folder, listed):
             self._remove(self._log.path(stray))
         for service in ledger.pending_of(Action.CLEAN):
             plan = Instant(service.requested, service.action, State.REQUESTED)
