@@ -32,7 +32,13 @@ from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableErr
 from pyhudi.format.archive import VERSION_FILE, manifest_name
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.lock_kind import LockKind
-from pyhudi.format.plan_files import InstantName, RollbackPlan, encode_rollback_plan
+from pyhudi.format.plan_files import (
+    InstantName,
+    RestorePlan,
+    RollbackPlan,
+    encode_restore_plan,
+    encode_rollback_plan,
+)
 from pyhudi.format.service_metadata import (
     RestoreMetadata,
     encode_restore_metadata,
@@ -389,6 +395,24 @@ def test_what_a_restore_undid_is_looked_for_once_by_each_process() -> None:
         looked_for.append(len(plan.passed))  # type: ignore[union-attr]
         assert archive(archiver, POLICY).archived  # type: ignore[union-attr]
     assert looked_for == [1, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("has_plan", [True, False])
+def test_a_restore_that_hudi_died_over_is_known_by_its_plan_and_stops_nobody(
+    has_plan: bool,
+) -> None:
+    bench = Bench()
+    bench.write(1, 2, 3)
+    time = max(bench.completed())
+    restore = f"{TIMELINE}/{time[:-1]}8"
+    bench.storage.write(f"{restore}_{time[:-1]}9.restore", b"")
+    if has_plan:
+        plan = RestorePlan((InstantName("20250101000000000", "deltacommit"),))
+        bench.storage.write(f"{restore}.restore.requested", encode_restore_plan(plan, bytes(16)))
+    bench.write(*range(4, 10))
+    bench.clock.sleep(10_000)
+    assert bench.preview().passed == (("20250101000000000",) if has_plan else ())
+    assert bench.archive().archived
 
 
 # -- another engine
