@@ -56,6 +56,8 @@ class Repaired:
 
     rolled_back: tuple[str, ...]  # instants that it gave up
     removed: tuple[str, ...]  # objects that it removed
+    #: Data files of writes that completed by the decision log, and of which no timeline tells.
+    kept: tuple[str, ...] = ()
 
 
 class Repair:
@@ -69,6 +71,7 @@ class Repair:
         self._recovery = recovery
         self._grace_ms = grace_ms
         self._removed: list[str] = []
+        self._kept: list[str] = []
 
     def run(self, own: frozenset[str] = frozenset(), *, is_whole: bool = False) -> Repaired:
         self._log.refresh()
@@ -77,7 +80,7 @@ class Repair:
         if is_whole:
             self.sweep_data_files()
         self.prune()
-        return Repaired(rolled_back, tuple(self._removed))
+        return Repaired(rolled_back, tuple(self._removed), tuple(self._kept))
 
     def sweep(self) -> None:
         """Remove ghosts, and what instants that are decided no longer need."""
@@ -211,7 +214,9 @@ class Repair:
                 nowhere.add(requested)
         if nowhere and not _has_write(ledger):
             raise _lost_timeline(self._log, found[min(nowhere)][0].path)
-        gone |= nowhere - completed_by_log(self._storage, nowhere)
+        done = completed_by_log(self._storage, nowhere)
+        self._kept += [stat.path for requested in sorted(done) for stat in found[requested]]
+        gone |= nowhere - done
         for requested in sorted(gone):
             self._remove_older(found[requested], now - self._grace_ms)
 
