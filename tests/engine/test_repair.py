@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Iterator
 from datetime import UTC
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pyhudi.engine.repair import ENTRIES_KEPT, ENTRIES_KEPT_MS, Repair
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.transaction import Transaction
 from pyhudi.errors import CorruptTableError
+from pyhudi.format import log_entry
 from pyhudi.format.archive import (
     VERSION_FILE,
     ArchivedInstant,
@@ -38,7 +40,7 @@ from pyhudi.format.plan_files import (
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.faulty import FaultyStorage
 from pyhudi.storage.memory import MemoryStorage
-from pyhudi.storage.protocol import Folder, Storage
+from pyhudi.storage.protocol import Folder, ObjectStat, Storage
 from pyhudi.timeline.instant_time import clock_time
 from worlds import Clock, still_world
 
@@ -167,11 +169,18 @@ def test_staged_bytes_that_nobody_decided_stay_for_the_grace(
     assert b.repair(grace_ms=60_000)[1] == (place,)
 
 
+@pytest.fixture(params=[17, 19])
+def folder_digits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries in folders of 1,000, and in folders of ten."""
+    monkeypatch.setattr(log_entry, "_FOLDER_DIGITS", request.param)
+
+
 def numbers(storage: MemoryStorage) -> list[int]:
     found = (parse_entry_path(stat.path) for stat in storage.list(".hoodie/.pyhudi/log"))
     return [number for number in found if number is not None]
 
 
+@pytest.mark.usefixtures("folder_digits")
 def test_old_entries_are_pruned_but_for_the_newest(storage: MemoryStorage, clock: Clock) -> None:
     a = Process(storage, clock, "a")
     for _ in range(80):
@@ -185,6 +194,7 @@ def test_old_entries_are_pruned_but_for_the_newest(storage: MemoryStorage, clock
     Process(storage, clock, "b").begin().complete(DONE)
 
 
+@pytest.mark.usefixtures("folder_digits")
 def test_entries_since_the_oldest_open_write_are_kept(storage: MemoryStorage, clock: Clock) -> None:
     a, slow = Process(storage, clock, "a"), Process(storage, clock, "slow")
     for _ in range(20):
@@ -214,6 +224,32 @@ def test_a_rollback_of_very_many_files_is_staged_and_leaves_nothing(
     assert max(s.size for s in storage.list(".hoodie/.pyhudi/log")) < 48 << 10
     assert [s.path for s in storage.list("") if dead.requested in s.path] == []
     assert list(storage.list(".hoodie/.pyhudi/staged")) == []
+
+
+def test_a_sweep_asks_little_about_each_write_that_was_given_up_of_late(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    """Services sweep each hour, and one such write is looked at again for a day."""
+    counting = FaultyStorage(storage)
+    a = Process(counting, clock, "a")
+    a.begin().complete(DONE)
+    asked = []
+    for count in (10, 20):
+        for _ in range(10):
+            given_up = a.begin()
+            write_data(storage, given_up.requested)
+            given_up.abandon()
+        a.repair(DAY_MS)
+        counting.trace.clear()
+        assert a.repair(DAY_MS) == ((), ())
+        asked.append(len(counting.trace))
+        assert len(list(storage.list_folder(".hoodie/.temp").folders)) == count
+    assert asked[1] - asked[0] <= 10 * 2  # its markers are listed, its files are looked for
+    late = [write_data(storage, given_up.requested)]
+    late += [f"{TIMELINE}/{given_up.requested}.deltacommit.{s}" for s in ("inflight", "requested")]
+    for path in late[1:]:
+        storage.create(path, b"")
+    assert a.repair(DAY_MS) == ((), tuple(late))
 
 
 # -- ghosts
@@ -348,6 +384,7 @@ def void(log: DecisionLog, number: int = 1) -> None:
     log._note(entry)
 
 
+@pytest.mark.usefixtures("folder_digits")
 @pytest.mark.parametrize("voids", [1, 3])
 def test_entries_are_pruned_past_those_that_have_no_time(
     storage: MemoryStorage, clock: Clock, voids: int
@@ -369,6 +406,31 @@ def test_entries_are_pruned_past_those_that_have_no_time(
     clock.sleep(ENTRIES_KEPT_MS)
     Process(storage, clock, "b").repair()
     assert len(numbers(storage)) == ENTRIES_KEPT
+
+
+def test_pruning_looks_no_further_than_the_first_entry_that_stays(
+    storage: MemoryStorage, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_entry, "_FOLDER_DIGITS", 19)
+    seen: list[str] = []
+
+    class Counting(FaultyStorage):
+        def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
+            for stat in super().list(prefix, after=after):
+                seen.append(stat.path)
+                yield stat
+
+    a = Process(Counting(storage), clock, "a")
+    for _ in range(100):
+        a.begin().complete(DONE)
+    clock.sleep(ENTRIES_KEPT_MS)
+    for _ in range(100):
+        a.begin().complete(DONE)
+    Repair(a.log, a.recovery).prune()
+    assert numbers(storage) == list(range(201, 401)), "the others are young"
+    seen.clear()
+    Repair(a.log, a.recovery).prune()
+    assert len(seen) <= 10
 
 
 @pytest.mark.parametrize("table_type", ["mor", "cow"])

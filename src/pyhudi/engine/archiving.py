@@ -393,7 +393,7 @@ class Archiver:
                     left[file.name.requested].add(file.path)
         for requested, paths in left.items():
             marked = sorted({m.data_file for m in load_markers(self._storage, requested)})
-            there = [path for path in marked if self._storage.stat(path) is not None]
+            there = [stat.path for stat in self._storage.stat_all(marked) if stat is not None]
             gone = sorted({*paths, *there})
             self._storage.delete_all(gone)
             done.swept += gone
