@@ -23,6 +23,7 @@ from archived_tables import (
     written,
 )
 from memory_tables import TIMELINE
+from pyhudi.engine import archiving
 from pyhudi.engine.archive_files import STALE_MS, ArchiveFiles, merge_candidates
 from pyhudi.engine.archiving import archive
 from pyhudi.engine.history import History
@@ -45,7 +46,7 @@ from pyhudi.format.service_metadata import (
     encode_rollback_metadata,
 )
 from pyhudi.plan.rollback import rollback_metadata
-from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
+from pyhudi.storage.faulty import Effect, Fault, FaultyStorage, Operation
 from pyhudi.storage.protocol import Folder, ObjectStat, Storage
 from pyhudi.table_api import Table
 from pyhudi.timeline.instant_time import clock_time
@@ -438,6 +439,47 @@ def test_beside_another_engine_nothing_is_archived_without_its_lock(lock: LockKi
     with pytest.raises(InvalidRequestError, match=rf"{theirs}.*services\.use_lock\("):
         bench.archive()
     assert bench.objects() == before
+
+
+def holds(trace: Iterable[Operation]) -> list[list[Operation]]:
+    """What was asked of storage each time that the table's lock was held."""
+    found: list[list[Operation]] = []
+    is_held = False
+    for operation in trace:
+        if operation.path == ".hoodie/lock" and operation.name in ("create", "delete"):
+            is_held = operation.name == "create"
+            found += [[]] if is_held else []
+        elif is_held:
+            found[-1].append(operation)
+    return found
+
+
+def test_a_backlog_is_moved_in_many_short_holds_of_the_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Writers of both engines wait for it."""
+    monkeypatch.setattr(archiving, "HOLD_INSTANTS", 4)
+    bench = Bench(lock=LockKind.FILE)
+    bench.write(*range(1, 41))
+    bench.clock.sleep(10_000)
+    before = content(bench.table().read())
+    traced = FaultyStorage(bench.storage)
+    done = bench.archive(storage=traced)
+    left = bench.completed()
+    assert len(left) <= POLICY.keep_max + 1
+    assert len(done.archived) >= 35
+    completed = [
+        [op for op in hold if op.name == "delete" and f"{TIMELINE}/" in op.path and "_" in op.path]
+        for hold in holds(traced.trace)
+    ]
+    moved = [len([op for op in hold if "history" not in op.path]) for hold in completed]
+    assert sum(moved) == len(done.archived)
+    assert max(moved) == 4
+    listed = [op.path for hold in holds(traced.trace) for op in hold if op.name.startswith("list")]
+    assert listed
+    assert [path for path in listed if not path.startswith(".hoodie")] == [], "no data files"
+    assert content(bench.table().read()) == before
+    check_whole(bench)
 
 
 # -- files that another engine died over
