@@ -60,7 +60,8 @@ class Services:
         """Finish what crashed writers began, roll back what they left, and remove the remains.
 
         So it does with data files of instants that no timeline tells of, which archiving stops at:
-        no reader sees them, and nobody can complete them. `run` leaves those alone.
+        no reader sees them, and nobody can complete them. `run` leaves those alone. Files of
+        a write that completed by the decision log stay, and are `kept`: the timeline lacks a file.
 
         Safe at any time and beside any writer. A writer that is frozen longer than the grace and
         then wakes up may still leave files behind; shorten the grace only when no writer runs.

@@ -280,9 +280,24 @@ def test_archiving_stops_before_a_file_of_an_instant_that_no_timeline_tells_of()
     assert not again.did_anything
 
 
+def test_a_repair_names_the_file_that_archiving_stops_at_if_its_write_completed_by_the_log() -> (
+    None
+):
+    bench = Bench()
+    _, path = forgotten(bench, 1, 2)
+    bench.clock.sleep(DAY_MS)
+    assert bench.archive().stopped_at == path
+    assert bench.table("service").services.repair() == pyhudi.Repaired((), (), (path,))
+    assert bench.storage.stat(path) is not None
+
+
 def test_a_repair_removes_the_file_that_archiving_stops_at_once_it_is_old() -> None:
     bench = Bench()
-    unknown, path = forgotten(bench, 1, 2)
+    known, named = forgotten(bench, 1, 2)
+    unknown = f"{int(known) + 1}"  # of an instant that the decision log does not know either
+    path = named.replace(known, unknown)
+    bench.storage.create(path, bench.storage.read(named))
+    bench.storage.delete(named)
     before = content(bench.table().read())
     assert bench.table("early").services.repair().removed == ()
     bench.clock.sleep(DAY_MS)
@@ -290,7 +305,7 @@ def test_a_repair_removes_the_file_that_archiving_stops_at_once_it_is_old() -> N
     assert bench.storage.stat(path) is not None, "only who is asked to removes what nobody knows"
     told = bench.table("cleaner").services.clean(dry_run=True).files.to_pylist()
     [reason] = [row["reason"] for row in told if row["path"] == path]
-    assert reason == f"of {unknown}, which is not on the timeline: services.repair() removes it"
+    assert reason == f"of {unknown}, which is not on the timeline: see services.repair()"
     assert bench.table("late").services.repair().removed == (path,)
     assert len(bench.archive().archived) > 1
     assert min(bench.completed()) > unknown

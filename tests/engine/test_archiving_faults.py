@@ -23,6 +23,7 @@ from archived_tables import (
     written,
 )
 from memory_tables import TIMELINE
+from pyhudi.engine import archiving
 from pyhudi.engine.archive_files import STALE_MS, ArchiveFiles, merge_candidates
 from pyhudi.engine.archiving import archive
 from pyhudi.engine.history import History
@@ -32,14 +33,20 @@ from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableErr
 from pyhudi.format.archive import VERSION_FILE, manifest_name
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.lock_kind import LockKind
-from pyhudi.format.plan_files import InstantName, RollbackPlan, encode_rollback_plan
+from pyhudi.format.plan_files import (
+    InstantName,
+    RestorePlan,
+    RollbackPlan,
+    encode_restore_plan,
+    encode_rollback_plan,
+)
 from pyhudi.format.service_metadata import (
     RestoreMetadata,
     encode_restore_metadata,
     encode_rollback_metadata,
 )
 from pyhudi.plan.rollback import rollback_metadata
-from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
+from pyhudi.storage.faulty import Effect, Fault, FaultyStorage, Operation
 from pyhudi.storage.protocol import Folder, ObjectStat, Storage
 from pyhudi.table_api import Table
 from pyhudi.timeline.instant_time import clock_time
@@ -391,6 +398,24 @@ def test_what_a_restore_undid_is_looked_for_once_by_each_process() -> None:
     assert looked_for == [1, 0, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("has_plan", [True, False])
+def test_a_restore_that_hudi_died_over_is_known_by_its_plan_and_stops_nobody(
+    has_plan: bool,
+) -> None:
+    bench = Bench()
+    bench.write(1, 2, 3)
+    time = max(bench.completed())
+    restore = f"{TIMELINE}/{time[:-1]}8"
+    bench.storage.write(f"{restore}_{time[:-1]}9.restore", b"")
+    if has_plan:
+        plan = RestorePlan((InstantName("20250101000000000", "deltacommit"),))
+        bench.storage.write(f"{restore}.restore.requested", encode_restore_plan(plan, bytes(16)))
+    bench.write(*range(4, 10))
+    bench.clock.sleep(10_000)
+    assert bench.preview().passed == (("20250101000000000",) if has_plan else ())
+    assert bench.archive().archived
+
+
 # -- another engine
 
 
@@ -414,6 +439,47 @@ def test_beside_another_engine_nothing_is_archived_without_its_lock(lock: LockKi
     with pytest.raises(InvalidRequestError, match=rf"{theirs}.*services\.use_lock\("):
         bench.archive()
     assert bench.objects() == before
+
+
+def holds(trace: Iterable[Operation]) -> list[list[Operation]]:
+    """What was asked of storage each time that the table's lock was held."""
+    found: list[list[Operation]] = []
+    is_held = False
+    for operation in trace:
+        if operation.path == ".hoodie/lock" and operation.name in ("create", "delete"):
+            is_held = operation.name == "create"
+            found += [[]] if is_held else []
+        elif is_held:
+            found[-1].append(operation)
+    return found
+
+
+def test_a_backlog_is_moved_in_many_short_holds_of_the_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Writers of both engines wait for it."""
+    monkeypatch.setattr(archiving, "HOLD_INSTANTS", 4)
+    bench = Bench(lock=LockKind.FILE)
+    bench.write(*range(1, 41))
+    bench.clock.sleep(10_000)
+    before = content(bench.table().read())
+    traced = FaultyStorage(bench.storage)
+    done = bench.archive(storage=traced)
+    left = bench.completed()
+    assert len(left) <= POLICY.keep_max + 1
+    assert len(done.archived) >= 35
+    completed = [
+        [op for op in hold if op.name == "delete" and f"{TIMELINE}/" in op.path and "_" in op.path]
+        for hold in holds(traced.trace)
+    ]
+    moved = [len([op for op in hold if "history" not in op.path]) for hold in completed]
+    assert sum(moved) == len(done.archived)
+    assert max(moved) == 4
+    listed = [op.path for hold in holds(traced.trace) for op in hold if op.name.startswith("list")]
+    assert listed
+    assert [path for path in listed if not path.startswith(".hoodie")] == [], "no data files"
+    assert content(bench.table().read()) == before
+    check_whole(bench)
 
 
 # -- files that another engine died over

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Iterator
 from datetime import UTC
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pyhudi.engine.repair import ENTRIES_KEPT, ENTRIES_KEPT_MS, Repair
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.transaction import Transaction
 from pyhudi.errors import CorruptTableError
+from pyhudi.format import log_entry
 from pyhudi.format.archive import (
     VERSION_FILE,
     ArchivedInstant,
@@ -38,12 +40,13 @@ from pyhudi.format.plan_files import (
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.faulty import FaultyStorage
 from pyhudi.storage.memory import MemoryStorage
-from pyhudi.storage.protocol import Folder, Storage
+from pyhudi.storage.protocol import Folder, ObjectStat, Storage
 from pyhudi.timeline.instant_time import clock_time
 from worlds import Clock, still_world
 
 TIMELINE = ".hoodie/timeline"
 SETTINGS = WriteSettings()
+DAY_MS = 24 * 3_600_000
 DONE = CommitMetadata(extra_metadata={"schema": "{}"})
 
 
@@ -166,11 +169,18 @@ def test_staged_bytes_that_nobody_decided_stay_for_the_grace(
     assert b.repair(grace_ms=60_000)[1] == (place,)
 
 
+@pytest.fixture(params=[17, 19])
+def folder_digits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries in folders of 1,000, and in folders of ten."""
+    monkeypatch.setattr(log_entry, "_FOLDER_DIGITS", request.param)
+
+
 def numbers(storage: MemoryStorage) -> list[int]:
     found = (parse_entry_path(stat.path) for stat in storage.list(".hoodie/.pyhudi/log"))
     return [number for number in found if number is not None]
 
 
+@pytest.mark.usefixtures("folder_digits")
 def test_old_entries_are_pruned_but_for_the_newest(storage: MemoryStorage, clock: Clock) -> None:
     a = Process(storage, clock, "a")
     for _ in range(80):
@@ -184,6 +194,7 @@ def test_old_entries_are_pruned_but_for_the_newest(storage: MemoryStorage, clock
     Process(storage, clock, "b").begin().complete(DONE)
 
 
+@pytest.mark.usefixtures("folder_digits")
 def test_entries_since_the_oldest_open_write_are_kept(storage: MemoryStorage, clock: Clock) -> None:
     a, slow = Process(storage, clock, "a"), Process(storage, clock, "slow")
     for _ in range(20):
@@ -213,6 +224,32 @@ def test_a_rollback_of_very_many_files_is_staged_and_leaves_nothing(
     assert max(s.size for s in storage.list(".hoodie/.pyhudi/log")) < 48 << 10
     assert [s.path for s in storage.list("") if dead.requested in s.path] == []
     assert list(storage.list(".hoodie/.pyhudi/staged")) == []
+
+
+def test_a_sweep_asks_little_about_each_write_that_was_given_up_of_late(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    """Services sweep each hour, and one such write is looked at again for a day."""
+    counting = FaultyStorage(storage)
+    a = Process(counting, clock, "a")
+    a.begin().complete(DONE)
+    asked = []
+    for count in (10, 20):
+        for _ in range(10):
+            given_up = a.begin()
+            write_data(storage, given_up.requested)
+            given_up.abandon()
+        a.repair(DAY_MS)
+        counting.trace.clear()
+        assert a.repair(DAY_MS) == ((), ())
+        asked.append(len(counting.trace))
+        assert len(list(storage.list_folder(".hoodie/.temp").folders)) == count
+    assert asked[1] - asked[0] <= 10 * 2  # its markers are listed, its files are looked for
+    late = [write_data(storage, given_up.requested)]
+    late += [f"{TIMELINE}/{given_up.requested}.deltacommit.{s}" for s in ("inflight", "requested")]
+    for path in late[1:]:
+        storage.create(path, b"")
+    assert a.repair(DAY_MS) == ((), tuple(late))
 
 
 # -- ghosts
@@ -339,14 +376,15 @@ def test_a_dead_writer_is_found_by_the_next_write_of_a_process_that_knew_nothing
 # -- pruning
 
 
-def void(log: DecisionLog) -> None:
+def void(log: DecisionLog, number: int = 1) -> None:
     """An entry without a time, as a decision leaves that another engine overtook."""
     log.refresh()
-    entry = log._blank(kind=EntryKind.VOID, voids=1)
+    entry = log._blank(kind=EntryKind.VOID, voids=number)
     assert log._create(entry)
     log._note(entry)
 
 
+@pytest.mark.usefixtures("folder_digits")
 @pytest.mark.parametrize("voids", [1, 3])
 def test_entries_are_pruned_past_those_that_have_no_time(
     storage: MemoryStorage, clock: Clock, voids: int
@@ -368,6 +406,31 @@ def test_entries_are_pruned_past_those_that_have_no_time(
     clock.sleep(ENTRIES_KEPT_MS)
     Process(storage, clock, "b").repair()
     assert len(numbers(storage)) == ENTRIES_KEPT
+
+
+def test_pruning_looks_no_further_than_the_first_entry_that_stays(
+    storage: MemoryStorage, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_entry, "_FOLDER_DIGITS", 19)
+    seen: list[str] = []
+
+    class Counting(FaultyStorage):
+        def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
+            for stat in super().list(prefix, after=after):
+                seen.append(stat.path)
+                yield stat
+
+    a = Process(Counting(storage), clock, "a")
+    for _ in range(100):
+        a.begin().complete(DONE)
+    clock.sleep(ENTRIES_KEPT_MS)
+    for _ in range(100):
+        a.begin().complete(DONE)
+    Repair(a.log, a.recovery).prune()
+    assert numbers(storage) == list(range(201, 401)), "the others are young"
+    seen.clear()
+    Repair(a.log, a.recovery).prune()
+    assert len(seen) <= 10
 
 
 @pytest.mark.parametrize("table_type", ["mor", "cow"])
@@ -442,6 +505,62 @@ def test_data_files_that_no_marker_names_go_only_if_nothing_tells_of_their_insta
     _, removed = Process(storage, clock, "d").repair(1_000, is_whole=True)
     assert sorted(removed) == sorted(gone)
     assert [path for path in kept if storage.stat(path) is None] == []
+
+
+@pytest.mark.parametrize("has_log", [True, False])
+@pytest.mark.parametrize("has_clean", [True, False])
+def test_a_lost_timeline_costs_no_data_file(
+    storage: MemoryStorage, clock: Clock, has_log: bool, has_clean: bool
+) -> None:
+    a = Process(storage, clock, "a")
+    paths = []
+    for _ in range(3):
+        write = a.begin()
+        paths.append(write_data(storage, write.requested))
+        write.complete(DONE)
+        storage.create(f".hoodie/.temp/{write.requested}/{paths[-1]}.marker.CREATE", b"")
+    failed = a.begin()
+    failed.abandon()  # the log ends with a rollback, which whoever opens the table carries out
+    gone = [TIMELINE] if has_log else [TIMELINE, ".hoodie/.pyhudi"]
+    for stat in [stat for folder in gone for stat in storage.list(folder)]:
+        storage.delete(stat.path)
+    if has_clean:
+        time = clock_time(clock(), UTC)
+        storage.create(f"{TIMELINE}/{time}_{time[:-1]}9.clean", b"")
+    clock.sleep(DAY_MS)
+    with pytest.raises(CorruptTableError, match=f"data files and no completed write.*{TIMELINE}"):
+        Process(storage, clock, "b").repair(is_whole=True)
+    assert [path for path in paths if storage.stat(path) is None] == []
+    Process(storage, clock, "c").repair()
+    assert [path for path in paths if storage.stat(path) is None] == [], "nor do markers tell"
+
+
+def test_files_of_a_write_that_completed_by_the_log_stay_though_no_timeline_tells_of_it(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    a = Process(storage, clock, "a")
+    a.begin().complete(DONE)
+    lost, marked = a.begin(), a.begin()
+    kept = [data_file(lost.requested), write_data(storage, marked.requested)]
+    storage.create(kept[0], b"rows")
+    lost.complete(DONE)
+    marked.complete(DONE)
+    storage.create(f".hoodie/.temp/{marked.requested}/{kept[1]}.marker.CREATE", b"")
+    overtaken = a.begin()
+    overtaken.complete(DONE)
+    a.log.refresh()
+    assert a.log.tail is not None
+    void(a.log, a.log.tail.n)
+    gone = data_file(overtaken.requested)
+    storage.create(gone, b"rows")
+    a.begin().complete(DONE)
+    for stat in list(storage.list(TIMELINE)):
+        if any(tx.requested in stat.path for tx in (lost, marked, overtaken)):
+            storage.delete(stat.path)
+    clock.sleep(DAY_MS)
+    Process(storage, clock, "b").repair(is_whole=True)
+    assert [path for path in kept if storage.stat(path) is None] == []
+    assert storage.stat(gone) is None, "its entry was taken back"
 
 
 def move_to_archive(storage: MemoryStorage, requested: str, completed: str) -> None:

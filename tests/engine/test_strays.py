@@ -8,8 +8,10 @@ from archived_tables import Bench, content, rows
 from memory_tables import TIMELINE
 from pyhudi.engine.cleaning import clean
 from pyhudi.engine.table_compaction import compact, compactions
+from pyhudi.engine.write_result import commit_metadata
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.storage.faulty import FaultyStorage
+from pyhudi.storage.protocol import Folder
 
 
 def bench_with_archived_compaction() -> tuple[Bench, str]:
@@ -86,3 +88,41 @@ def test_strays_are_swept_up(how: str) -> None:
     else:
         assert late in bench.writer("repairer").repair(0).removed
     assert bench.storage.stat(late) is None
+
+
+class Torn(FaultyStorage):
+    """A local disk: listings of the timeline show what was made last, and miss an older file."""
+
+    missed = "nothing"
+
+    def list_folder(self, prefix: str) -> Folder:
+        found = super().list_folder(prefix)
+        there = tuple(stat for stat in found.objects if self.missed not in stat.path)
+        return Folder(found.folders, there)
+
+
+@pytest.mark.parametrize("writes", [0, 8])
+@pytest.mark.parametrize("how", ["archive", "repair"])
+def test_a_live_write_keeps_its_files_though_listings_miss_its_requested_one(
+    how: str, writes: int
+) -> None:
+    bench = Bench()
+    bench.write(1, 2, 3)
+    torn = Torn(bench.storage)
+    live = bench.writer("live")
+    live.open()
+    with live.begun() as write:
+        bench.write(*range(4, 4 + writes))
+        bench.clock.sleep(10_000)
+        pending = [s.path for s in bench.storage.list(TIMELINE) if write.requested in s.path]
+        torn.missed = f"{write.requested}.deltacommit.requested"
+        if how == "archive":
+            bench.archive(storage=torn)
+        else:
+            bench.writer("repairer", torn).repair(0)
+        assert [path for path in pending if bench.storage.stat(path) is None] == []
+        assert len(pending) == 2
+        assert len(bench.completed()) >= writes, "nothing behind it was archived"
+        write.complete(commit_metadata([], live.spec(write.requested), "UPSERT"))
+    assert write.requested in bench.completed()
+    assert content(bench.table().read())["x"] == 3 + writes

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
+from pathlib import Path
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -14,6 +17,7 @@ from pyhudi.engine import upkeep as upkeep_module
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.repair import WRITE_ID_FOLDER
+from pyhudi.engine.upkeep import MARK_AHEAD_MAX_MS, REPAIRED
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.log_entry import LOG_FOLDER, STAGED_FOLDER
 from pyhudi.format.table_config import TableType
@@ -431,6 +435,36 @@ def test_a_fault_keeps_no_service_from_its_turn_and_is_told_in_full() -> None:
         assert result.archive is not None
         with pytest.raises(pyhudi.HudiError, match="compaction ended before its time"):
             table.services.run(UPKEEP)
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "is_heeded"), [(MARK_AHEAD_MAX_MS, True), (MARK_AHEAD_MAX_MS + 1_000, False)]
+)
+def test_a_mark_from_the_future_keeps_nobody_from_sweeping_up(
+    ahead_ms: int, is_heeded: bool
+) -> None:
+    memory = made()
+    memory.table().upsert(rows(1), write_id="w1")
+    memory.clock.ms += ahead_ms
+    memory.storage.write(REPAIRED, b"")  # by a machine whose clock was wrong
+    memory.clock.ms -= ahead_ms
+    memory.table().services.run(UPKEEP)
+    mark = memory.storage.stat(REPAIRED)
+    assert mark is not None
+    assert (mark.modified_ms > memory.clock.ms) is is_heeded
+
+
+def test_a_mark_from_the_future_does_not_outlive_the_sweep_on_a_local_disk(tmp_path: Path) -> None:
+    table = pyhudi.create_table(
+        str(tmp_path / "t"), SCHEMA, record_key="id", buckets=pyhudi.SimpleBuckets(1)
+    )
+    mark = tmp_path / "t" / REPAIRED
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+    later = time.time() + 86_400
+    os.utime(mark, (later, later))
+    table.services.run(UPKEEP)
+    assert mark.stat().st_mtime < later - 3_600
 
 
 def test_what_is_left_over_is_swept_up_once_in_an_hour_by_one_of_all() -> None:

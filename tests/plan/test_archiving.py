@@ -104,7 +104,7 @@ def test_archiving_starts_above_keep_max_and_goes_down_to_keep_min(count: int) -
         (TEN, {"fresh": (at(5), at(6))}, [10, 20, 30, 40, 50, 60, 70, 80], "newest 2"),
         (TEN, {"hiding": {at(30)}}, [10, 20], "hides file groups"),
         (TEN, {"unknown": {at(35): "p/a", at(55): "p/b"}}, [10, 20],
-         "00035, and its file p/a would become visible; services.repair() removes it"),
+         "00035, and its file p/a would become visible; see services.repair()"),
         (TEN, {"unknown": {at(15): "p/a"}}, [], "no timeline tells of"),
         ([*TEN, done(20, 101, Action.SAVEPOINT)], {"unknown": {at(25): "p/a"}}, [], "p/a"),
         ([*TEN[:3], *(done(n, n + 1, Action.COMMIT) for n in range(40, 101, 10))], {}, [10, 20],

@@ -326,7 +326,7 @@ def test_files_of_nobody_are_left_to_repair() -> None:
     table.add(f"f_0-0-0_{at(33)}.parquet")
     found = plan(table, CleanPolicy.commits(1))
     assert base(33) not in gone(found)
-    assert "not on the timeline: services.repair() removes it" in reasons(found)[base(33)]
+    assert "not on the timeline: see services.repair()" in reasons(found)[base(33)]
 
 
 def test_what_another_attempt_left_beside_a_base_file_goes_with_it() -> None:

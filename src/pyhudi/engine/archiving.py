@@ -15,13 +15,15 @@ Two archivers at once race for the next manifest, and the one that loses looks a
 
 No decision is made here, and none is needed: archiving changes where an instant is told of, not
 whether it happened. On a table shared with a Java writer the table's lock is held, as Hudi's
-archiver holds it.
+archiver holds it, for some hundred instants at a time: all writers wait meanwhile. So the data
+files are listed before it is taken. That is soon enough, for an instant is older than its files,
+and a timeline that was listed after them tells of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -36,13 +38,14 @@ from pyhudi.engine.archiving_facts import (
 from pyhudi.engine.checksum_files import checksum_path, is_checksum
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.history import History
-from pyhudi.engine.listed_timeline import list_timeline
+from pyhudi.engine.listed_timeline import list_timeline, lone_inflights
 from pyhudi.engine.load import list_data_files
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.engine.writer import TableWriter
 from pyhudi.errors import UnavailableError
 from pyhudi.format.archive import ArchivedInstant
 from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
+from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import Action, Instant, State
 from pyhudi.format.markers import MARKER_ROOT
 from pyhudi.plan.archiving import (
@@ -55,7 +58,7 @@ from pyhudi.plan.archiving import (
 from pyhudi.storage.heartbeats import heartbeat_path
 from pyhudi.storage.marker_files import load_markers, marker_objects
 from pyhudi.table.state import TableState
-from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, strays, without_strays
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_strays
 
 _NOTHING = nullcontext()
 #: An archive that has more files now.
@@ -63,6 +66,8 @@ _Grown: TypeAlias = tuple[ArchiveFiles, Snapshot]
 
 #: Times that another archiver may be faster before we leave it to that one.
 ROUNDS_MAX = 5
+#: Instants that move before the lock is given back, where there is one.
+HOLD_INSTANTS = 500
 #: Bytes of timeline files that one new archive file is made of, about.
 BATCH_BYTES = 64 << 20
 
@@ -157,8 +162,10 @@ class Archiver:
         self._turn = turn
         self._history = History(log.storage, log.history_folder)
         self._state: TableState | None = None
+        self._named: dict[str, str] | None = None  # instant → one of its data files
         self._checksums: set[str] = set()
         self._ghosts: tuple[Instant, ...] = ()
+        self._listed: tuple[Instant, ...] = ()
         self._unsettled: frozenset[str] = frozenset()
 
     def plan(self) -> ArchivePlan:
@@ -168,14 +175,19 @@ class Archiver:
 
     def run(self) -> ArchiveResult:
         """Archive what is due. UnavailableError leaves the rest to the next run."""
-        done = _Done()
-        for _ in range(ROUNDS_MAX):
+        done, lost = _Done(), 0
+        if self._log.is_shared:
+            with self._turn, suppress(UnavailableError):  # which the round below tells
+                self.plan()  # what it learns need not be asked for while others wait
+        while lost < ROUNDS_MAX:
+            before = len(done.archived)
             with self._turn:
                 is_over, grown = self._guarded_round(done)
             if grown is not None:
                 self._merge(grown, done)
             if is_over:
                 break
+            lost += 0 if self._log.is_shared and len(done.archived) > before else 1
         return done.result()  # all that is due, unless another archiver is at work
 
     def _guarded_round(self, done: _Done) -> tuple[bool, _Grown | None]:
@@ -207,7 +219,7 @@ class Archiver:
             self._storage, self._log.folder, is_guarded=is_guarded, has_strays=True
         )
         timeline = Timeline.of(without_strays(listed))
-        self._ghosts = (*ghosts(self._log, timeline), *strays(listed))
+        self._ghosts, self._listed = ghosts(self._log, timeline), listed
         left = tuple(i for i in timeline.instants if i not in self._ghosts)
         timeline = Timeline(left, timeline.began_as)
         facts = load_facts(
@@ -231,22 +243,30 @@ class Archiver:
             facts = replace(facts, hiding=hiding(self._state))
             plan = plan_archiving(facts, self._policy)
         if plan.begin > (timeline.first_active or ""):
-            unknown = unknown_files(facts, self._history, plan.begin, self._data_files())
+            self._named = self._data_files() if self._named is None else self._named
+            paths = self._named.values()
+            unknown = unknown_files(facts, self._history, plan.begin, paths)
             if unknown:
                 plan = plan_archiving(replace(facts, unknown=unknown), self._policy)
         return plan
 
-    def _data_files(self) -> Iterator[str]:
-        if self._state is None:
-            return (stat.path for stat in list_data_files(self._storage))
-        return (file.path for group in self._state.groups() for file in group.files)
+    def _data_files(self) -> dict[str, str]:
+        """A data file of each instant that has any."""
+        if self._state is not None:
+            files = (file for group in self._state.groups() for file in group.files)
+            return {file.name.requested: file.path for file in files}
+        found: dict[str, str] = {}
+        for stat in list_data_files(self._storage):
+            if (name := parse_data_file(stat.path.rpartition("/")[2])) is not None:
+                found.setdefault(name.requested, stat.path)
+        return found
 
     # -- one round
 
     def _round(self, done: _Done, may_go_on: Callable[[], bool]) -> tuple[bool, _Grown | None]:
         """Whether all was done that is due, and the archive if it grew.
 
-        False if another archiver was faster.
+        False if another archiver was faster, or if the lock was held for long enough.
         """
         world = self._log.world
         files = ArchiveFiles(
@@ -267,12 +287,13 @@ class Archiver:
             return True, None
         self._remove(plan.timeline, plan.finished, may_go_on)
         done.finished += [instant.requested for instant in plan.finished]
-        for batch in batches(plan.leaving, self._policy.file_instants):
+        leaving = plan.leaving[:HOLD_INSTANTS] if self._log.is_shared else plan.leaving
+        for batch in batches(leaving, self._policy.file_instants):
             added = self._archive(files, snapshot, plan.timeline, batch, done, may_go_on)
             if added is None:
                 return False, None
             snapshot = added
-        return True, (files, snapshot)
+        return len(leaving) == len(plan.leaving), (files, snapshot)
 
     def _archive(
         self,
@@ -367,12 +388,13 @@ class Archiver:
 
         Inflight files first, for Hudi's readers expect a plan beside them.
         """
-        for instant in self._ghosts:
-            for state in (State.INFLIGHT, State.REQUESTED):
-                path = self._log.path(Instant(instant.requested, instant.action, state))
-                if self._storage.stat(path) is not None:
-                    self._storage.delete(path)
-                    done.swept.append(path)
+        late = [(g, state) for g in self._ghosts for state in (State.INFLIGHT, State.REQUESTED)]
+        strays = lone_inflights(self._storage, self._log.folder, self._listed)
+        for instant, state in (*late, *((stray, State.INFLIGHT) for stray in strays)):
+            path = self._log.path(Instant(instant.requested, instant.action, state))
+            if self._storage.stat(path) is not None:
+                self._storage.delete(path)
+                done.swept.append(path)
 
     def _sweep_passed(self, plan: ArchivePlan, done: _Done) -> None:
         """Delete what given-up writes left: soon readers would take it for committed.
@@ -391,7 +413,7 @@ class Archiver:
                     left[file.name.requested].add(file.path)
         for requested, paths in left.items():
             marked = sorted({m.data_file for m in load_markers(self._storage, requested)})
-            there = [path for path in marked if self._storage.stat(path) is not None]
+            there = [stat.path for stat in self._storage.stat_all(marked) if stat is not None]
             gone = sorted({*paths, *there})
             self._storage.delete_all(gone)
             done.swept += gone

@@ -17,7 +17,7 @@ from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
 from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import Action, Instant, State
 from pyhudi.format.log_entry import entry_path
-from pyhudi.format.plan_files import CLEANER_PLAN
+from pyhudi.format.plan_files import CLEANER_PLAN, RESTORE_PLAN
 from pyhudi.format.service_metadata import CLEAN, RESTORE, ROLLBACK
 from pyhudi.plan.archiving import ArchiveFacts, ArchivePolicy, Pause
 from pyhudi.plan.kept import CleanBound, bound_of_clean, bound_of_plan
@@ -205,8 +205,7 @@ def _undoes(
         elif instant.action is Action.ROLLBACK:
             found[instant.requested] = _undone_by_rollback(log, instant)
         elif instant.action is Action.RESTORE and instant.completed is not None:
-            restore = RESTORE.decode(_completed_file(log, instant), log.path(instant))
-            found[instant.requested] = restore.instants_to_rollback
+            found[instant.requested] = _undone_by_restore(log, instant)
         if instant.completed is not None and instant.requested in found:
             known.undone[instant] = found[instant.requested]
     return found
@@ -222,6 +221,22 @@ def _undone_by_rollback(log: DecisionLog, rollback: Instant) -> tuple[str, ...]:
     except FileNotFoundError:
         raise _moved(rollback) from None
     return () if target is None else (target,)
+
+
+def _undone_by_restore(log: DecisionLog, restore: Instant) -> tuple[str, ...]:
+    """What a completed restore undid. Of one that Hudi died over, which is empty, the plan tells.
+
+    Without a plan nothing is known to be undone; files of such instants stop archiving (`unknown`).
+    """
+    done = RESTORE.decode_or_none(_completed_file(log, restore), log.path(restore))
+    if done is not None:
+        return done.instants_to_rollback
+    path = log.path(Instant(restore.requested, Action.RESTORE, State.REQUESTED))
+    try:
+        plan = RESTORE_PLAN.decode_or_none(log.storage.read(path, 0, CONTAINER_BYTES_MAX + 1), path)
+    except FileNotFoundError:
+        return ()
+    return () if plan is None else tuple(i.commit_time for i in plan.instants_to_rollback)
 
 
 def _completed_file(log: DecisionLog, instant: Instant) -> bytes:

@@ -6,15 +6,21 @@ and missed the second: then something that was committed long ago would look pen
 rubbish. Archivers remove what is pending first, and completed files in the order of their requests.
 So if the oldest instant that the listing showed is still there, nothing was taken from behind it.
 
+On a local disk a listing of a large folder may also show a file that was made meanwhile and miss
+one that was made before it: the inflight file of a write that has just begun, without the requested
+one. It would look like a stray, so the requested file of each stray is looked for by its name.
+
 A table without an archive costs no look.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from pyhudi.errors import UnavailableError
-from pyhudi.format.instant import Instant, is_timeline_file
+from pyhudi.format.instant import Action, Instant, State, is_timeline_file
 from pyhudi.storage.protocol import Storage
-from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_strays
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, strays, without_strays
 
 #: Listings from which instants keep vanishing, before we say so.
 LIST_ATTEMPTS_MAX = 5
@@ -32,6 +38,7 @@ def list_timeline(
         listing = storage.list_folder(folder)
         names = (stat.path.rpartition("/")[2] for stat in listing.objects)
         instants = tuple(Instant.parse(name) for name in names if is_timeline_file(name))
+        instants = (*instants, *_missed(storage, folder, instants))
         instants = instants if has_strays else without_strays(instants)
         if is_guarded or not listing.folders:
             return instants
@@ -46,6 +53,24 @@ def list_timeline(
         why=f"instants were archived in each of {LIST_ATTEMPTS_MAX} listings",
         next_step="Repeat the call",
     )
+
+
+def lone_inflights(storage: Storage, folder: str, listed: Iterable[Instant]) -> list[Instant]:
+    """Strays of a listing that a second one shows too, and which may be removed."""
+    found = strays(listed)
+    if not found:
+        return []
+    again = strays(list_timeline(storage, folder, is_guarded=True, has_strays=True))
+    return [stray for stray in found if stray in again]
+
+
+def _missed(storage: Storage, folder: str, instants: Iterable[Instant]) -> Iterator[Instant]:
+    """Requested files that are there although the listing has only what came after them."""
+    for stray in strays(instants):
+        for action in (a for a in Action if a.completed_as is stray.action.completed_as):
+            requested = Instant(stray.requested, action, State.REQUESTED)
+            if storage.stat(f"{folder}/{requested.file_name}") is not None:
+                yield requested
 
 
 def is_whole(storage: Storage, folder: str, timeline: Timeline) -> bool:

@@ -10,34 +10,35 @@ was decided before the object existed, so that ledger knows the instant if it is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.history import History
-from pyhudi.engine.listed_timeline import list_timeline
+from pyhudi.engine.listed_timeline import list_timeline, lone_inflights
 from pyhudi.engine.load import list_data_files
 from pyhudi.engine.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
+from pyhudi.errors import CorruptTableError
 from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import (
     Action,
     Instant,
-    InstantTime,
     State,
     is_instant_time,
     is_timeline_file,
 )
-from pyhudi.format.log_entry import LOG_FOLDER, STAGED_FOLDER, entry_path, parse_entry_path
+from pyhudi.format.log_entry import STAGED_FOLDER, entry_path
 from pyhudi.format.markers import MARKER_ROOT
-from pyhudi.storage.decision_log import load_entry
+from pyhudi.storage.decision_log import completed_by_log, entries_in, load_entry, log_folders
 from pyhudi.storage.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
-from pyhudi.storage.marker_files import load_markers, marker_objects
+from pyhudi.storage.marker_files import load_markers, marker_stats
 from pyhudi.storage.progress_files import PROGRESS_FOLDER
 from pyhudi.storage.protocol import ObjectStat
 from pyhudi.storage.write_fence import FENCE_FOLDER
 from pyhudi.timeline.ledger import PLANNED_ACTIONS, Ledger
-from pyhudi.timeline.timeline import strays
+from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 #: No single create is delayed longer than this (assumption A1 of the protocol).
 GRACE_MS = 24 * 3_600_000
@@ -45,6 +46,7 @@ GRACE_MS = 24 * 3_600_000
 ENTRIES_KEPT = 100
 ENTRIES_KEPT_MS = 7 * 24 * 3_600_000
 
+_GIVEN_UP_ACTIONS = (*ROLLED_BACK_ACTIONS, *PLANNED_ACTIONS)
 WRITE_ID_FOLDER = ".hoodie/.pyhudi/writes"
 _SCRATCH_FOLDERS = (".hoodie/.pyhudi/clock", ".hoodie/.pyhudi/probe", PROGRESS_FOLDER)
 
@@ -55,6 +57,8 @@ class Repaired:
 
     rolled_back: tuple[str, ...]  # instants that it gave up
     removed: tuple[str, ...]  # objects that it removed
+    #: Data files of writes that completed by the decision log, and of which no timeline tells.
+    kept: tuple[str, ...] = ()
 
 
 class Repair:
@@ -68,6 +72,7 @@ class Repair:
         self._recovery = recovery
         self._grace_ms = grace_ms
         self._removed: list[str] = []
+        self._kept: list[str] = []
 
     def run(self, own: frozenset[str] = frozenset(), *, is_whole: bool = False) -> Repaired:
         self._log.refresh()
@@ -76,7 +81,7 @@ class Repair:
         if is_whole:
             self.sweep_data_files()
         self.prune()
-        return Repaired(rolled_back, tuple(self._removed))
+        return Repaired(rolled_back, tuple(self._removed), tuple(self._kept))
 
     def sweep(self) -> None:
         """Remove ghosts, and what instants that are decided no longer need."""
@@ -92,7 +97,7 @@ class Repair:
         now = self._log.clock.read_ms()
         unknown = self._pending_files(ledger)
         for requested in sorted({*marked, *unknown}):
-            self._sweep_instant(requested, ledger, now, is_gone=requested not in unknown)
+            self._sweep_instant(requested, ledger, now, unknown.get(requested, ()))
         self._sweep_late_inflights(ledger)
         for stat in beats:
             self._sweep_beat(stat, ledger, now)
@@ -100,9 +105,9 @@ class Repair:
             requested = stat.path.rpartition("/")[2].partition(".")[0]
             if requested in ledger.completed or now - stat.modified_ms >= self._grace_ms:
                 self._remove(stat.path)
-        for stat in fences:
-            requested = stat.path.rpartition("/")[2]
-            if self._storage.stat(heartbeat_path(requested)) is None:  # a fence stands until then
+        hearts = self._storage.stat_all([heartbeat_path(s.path.rpartition("/")[2]) for s in fences])
+        for stat, beat in zip(fences, hearts, strict=True):
+            if beat is None:  # a fence stands until then
                 self._remove(stat.path)
         self._remove_older(scratch, now - self._grace_ms)
         self._remove_older([*write_ids, *conflicts], now - max(self._grace_ms, ENTRIES_KEPT_MS))
@@ -112,44 +117,52 @@ class Repair:
         names = (folder.rpartition("/")[2] for folder in folders)
         return [name for name in names if is_instant_time(name)]
 
-    def _pending_files(self, ledger: Ledger) -> set[str]:
-        """Instants with pending files that are neither pending nor completed: ghosts, perhaps."""
+    def _pending_files(self, ledger: Ledger) -> dict[str, list[Instant]]:
+        """Pending files of instants that are neither pending nor completed: ghosts, perhaps."""
         objects = self._storage.list_folder(self._log.folder).objects
         names = (stat.path.rpartition("/")[2] for stat in objects)
-        found = {name[:17] for name in names if is_timeline_file(name) and "_" not in name}
-        return found - ledger.pending.keys() - ledger.completed.keys()
+        found: dict[str, list[Instant]] = {}
+        for name in (name for name in names if is_timeline_file(name) and "_" not in name):
+            file = Instant.parse(name)
+            if file.requested not in ledger.pending and file.requested not in ledger.completed:
+                found.setdefault(file.requested, []).append(file)
+        return found
 
-    def _sweep_instant(self, requested: str, ledger: Ledger, now: int, *, is_gone: bool) -> None:
+    def _sweep_instant(
+        self, requested: str, ledger: Ledger, now: int, pending: Sequence[Instant]
+    ) -> None:
         """Markers of a completed instant go; those of a given-up one tell what else has to.
 
-        `is_gone`: they were there when the timeline had no file of the instant.
+        `pending`: the instant's pending files. If the timeline had none when the markers were there
+        it may be gone.
+
+        As long as its markers stay this is done again in each sweep, so it has to be cheap: a
+        listing, and one look for all files that the markers name.
         """
-        objects = marker_objects(self._storage, requested)
+        objects = marker_stats(self._storage, requested)
         if requested in ledger.completed:
-            for path in objects:
-                self._remove(path)
+            self._remove_all([stat.path for stat in objects])
             return
         if requested in ledger.pending:
             return
-        newest = max((self._modified(path) for path in objects), default=0)
+        newest = max((stat.modified_ms for stat in objects), default=0)
         if not self._is_undone(requested, ledger):
-            is_old = is_gone and now - newest >= self._grace_ms
+            is_old = not pending and now - newest >= self._grace_ms
             if not is_old or not self._is_nowhere(requested, ledger):
                 return
-        for marker in load_markers(self._storage, requested):
-            if self._storage.stat(marker.data_file) is not None:
-                self._remove(marker.data_file)
-        for path in self._ghosts(requested):
-            if self._storage.stat(path) is not None:
-                self._remove(path)
+        marked = [m.data_file for m in load_markers(self._storage, requested, objects)]
+        there = [stat.path for stat in self._storage.stat_all(marked) if stat is not None]
+        self._remove_all(there)
+        for file in sorted(pending, key=lambda file: file.state is State.REQUESTED):
+            if file.action in _GIVEN_UP_ACTIONS:  # the inflight file first, as it came last
+                self._remove(self._log.path(file))
         if now - newest >= self._grace_ms:
-            for path in objects:
-                self._remove(path)
+            self._remove_all([stat.path for stat in objects])
 
     def _sweep_late_inflights(self, ledger: Ledger) -> None:
         """Inflight files that stand alone: they came when their instant was archived, or undone."""
         listed = list_timeline(self._storage, self._log.folder, has_strays=True)
-        for stray in strays(listed):
+        for stray in lone_inflights(self._storage, self._log.folder, listed):
             self._remove(self._log.path(stray))
         for service in ledger.pending_of(Action.CLEAN):
             plan = Instant(service.requested, service.action, State.REQUESTED)
@@ -157,11 +170,6 @@ class Repair:
             if self._storage.stat(self._log.path(plan)) is None:
                 self._remove(self._log.path(late))
                 self._log.forget()
-
-    def _ghosts(self, requested: str) -> Iterable[str]:
-        for action in (*ROLLED_BACK_ACTIONS, *PLANNED_ACTIONS):
-            for state in (State.INFLIGHT, State.REQUESTED):
-                yield self._log.path(Instant(InstantTime(requested), action, state))
 
     def _is_undone(self, requested: str, ledger: Ledger) -> bool:
         """Whether a rollback of the instant has completed."""
@@ -176,12 +184,16 @@ class Repair:
         """
         if requested in ledger.named_by or ledger.is_committed(requested):
             return False
+        if not _has_write(ledger) or completed_by_log(self._storage, {requested}):
+            return False  # not the instant is lost, but the timeline
         return History(self._storage, self._log.history_folder).instant(requested) is None
 
     def sweep_data_files(self) -> None:
         """Remove data files of instants that no timeline tells of, once they are old.
 
         Somebody removed the instants by hand, or with Hudi's tools, and no marker names the files.
+        If the timeline itself is lost nothing tells of any instant; then all files stay. So do
+        those of a write that has completed by the decision log.
         """
         before = self._log.refresh()
         found: dict[str, list[ObjectStat]] = {}
@@ -195,10 +207,22 @@ class Repair:
         told_of: set[str] = {instant.requested for instant in listed}
         history = History(self._storage, self._log.history_folder)
         told_of.update(history.recorded(frozenset(found)))
+        gone: set[str] = set()
+        nowhere: set[str] = set()
         for requested in sorted(found.keys() - told_of):
-            is_open = requested in ledger.named_by and not self._is_undone(requested, ledger)
-            if not is_open and not _is_alive(requested, ledger):
-                self._remove_older(found[requested], now - self._grace_ms)
+            if _is_alive(requested, ledger):
+                continue
+            if self._is_undone(requested, ledger):
+                gone.add(requested)
+            elif requested not in ledger.named_by:
+                nowhere.add(requested)
+        if nowhere and not _has_write(ledger):
+            raise _lost_timeline(self._log, found[min(nowhere)][0].path)
+        done = completed_by_log(self._storage, nowhere)
+        self._kept += [stat.path for requested in sorted(done) for stat in found[requested]]
+        gone |= nowhere - done
+        for requested in sorted(gone):
+            self._remove_older(found[requested], now - self._grace_ms)
 
     def _sweep_beat(self, stat: ObjectStat, ledger: Ledger, now: int) -> None:
         requested = stat.path.rpartition("/")[2]
@@ -206,10 +230,6 @@ class Repair:
         old = now - stat.modified_ms >= self._grace_ms
         if decided or (old and requested not in ledger.pending):
             self._remove(heartbeat_path(requested))
-
-    def _modified(self, path: str) -> int:
-        stat = self._storage.stat(path)
-        return 0 if stat is None else stat.modified_ms
 
     def _remove_older(self, stats: Iterable[ObjectStat], before_ms: int) -> None:
         for stat in stats:
@@ -220,6 +240,11 @@ class Repair:
         self._storage.delete(path)
         self._removed.append(path)
 
+    def _remove_all(self, paths: Sequence[str]) -> None:
+        if paths:
+            self._storage.delete_all(paths)
+            self._removed += paths
+
     # -- pruning
 
     def prune(self) -> None:
@@ -229,39 +254,64 @@ class Repair:
         """
         reached = self._log.clock.at_least_ms() or 0
         self._remove_older(list(self._storage.list(CONFLICT_FOLDER)), reached - ENTRIES_KEPT_MS)
-        numbered = ((parse_entry_path(s.path), s) for s in self._storage.list(LOG_FOLDER))
-        entries = [(number, stat) for number, stat in numbered if number is not None]
-        if len(entries) <= ENTRIES_KEPT:
+        pending, tail = self._log.refresh().pending, self._log.tail
+        last = 0 if tail is None else tail.n - ENTRIES_KEPT
+        if last <= 0:
             return
-        keep_from = self._oldest_needed(entries)
-        for number, stat in entries[:-ENTRIES_KEPT]:
-            if number >= keep_from or reached - stat.modified_ms < ENTRIES_KEPT_MS:
+        oldest = min(pending, default=None)
+        left: list[int] = []
+        for folder in log_folders(self._storage):  # one at a time: a log may have many entries
+            entries = entries_in(self._storage, folder)
+            may_go = [*left, *_leading(entries, last, reached - ENTRIES_KEPT_MS)]
+            count = len(may_go) if oldest is None else self._count_before(may_go, oldest)
+            for number in may_go[:count]:
+                self._remove(entry_path(number))
+            if count < len(may_go) - 1 or may_go[-1:] != [n for n, _ in entries[-1:]]:
                 return
-            self._remove(entry_path(number))
+            left = may_go[count:]
 
-    def _oldest_needed(self, entries: list[tuple[int, ObjectStat]]) -> int:
-        """The first number whose time is not before every pending instant's."""
-        pending = self._log.refresh().pending
-        if not pending:
-            return entries[-1][0]
-        oldest = min(pending)
-        low, high = 0, len(entries)
+    def _count_before(self, numbers: list[int], oldest: str) -> int:
+        """How many of the entries come before the last one that is older than that instant."""
+        low, high = 0, len(numbers)
         while low < high:
             middle = (low + high) // 2
-            time = self._time_from(entries, middle)
+            time = self._time_from(numbers[middle])
             if time is not None and time < oldest:
                 low = middle + 1
             else:
                 high = middle
-        return entries[low - 1][0] if low else entries[0][0]
+        return max(low - 1, 0)
 
-    def _time_from(self, entries: list[tuple[int, ObjectStat]], place: int) -> str | None:
-        """The time of the first entry from this place on that has one; a void has none."""
-        for number, _ in entries[place:]:
-            entry = load_entry(self._storage, number)
+    def _time_from(self, number: int) -> str | None:
+        """The time of the first entry from this one on that has one; a void has none."""
+        assert self._log.tail is not None
+        for n in range(number, self._log.tail.n + 1):
+            entry = load_entry(self._storage, n)
             if entry is not None and entry.time is not None:
                 return entry.time
         return None
+
+
+def _leading(entries: Iterable[tuple[int, ObjectStat]], last: int, before_ms: int) -> list[int]:
+    """The first entries, up to that number, as long as they are old."""
+    old = takewhile(lambda e: e[0] <= last and e[1].modified_ms <= before_ms, entries)
+    return [number for number, _ in old]
+
+
+def _has_write(ledger: Ledger) -> bool:
+    """Whether a write has completed, as on every table with data: the last is never archived."""
+    return any(instant.action in WRITE_ACTIONS for instant in ledger.completed.values())
+
+
+def _lost_timeline(log: DecisionLog, path: str) -> CorruptTableError:
+    return CorruptTableError(
+        f"the table at {log.storage.uri} has data files and no completed write",
+        why=f"files of {log.folder} are missing, where at least the last write should be; "
+        "no data file was removed",
+        next_step=f"Put {log.folder} back from a copy, or from versions that the store keeps. "
+        "Remove the data files yourself if nobody needs them",
+        path=path,
+    )
 
 
 def _is_alive(requested: str, ledger: Ledger) -> bool:

@@ -40,6 +40,8 @@ from pyhudi.timeline.timeline import WRITE_ACTIONS
 #: How often a table is swept up, by whoever comes first, and the object whose age tells.
 REPAIR_EVERY_MS = 3_600_000
 REPAIRED = ".hoodie/.pyhudi/repaired"
+#: How far clocks of machines that share a table may be apart; a mark from later counts as none.
+MARK_AHEAD_MAX_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +164,12 @@ def _is_repair_due(writer: LocalWriter) -> bool:
         return False
     writer.archiving.repaired_at_ms = now_ms
     found = writer.storage.stat(REPAIRED)
-    if found is not None and writer.log.clock.glimpse_ms() - found.modified_ms < REPAIR_EVERY_MS:
-        return False
+    if found is not None:
+        age_ms = writer.log.clock.glimpse_ms() - found.modified_ms
+        if -MARK_AHEAD_MAX_MS <= age_ms < REPAIR_EVERY_MS:
+            return False
+        if age_ms < 0:  # by a clock that was wrong: a local disk would keep the later time
+            writer.storage.delete(REPAIRED)
     writer.storage.write(REPAIRED, b"")  # before it is done: one is enough
     return True
 

@@ -322,7 +322,7 @@ class _Planning:
             break
         for target in sorted(self._facts.unknown)[:1]:
             why = f"no timeline tells of {target}, and its file {self._facts.unknown[target]} would"
-            yield _Stop(self._before(target), f"{why} become visible; services.repair() removes it")
+            yield _Stop(self._before(target), f"{why} become visible; see services.repair()")
 
     def _unsafe_targets(self) -> list[str]:
         """What was given up and is not done with, the oldest first."""

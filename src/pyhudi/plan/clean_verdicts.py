@@ -161,7 +161,7 @@ class Judge:
         if requested in self._pending:
             reason = f"of the pending write {requested}: only a rollback removes it"
             return Verdict(Rule.PENDING, reason)
-        reason = f"of {requested}, which is not on the timeline: services.repair() removes it"
+        reason = f"of {requested}, which is not on the timeline: see services.repair()"
         return Verdict(Rule.UNKNOWN, reason)
 
     # -- slices

@@ -6,11 +6,14 @@ things are asked of storage: create if absent, read, list and delete.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from pyhudi.errors import UnavailableError
 from pyhudi.format.log_entry import (
     ENTRY_BYTES_MAX,
     LOG_FOLDER,
     Entry,
+    EntryKind,
     decode_entry,
     encode_entry,
     entry_path,
@@ -37,11 +40,45 @@ def entries_after(storage: Storage, n: int) -> list[tuple[int, ObjectStat]]:
 
 def last_entries(storage: Storage) -> list[tuple[int, ObjectStat]]:
     """The numbers in the last folder of the log that has any; the last is the log's tail."""
-    for folder in reversed(storage.list_folder(LOG_FOLDER).folders):
-        numbered = ((parse_entry_path(s.path), s) for s in storage.list(folder))
-        if found := [(number, stat) for number, stat in numbered if number is not None]:
+    for folder in reversed(log_folders(storage)):
+        if found := entries_in(storage, folder):
             return found
     return []
+
+
+def log_folders(storage: Storage) -> tuple[str, ...]:
+    """The folders of the log, the one with the oldest entries first."""
+    return storage.list_folder(LOG_FOLDER).folders
+
+
+def entries_in(storage: Storage, folder: str) -> list[tuple[int, ObjectStat]]:
+    """The numbers in one folder of the log, ascending."""
+    numbered = ((parse_entry_path(s.path), s) for s in storage.list(folder))
+    return [(number, stat) for number, stat in numbered if number is not None]
+
+
+def completed_by_log(storage: Storage, instants: Set[str]) -> set[str]:
+    """Those of the instants of which the log says that they completed, as far as it is there.
+
+    Times ascend in the log, so what is older than the instants is not read but for one folder.
+    """
+    completed: dict[int, str] = {}
+    voided: set[int] = set()
+    for folder in reversed(log_folders(storage) if instants else ()):
+        first = None
+        for number, _ in entries_in(storage, folder):
+            entry = load_entry(storage, number)
+            if entry is None:
+                continue  # pruned since
+            first = first or entry.time
+            if entry.voids is not None:
+                voided.add(entry.voids)
+            if entry.kind is EntryKind.COMPLETE and (instant := entry.instant) in instants:
+                assert instant is not None
+                completed[number] = instant
+        if first is not None and first < min(instants):
+            break
+    return {instant for number, instant in completed.items() if number not in voided}
 
 
 def create_entry(storage: Storage, entry: Entry) -> bool:

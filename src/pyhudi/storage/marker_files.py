@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.file_names import MarkerName, parse_data_file
 from pyhudi.format.instant import InstantTime
@@ -11,16 +13,23 @@ from pyhudi.format.markers import (
     is_marker_list,
     marker_folder,
 )
-from pyhudi.storage.protocol import Storage
+from pyhudi.storage.protocol import ObjectStat, Storage
 
 MARKER_LIST_BYTES_MAX = 64 << 20
 
 
-def load_markers(storage: Storage, requested: str) -> tuple[MarkerName, ...]:
-    """The markers of the instant, however its writer kept them, each of a file of that instant."""
+def load_markers(
+    storage: Storage, requested: str, listed: Iterable[ObjectStat] | None = None
+) -> tuple[MarkerName, ...]:
+    """The markers of the instant, however its writer kept them, each of a file of that instant.
+
+    `listed`: what is in its marker folder, if that is known.
+    """
     folder = marker_folder(InstantTime(requested))
     found: dict[MarkerName, None] = {}
-    for path in marker_objects(storage, requested):
+    for path in (
+        stat.path for stat in (marker_stats(storage, requested) if listed is None else listed)
+    ):
         relative = path[len(folder) + 1 :]
         if is_marker_list(relative):
             data = storage.read(path, 0, MARKER_LIST_BYTES_MAX)
@@ -34,7 +43,12 @@ def load_markers(storage: Storage, requested: str) -> tuple[MarkerName, ...]:
 
 def marker_objects(storage: Storage, requested: str) -> list[str]:
     """Everything in the instant's marker folder."""
-    return [stat.path for stat in storage.list(marker_folder(InstantTime(requested)))]
+    return [stat.path for stat in marker_stats(storage, requested)]
+
+
+def marker_stats(storage: Storage, requested: str) -> list[ObjectStat]:
+    """The same as the listing shows it."""
+    return list(storage.list(marker_folder(InstantTime(requested))))
 
 
 def _check_instant(marker: MarkerName, requested: str) -> None:
