@@ -270,10 +270,10 @@ def test_the_lock_is_asked_after_the_stores_clock_was_read_and_before_anything_i
     held: list[bool] = []
 
     class SlowClock(FaultyStorage):
-        def write(self, path: str, data: bytes) -> None:
+        def write(self, path: str, data: bytes) -> str:
             if path.startswith(".hoodie/.pyhudi/clock"):
                 bench.storage.delete(LOCK_PATH)  # it took so long that the lock is over
-            super().write(path, data)
+            return super().write(path, data)
 
         def create(self, path: str, data: bytes) -> bool:
             if path.rpartition("/")[2].startswith(f"{job.requested}_"):
@@ -317,7 +317,8 @@ def test_a_writer_that_slept_too_long_is_not_told_that_its_decision_was_refused(
 
 def test_whoever_is_interrupted_while_he_waits_for_other_clocks_still_waits(bench: Bench) -> None:
     log = bench.log()
-    sleep, interrupted = log.world.sleep_ms, []
+    sleep = log.world.sleep_ms
+    interrupted: list[int] = []
 
     def interrupting(ms: int) -> None:
         if not interrupted:
