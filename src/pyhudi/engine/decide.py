@@ -436,7 +436,8 @@ class DecisionLog:
             if undone := self._rollbacks.undone_by(rollback):
                 ledger.name(undone.target, rollback, is_final=undone.is_final)
         for target, abort in self._known.aborts.items():
-            if abort.instant is not None:
+            # What stands on the timeline counts: another engine may have planned a rollback since.
+            if abort.instant is not None and target not in ledger.named_by:
                 ledger.name(target, abort.instant)
         return ledger
 
