@@ -54,6 +54,7 @@ class Worker:
         self._table = open_table(orders.uri, orders.options)
         self._parent = os.getppid()
         self._is_told = False
+        self._number = self._journal.next_number()
 
     def stop(self, _signal: int, _frame: FrameType | None) -> None:
         self._is_told = True
@@ -63,19 +64,21 @@ class Worker:
         return self._is_told or os.getppid() != self._parent
 
     def run(self) -> None:
-        number = self._journal.next_number()
         undecided = self._journal.undecided()
         self._journal.note(Event.START, pid=os.getpid())
         try:
             if undecided is not None and self._chance.random() < _CALLS_AGAIN:
                 self._write(undecided)
             while not self._is_to_stop:
-                self._write(next_batch(self._kind, self._writer, number, self._chance))
-                number += 1
+                self.write_next()
         except BaseException:
             self._journal.note(Event.SURPRISE, error=traceback.format_exc())
             raise
         self._journal.note(Event.STOP)
+
+    def write_next(self) -> None:
+        self._write(next_batch(self._kind, self._writer, self._number, self._chance))
+        self._number += 1
 
     def _write(self, batch: Batch) -> None:
         """Call until there is an answer that says what became of the batch."""
