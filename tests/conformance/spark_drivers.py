@@ -38,6 +38,7 @@ from spark.cluster import DRIVERS, START_S, Process
 Row = dict[str, Any]
 
 _TICK_S = 0.01
+SESSION_S = 400  # until the last of four drivers that start at once is there
 SESSION = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -145,7 +146,7 @@ class SparkDriver:
         self._heard.put(None)
 
     def await_session(self) -> None:
-        self._known(self._heard.get(timeout=START_S))
+        self._known(self._heard.get(timeout=SESSION_S))
         self.is_idle = True
 
     def begin(

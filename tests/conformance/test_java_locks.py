@@ -190,6 +190,7 @@ def raced_with_java(
     """Who was inside, in their order: P for each process of pyhudi, J for Java."""
     folder = Path(tempfile.mkdtemp())
     witness, stop = folder / "inside", folder / "stop"
+    told = Path(f"{witness}.order")
     with ThreadPoolExecutor(1) as thread:
         asked = thread.submit(
             java.ask,
@@ -200,12 +201,13 @@ def raced_with_java(
             timeout_s=300,
         )
         try:
+            until(lambda: asked.done() or told.exists(), 120_000)  # Java is slow the first time
             for racer in start(witness):
                 racer.line()
         finally:
             stop.touch()
         (said,) = asked.result()
-    order = Path(f"{witness}.order").read_text()
+    order = told.read_text()
     assert said == {"entered": order.count("J"), "clashes": 0}
     shutil.rmtree(folder)
     return order
@@ -218,7 +220,7 @@ def test_hudi_and_pyhudi_are_never_inside_together(
     order = raced_with_java(
         judge,
         LockKind.ZOOKEEPER,
-        place,
+        patient(place),
         lambda witness: [racers(**orders, witness=witness, rounds=30) for _ in range(4)],
     )
     assert order.count("P") == 120
@@ -226,6 +228,7 @@ def test_hudi_and_pyhudi_are_never_inside_together(
 
 
 def test_hudi_waits_for_us_and_we_for_hudi(judge: JudgeClient, place: dict[str, Any]) -> None:
+    place = patient(place)
     options = java_options(LockKind.ZOOKEEPER, place)
     lock = opened("zookeeper", place)
     held = lock.acquire(5_000)
@@ -256,7 +259,7 @@ def test_frozen_jvm_loses_the_lock_with_its_session(
 def test_hudi_writer_takes_the_lock_that_the_table_names(
     judge: JudgeClient, place: dict[str, Any], tmp_path: Path
 ) -> None:
-    path = tmp_path / "orders"
+    path, place = tmp_path / "orders", patient(place)
     schema = pa.schema([("id", pa.string()), ("ts", pa.int64())])
     table = pyhudi.create_table(
         path,

@@ -31,7 +31,7 @@ from conformance.scenes import (
     until,
 )
 from conformance.writing import QUIET, create_table, hudi_writer_options
-from pyhudi.engine import foreigners
+from pyhudi.engine import foreigners, transaction
 from pyhudi.format.instant import Action
 from pyhudi.format.table_config import CLOCK_SKEW_DEFAULT_MS
 from pyhudi.storage.file_lock import LOCK_PATH
@@ -126,13 +126,17 @@ def test_hudi_finds_what_completed_before_it_looked_if_told_to_prefer_writers(
     "combination", [COPY_ON_WRITE, pytest.param(OPTIMISTIC, marks=pytest.mark.long)]
 )
 def test_pyhudi_completes_nothing_that_hudi_would_not_find(
-    judge: JudgeClient, tmp_path: Path, combination: Combination
+    judge: JudgeClient,
+    tmp_path: Path,
+    combination: Combination,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A Hudi writer that has begun and not looked around yet is given a moment to do so."""
     scene = Scene(tmp_path / "table", combination)
     rows, ours = scene.rows(range(24), written=1), scene.rows(range(12, 36), written=2)
     with ThreadPoolExecutor(1) as pool:
         with hudi_write_frozen_at_its_start(judge, scene, rows) as (requested, written):
+            monkeypatch.setattr(transaction, "LOOK_AROUND_MS", 120_000)  # the machine may be busy
             upsert = pool.submit(scene.shared.open().upsert, scene.sample.table(ours))
             own = until(lambda: scene.pending_writes() - {requested}, "pyhudi has begun").pop()
             until(lambda: scene.files_of(own), "pyhudi has written")

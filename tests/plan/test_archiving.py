@@ -344,9 +344,9 @@ def test_whatever_goes_nothing_that_was_hidden_becomes_visible(facts: ArchiveFac
 
 def test_ten_thousand_instants_are_planned_within_a_second() -> None:
     instants = writes(*range(0, 30_000, 3))
-    started = time.perf_counter()
+    started = time.process_time()
     plan = planned(instants)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert len(plan.leaving) == 9_998
     assert len(str(plan).splitlines()) == 52
 

@@ -33,6 +33,7 @@ from pyhudi.format.instant import Instant
 GOAL = Goal(seconds=25, seconds_max=400, kills=6, freezes=3, acknowledged=10)
 
 
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("store", ["local", "moto"])
 def test_writers_that_are_killed_and_frozen_lose_and_leave_nothing(
     store: str, tmp_path: Path

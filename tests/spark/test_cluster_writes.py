@@ -145,7 +145,7 @@ def test_a_slow_attempt_is_overtaken_and_changes_nothing(driver: Driver, path: P
 
 
 def test_a_cancelled_write_is_rolled_back(driver: Driver, path: Path) -> None:
-    driver.gates.hold("marker")
+    driver.gates.hold("marker", count=2)  # a second attempt, too, if the first was slow to come
     write = _upsert(driver, path)
     pid = driver.gates.held()[0]
     driver.ask("cancel")
@@ -179,7 +179,8 @@ def test_an_attempt_with_other_rows_that_is_late_stays_invisible(
     pid = driver.gates.held()[0]
     assert write.answer().get("rows") == 1  # by an attempt that overtook the one that is held
     before = rows_of(str(path))
-    assert before == frozenset([*_FIRST, row(101, 2, "fickle")])
+    # The second one computed, but if it overtook the first before the gate.
+    assert before in [frozenset([*_FIRST, row(n, 2, "fickle")]) for n in (100, 101)]
     driver.gates.release()
     assert driver.gates.passed(pid) == "created"  # the marker, at which it found that it is late
     assert rows_of(str(path)) == before
