@@ -20,6 +20,7 @@ from pyhudi.format.lock_address import given_lock_address
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.storage.lock import Lock
 from pyhudi.storage.memory import MemoryStorage
+from pyhudi.storage.open import open_storage
 from pyhudi.storage.open_lock import open_lock
 from pyhudi.world import real_world
 
@@ -68,9 +69,16 @@ def _pipe(stream: IO[str] | None) -> IO[str]:
     return stream
 
 
-def opened(kind: str, options: Mapping[str, object]) -> Lock:
+def opened(
+    kind: str,
+    options: Mapping[str, object],
+    uri: str = "",
+    storage_options: Mapping[str, str] | None = None,
+) -> Lock:
+    """The lock of a table at the address, if it is one that lies in the table."""
     address = given_lock_address(LockKind(kind), options, "orders")
-    lock = open_lock(LockKind(kind), MemoryStorage(lambda: 0), real_world(), address=address)
+    storage = open_storage(uri, storage_options) if uri else MemoryStorage(lambda: 0)
+    lock = open_lock(LockKind(kind), storage, real_world(), address=address)
     assert lock is not None
     return lock
 
@@ -107,7 +115,8 @@ def say(what: Mapping[str, object]) -> None:
 
 def main(orders: dict[str, Any]) -> None:
     deed = orders.pop("deed")
-    lock = opened(orders.pop("kind"), orders.pop("options"))
+    place = [orders.pop(name, None) for name in ("uri", "storage_options")]
+    lock = opened(orders.pop("kind"), orders.pop("options"), *place)
     if deed == "hold":
         return hold(lock)
     race(lock, **orders)

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 import pyhudi
 from conformance.client import JudgeClient, JudgeError
@@ -28,6 +29,7 @@ from conformance.scenes import (
 )
 from conformance.writing import QUIET, hudi_writer_options
 from pyhudi.engine.local import LocalWriter
+from pyhudi.engine.spark.compact import SparkMerge
 from pyhudi.engine.table_compaction import compact, compactions
 from pyhudi.format.instant import Action, State
 from pyhudi.settings import WriteSettings
@@ -142,6 +144,25 @@ def test_either_engine_carries_out_what_the_other_planned(
     scene.upsert(scene.rows(range(36, 48), written=5))
     again = plan(judge, scene, executor)
     carry_out(judge, scene, planner, again)
+    scene.agree(judge)
+
+
+def test_spark_carries_out_what_hudi_planned(
+    judge: JudgeClient, spark: SparkSession, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path / "table", NON_BLOCKING, buckets=3)
+    scene.upsert(scene.rows(range(24), written=1))
+    delete(scene, scene.rows(range(6, 12), written=1))
+    planned = plan(judge, scene, "hudi")
+    scene.upsert(scene.rows(range(18, 42), written=2))
+    mine = writer(scene)
+    result = compactions(mine, SparkMerge(mine, spark)).execute(planned)
+    assert result is not None
+    assert (result.file_groups, result.is_ours) == (3, True)
+    assert is_done(scene, planned)
+    scene.agree(judge)
+    scene.hudi_write(judge, scene.rows(range(12), written=3))
+    scene.shared.open().services.compact(spark=spark)
     scene.agree(judge)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import pyhudi
 from many_writers.scene import (
     KINDS,
     NBCC,
@@ -694,16 +698,51 @@ def test_a_plan_whose_files_are_gone_stays_and_keeps_no_other_from_its_work() ->
         compact(scene.writer("compactor"))
 
 
-def test_a_full_disk_leaves_the_plan_and_every_row() -> None:
+@pytest.mark.parametrize("written", [0, 1, 3])
+def test_storage_that_fails_from_some_file_on_leaves_the_plan_and_every_row(written: int) -> None:
     scene = scene_with_logs()
-    full = FaultyStorage(scene.storage, [Fault(Effect.FAIL, "create_from", times=None)])
+    for day in ("tu", "we", "th"):
+        scene.table(day).upsert(rows(day, day, day=day))
+    fault = Fault(Effect.FAIL, "create_from", nth=written + 1, times=None)
+    full = FaultyStorage(scene.storage, [fault])
     with no_row_is_lost(scene), pytest.raises(UnavailableError, match="injected"):
         compact(scene.writer("compactor", full)).or_raise()
     assert not list(scene.storage.list(".hoodie/.heartbeat"))
     [planned] = service(scene).pending()
     with no_row_is_lost(scene):
         [result] = compact(scene.writer("next")).results
-    assert result.instant == planned.requested
+    assert (result.instant, result.file_groups) == (planned.requested, 4)
+
+
+def test_a_disk_that_fills_up_while_a_plan_is_carried_out_is_named_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = pa.schema([pa.field("id", pa.string(), nullable=False), ("ts", pa.int64())])
+    table = pyhudi.create_table(
+        tmp_path / "table", schema, record_key="id", ordering="ts", buckets=SimpleBuckets(4)
+    )
+    for ts in (1, 2):
+        table.upsert(pa.table({"id": [f"k{n}" for n in range(40)], "ts": [ts] * 40}, schema))
+    before = table.read(columns=["id", "ts"]).to_arrow().sort_by("id")
+    link = os.link
+    made: list[Any] = []
+
+    def filling(source: Any, target: Any, **how: Any) -> None:
+        if str(target).endswith(".parquet"):
+            if len(made) == 2:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            made.append(target)
+        link(source, target, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", filling)
+        with pytest.raises(UnavailableError, match="No space left on device"):
+            table.services.compact()
+    assert len(made) == 2
+    assert table.read(columns=["id", "ts"]).to_arrow().sort_by("id") == before
+    [done] = table.services.compact().results
+    assert done.file_groups == 4
+    assert table.read(columns=["id", "ts"]).to_arrow().sort_by("id") == before
 
 
 # -- a table that another engine writes too

@@ -25,8 +25,10 @@ from pyhudi.format.table_config import TableType
 from pyhudi.format.writer_identity import WRITER_KEY, WriterIdentity, parse_writer
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.faulty import FaultyStorage
+from pyhudi.storage.protocol import Storage
 from pyhudi.table_api import Table
 from pyhudi.timeline.instant_time import clock_time
+from pyhudi.world import World
 
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), ("v", pa.string())])
 
@@ -69,6 +71,10 @@ def meddled(
     """A writer beside whose write something else happens: once it has begun."""
     storage = Meddled(table, at, meddle)
     world = replace(table.world("b"), host="etl-2", user="ben", process=8, program="join.py")
+    return opened(storage, world, **settings)
+
+
+def opened(storage: Storage, world: World, **settings: Any) -> Table:
     writer = LocalWriter(storage, world, WriteSettings(**settings))
     return Table(TableLoader(storage, load_config(storage)), writer)
 
@@ -155,11 +161,15 @@ def test_what_depends_on_rows_that_were_read_is_never_just_committed_again() -> 
 
 def test_the_loser_is_told_who_won_where_and_what_it_cost() -> None:
     table = made(table_type=TableType.COPY_ON_WRITE)
-    winner = table.table("a", job="nightly load")
+    world = replace(table.world("a"), host="etl-1", user="ada", process=7)
+    winner = opened(table.storage, world, job="nightly load")
     winner.upsert(rows("0", "a"))
-    loser = meddled(
-        table, lambda: winner.upsert(rows("1", "a", "c")), at=".parquet", conflict_retries=0
-    )
+
+    def meanwhile() -> None:
+        winner.upsert(rows("1", "a", "c"))
+        table.clock.sleep(2_500)
+
+    loser = meddled(table, meanwhile, at=".parquet", conflict_retries=0)
     with pytest.raises(pyhudi.ConflictError) as caught:
         loser.upsert(rows("2", "a", "b"))
     facts = caught.value.facts
@@ -171,11 +181,13 @@ def test_the_loser_is_told_who_won_where_and_what_it_cost() -> None:
         8,
     )
     assert facts["theirs"]["job"] == "nightly load"
+    assert [facts["theirs"][name] for name in ("host", "user", "process")] == ["etl-1", "ada", 7]
     assert facts["keys"] == ["a"]
     assert (facts["partition"], facts["bucket"]) == ("", 0)
     assert facts["lost"]["rows"] == 2
     assert facts["lost"]["files"] == 1
     assert facts["lost"]["bytes"] > 0
+    assert 2.5 <= facts["lost"]["seconds"] < 10
     text = str(caught.value)
     for part in (
         "nightly load",

@@ -9,11 +9,13 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import boto3
 import pytest
 
+from lock_racer import Racer
 from locking_world import START_MS, Universe
 from played_zookeeper import ADDRESS, PlayedZookeeper
 from pyhudi.errors import InvalidRequestError, UnavailableError
@@ -260,6 +262,29 @@ def test_threads_that_wait_for_the_lock_are_never_inside_together(
 
     at_once(work)
     assert most == [1] * (3 * THREADS)
+
+
+@pytest.mark.parametrize(("kind", "store"), [("file", "local"), ("storage", "s3")])
+def test_processes_are_never_inside_together(
+    kind: str, store: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Of a lock that lies in the table."""
+    there: Storage = request.getfixturevalue(store)
+    options = request.getfixturevalue("s3_options") if store == "s3" else None
+    place: dict[str, Any] = {
+        "kind": kind,
+        "options": {},
+        "uri": there.uri,
+        "storage_options": options,
+    }
+    orders = {"deed": "race", **place, "witness": tmp_path / "inside", "rounds": 3, "hold_ms": 1}
+    racers = [Racer(**orders) for _ in range(4)]
+    try:
+        assert [racer.line() for racer in racers] == [{"entered": 3}] * 4
+    finally:
+        for racer in racers:
+            racer.kill()
+    assert Path(f"{tmp_path / 'inside'}.order").read_text() == "P" * 12
 
 
 ADDRESSES: dict[LockKind, LockAddress] = {
