@@ -64,6 +64,7 @@ def test_no_schedule_full_of_table_services_breaks_a_promise(mode: Mode) -> None
 #: Schedules that once broke a promise, and what was wrong. The code has changed since and they no
 #: longer do quite the same; they cost little.
 ONCE_BROKEN: list[tuple[Mode, int, str]] = [
+    ("occ", 132_433, "a heartbeat was taken away for a moment, when its begin was told of twice"),
     ("shared", 106_519, "an abort was carried out beside a rollback that a foreign engine planned"),
     ("occ", 149, "the log was read on after settling, and its new end was not settled"),
     ("occ", 3937, "a rollback whose plan could not be read was taken for an archived one"),

@@ -34,6 +34,7 @@ class Heartbeat:
 
     def __init__(self, storage: Storage, requested: str, told: str = "") -> None:
         """`told` is who beats, for people who look: on a line of its own behind the mark."""
+        self.requested = requested
         self._storage = storage
         self._path = heartbeat_path(requested)
         self._stop: Callable[[], None] | None = None
