@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 
 from memory_tables import TIMELINE, MemoryTable
+from pyhudi.engine.decide import STALE_MS
 from pyhudi.engine.decisions import TooBusyError
 from pyhudi.engine.transaction import Transaction
 from pyhudi.errors import HudiError, InvalidRequestError, OutcomeUnknownError, UnavailableError
@@ -32,6 +33,7 @@ from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.table_config import TableType
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
+from pyhudi.storage.heartbeats import HEARTBEAT_FOLDER
 from pyhudi.storage.local_disk import LocalStorage
 from pyhudi.storage.local_files import TemporaryFile
 from pyhudi.storage.memory import MemoryStorage
@@ -282,6 +284,17 @@ def test_a_failure_right_after_the_begin_ends_the_heartbeat() -> None:
     assert bench.beating == []
     assert bench.pending() == []
     assert bench.content().keys() == {("mo", "a"), ("mo", "b")}
+
+
+def test_a_begin_that_is_found_in_the_log_again_is_never_without_a_heartbeat() -> None:
+    """Its own process was slow to announce it, and meanwhile somebody else made its file."""
+    bench = Bench()
+    bench.table().upsert(rows("a"))
+    slow = Fault(Effect.DELAY, "write", f"{HEARTBEAT_FOLDER}/*", delay_ms=2 * STALE_MS)
+    storage = FaultyStorage(bench.storage, [slow], sleep_ms=bench.clock.sleep)
+    result = bench.table("slow", storage).upsert(rows("b"))
+    beats = [o.name for o in storage.trace if o.path == f"{HEARTBEAT_FOLDER}/{result.instant}"]
+    assert beats == ["write", "write", "delete"]
 
 
 def test_a_user_who_interrupts_a_write_ends_its_heartbeat() -> None:

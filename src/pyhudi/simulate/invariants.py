@@ -1,8 +1,8 @@
 """The promises of the commit protocol, each as a question to the evidence of one simulation.
 
 Most are asked of every moment and not of the end alone: a time that appeared too late, a file that
-was missing while its write was visible, is a broken promise even if nobody looked just then. The
-numbers are those of `docs/protocol/README.md`.
+was missing while its write was visible, is a broken promise even if nobody looked just then. Each
+has a number, by which comments and tests name it.
 """
 
 from __future__ import annotations
