@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -175,53 +175,63 @@ def _created(path: Path) -> bool:
     return True
 
 
-@contextmanager
 def frozen_hudi_write(
     judge: JudgeClient, scene: Scene, rows: list[Row], **options: str
-) -> Iterator[tuple[str, Future[None]]]:
+) -> AbstractContextManager[tuple[str, Future[None]]]:
     """Hudi has written its files and is about to complete, and stands still; what it is told.
 
     The lock is what it waits for when it is frozen, and nobody has it afterwards.
     """
-    for _ in range(CATCHES):
-        with _hudi_at_work(judge, scene, rows, options) as begun, ExitStack() as stack:
-            written, requested = begun()
-            stack.enter_context(_frozen_before_its_end(judge, scene, requested))
-            if scene.is_inflight(requested):
-                yield requested, written
-                return
-        written.result()
-        scene.expected.upsert(rows)  # too late; to write them once more changes nothing
-    pytest.fail("Hudi was always faster")
+    return _caught(judge, scene, rows, options, _frozen_before_its_end)
+
+
+def hudi_write_frozen_at_its_start(
+    judge: JudgeClient, scene: Scene, rows: list[Row], **options: str
+) -> AbstractContextManager[tuple[str, Future[None]]]:
+    """Hudi has begun an instant, and stands still before it looks at the timeline."""
+    return _caught(judge, scene, rows, options, _frozen_at_its_start)
 
 
 @contextmanager
-def _frozen_before_its_end(judge: JudgeClient, scene: Scene, requested: str) -> Iterator[None]:
-    """Frozen when it has written, unless it has completed before the lock was ours."""
+def _frozen_before_its_end(judge: JudgeClient, scene: Scene, requested: str) -> Iterator[bool]:
+    """Whether it has not completed before the lock was ours."""
     until(lambda: not scene.is_requested(requested), "Hudi has looked around")
     with ExitStack() as stack:
         with held_lock(scene.path):
             until(lambda: _is_settled(scene, requested), "Hudi has written")
             stack.enter_context(judge.frozen())
-        yield
+        yield scene.is_inflight(requested)
 
 
 @contextmanager
-def hudi_write_frozen_at_its_start(
-    judge: JudgeClient, scene: Scene, rows: list[Row], **options: str
+def _frozen_at_its_start(judge: JudgeClient, scene: Scene, requested: str) -> Iterator[bool]:
+    """Whether it has not looked around yet; the lock is not its own."""
+    while scene.is_requested(requested):
+        with judge.frozen():
+            if not (scene.path / LOCK_PATH).exists() and scene.is_requested(requested):
+                yield True
+                return
+    yield False
+
+
+@contextmanager
+def _caught(
+    judge: JudgeClient,
+    scene: Scene,
+    rows: list[Row],
+    options: Mapping[str, str],
+    frozen: Callable[[JudgeClient, Scene, str], AbstractContextManager[bool]],
 ) -> Iterator[tuple[str, Future[None]]]:
-    """Hudi has begun an instant, and stands still before it looks at the timeline."""
-    lock = scene.path / LOCK_PATH
+    """A write of Hudi that is frozen where it should be; it gets another one if it was faster."""
     for _ in range(CATCHES):
         with _hudi_at_work(judge, scene, rows, options) as begun:
             written, requested = begun()
-            while scene.is_requested(requested):
-                with judge.frozen():
-                    if not lock.exists() and scene.is_requested(requested):
-                        yield requested, written
-                        return
+            with frozen(judge, scene, requested) as is_there:
+                if is_there:
+                    yield requested, written
+                    return
         written.result()
-        scene.expected.upsert(rows)  # too late; to write them once more changes nothing
+        scene.expected.upsert(rows)  # to write them once more changes nothing
     pytest.fail("Hudi was always faster")
 
 
