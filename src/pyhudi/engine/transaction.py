@@ -160,8 +160,10 @@ class Transaction:
     def _announce(self, requested: str) -> None:
         """Called in each round that finds the begin decided: its heartbeat never goes meanwhile."""
         if self._heartbeat is not None:
-            is_same = self._heartbeat.requested == requested
-            self._heartbeat.stop() if is_same else self._heartbeat.end()
+            if self._heartbeat.requested == requested:
+                self._heartbeat.stop()
+            else:
+                self._heartbeat.end()
         self._heartbeat = Heartbeat(self._log.storage, requested)
         self._heartbeat.start(self._log.world, self._settings.heartbeat_interval_ms)
 
