@@ -136,3 +136,21 @@ def test_a_heartbeat_that_tells_nonsense_tells_nothing(told: bytes) -> None:
     memory.storage.create(heartbeat_path(str(planned)), told)
     [row] = pending_writers(memory)
     assert (row["job"], row["process"]) == (None, None)
+
+
+@pytest.mark.parametrize("garbage", [b"", b"junkjunk", b"Obj\x01"], ids=repr)
+def test_writers_are_shown_beside_a_commit_that_cannot_be_read(garbage: bytes) -> None:
+    memory = made()
+    sick = max(name for name in memory.names() if name.endswith(".deltacommit"))
+    memory.storage.write(f"{TIMELINE}/{sick}", garbage)
+    found = memory.table("person").inspect.writers().to_pylist()
+    assert found[0]["instant"] == sick[:17]
+    assert [row["rows"] for row in found[:3]] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("limit", ["a", None, 2.5, -1, True])
+def test_a_limit_that_is_no_number_of_rows_is_refused(limit: Any) -> None:
+    inspect = made().table().inspect
+    for look in (inspect.writers, inspect.conflicts):
+        with pytest.raises(pyhudi.InvalidRequestError, match="not a number of rows"):
+            look(limit=limit)

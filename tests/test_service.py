@@ -115,6 +115,11 @@ def test_what_is_no_table_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[
         ["--compact-min-log-bytes", "64mb"],
         ["--compact-io-bytes-max", "-1"],
         ["--archive-grace", "10"],
+        ["--every", "0s"],
+        ["--keep-commits", "0"],
+        ["--archive-keep", "30", "20"],
+        ["--heartbeat-interval", "10ms"],
+        ["--on"],
         [],
     ],
 )
@@ -194,7 +199,9 @@ def test_every_option_reaches_its_policy(
 def test_a_policy_that_makes_no_sense_is_told(
     table: pyhudi.Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([table.uri, "--once", "--compact-min-delta-commits", "0"]) == 1
+    with pytest.raises(SystemExit) as refused:  # no supervisor should start it again
+        main([table.uri, "--once", "--compact-min-delta-commits", "0"])
+    assert refused.value.code == 2
     assert "min_delta_commits=0 cannot be used" in capsys.readouterr().err
 
 

@@ -15,6 +15,7 @@ happened, why, and what to do next.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from traceback import format_exc
 from typing import Any
 
 
@@ -101,6 +102,20 @@ class CorruptTableError(HudiError):
 
 class UnsupportedTableError(HudiError):
     """The table is sound, but it uses a feature that this engine does not have."""
+
+
+def fault(what: str, error: Exception) -> HudiError:
+    """What is no error of ours as one, which names what failed and tells all that is known.
+
+    To be called where the error is handled.
+    """
+    told = HudiError(
+        f"{what} ended before its time",
+        why=f"{type(error).__name__}: {error}",
+        next_step=f"Report it if this is a fault of pyhudi. {format_exc().rstrip()}",
+    )
+    told.__cause__ = error
+    return told
 
 
 def first_of(errors: Sequence[HudiError], done: Iterable[object]) -> HudiError:

@@ -13,7 +13,7 @@ from pyhudi.engine.load import TableLoader
 from pyhudi.engine.read import Reader
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.engine.write_result import stat_rows
-from pyhudi.errors import CorruptTableError, UnavailableError
+from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
 from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
 from pyhudi.format.commit_metadata import CommitMetadata, decode_inflight_commit
 from pyhudi.format.instant import Action, Instant, State
@@ -161,9 +161,10 @@ class Inspection:
         if `last_sign` is null. That is when storage last heard of who is at work. What other
         engines do not tell is null.
         """
+        count = _checked_limit(limit)
         timeline = self._state().timeline
         pending = [i for i in timeline.pending if i.action in WRITE_ACTIONS | _PLANS]
-        chosen = [*reversed(pending), *reversed(timeline.writes)][: max(limit, 0)]
+        chosen = [*reversed(pending), *reversed(timeline.writes)][:count]
         return _table(
             _WRITERS,
             (self._plan_row(i) if i.action in _PLANS else self._writer_row(i) for i in chosen),
@@ -210,13 +211,13 @@ class Inspection:
         path = f"{self._loader.timeline_folder}/{name}"
         try:
             data = load_timeline_file(self._loader.storage, path)
-        except UnavailableError:
+            return decode_inflight_commit(data, path) or CommitMetadata()
+        except (UnavailableError, CorruptTableError):  # a sick table is to be seen, too
             return CommitMetadata()
-        return decode_inflight_commit(data, path) or CommitMetadata()
 
     def conflicts(self, *, limit: int = 100) -> pa.Table:
         """Who lost to whom, the latest first: one row for each write that met a conflict."""
-        found = load_conflicts(self._loader.storage, max(limit, 0))
+        found = load_conflicts(self._loader.storage, _checked_limit(limit))
         return _table(_CONFLICTS, map(_conflict_row, found))
 
     def consumers(self) -> pa.Table:
@@ -246,6 +247,16 @@ class Inspection:
             return decode_compaction_plan(data, path).operations or ()
         except (FileNotFoundError, CorruptTableError):
             return ()
+
+
+def _checked_limit(limit: int) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        raise InvalidRequestError(
+            f"limit={limit!r:.100} cannot be used",
+            why="it is not a number of rows",
+            next_step="Give a whole number, as large as you like",
+        )
+    return limit
 
 
 def _consumer_row(found: FoundConsumer, now_ms: int) -> dict[str, Any]:

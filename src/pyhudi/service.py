@@ -17,7 +17,7 @@ from types import FrameType
 
 from pyhudi.engine.archiving import ArchiveResult
 from pyhudi.engine.upkeep import Upkeep, UpkeepResult
-from pyhudi.errors import HudiError
+from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.plan.archiving import ArchivePolicy
@@ -43,12 +43,18 @@ _SIZES = {None: 0, "KB": 10, "MB": 20, "GB": 30, "TB": 40}  # binary digits
 
 
 def main(arguments: Sequence[str] | None = None, world: World | None = None) -> int:
-    """0 if every round went well; 1 if the last one did not, or the table cannot be opened."""
-    asked = _parser().parse_args(arguments)
+    """0 if the last round went well; 1 if it did not, or the table cannot be opened; 2 for a call
+    that no repetition makes good."""
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    try:
+        upkeep, settings = _upkeep(asked), _settings(asked)
+    except InvalidRequestError as error:
+        parser.error(str(error))
     stop = _Stop()
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
     try:
-        return _rounds(_opened(asked), _upkeep(asked), asked, stop, world or real_world())
+        return _rounds(_opened(asked, settings), upkeep, asked, stop, world or real_world())
     except HudiError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return 1
@@ -57,15 +63,19 @@ def main(arguments: Sequence[str] | None = None, world: World | None = None) -> 
             signal.signal(number, handler)
 
 
-def _opened(asked: argparse.Namespace) -> Table:
+def _settings(asked: argparse.Namespace) -> WriteSettings:
+    return WriteSettings(
+        job=asked.job,
+        heartbeat_interval_ms=asked.heartbeat_interval,
+        heartbeat_misses=asked.heartbeat_misses,
+    )
+
+
+def _opened(asked: argparse.Namespace, settings: WriteSettings) -> Table:
     return open_table(
         asked.table,
         storage_options=dict(asked.storage_option),
-        write_settings=WriteSettings(
-            job=asked.job,
-            heartbeat_interval_ms=asked.heartbeat_interval,
-            heartbeat_misses=asked.heartbeat_misses,
-        ),
+        write_settings=settings,
         buckets=None if asked.buckets is None else SimpleBuckets(asked.buckets),
         lock=asked.lock,
         lock_options=dict(asked.lock_option) or None,
@@ -123,11 +133,12 @@ def _round(table: Table, upkeep: Upkeep, *, is_dry: bool) -> bool:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pyhudi.service",
+        allow_abbrev=False,
         description="Keep a Hudi table healthy: roll back failed writes, compact, clean, archive.",
     )
     parser.add_argument("table", help="path or URI of the table")
     parser.add_argument(
-        "--every", type=_milliseconds, default="30s", metavar="TIME",
+        "--every", type=_pause, default="30s", metavar="TIME",
         help="from the end of a round to the next (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--once", action="store_true", help="one round, and then the end")
@@ -256,7 +267,18 @@ def _milliseconds(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no time; write 30s, 5m or 1h")
-    return max(1, round(float(found[1]) * _UNITS[found[2]]))
+    return round(float(found[1]) * _UNITS[found[2]])
+
+
+def _pause(text: str) -> int:
+    """A duration that is not over at once.
+
+    >>> _pause("250ms")
+    250
+    """
+    if not (milliseconds := _milliseconds(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no pause; write 1s or longer")
+    return milliseconds
 
 
 def _seconds(text: str) -> int:

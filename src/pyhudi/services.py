@@ -23,7 +23,13 @@ from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.owned_columns import own_columns, release_columns
 from pyhudi.engine.repair import GRACE_MS, Repaired
 from pyhudi.engine.table_compaction import compact, compactions
-from pyhudi.engine.upkeep import Upkeep, UpkeepResult, archived_table, run_services
+from pyhudi.engine.upkeep import (
+    Upkeep,
+    UpkeepResult,
+    archived_table,
+    require_policy,
+    run_services,
+)
 from pyhudi.engine.use_lock import use_lock
 from pyhudi.engine.write_result import WriteResult
 from pyhudi.errors import InvalidRequestError
@@ -128,6 +134,7 @@ class Services:
         Hudi. Due or not: `run` asks the policy for that. A plan that fails keeps no other from
         being carried out; its error is raised at the end.
         """
+        require_policy("policy", policy, CompactionPolicy)
         with self._look(dry_run=dry_run):
             done = compact(
                 self._writer, policy, dry_run=dry_run, plan_only=plan_only, merge=self._merge(spark)
@@ -159,6 +166,7 @@ class Services:
 
         With `dry_run` the plan's `files` tell for each file of the table why it goes or stays.
         """
+        require_policy("policy", policy, CleanPolicy)
         with self._look(dry_run=dry_run):
             done = clean(self._writer, policy, dry_run=dry_run)
         return done.or_raise() if isinstance(done, CleanResult) else done
@@ -189,6 +197,7 @@ class Services:
 
         By this policy alone: `run` also leaves what its policy of cleaning has to count.
         """
+        require_policy("policy", policy, ArchivePolicy)
         with self._look(dry_run=dry_run):
             return archived_table(self._writer, policy, dry_run=dry_run)
 

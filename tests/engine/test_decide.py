@@ -660,3 +660,17 @@ def test_an_entry_that_makes_no_sense_stops_everything_and_is_named(
     with pytest.raises(CorruptTableError, match=entry_path(2)):
         bench.log("b").append(Begin(Action.DELTACOMMIT))
     assert bench.names() == before
+
+
+def test_a_process_that_writes_for_months_knows_no_more_than_the_timeline(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyhudi.engine.decide.NOTED_MAX", 20)
+    log, sizes = bench.log(), []
+    for _ in range(60):
+        decided(log.append(completion(begun(log))))
+        for stat in list(bench.storage.list(TIMELINE))[:-6]:
+            bench.storage.delete(stat.path)  # as an archiver elsewhere does
+        sizes.append(len(log.refresh().completed))
+    assert max(sizes) <= 14
+    assert sizes[-1] >= 1

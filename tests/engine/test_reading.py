@@ -10,6 +10,8 @@ import pytest
 
 import pyhudi
 from handmade import HandmadeTable, at
+from memory_tables import MemoryTable
+from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.log_file import HeaderKey
 from pyhudi.storage.protocol import Storage
 
@@ -333,3 +335,19 @@ def test_a_file_that_vanishes_between_planning_and_reading_is_an_error(memory: S
     memory.delete(path)
     with pytest.raises(pyhudi.UnavailableError, match="is gone"):
         scan.to_arrow()
+
+
+def test_a_time_to_come_hides_no_change_from_who_goes_on_from_there() -> None:
+    """A mistyped year, or the clock of another machine."""
+    memory = MemoryTable(
+        pa.schema([("id", pa.string()), ("at", pa.int64())]),
+        ordering="at",
+        buckets=SimpleBuckets(1),
+    )
+    table = memory.table()
+    first = table.upsert(pa.table({"id": ["a"], "at": [1]}))
+    ahead = table.changes(since="2099-01-01T00:00:00Z")
+    assert ahead.to_arrow().num_rows == 0
+    assert ahead.until == first.completed
+    table.upsert(pa.table({"id": ["a"], "at": [2]}))
+    assert table.changes(since=ahead.until).to_arrow().column("at").to_pylist() == [2]

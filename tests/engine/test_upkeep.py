@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -13,12 +14,15 @@ import pytest
 
 import pyhudi
 from memory_tables import MemoryTable
+from pyhudi.engine import table_compaction
 from pyhudi.engine import upkeep as upkeep_module
+from pyhudi.engine.compaction_task import CompactionSpec, compact_slice
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.repair import WRITE_ID_FOLDER
 from pyhudi.engine.upkeep import MARK_AHEAD_MAX_MS, REPAIRED
 from pyhudi.format.bucket_config import SimpleBuckets
+from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.log_entry import LOG_FOLDER, STAGED_FOLDER
 from pyhudi.format.table_config import TableType
 from pyhudi.plan.archiving import ArchivePlan
@@ -487,3 +491,48 @@ def test_what_is_left_over_is_swept_up_once_in_an_hour_by_one_of_all() -> None:
     memory.clock.ms += 86_400_000
     assert table.services.run(UPKEEP, dry_run=True).swept == ()
     assert "objects that were left over removed" in str(table.services.run(UPKEEP))
+
+
+def test_a_table_that_cannot_be_opened_for_writing_is_among_the_errors() -> None:
+    memory = made()
+    memory.table().upsert(rows(1))
+    writer = LocalWriter(memory.storage, memory.world("b"), WriteSettings(), lock=LockKind.FILE)
+    table = Table(TableLoader(memory.storage, load_config(memory.storage)), writer)
+    for dry_run in (True, False):
+        errors = table.services.run(keep_going=True, dry_run=dry_run).errors
+        assert {name for name, _ in errors} >= {"rollback", "compaction", "clean", "archive"}
+        assert "lock" in str(errors[0][1])
+
+
+POLICIES = {"compact": pyhudi.CleanPolicy(), "clean": 5, "archive": {}}
+
+
+@pytest.mark.parametrize("verb", POLICIES)
+@pytest.mark.parametrize("given", [0, "", "wrong"])
+def test_what_is_no_policy_is_refused_and_not_taken_for_the_default(verb: str, given: Any) -> None:
+    table = made().table()
+    with pytest.raises(pyhudi.InvalidRequestError, match=r"policy=.*Give a pyhudi"):
+        getattr(table.services, verb)(POLICIES[verb] if given == "wrong" else given)
+
+
+def test_a_compaction_that_ends_with_a_fault_keeps_no_other_plan_waiting() -> None:
+    memory = made(partition_by="v", buckets=SimpleBuckets(1))
+    table = memory.table()
+    for at in (1, 2):
+        table.upsert(rows(at))
+        table.services.compact(plan_only=True)
+    asked: list[str] = []
+
+    def faulty(storage: Any, spec: CompactionSpec, operation: Any) -> Any:
+        asked.append(spec.requested)
+        if spec.requested == asked[0]:
+            raise MemoryError("as an executor tells it")
+        return compact_slice(storage, spec, operation)
+
+    with patch.object(table_compaction, "compact_slice", faulty):
+        done = table_compaction.compact(table.services._writer)
+    assert len(set(asked)) == 2, "both were tried"
+    assert [result.instant for result in done.results] == [max(asked)]
+    [error] = done.errors
+    assert f"the compaction {min(asked)} ended before its time: MemoryError" in str(error)
+    assert table.read(columns=["id", "v"]).to_arrow().num_rows == 4

@@ -485,3 +485,19 @@ def test_processes_are_never_inside_together(service: Service, tmp_path: Path) -
     finally:
         for racer in racers:
             racer.kill()
+
+
+def test_who_asks_in_the_middle_of_a_renewal_still_has_the_lock(
+    service: Service, universe: Universe
+) -> None:
+    """The renewal runs in a thread of its own, and may have come to any line."""
+    held: Any = service.lock().acquire(0)
+    before = held._mine
+    universe.pass_ms(1)
+    held._adopt(renewed := held._new_item())
+    assert held._left_ms(before) > 0, "as who read `_mine` a moment before"
+    assert held._left_ms(renewed) > 0
+    for _ in range(5):
+        universe.pass_ms(1)
+        held._adopt(held._new_item())
+    assert len(held._sent_ms) <= 3, "what is long over is forgotten"

@@ -367,3 +367,19 @@ def test_read_only_table_is_an_error_at_once(memory: MemoryStorage, universe: Un
 def test_negative_expiry_is_refused(memory: MemoryStorage, universe: Universe) -> None:
     with pytest.raises(InvalidRequestError, match="0 for a lock that never expires"):
         FileLock(memory, universe.world(), expire_minutes=-1)
+
+
+def test_who_is_interrupted_while_the_lock_is_taken_leaves_none(
+    memory: MemoryStorage, universe: Universe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file never ends by itself: everybody would wait until a person deletes it."""
+    create = memory.create
+
+    def interrupted(path: str, data: bytes) -> bool:
+        create(path, data)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(memory, "create", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        FileLock(memory, universe.world()).acquire(0)
+    assert memory.stat(LOCK_PATH) is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyhudi.errors import ConflictError, CorruptTableError, InvalidRequestError, UnavailableError
-from pyhudi.format.column_owners import ColumnOwners, encode_owners
+from pyhudi.format.column_owners import OWNERS_BYTES_MAX, ColumnOwners, encode_owners
 from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.open import open_storage
@@ -162,3 +162,19 @@ def test_a_declaration_whose_reply_is_lost_can_be_repeated(effect: Effect) -> No
     declare_owners(faulty, A)
     assert load_owners(storage) == A
     assert len(list(storage.list(OWNERS_FOLDER))) == 1
+
+
+def test_of_an_object_that_is_too_large_no_more_is_read_than_may_be_there() -> None:
+    storage = MemoryStorage(still)
+    storage.create(owners_path(1), b"[" * (OWNERS_BYTES_MAX + 10))
+    asked: list[int | None] = []
+    read = storage.read
+
+    def noted(path: str, start: int = 0, end: int | None = None) -> bytes:
+        asked.append(end)
+        return read(path, start, end)
+
+    storage.read = noted  # type: ignore[method-assign]
+    with pytest.raises(CorruptTableError):
+        load_owners(storage)
+    assert asked == [OWNERS_BYTES_MAX + 1]

@@ -36,6 +36,8 @@ REFUSED: list[tuple[Any, str]] = [
     ("2026-01-02T03:04:05", "no time zone"),
     (datetime(2026, 1, 2), "no time zone"),
     (20260102030405678, "neither text nor a datetime"),
+    ("9999-12-31T23:59:59-05:00", "before or after all years"),
+    ("0001-01-01T00:00:00+05:00", "before or after all years"),
     ("٢٠٢٦٠١٠٢٠٣٠٤٠٥٦٧٨", "neither digits"),  # digits, but not ASCII
 ]
 

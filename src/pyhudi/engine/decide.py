@@ -58,6 +58,8 @@ from pyhudi.world import World, jittered_ms, new_uuid
 STALE_MS = 60_000
 #: The pause after a first lost race, which is about what an entry takes, and the longest one.
 BACK_OFF_FIRST_MS, BACK_OFF_MS = 4, 200
+#: Entries that are folded before the timeline is listed again: a process may write for months.
+NOTED_MAX = 20_000
 #: Entries that may vanish under a reader's hands before it says so.
 READ_ATTEMPTS_MAX = 5
 
@@ -366,6 +368,8 @@ class DecisionLog:
             self._ledger = None
         elif self._ledger is not None:
             self._ledger.note(entry)
+            if self._ledger.noted > NOTED_MAX:
+                self._ledger = None  # listed anew, it has no more than is on the timeline
 
     # -- step 3: settle, and the timeline
 

@@ -23,7 +23,7 @@ class Rule(StrEnum):
     """Why a decision was refused."""
 
     RESTORE_PENDING = "a restore of the table is under way"
-    ROLLED_BACK = "another writer found its heartbeat expired and rolled it back"
+    ROLLED_BACK = "another writer took it for dead, or is an eager one, and rolled it back"
     NOT_INFLIGHT = "its inflight file is gone, so another engine rolled it back"
     LOG_NOT_WHOLE = "the decision log was pruned while this write slept"
     NOT_PENDING = "it is not pending"

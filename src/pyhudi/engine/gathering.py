@@ -17,6 +17,7 @@ from pyhudi.format.merge_rules import MergeMode
 from pyhudi.format.table_config import TableConfig
 from pyhudi.index.placement import Placed, latest_per_key, placed, refuse_null_ordering
 from pyhudi.table.input_rows import conformed
+from pyhudi.table.large_columns import one_batch
 
 Place = tuple[str, int]  # partition, bucket
 
@@ -90,11 +91,8 @@ class GatheredRows:
     def _one_per_key(self, groups: list[Placed]) -> KeyedRows:
         keys, rows = groups[0].keys, groups[0].rows
         if len(groups) > 1:
-            table = pa.Table.from_batches([group.rows for group in groups]).combine_chunks()
+            rows = one_batch([group.rows for group in groups])
             keys = pa.concat_arrays([group.keys for group in groups])
-            rows = pa.RecordBatch.from_arrays(
-                [column.combine_chunks() for column in table.columns], schema=table.schema
-            )
         keys, rows = latest_per_key(keys, rows, self._ordering, event_time=bool(self._ordering))
         return KeyedRows(rows, keys)
 

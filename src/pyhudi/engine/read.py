@@ -268,7 +268,8 @@ class Reader:
                 next_step="Give a later end",
             )
         # No further than what has completed: a later write may still complete within `until`.
-        newest = max([since, *timeline.completion_times.values()])
+        newest = max(timeline.completion_times.values(), default=since)
+        since = min(since, newest)  # else a time to come would hide what completes until then
         end = newest if until is None else min(until, newest)
         archived = self._history.writes(since, end)
         # An instant may have moved into the archive since the timeline was loaded.

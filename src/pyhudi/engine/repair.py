@@ -19,8 +19,8 @@ from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.history import History
 from pyhudi.engine.listed_timeline import list_timeline, lone_inflights
 from pyhudi.engine.load import list_data_files
+from pyhudi.engine.lost_timeline import lost_timeline
 from pyhudi.engine.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
-from pyhudi.errors import CorruptTableError
 from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import (
     Action,
@@ -217,7 +217,7 @@ class Repair:
             elif requested not in ledger.named_by:
                 nowhere.add(requested)
         if nowhere and not _has_write(ledger):
-            raise _lost_timeline(self._log, found[min(nowhere)][0].path)
+            raise lost_timeline(self._storage, self._log.folder, found[min(nowhere)][0].path)
         done = completed_by_log(self._storage, nowhere)
         self._kept += [stat.path for requested in sorted(done) for stat in found[requested]]
         gone |= nowhere - done
@@ -301,17 +301,6 @@ def _leading(entries: Iterable[tuple[int, ObjectStat]], last: int, before_ms: in
 def _has_write(ledger: Ledger) -> bool:
     """Whether a write has completed, as on every table with data: the last is never archived."""
     return any(instant.action in WRITE_ACTIONS for instant in ledger.completed.values())
-
-
-def _lost_timeline(log: DecisionLog, path: str) -> CorruptTableError:
-    return CorruptTableError(
-        f"the table at {log.storage.uri} has data files and no completed write",
-        why=f"files of {log.folder} are missing, where at least the last write should be; "
-        "no data file was removed",
-        next_step=f"Put {log.folder} back from a copy, or from versions that the store keeps. "
-        "Remove the data files yourself if nobody needs them",
-        path=path,
-    )
 
 
 def _is_alive(requested: str, ledger: Ledger) -> bool:

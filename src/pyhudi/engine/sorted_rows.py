@@ -25,6 +25,7 @@ from pyhudi.engine.write_files import KeyedRows
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.index.placement import latest_places
 from pyhudi.index.simple_bucket import bucket_ids
+from pyhudi.table.large_columns import one_batch
 
 #: The bits of a place that the record key's hash has.
 KEY_BITS: Final = 20
@@ -172,12 +173,5 @@ def joined_rows(parts: Sequence[KeyedRows]) -> KeyedRows:
     """All of the rows, in one piece."""
     if len(parts) == 1:
         return parts[0]
-    table = pa.Table.from_batches([part.rows for part in parts])
-    columns = [_one_array(column) for column in table.columns]
     keys = pa.concat_arrays([part.keys for part in parts])
-    return KeyedRows(pa.RecordBatch.from_arrays(columns, schema=table.schema), keys)
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
+    return KeyedRows(one_batch([part.rows for part in parts]), keys)

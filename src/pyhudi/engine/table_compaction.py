@@ -10,7 +10,7 @@ from pyhudi.engine.compaction_result import Compacted, CompactionResult
 from pyhudi.engine.compaction_task import CompactionSpec, compact_slice
 from pyhudi.engine.read import Reader
 from pyhudi.engine.writer import TableWriter
-from pyhudi.errors import HudiError, InvalidRequestError
+from pyhudi.errors import HudiError, InvalidRequestError, fault
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.instant import InstantTime
 from pyhudi.format.plan_files import CompactionOperation
@@ -109,5 +109,7 @@ def _carried_out(service: Compactions, errors: list[HudiError]) -> Iterator[Comp
         except HudiError as error:
             is_gone = isinstance(error, InvalidRequestError) and instant not in service.pending()
             errors += [] if is_gone else [error]  # given up a moment ago, which is no failure
+        except Exception as error:  # a fault of ours, or Spark's, keeps no other plan waiting
+            errors.append(fault(f"the compaction {instant.requested}", error))
         else:
             yield from [] if result is None else [result]

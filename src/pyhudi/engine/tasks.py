@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pyhudi.engine.parquet_batches import batch_rows
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
 from pyhudi.format.log_file import BlockType, CorruptSpan, decode_blocks
 from pyhudi.format.parquet_footer import RowGroup, decode_row_groups
@@ -160,7 +161,8 @@ def _base_rows(
             # Where the file is too old for all of them, another column tells how many rows it has.
             names = [name for name in found if name in schema.names] or found[:1]
             missing = sum(file.metadata.row_group(group).num_rows for group in groups)
-            for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=names):
+            size = batch_rows(file.metadata, groups, names, BATCH_ROWS)
+            for batch in file.iter_batches(size, row_groups=groups, columns=names):
                 missing -= batch.num_rows
                 yield conform(batch, schema, base.path)
         # What pyarrow says of damage, and of names and statistics that make no sense.

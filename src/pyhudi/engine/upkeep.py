@@ -19,7 +19,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC
-from traceback import format_exc
 from typing import Any, Self
 
 from pyhudi.engine.archiving import ArchiveResult, archive, is_archiving_due, pause_archiving
@@ -29,7 +28,7 @@ from pyhudi.engine.compaction_result import Compacted
 from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.repair import Repaired
 from pyhudi.engine.table_compaction import compact, is_compaction_due
-from pyhudi.errors import HudiError, InvalidRequestError, first_of
+from pyhudi.errors import HudiError, InvalidRequestError, fault, first_of
 from pyhudi.format.table_config import TimelineTimezone
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy, archiving_beside
 from pyhudi.plan.cleaning import CleanBy, CleanPlan, CleanPolicy, clean_cut
@@ -44,6 +43,16 @@ REPAIRED = ".hoodie/.pyhudi/repaired"
 MARK_AHEAD_MAX_MS = 300_000
 
 
+def require_policy(name: str, given: object, kind: type) -> None:
+    """InvalidRequestError for what is neither a policy of that kind nor None."""
+    if given is not None and not isinstance(given, kind):
+        raise InvalidRequestError(
+            f"{name}={given!r:.100} cannot be used",
+            why=f"it is not a {kind.__name__}, nor None",
+            next_step=f"Give a pyhudi.{kind.__name__}",
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upkeep:
     """Which services a table has, and how each decides; None leaves one to somebody else."""
@@ -55,13 +64,7 @@ class Upkeep:
     def __post_init__(self) -> None:
         kinds = {"compaction": CompactionPolicy, "clean": CleanPolicy, "archive": ArchivePolicy}
         for name, kind in kinds.items():
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, kind):
-                raise InvalidRequestError(
-                    f"{name}={value!r:.100} cannot be used",
-                    why=f"it is not a {kind.__name__}, nor None",
-                    next_step=f"Give a pyhudi.{kind.__name__}",
-                )
+            require_policy(name, getattr(self, name), kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +115,12 @@ def run_services(
         except HudiError as error:
             errors.append((name, error))
         except Exception as error:  # a fault of ours, or of what we use, takes nobody's turn either
-            errors.append((name, _fault(name, error)))
+            errors.append((name, fault(name, error)))
         return None
 
     compaction = cleaned = archived = None
     repaired = tried("rollback", lambda: _repaired(writer, dry_run=dry_run)) or Repaired((), ())
-    if upkeep.compaction is not None and writer.is_mor:
+    if upkeep.compaction is not None:
         policy = upkeep.compaction
         compaction = tried("compaction", lambda: _compacted(writer, policy, merge, dry_run=dry_run))
         errors += [("compaction", e) for e in (compaction.errors if compaction else ())]
@@ -133,17 +136,6 @@ def run_services(
     return UpkeepResult(
         compaction, cleaned, archived, tuple(errors), repaired.rolled_back, repaired.removed
     )
-
-
-def _fault(name: str, error: Exception) -> HudiError:
-    """What is no error of ours as one, which names the service and tells all that is known."""
-    told = HudiError(
-        f"{name} ended before its time",
-        why=f"{type(error).__name__}: {error}",
-        next_step=f"Report it if this is a fault of pyhudi. {format_exc().rstrip()}",
-    )
-    told.__cause__ = error
-    return told
 
 
 def _repaired(writer: LocalWriter, *, dry_run: bool) -> Repaired:
@@ -176,7 +168,9 @@ def _is_repair_due(writer: LocalWriter) -> bool:
 
 def _compacted(
     writer: LocalWriter, policy: CompactionPolicy, merge: Merge | None, *, dry_run: bool
-) -> Compacted:
+) -> Compacted | None:
+    if not writer.is_mor:
+        return None
     is_due = is_compaction_due(writer, policy)
     return compact(writer, policy, merge=merge, dry_run=dry_run, plans=is_due)
 

@@ -25,6 +25,7 @@ from pyhudi.engine.found_buckets import found_buckets, refuse_other_buckets
 from pyhudi.engine.gathering import Place
 from pyhudi.engine.kept_lock import is_first_lock, kept_lock, lock_change, record_lock
 from pyhudi.engine.load import TableLoader, load_config
+from pyhudi.engine.lost_timeline import require_timeline
 from pyhudi.engine.properties_file import load_properties_file, switch_off_metadata_table
 from pyhudi.engine.repair import GRACE_MS, Repair, Repaired
 from pyhudi.engine.rollback import FailedWriteRecovery
@@ -139,6 +140,7 @@ class TableWriter:
         if config is None or data is None or data != self._properties:
             config = self._opened(data)
         if not self._is_tested and not self._is_looking:
+            require_timeline(self.storage, self.log.folder)
             self._require_true_store(config)
             self._is_tested = True
         if is_first_lock(config) and not self._is_looking:

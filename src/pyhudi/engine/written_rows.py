@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pyhudi.engine.gathering import Place
+from pyhudi.engine.parquet_batches import batch_rows
 from pyhudi.engine.write_files import KeyedRows, not_whole, taken_away
 from pyhudi.format.column_owners import RANK_COLUMN, ROW_RANK
 from pyhudi.format.commit_metadata import WriteStat
@@ -61,7 +62,10 @@ def _without_stand_ins(batch: pa.RecordBatch, layout: RowLayout) -> pa.RecordBat
 
 def _base_rows(storage: Storage, schema: pa.Schema, path: str) -> Iterator[pa.RecordBatch]:
     with storage.open(path) as source:
-        for batch in pq.ParquetFile(source).iter_batches(_BATCH_ROWS):
+        file = pq.ParquetFile(source)
+        groups = range(file.metadata.num_row_groups)
+        size = batch_rows(file.metadata, groups, file.schema_arrow.names, _BATCH_ROWS)
+        for batch in file.iter_batches(size):
             yield conform(batch, schema, path)
 
 

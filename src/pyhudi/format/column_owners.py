@@ -45,7 +45,7 @@ ROW_RANK: Final = 2
 DELETING_COLUMNS: Final = ("_hoodie_is_deleted", "_hoodie_operation")
 OWNERS_MAX: Final = 1_000
 NAME_CHARACTERS_MAX: Final = 128
-_BYTES_MAX = 1 << 24
+OWNERS_BYTES_MAX: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def encode_owners(owners: ColumnOwners) -> bytes:
 def decode_owners(data: bytes, path: str) -> ColumnOwners:
     """CorruptTableError if the bytes are not what `encode_owners` makes."""
     try:
-        value = json.loads(data) if len(data) <= _BYTES_MAX else None
+        value = json.loads(data) if len(data) <= OWNERS_BYTES_MAX else None
     except (ValueError, RecursionError):
         value = None
     match value:

@@ -12,6 +12,7 @@ from enum import Enum
 import pyarrow as pa
 
 from pyhudi.format.bucket_config import SimpleBuckets
+from pyhudi.format.column_owners import RANK_COLUMN
 from pyhudi.format.table_config import TableConfig
 from pyhudi.format.table_definition import TableDefinition
 
@@ -21,6 +22,10 @@ _COLUMNS_MAX = 5  # of a schema that is wholly different, in an error
 def definition_differences(asked: TableDefinition, found: TableConfig) -> tuple[str, ...]:
     """One phrase for each choice that the table has made otherwise; () if it is as asked."""
     compared: dict[str, tuple[object, object]] = {
+        "owners of columns": (
+            "declared" if RANK_COLUMN in found.ordering_fields else "none",
+            "declared" if asked.owners is not None else "none",
+        ),
         "database": (found.database, asked.database),
         "table type": (found.table_type, asked.table_type),
         "table version": (found.version, asked.version),

@@ -195,11 +195,15 @@ class _HeldDynamodbLock(HeldLease[LockItem]):
         )
 
     def _adopt(self, found: LockItem | None) -> None:
-        """Take an item of ours for the current one, and forget what was sent before it."""
+        """Take an item of ours for the current one, and forget what was sent before the last one.
+
+        That one stays: another thread may be asking right now how long it lasts.
+        """
         assert found is not None
-        sent_ms = self._sent_ms.get(found.version, 0)
-        self._sent_ms = {v: ms for v, ms in self._sent_ms.items() if ms >= sent_ms}
+        last = self._mine or found
         self._mine = found
+        since_ms = min(self._sent_ms.get(item.version, 0) for item in (last, found))
+        self._sent_ms = {v: ms for v, ms in self._sent_ms.items() if ms >= since_ms}
 
     # -- keeping it
 
@@ -226,10 +230,11 @@ class _HeldDynamodbLock(HeldLease[LockItem]):
             self._adopt(found)
 
     def _left_ms(self, found: LockItem | None) -> int:
-        if found is None or found.version not in self._sent_ms:
+        sent_ms = None if found is None else self._sent_ms.get(found.version)
+        if found is None or sent_ms is None:
             return 0
         margin_ms = min(MARGIN_MS, found.lease_ms // 4)
-        until_ms = self._sent_ms[found.version] + found.lease_ms - margin_ms
+        until_ms = sent_ms + found.lease_ms - margin_ms
         return max(0, until_ms - self._world.elapsed_ms())
 
     # -- giving it back

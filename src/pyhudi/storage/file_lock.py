@@ -61,7 +61,7 @@ class FileLock:
         held = _HeldFileLock(self._storage, self._world, self._expire_ms)
         try:
             return wait_for(held.claim, self._world, wait_ms=wait_ms, table_uri=self._storage.uri)
-        except UnavailableError:
+        except BaseException:  # also an interrupt: this lock never ends by itself
             with contextlib.suppress(UnavailableError):
                 held.withdraw()
             raise

@@ -15,7 +15,12 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from pyhudi.errors import ConflictError, UnavailableError
-from pyhudi.format.column_owners import ColumnOwners, decode_owners, encode_owners
+from pyhudi.format.column_owners import (
+    OWNERS_BYTES_MAX,
+    ColumnOwners,
+    decode_owners,
+    encode_owners,
+)
 from pyhudi.storage.protocol import Storage
 
 OWNERS_FOLDER: Final = ".hoodie/.pyhudi/owners"
@@ -82,7 +87,7 @@ def _numbers(storage: Storage) -> Iterator[int]:
 def _load(storage: Storage, number: int) -> ColumnOwners:
     path = owners_path(number)
     try:
-        return decode_owners(storage.read(path), path)
+        return decode_owners(storage.read(path, 0, OWNERS_BYTES_MAX + 1), path)
     except FileNotFoundError:
         raise UnavailableError(
             "the owners of the table's columns cannot be read",

@@ -81,7 +81,7 @@ class StorageLock:
         held = _HeldStorageLock(self._storage, self._world, self._clock, self._validity_ms)
         try:
             wait_for(held.claim, self._world, wait_ms=wait_ms, table_uri=self._storage.uri)
-        except UnavailableError:
+        except BaseException:  # also an interrupt, or all would wait for the lease to end
             held.withdraw()
             raise
         held.keep(self._renew_ms)

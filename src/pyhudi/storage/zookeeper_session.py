@@ -9,6 +9,7 @@ kazoo is imported when the first session is opened, for most users have no ZooKe
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +22,11 @@ ANSWER_S = 5.0  # at most; a third of a short session, but not less than a secon
 _FEWEST_MS = 4_000  # what ZooKeeper grants at least, unless told otherwise
 
 _REFUSALS = ("NoAuthError", "AuthFailedError", "InvalidACLError", "SessionClosedRequireSaslError")
+
+
+#: kazoo warns of each failed try. Who has no logging of its own is told by our error, once.
+_LOGGER = logging.getLogger("pyhudi.zookeeper")
+_LOGGER.addHandler(logging.NullHandler())
 
 
 class SessionOverError(Exception):
@@ -88,6 +94,7 @@ class KazooSession:
         self._address = address
         self._client = KazooClient(
             hosts=address.url,
+            logger=_LOGGER,
             timeout=address.session_timeout_ms / 1000,
             connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": 1},
         )
@@ -124,7 +131,7 @@ class KazooSession:
         if not self._is_live.wait(wait_ms / 1000):
             raise UnavailableError(
                 f"ZooKeeper does not answer about the lock {self._address}",
-                why=f"there was no connection within {wait_ms} ms",
+                why=f"there was no connection within {wait_ms} ms when it was tried last",
                 next_step="Check that the hosts run and can be reached, and repeat the call",
             )
 

@@ -97,16 +97,17 @@ def _refuse_columns(given: pa.Schema, schema: pa.Schema) -> None:
         raise InvalidRequestError(
             "the rows do not have the table's columns",
             why="; ".join(whys),
-            next_step=_advice_on_names(*list(problems.values())[:2]),
+            next_step=_advice_on_names(schema, *list(problems.values())[:2]),
         )
 
 
-def _advice_on_names(missing: Sequence[str], unknown: Sequence[str]) -> str:
+def _advice_on_names(schema: pa.Schema, missing: Sequence[str], unknown: Sequence[str]) -> str:
     by_case = {name.lower(): name for name in unknown}
     renamed = [(by_case[n.lower()], n) for n in missing if n.lower() in by_case]
     if renamed:
         return f"Upper and lower case count: rename {renamed[0][0]!r} to {renamed[0][1]!r}"
-    return "Give each column of the table once, and no other; a value that is unknown may be null"
+    wanted = _listed(schema.names)
+    return f"Give {wanted}, each once, and no other; a value that is unknown may be null"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -125,7 +126,7 @@ def _refuse_types(given: pa.Schema, schema: pa.Schema) -> None:
         raise InvalidRequestError(
             f"the rows do not have the table's types in {_listed([m.path for m in found])}",
             why="; ".join(f"{m.path}: {m.why}" for m in found[:_NAMES_SHOWN_MAX]),
-            next_step="Cast these columns before writing, or evolve the table's schema",
+            next_step="Cast these columns before writing",
         )
 
 

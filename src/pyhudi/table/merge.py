@@ -31,6 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyhudi.table.large_columns import of_type, one_array
 from pyhudi.table.ordering import at_least, dense_ranks
 from pyhudi.table.schema import META_COLUMNS, RECORD_KEY
 
@@ -38,6 +39,7 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 _OUTPUT_ROWS = 1 << 16
+_OUTPUT_BYTES = 64 * 1024 * 1024
 
 
 class NotMine(IntEnum):
@@ -93,10 +95,11 @@ class _Entries:
     keys: pa.Array
     codes: Ints  # which of `keys` the entry belongs to
     kinds: npt.NDArray[np.int8]
-    source: Ints  # the entry's row in `rows`; -1 for a delete
+    source: Ints  # the entry's row in `columns`; -1 for a delete
     ordering: tuple[pa.Array, ...]
-    rows: pa.Table
-    partial: tuple[Bools, ...] | None  # per column of `rows`: does the entry have it?
+    schema: pa.Schema
+    columns: tuple[pa.Array, ...]  # in a larger type than the schema's where it takes that
+    partial: tuple[Bools, ...] | None  # per column: does the entry have it?
     meetings: Ints  # per key: how many rows of the base file it may meet
 
     def ranks(self) -> Ints:
@@ -114,7 +117,8 @@ class MergedLogs:
         self.keys = entries.keys
         self.kinds = kinds
         self.is_partial = sources is not None
-        self._rows = entries.rows
+        self._schema, self._columns = entries.schema, entries.columns
+        self._output_rows = _output_rows(entries.columns)
         self._sources = sources
         self._row = entries.source[winners] if len(winners) else winners
         picked = pa.array(winners)
@@ -132,11 +136,30 @@ class MergedLogs:
             has = self._sources[number][keys] >= 0
             # What nobody set is left as the winner has it: null, or the marker text.
             rows = np.where(has, self._sources[number][keys], rows)
-        return _combined(self._rows.column(number)).take(pa.array(rows, mask=rows < 0)), has
+        values = self._columns[number].take(pa.array(rows, mask=rows < 0))
+        return of_type(values, self._schema.field(number).type), has
 
-    def rows(self, keys: Ints) -> pa.RecordBatch:
-        columns = [self.column(n, keys)[0] for n in range(self._rows.num_columns)]
-        return pa.RecordBatch.from_arrays(columns, schema=self._rows.schema)
+    def rows(self, keys: Ints) -> Iterator[pa.RecordBatch]:
+        """The rows of these keys, in batches of some MB."""
+        for part in self.parts(keys):
+            try:
+                batch = self._batch(part)
+            except pa.ArrowInvalid:  # the largest of all values are in one part
+                if len(part) == 1:
+                    raise
+                for half in np.array_split(part, 2):
+                    yield from self.rows(half)
+            else:
+                yield batch
+
+    def _batch(self, keys: Ints) -> pa.RecordBatch:
+        columns = [self.column(n, keys)[0] for n in range(len(self._columns))]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def parts(self, places: Ints) -> Iterator[Ints]:
+        """The places of so many rows at a time that their bytes make a batch, on the average."""
+        for start in range(0, len(places), self._output_rows):
+            yield places[start : start + self._output_rows]
 
     def meet(self, keys: Ints) -> Bools:
         """Note which keys meet a row of the base file, and say which of them may."""
@@ -163,8 +186,15 @@ class MergedLogs:
     def remaining(self) -> Iterator[pa.RecordBatch]:
         """Rows of the logs that met no base row, or won over one."""
         left = np.flatnonzero((~self._met | self._won) & (self.kinds == Kind.ROW))
-        for start in range(0, len(left), _OUTPUT_ROWS):
-            yield self.rows(left[start : start + _OUTPUT_ROWS])
+        yield from self.rows(left)
+
+
+def _output_rows(columns: Sequence[pa.Array]) -> int:
+    rows = len(columns[0])
+    bytes_: int = sum(column.nbytes for column in columns)
+    if not bytes_:
+        return _OUTPUT_ROWS
+    return max(1, min(_OUTPUT_ROWS, _OUTPUT_BYTES * rows // bytes_))
 
 
 def fold_logs(
@@ -184,7 +214,8 @@ def _entries(
     blocks: Sequence[LogRows | LogDeletes], schema: pa.Schema, rule: MergeRule
 ) -> _Entries:
     data = [block for block in blocks if isinstance(block, LogRows)]
-    rows = pa.Table.from_batches([block.rows for block in data], schema).combine_chunks()
+    rows = pa.Table.from_batches([block.rows for block in data], schema)
+    columns = tuple(one_array(column) for column in rows.columns)
     keys, kinds, source, seen = [], [], [], 0
     ordering: list[list[pa.Array]] = [[] for _ in rule.ordering]
     for block in blocks:
@@ -210,8 +241,9 @@ def _entries(
         kinds=np.concatenate(kinds).astype(np.int8),
         source=np.concatenate(source).astype(np.int64),
         ordering=tuple(pa.concat_arrays(values) for values in ordering),
-        rows=rows,
-        partial=_partial_columns(blocks, rows, rule),
+        schema=schema,
+        columns=columns,
+        partial=_partial_columns(blocks, schema, columns, rule),
         meetings=_most_in_a_block(codes, [len(block_keys) for block_keys in keys]),
     )
 
@@ -292,7 +324,10 @@ def _winners(entries: _Entries, *, event_time: bool) -> Ints:
 
 
 def _partial_columns(
-    blocks: Sequence[LogRows | LogDeletes], rows: pa.Table, rule: MergeRule
+    blocks: Sequence[LogRows | LogDeletes],
+    schema: pa.Schema,
+    columns: Sequence[pa.Array],
+    rule: MergeRule,
 ) -> tuple[Bools, ...] | None:
     """For each column, which *rows* set it; None when every row sets all of them."""
     data = [block for block in blocks if isinstance(block, LogRows)]
@@ -300,12 +335,12 @@ def _partial_columns(
     if whole or not data:
         return None
     result = []
-    for field, column in zip(rows.schema, rows.columns, strict=True):
+    for field, column in zip(schema, columns, strict=True):
         has = [
             np.full(block.rows.num_rows, block.columns is None or field.name in block.columns)
             for block in data
         ]
-        mine = _is_set(_combined(column), field.type, rule)
+        mine = _is_set(column, field.type, rule)
         result.append(np.concatenate(has) & mine)
     return tuple(result)
 
@@ -341,7 +376,7 @@ def _folded(entries: _Entries, rule: MergeRule) -> MergedLogs:
             now = sources[number][keys]
             sets = has[row] & (row >= 0)
             now = np.where(wins & (old != Kind.ROW), -1, now)
-            late = fills & ((now < 0) | _is_latest(entries.rows.column_names[number], rule))
+            late = fills & ((now < 0) | _is_latest(entries.schema.names[number], rule))
             sources[number][keys] = np.where(sets & (wins | late), row, now)
         kinds[keys] = np.where(newer, new, old)
         winners[keys] = np.where(newer, chosen, winners[keys])
@@ -397,14 +432,15 @@ def _merge_batch(
     if logs.is_partial:
         # A row on both sides is put together column by column, whichever is newer.
         stays[rows[newer | is_row]] = False
-        yield _joined(batch, rows[is_row], logs, keys[is_row], newer[is_row], rule)
+        for part in logs.parts(np.flatnonzero(is_row)):
+            yield _joined(batch, rows[part], logs, keys[part], newer[part], rule)
     else:
         # The winner is whole: winning log rows come out at the end with the new ones, unless
         # they replace one more row of the same key.
         stays[rows[newer]] = False
         again = logs.won_again(keys[newer & is_row])
         if len(again):
-            yield logs.rows(again)
+            yield from logs.rows(again)
     yield batch.filter(pa.array(stays))
 
 
@@ -440,9 +476,6 @@ def _joined(
         late = ~_is_set(old, field.type, rule) | _is_latest(field.name, rule)
         from_log = has & (newer | late)
         pick = np.where(from_log, np.arange(len(rows)) + len(rows), np.arange(len(rows)))
-        columns.append(pa.concat_arrays([old, new]).take(pa.array(pick)))
+        both = one_array(pa.chunked_array([old, new]))
+        columns.append(of_type(both.take(pa.array(pick)), field.type))
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-
-
-def _combined(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -2,12 +2,14 @@
 
 A partition is named by its path, `2026-01-01` or `region=eu/day=2026-01-01`, or by its values: a
 mapping of all partition columns, or for several columns a tuple in their order. A path is taken as
-it is; it must have a segment for each partition column and must not lead out of the table.
+it is; it must have a segment for each partition column, spell a date or a whole number as paths do,
+and must not lead out of the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +19,14 @@ from pyhudi.format.paths import table_path
 from pyhudi.format.table_config import TableConfig
 from pyhudi.table.input_rows import conformed
 from pyhudi.table.partition_paths import RESERVED_FOLDER, partition_paths
+from pyhudi.table.partitions import DEFAULT_PARTITION, partition_texts, plain_fields
+
+#: How a path spells what it says, of types with one spelling.
+_SPELLED: Mapping[pa.DataType, Callable[[str], str]] = {
+    pa.int32(): lambda text: str(int(text)),
+    pa.int64(): lambda text: str(int(text)),
+    pa.date32(): lambda text: date.fromisoformat(text).isoformat(),
+}
 
 
 def named_partitions(named: Any, config: TableConfig, schema: pa.Schema) -> frozenset[str]:
@@ -25,7 +35,7 @@ def named_partitions(named: Any, config: TableConfig, schema: pa.Schema) -> froz
         raise InvalidRequestError(
             "partitions cannot be named",
             why="the table is not partitioned",
-            next_step="Use partitions='all' for the whole table",
+            next_step="Use overwrite(rows, partitions='all') for the whole table",
         )
     if isinstance(named, str | bytes | Mapping) or not isinstance(named, Iterable):
         raise _refusal(named, "it is not a list of partitions", "Put it in a list")
@@ -38,7 +48,7 @@ def named_partitions(named: Any, config: TableConfig, schema: pa.Schema) -> froz
 def _path(one: Any, config: TableConfig, schema: pa.Schema) -> str:
     fields = config.partition_fields
     if isinstance(one, str):
-        return _checked_path(one, config)
+        return _checked_path(one, config, schema)
     if isinstance(one, tuple) and len(one) == len(fields):
         one = dict(zip(fields, one, strict=True))
     elif not isinstance(one, Mapping) and len(fields) == 1:
@@ -57,7 +67,7 @@ def _path(one: Any, config: TableConfig, schema: pa.Schema) -> str:
     return str(partition_paths(row, config).dictionary[0].as_py())
 
 
-def _checked_path(path: str, config: TableConfig) -> str:
+def _checked_path(path: str, config: TableConfig, schema: pa.Schema) -> str:
     fields = config.partition_fields
     segments = path.split("/")
     if len(segments) != len(fields):
@@ -73,9 +83,31 @@ def _checked_path(path: str, config: TableConfig) -> str:
             if not segment.startswith(f"{name}="):
                 raise _refusal(path, f"{segment!r} is not {name}=…", "Give it as in the table")
     try:
-        return table_path(path)
+        inside = table_path(path)
     except (CorruptTableError, ValueError) as error:
         raise _refusal(path, str(error), "Give its path as the table has it") from None
+    _refuse_other_types(path, config, schema)
+    return inside
+
+
+def _refuse_other_types(path: str, config: TableConfig, schema: pa.Schema) -> None:
+    """A path that no value makes names nothing; to take it would look like a success."""
+    plain = plain_fields(config)
+    for name, text in (partition_texts(path, config) or {}).items():
+        index = schema.get_field_index(name)
+        if name not in plain or index < 0 or text == DEFAULT_PARTITION:
+            continue
+        type_ = schema.field(index).type
+        try:
+            is_one = type_ not in _SPELLED or _SPELLED[type_](text) == text
+        except ValueError:
+            is_one = False
+        if not is_one:
+            raise _refusal(
+                path,
+                f"{text!r} is no {type_} of the column {name!r} as paths spell it",
+                "Give its path as the table has it, or the column's value itself",
+            )
 
 
 def _refusal(named: Any, why: str, next_step: str) -> InvalidRequestError:

@@ -42,7 +42,10 @@ def timeline_time(time: str | datetime, zone: tzinfo | None) -> str:
         raise _unusable(time, "it is neither text nor a datetime")
     if time.tzinfo is None:
         raise _unusable(time, "it has no time zone")
-    there = time.astimezone(zone)
+    try:
+        there = time.astimezone(zone)
+    except (OverflowError, ValueError, OSError):
+        raise _unusable(time, "in the timeline's zone it is before or after all years") from None
     return there.strftime(_FORMAT).rjust(14, "0") + f"{there.microsecond // 1000:03d}"
 
 

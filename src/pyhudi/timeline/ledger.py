@@ -37,6 +37,7 @@ class Ledger:
         self.named_by: dict[str, str] = {}
         self.highest = BEFORE_ALL
         self.is_ours = False  # whether all its times were found in the log
+        self.noted = 0  # entries since the listing, among them of instants archived since
         self._by_completion: list[tuple[str, str]] = []
         timeline = Timeline.of(names)
         for instant in timeline.instants:
@@ -63,6 +64,7 @@ class Ledger:
         """The entry was decided; the ones before it have been carried out."""
         if entry.kind is EntryKind.VOID:
             return
+        self.noted += 1
         assert entry.time is not None
         assert entry.instant is not None
         assert entry.action is not None

@@ -1,0 +1,90 @@
+"""A table whose timeline was lost: nobody writes to it, for that would bring failed writes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+import pyhudi
+from memory_tables import TIMELINE, MemoryTable
+from pyhudi.format.bucket_config import SimpleBuckets
+from pyhudi.storage.protocol import Folder
+from pyhudi.table_api import Table
+
+SCHEMA = pa.schema([("id", pa.string()), ("at", pa.int64())])
+
+
+def rows(at: int) -> pa.Table:
+    return pa.table({"id": ["a"], "at": [at]}, schema=SCHEMA)
+
+
+@pytest.fixture
+def lost() -> MemoryTable:
+    """It has rows of two writes, and a file of one that failed."""
+    memory = MemoryTable(SCHEMA, ordering="at", buckets=SimpleBuckets(1))
+    memory.table().upsert(rows(1))
+    [log] = [stat.path for stat in memory.storage.list("") if ".log." in stat.path]
+    memory.table().upsert(rows(2))
+    memory.storage.create(f"{log[:-3]}9-9-9", b"of a write that failed")
+    for stat in list(memory.storage.list(TIMELINE)):
+        memory.storage.delete(stat.path)
+    return memory
+
+
+VERBS: dict[str, Callable[[Table], object]] = {
+    "upsert": lambda table: table.upsert(rows(3)),
+    "delete": lambda table: table.delete(rows(3).select(["id"])),
+    "run": lambda table: table.services.run(),
+    "repair": lambda table: table.services.repair(),
+    "compact": lambda table: table.services.compact(),
+    "clean": lambda table: table.services.clean(),
+}
+
+
+@pytest.mark.parametrize("has_log", [True, False], ids=["with its decision log", "without"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_nobody_writes_to_a_table_that_lost_its_timeline(
+    lost: MemoryTable, verb: str, has_log: bool
+) -> None:
+    for stat in list(lost.storage.list(".hoodie/.pyhudi") if not has_log else ()):
+        lost.storage.delete(stat.path)
+    before = [stat.path for stat in lost.storage.list("")]
+    with pytest.raises(pyhudi.CorruptTableError, match=f"no completed write.*Put {TIMELINE} back"):
+        VERBS[verb](lost.table("b"))
+    assert [stat.path for stat in lost.storage.list("")] == before
+    assert lost.table("c").read().to_arrow().num_rows == 0
+
+
+def test_a_timeline_that_was_put_back_is_written_on() -> None:
+    memory = MemoryTable(SCHEMA, ordering="at", buckets=SimpleBuckets(1))
+    memory.table().upsert(rows(1))
+    kept = {stat.path: memory.storage.read(stat.path) for stat in memory.storage.list(TIMELINE)}
+    for path in kept:
+        memory.storage.delete(path)
+    table = memory.table("b")
+    with pytest.raises(pyhudi.CorruptTableError):
+        table.upsert(rows(2))
+    for path, data in kept.items():
+        memory.storage.create(path, data)
+    table.upsert(rows(2))
+    assert table.read(columns=["at"]).to_arrow().to_pylist() == [{"at": 2}]
+
+
+def test_a_table_that_another_begins_at_this_moment_is_not_taken_for_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory = MemoryTable(SCHEMA, ordering="at", buckets=SimpleBuckets(1))
+    other, list_folder = memory.table("b"), memory.storage.list_folder
+
+    def meanwhile(path: str) -> Folder:
+        seen = list_folder(path)
+        if path == TIMELINE:
+            monkeypatch.undo()
+            other.upsert(rows(1))
+        return seen
+
+    monkeypatch.setattr(memory.storage, "list_folder", meanwhile)
+    memory.table("a").upsert(rows(2))
+    assert memory.table("c").read(columns=["at"]).to_arrow().to_pylist() == [{"at": 2}]
