@@ -16,7 +16,7 @@ from traceback import format_exc
 from types import FrameType
 
 from pyhudi.engine.archiving import ArchiveResult
-from pyhudi.engine.upkeep import Upkeep, UpkeepResult
+from pyhudi.engine.upkeep import Upkeep
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.lock_kind import LockKind
@@ -113,8 +113,6 @@ def _rounds(
 def _round(table: Table, upkeep: Upkeep, *, is_dry: bool) -> bool:
     try:
         result = table.services.run(upkeep, dry_run=is_dry, keep_going=True)
-    except HudiError as error:  # the table cannot be opened for writing now
-        result = UpkeepResult(errors=(("upkeep", error),))
     except Exception:  # a fault of ours: told in full, and no reason to leave the table alone
         print(f"error: upkeep: {format_exc()}", file=sys.stderr, flush=True)
         return False
@@ -122,8 +120,11 @@ def _round(table: Table, upkeep: Upkeep, *, is_dry: bool) -> bool:
         print(result, flush=True)
     if isinstance(result.archive, ArchiveResult) and (file := result.archive.stopped_at):
         print(f"warning: archiving {_STOPPED.format(file)}", file=sys.stderr, flush=True)
+    told: dict[str, list[str]] = {}
     for name, found in result.errors:
-        print(f"error: {name}: {found}", file=sys.stderr, flush=True)
+        told.setdefault(str(found), []).append(name)
+    for text, names in told.items():  # once, if the table cannot be opened for any of them
+        print(f"error: {', '.join(names)}: {text}", file=sys.stderr, flush=True)
     return not result.errors
 
 

@@ -27,7 +27,7 @@ def lost() -> MemoryTable:
     memory.table().upsert(rows(1))
     [log] = [stat.path for stat in memory.storage.list("") if ".log." in stat.path]
     memory.table().upsert(rows(2))
-    memory.storage.create(f"{log[:-3]}9-9-9", b"of a write that failed")
+    memory.storage.create(f"{log[:-5]}9-9-9", b"of a write that failed")
     for stat in list(memory.storage.list(TIMELINE)):
         memory.storage.delete(stat.path)
     return memory

@@ -93,6 +93,7 @@ def test_partitions_are_named_by_path_or_by_values(
         ("day", HIVE, ["day=2026-13-01"], "'2026-13-01' is no date32"),
         ("n", {}, ["05"], "is no int64"),
         ("n", {}, ["five"], "is no int64"),
+        ("n", {}, ["None"], "is no int64"),
         ("region,day", {}, ["eu/today"], "'today' is no date32"),
         ("region,day", {}, ["eu"], "it has 1 parts, and the table 2"),
         ("region,day", {}, ["/2026-01-01"], "it is absolute"),

@@ -8,8 +8,7 @@ and must not lead out of the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from datetime import date
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -19,14 +18,15 @@ from pyhudi.format.paths import table_path
 from pyhudi.format.table_config import TableConfig
 from pyhudi.table.input_rows import conformed
 from pyhudi.table.partition_paths import RESERVED_FOLDER, partition_paths
-from pyhudi.table.partitions import DEFAULT_PARTITION, partition_texts, plain_fields
+from pyhudi.table.partitions import (
+    DEFAULT_PARTITION,
+    partition_texts,
+    partition_values,
+    plain_fields,
+)
 
-#: How a path spells what it says, of types with one spelling.
-_SPELLED: Mapping[pa.DataType, Callable[[str], str]] = {
-    pa.int32(): lambda text: str(int(text)),
-    pa.int64(): lambda text: str(int(text)),
-    pa.date32(): lambda text: date.fromisoformat(text).isoformat(),
-}
+#: Types of which each value has one spelling in a path, which is Python's.
+_SPELLED = (pa.int32(), pa.int64(), pa.date32())
 
 
 def named_partitions(named: Any, config: TableConfig, schema: pa.Schema) -> frozenset[str]:
@@ -92,17 +92,13 @@ def _checked_path(path: str, config: TableConfig, schema: pa.Schema) -> str:
 
 def _refuse_other_types(path: str, config: TableConfig, schema: pa.Schema) -> None:
     """A path that no value makes names nothing; to take it would look like a success."""
-    plain = plain_fields(config)
+    plain, values = plain_fields(config), partition_values(path, schema, config)
     for name, text in (partition_texts(path, config) or {}).items():
         index = schema.get_field_index(name)
         if name not in plain or index < 0 or text == DEFAULT_PARTITION:
             continue
         type_ = schema.field(index).type
-        try:
-            is_one = type_ not in _SPELLED or _SPELLED[type_](text) == text
-        except ValueError:
-            is_one = False
-        if not is_one:
+        if type_ in _SPELLED and (name not in values or str(values[name]) != text):
             raise _refusal(
                 path,
                 f"{text!r} is no {type_} of the column {name!r} as paths spell it",
