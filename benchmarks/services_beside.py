@@ -1,10 +1,15 @@
 """The throughput of two writers while the table that they write is compacted.
 
-Both upsert for a fixed time, each rows of its own, in three variants that take turns, each on a new
-copy of the same table: alone, beside a process that compacts the table again and again, and beside
-one that does nothing but burn CPU. Two cores do not have room for all three, so being alone is no
-fair comparison: what counts is compaction against the burner, which takes as much CPU as compaction
-has just taken. That is what the writers lose beyond their share of CPU. Medians count.
+Both upsert without a pause, each rows of its own. Beside them a process compacts the table, then
+burns CPU for as long and as much of it as that compaction took, then rests for as long, and so on.
+Two cores do not have room for all three, so being alone is no fair comparison: what counts is
+compaction against the burner. That is what the writers lose beyond their share of CPU.
+
+Rented cores are twice as fast in one second as in another, whoever else is on the machine. So the
+two that are compared take turns every few seconds on the same table, in an order that has neither
+always come first, and the upserts and seconds of all their spans are added up. What a whole turn
+gives is printed as well, to show how far that still swings.
+
 After each turn all rows are read: none is lost, and those that were written are the newest.
 """
 
@@ -16,13 +21,13 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from services_side import ALONE, BURNER, COMPACTION
 from services_started import LOCAL, Side, at_least, progress, started
 from writes import PARTITIONS, Inputs
 
@@ -30,7 +35,7 @@ BUCKETS = 2
 LOGS = 5
 WRITERS = 2
 GOAL = 0.9
-ALONE, COMPACTION, BURNER = "alone", "beside compaction", "beside a burner"
+ORDER = (COMPACTION, BURNER, ALONE, BURNER, COMPACTION)
 #: Time for the writers to open the table and warm up before they are measured.
 LEAD_S = 3.0
 
@@ -43,13 +48,31 @@ class Size:
     turns: int
 
 
-FULL = Size(table_rows=1_000_000, upsert_rows=(100, 20_000), seconds=15.0, turns=5)
-QUICK = Size(table_rows=50_000, upsert_rows=(100, 2_000), seconds=2.0, turns=1)
+FULL = Size(table_rows=1_000_000, upsert_rows=(100, 20_000), seconds=75.0, turns=3)
+QUICK = Size(table_rows=50_000, upsert_rows=(100, 2_000), seconds=6.0, turns=1)
+
+
+@dataclass
+class Tally:
+    """What the writers reached in spans of one kind."""
+
+    upserts: float = 0.0
+    seconds: float = 0.0
+    cores: list[float] = field(default_factory=list)  # of the process beside them, in each span
+
+    def add(self, upserts: float, span: dict[str, Any]) -> None:
+        self.upserts += upserts
+        self.seconds += span["end"] - span["begin"]
+        self.cores.append(span["cores"])
+
+    @property
+    def rate(self) -> float:
+        return self.upserts / self.seconds
 
 
 @dataclass
 class Beside:
-    """The writers, the process beside them, and what the writers reached together in each turn."""
+    """The writers, the process beside them, and what the writers reached together."""
 
     writers: list[Side]
     other: Side
@@ -58,42 +81,38 @@ class Beside:
     rows: int  # of the table
     upsert_rows: int
     seconds: float
-    reached: dict[str, list[float]] = field(default_factory=dict)
-    cores: dict[str, list[float]] = field(default_factory=dict)
-    compactions: list[int] = field(default_factory=list)
+    whole: dict[str, Tally] = field(default_factory=dict)
+    ratios: list[float] = field(default_factory=list)  # of each turn
 
-    def turn(self, variant: str) -> None:
+    def turn(self) -> None:
         copy = self.table.with_name("copy")
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self.table, copy)
         os.sync()
         begin = time.monotonic() + LEAD_S
-        when = {"begin": begin, "end": begin + self.seconds}
+        asked = {"table": str(copy), "begin": begin, "end": begin + self.seconds}
         with ThreadPoolExecutor(1 + WRITERS) as pool:
-            beside = pool.submit(self._disturb, variant, str(copy), when)
-            asked = [
-                pool.submit(
-                    writer.ask, "upsert", table=str(copy), source=source, ts=number * 10**6, **when
-                )
-                for number, (writer, source) in enumerate(
-                    zip(self.writers, self.sources, strict=True), start=1
-                )
+            beside = pool.submit(self.other.ask, "take turns", order=ORDER, **asked)
+            numbered = enumerate(zip(self.writers, self.sources, strict=True), start=1)
+            writers = [
+                pool.submit(writer.ask, "upsert", source=source, ts=number * 10**6, **asked)
+                for number, (writer, source) in numbered
             ]
-            wrote, disturbed = [answer.result() for answer in asked], beside.result()
-        upserts = sum(one["upserts"] / one["seconds"] for one in wrote)
-        self.reached.setdefault(variant, []).append(upserts)
-        self.cores.setdefault(variant, []).append(disturbed.get("cores", 0.0))
-        if variant == COMPACTION:
-            self.compactions.append(disturbed["compactions"])
+            wrote, spans = [answer.result() for answer in writers], beside.result()["spans"]
+        self._count([one["moments"] for one in wrote], spans)
         self._check(str(copy), [one["ts"] for one in wrote])
-        progress(f"{self.upsert_rows:,} rows, {variant}: {upserts:.2f} upserts/s")
 
-    def _disturb(self, variant: str, table: str, when: Mapping[str, float]) -> dict[str, Any]:
-        if variant == BURNER:
-            return self.other.ask("burn", cores=self.cores[COMPACTION][-1], **when)
-        if variant == COMPACTION:
-            return self.other.ask("compact on", table=table, **when)
-        return {}
+    def _count(self, moments: list[list[float]], spans: list[dict[str, Any]]) -> None:
+        """Add up what was done in spans during which all writers wrote."""
+        last, turn = min(each[-1] for each in moments), dict[str, Tally]()
+        for span in (span for span in spans if span["end"] <= last):
+            between = (span["begin"], span["end"])
+            counts = [np.interp(between, each, np.arange(len(each))) for each in moments]
+            upserts = float(sum(count[1] - count[0] for count in counts))
+            for tallies in (self.whole, turn):
+                tallies.setdefault(span["what"], Tally()).add(upserts, span)
+            progress(f"{self.upsert_rows:,} rows, {span['what']}: {upserts:.1f} upserts")
+        self.ratios.append(turn[COMPACTION].rate / turn[BURNER].rate)
 
     def _check(self, table: str, last: list[int]) -> None:
         """Nothing is lost, and each writer's rows are as it wrote them last."""
@@ -102,16 +121,17 @@ class Beside:
         assert found == rows, f"{found}, expected {rows}"
 
     def report(self) -> bool:
-        each = {variant: statistics.median(found) for variant, found in self.reached.items()}
-        cells = [f"{variant} {found:.2f}" for variant, found in each.items()]
+        cells = [f"{what} {self.whole[what].rate:.2f}" for what in (ALONE, COMPACTION, BURNER)]
         print(f"    upserts of {self.upsert_rows:,} rows a second: {', '.join(cells)}")
-        cores = {variant: statistics.median(found) for variant, found in self.cores.items()}
+        compaction, burner = self.whole[COMPACTION], self.whole[BURNER]
         print(
-            f"      {statistics.median(self.compactions):g} compactions in each turn, which took "
-            f"{cores[COMPACTION]:.2f} cores; the burner {cores[BURNER]:.2f}"
+            f"      {len(compaction.cores)} compactions, which took "
+            f"{statistics.mean(compaction.cores):.2f} cores; the burner "
+            f"{statistics.mean(burner.cores):.2f}; the ratio of each turn: "
+            f"{', '.join(f'{ratio:.2f}' for ratio in self.ratios)}"
         )
         what = f"writers of {self.upsert_rows:,} rows, beside compaction to their share of CPU"
-        return at_least(what, each[COMPACTION] / each[BURNER], GOAL)
+        return at_least(what, compaction.rate / burner.rate, GOAL)
 
 
 def build(side: Side, folder: Path, size: Size) -> tuple[Path, dict[int, list[str]]]:
@@ -140,8 +160,7 @@ def main(*, is_quick: bool = False) -> bool:
     size = QUICK if is_quick else FULL
     print(
         f"  {WRITERS} writers beside compaction: a table of {size.table_rows:,} rows in "
-        f"{PARTITIONS * BUCKETS} slices with {LOGS} logs, {size.turns} turns of "
-        f"{size.seconds:g} s, medians",
+        f"{PARTITIONS * BUCKETS} slices with {LOGS} logs, {size.turns} turns of {size.seconds:g} s",
         flush=True,
     )
     met = True
@@ -155,7 +174,6 @@ def main(*, is_quick: bool = False) -> bool:
                 sides[:WRITERS], sides[-1], table, own, size.table_rows, rows, size.seconds
             )
             for _ in range(size.turns):
-                for variant in (ALONE, COMPACTION, BURNER):
-                    beside.turn(variant)
+                beside.turn()
             met &= beside.report()
     return met

@@ -7,6 +7,7 @@ processes at the same moment is told by times of the machine's monotonic clock.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import os
 import sys
@@ -34,6 +35,8 @@ import pyhudi
 from pyhudi.engine.compaction_result import Compacted
 
 FUEL = bytes(100_000)
+#: What happens beside writers; they are alone otherwise.
+ALONE, COMPACTION, BURNER = "alone", "beside compaction", "beside a burner"
 
 
 def hello(**versions: str) -> Row:
@@ -97,9 +100,9 @@ def sleep_until(moment: float) -> None:
 
 
 def upsert_between(table: str, source: str, ts: int, begin: float, end: float) -> Row:
-    """The same keys again and again, each time newer than `ts`; how often, in how many seconds."""
+    """The same keys again and again, each time newer than `ts`: when it began and ended each."""
     rows, opened = read_rows(source), pyhudi.open_table(table)
-    place, done = rows.schema.get_field_index(ORDERING), 0
+    place = rows.schema.get_field_index(ORDERING)
 
     def upsert() -> None:
         nonlocal ts
@@ -109,34 +112,43 @@ def upsert_between(table: str, source: str, ts: int, begin: float, end: float) -
     for _ in range(3):  # so that it knows the table, and its own code
         upsert()
     sleep_until(begin)
-    started = time.monotonic()
-    while time.monotonic() < end:
+    moments = [time.monotonic()]
+    while moments[-1] < end:
         upsert()
-        done += 1
-    return {"upserts": done, "seconds": time.monotonic() - started, "ts": ts}
+        moments.append(time.monotonic())
+    return {"moments": moments, "ts": ts}
 
 
-def compact_between(table: str, begin: float, end: float) -> Row:
-    """One compaction after the other; how many, and the CPU seconds until the end."""
+def take_turns(table: str, order: list[str], begin: float, end: float) -> Row:
+    """What `order` says, over and over. Whatever is no compaction takes as long as the last one
+    did, and the burner as much CPU; the spans tell what, from when to when, and on how many cores.
+    """
     sleep_until(begin)
-    cpu, count, rows = time.process_time(), 0, 0
-    while time.monotonic() < end:
-        for result in compacted(table).results:
-            count += 1
-            rows += result.rows
-    taken, seconds = time.process_time() - cpu, time.monotonic() - begin
-    return {"compactions": count, "rows": rows, "cores": taken / seconds}
+    spans, lasts_s, cores = [], 0.0, 0.0
+    for what in itertools.cycle(order):
+        started, cpu = time.monotonic(), time.process_time()
+        if started >= end:
+            return {"spans": spans}
+        if what == COMPACTION:
+            assert compacted(table).results, "there was nothing to compact"
+        elif what == BURNER:
+            burn(cores, started, started + lasts_s)
+        else:
+            sleep_until(started + lasts_s)
+        ended = time.monotonic()
+        taken = (time.process_time() - cpu) / (ended - started)
+        if what == COMPACTION:
+            lasts_s, cores = ended - started, taken
+        spans.append({"what": what, "begin": started, "end": ended, "cores": taken})
+    raise AssertionError("the order is empty")
 
 
-def burn_between(cores: float, begin: float, end: float) -> Row:
+def burn(cores: float, begin: float, end: float) -> None:
     """Nothing, with as much CPU as is told, by as many threads as that takes."""
     threads = max(1, math.ceil(cores))
-    sleep_until(begin)
-    cpu = time.process_time()
     with ThreadPoolExecutor(threads) as pool:
         for burnt in [pool.submit(_burn, cores / threads, begin, end) for _ in range(threads)]:
             burnt.result()
-    return {"cores": (time.process_time() - cpu) / (time.monotonic() - begin)}
 
 
 def _burn(share: float, begin: float, end: float) -> None:
@@ -177,9 +189,8 @@ def main(engine: str) -> None:
         "build": build,
         "shape": shape,
         "compact": compact_once,
-        "compact on": compact_between,
         "upsert": upsert_between,
-        "burn": burn_between,
+        "take turns": take_turns,
         "newest": newest,
     }
     serve(sink, commands if engine == "local" else {**commands, **spark_commands()})

@@ -1,7 +1,7 @@
 """pyhudi: Apache Hudi 1.x tables from Python, with and without Spark."""
 
 from pyhudi.engine.archiving import ArchiveResult
-from pyhudi.engine.cleaning import Cleaned, CleanResult
+from pyhudi.engine.clean_result import Cleaned, CleanResult
 from pyhudi.engine.compaction_result import Compacted, CompactionResult
 from pyhudi.engine.repair import Repaired
 from pyhudi.engine.tasks import CorruptBlockWarning

@@ -10,7 +10,8 @@ from traceback import format_exc
 from typing import Any, Literal, overload
 
 from pyhudi.engine.archiving import ArchiveResult
-from pyhudi.engine.cleaning import Cleaned, CleanResult, clean, undo_clean
+from pyhudi.engine.clean_result import Cleaned, CleanResult
+from pyhudi.engine.cleaning import clean, undo_clean
 from pyhudi.engine.compaction import Merge
 from pyhudi.engine.compaction_result import Compacted
 from pyhudi.engine.consumers import (

@@ -14,7 +14,8 @@ from conformance.rivals import EAGER_LOCK
 from conformance.rows import assert_same_rows
 from conformance.scenes import COPY_ON_WRITE, OPTIMISTIC, Scene
 from conformance.writing import QUIET, hudi_writer_options
-from pyhudi.engine.cleaning import Cleanings, CleanResult, writer_cleanings
+from pyhudi.engine.clean_result import CleanResult
+from pyhudi.engine.cleaning import Cleanings, writer_cleanings
 from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import Action, State
 from pyhudi.format.plan_files import decode_cleaner_plan

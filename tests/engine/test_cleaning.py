@@ -31,10 +31,9 @@ from many_writers.scene import (
 from many_writers.services_by_hand import archive, plan_clustering, replacement
 from memory_tables import TIMELINE
 from pyhudi.engine.archiving import archive as archive_instants
+from pyhudi.engine.clean_result import Cleaned, CleanResult
 from pyhudi.engine.cleaning import (
-    Cleaned,
     Cleanings,
-    CleanResult,
     clean,
     undo_clean,
     writer_cleanings,
@@ -73,7 +72,7 @@ from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.heartbeats import heartbeat_path
-from pyhudi.storage.protocol import Storage
+from pyhudi.storage.protocol import Folder, Storage
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 
@@ -446,6 +445,51 @@ def test_a_savepoint_made_since_the_load_is_honoured(kind: str) -> None:
     assert oldest not in plan.paths_to_delete(scene.storage.uri)
     assert (plan.extra_metadata or {})["savepointed_timestamps"] == time
     assert loaded.loads == 2
+
+
+def test_a_clean_is_planned_though_a_write_completes_whenever_the_timeline_is_listed() -> None:
+    """That takes longer than a small write, as soon as there are some hundred instants."""
+    scene = written("mor")
+    table, writes = scene.table("busy"), 0
+
+    class Busy(FaultyStorage):
+        def list_folder(self, prefix: str) -> Folder:
+            nonlocal writes
+            if prefix == TIMELINE:
+                writes += 1
+                table.upsert(rows("busy", "a", ts=90 + writes))
+            return super().list_folder(prefix)
+
+    writer = scene.writer("cleaner", Busy(scene.storage))
+    writer.open()
+    work = writer_cleanings(writer)
+    requested = work.schedule(CleanPolicy.versions(1))
+    assert requested is not None
+    assert writes
+    before = scene.content()
+    assert work.execute(requested).files
+    assert scene.content() == before
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_another_clean_decided_since_the_load_is_noticed_without_a_listing(
+    *, is_complete: bool
+) -> None:
+    scene = written("mor")
+
+    def event() -> None:
+        other = cleanings(scene)
+        requested = other.schedule(CleanPolicy.versions(1))
+        assert requested is not None
+        if is_complete:
+            other.execute(requested)
+
+    loaded = Interrupted(scene, event)
+    work = loaded.cleanings()
+    work._listed_news = lambda facts: None  # type: ignore[method-assign]
+    assert work.schedule(CleanPolicy.versions(1)) is None
+    assert loaded.loads == 2
+    assert len(scene.completed("clean")) == int(is_complete)
 
 
 def test_a_consumer_registered_since_the_load_is_honoured() -> None:

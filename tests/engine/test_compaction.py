@@ -30,7 +30,7 @@ from memory_tables import TIMELINE
 from pyhudi.engine import table_compaction as module
 from pyhudi.engine.compaction import LOOKED_FOR_MAX, Compactions
 from pyhudi.engine.compaction_result import CompactionResult
-from pyhudi.engine.compaction_schedule import Draft
+from pyhudi.engine.compaction_schedule import WHOLE_MAX, Draft
 from pyhudi.engine.decisions import Begin, Decided
 from pyhudi.engine.history import History
 from pyhudi.engine.table_compaction import compact, compactions, is_compaction_due
@@ -66,7 +66,8 @@ from pyhudi.plan.rollback import rollback_metadata
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.heartbeats import Heartbeat
-from pyhudi.storage.protocol import Storage
+from pyhudi.storage.protocol import Folder, Storage
+from pyhudi.timeline.ledger import Ledger
 
 GROUP = FileGroupId("mo", file_id(0))
 
@@ -270,12 +271,12 @@ def test_a_plan_that_loses_the_race_again_and_again_becomes_smaller_and_keeps_wh
     days = [f"d{number:02}" for number in range(16)]
     for day in days:
         scene.table("cold").upsert(rows("cold", f"k{day}", day=day))
-    loads = written_while_planning(monkeypatch, scene, writes=6)
+    loads = written_while_planning(monkeypatch, scene, writes=WHOLE_MAX + 3)
     preview, planned = service(scene).scheduled(CompactionPolicy(order=CompactionOrder.AGE))
     assert planned is not None
-    assert len(loads) == 6
+    assert len(loads) == WHOLE_MAX + 3
     operations = plan_of(scene, planned).operations or ()
-    # Seventeen groups; three looks kept all of them, and each of three more half of the others.
+    # Seventeen groups; the first looks kept all of them, and each of three more half of the others.
     assert [o.partition_path for o in operations] == ["mo", *days[:2]]
     assert {o.group.partition for o in preview.left_out} == set(days[2:])
     assert "writes kept completing" in str(preview)
@@ -284,6 +285,51 @@ def test_a_plan_that_loses_the_race_again_and_again_becomes_smaller_and_keeps_wh
     with no_row_is_lost(scene):
         service(scene).execute(planned)
         compact(scene.writer("compactor"))
+
+
+def test_a_plan_is_made_though_a_write_completes_whenever_a_folder_is_listed() -> None:
+    """Folders grow with old slices, and listing one takes longer than a small write."""
+    scene = scene_with_logs()
+    table, written = scene.table("busy"), 0
+
+    class Busy(FaultyStorage):
+        def list_folder(self, prefix: str) -> Folder:
+            nonlocal written
+            written += 1
+            table.upsert(rows("busy", "a", ts=20 + written))
+            return super().list_folder(prefix)
+
+    busy = Busy(scene.storage)
+    planned = compactions(scene.writer("compactor", busy)).schedule()
+    assert planned is not None
+    [operation] = plan_of(scene, planned).operations or ()
+    assert len(operation.delta_file_paths or ()) == 3 + written
+    with no_row_is_lost(scene):
+        service(scene).execute(planned)
+
+
+def test_files_that_another_engine_does_not_name_are_in_a_plan_that_was_overtaken() -> None:
+    """Readers show every log of a commit, so on a shared table folders are listed again."""
+    scene = Scene(**NBCC, **SHARED)
+    for number in range(3):
+        scene.table("one").upsert(rows("one", "a", ts=number))
+    work = service(scene)
+    drafted = work._drafted
+    unnamed: list[str] = []
+
+    def slow(ledger: Ledger, policy: CompactionPolicy) -> Draft:
+        draft = drafted(ledger, policy)
+        written = scene.table("two").upsert(rows("two", "a", ts=9))
+        [named] = [o.path for o in scene.storage.list("mo") if written.instant in o.path]
+        unnamed.append(named.replace(".log.1_", ".log.2_"))
+        scene.storage.create(unnamed[0], scene.storage.read(named))
+        return draft
+
+    work._drafted = slow  # type: ignore[method-assign]
+    planned = work.schedule()
+    assert planned is not None
+    [operation] = plan_of(scene, planned).operations or ()
+    assert unnamed[0].rpartition("/")[2] in (operation.delta_file_paths or ())
 
 
 def test_a_plan_of_another_process_is_heeded_that_comes_while_one_is_made(

@@ -12,7 +12,8 @@ import pytest
 from many_writers.scene import COW, NBCC, Scene, rows
 from memory_tables import TIMELINE
 from pyhudi.engine import consumers as module
-from pyhudi.engine.cleaning import CleanResult, clean
+from pyhudi.engine.clean_result import CleanResult
+from pyhudi.engine.cleaning import clean
 from pyhudi.engine.consumers import (
     advance_consumer,
     register_consumer,

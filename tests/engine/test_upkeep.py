@@ -172,7 +172,7 @@ def test_copy_on_write_has_no_compaction() -> None:
         table.upsert(rows(at))
     result = table.services.run(UPKEEP)
     assert result.compaction is None
-    assert isinstance(result.clean, pyhudi.engine.cleaning.CleanResult)
+    assert isinstance(result.clean, pyhudi.CleanResult)
     assert result.clean.files > 0
     assert content(table) == expected(11)
 
@@ -310,7 +310,7 @@ def test_archiving_goes_on_though_cleaning_finds_nothing_more_to_remove(
         memory.clock.ms += 1_200_000
         foretold = service.services.run(upkeep, dry_run=True).archive if at % 5 == 0 else None
         result = service.services.run(upkeep)
-        assert isinstance(result.clean, pyhudi.engine.cleaning.CleanResult)
+        assert isinstance(result.clean, pyhudi.CleanResult)
         cleans += len(result.clean.cleans)
         assert isinstance(result.archive, pyhudi.engine.archiving.ArchiveResult)
         if isinstance(foretold, ArchivePlan) and not result.clean.cleans:

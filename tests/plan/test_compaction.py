@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -27,14 +28,18 @@ from pyhudi.plan.compaction import (
     CompactionPreview,
     CompactionTrigger,
     PendingPlans,
-    adjusted_plan,
     is_due,
-    news,
     omitted_file,
     plan_compaction,
     unnamed_files,
 )
-from pyhudi.table.snapshot import grouped_files
+from pyhudi.plan.compaction_news import (
+    adjusted_plan,
+    news,
+    without_old_slices,
+    written_since,
+)
+from pyhudi.table.snapshot import grouped_files, with_files
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.timeline.ledger import Ledger
@@ -306,6 +311,116 @@ def test_an_adjusted_plan_gives_up_first_what_no_write_touched() -> None:
     found = adjusted_plan(first, changed, times, NO_PLANS, CompactionPolicy(), others_max=0)
     assert groups(found) == ["a"]
     assert [(out.group.file_id, "next plan" in out.why) for out in found.left_out] == [("b", True)]
+
+
+def test_an_adjusted_plan_puts_off_what_was_written_to_beyond_its_bound() -> None:
+    """By the order of the plan, so that the worst groups are not passed over for ever."""
+    writes = [delta(1, 2), delta(3, 4)]
+    files = [log("a", 3), log("b", 3, 99), log("c", 3, 50), log("d", 3, 1)]
+    before = state(writes, *files)
+    told = with_files("p", before.partitions["p"], [log(g, 5, 1) for g in ("a", "b", "c", "e")])
+    after = replace(before, timeline=Timeline.of([*writes, delta(5, 6)]), partitions={"p": told})
+    changed, put_off = written_since(planned(before), before, after, 2)
+    assert [group.file_id for group in changed.groups()] == ["b", "c"]
+    assert [group.file_id for group in put_off] == ["a", "e"]
+    times = CompletionTimes(after.timeline)
+    policy = CompactionPolicy()
+    found = adjusted_plan(
+        planned(before), changed, times, NO_PLANS, policy, others_max=2, put_off=put_off
+    )
+    assert [(slice_.file_id, len(slice_.logs)) for slice_ in found.slices] == [
+        ("b", 2),
+        ("c", 2),
+        ("d", 1),
+    ]
+    assert {out.group.file_id: "next plan" in out.why for out in found.left_out} == {
+        "a": True,
+        "e": True,
+    }
+
+
+#: Operations by number; the first time that one is met it begins, and the second time it completes.
+MOMENTS = st.integers(4, 9).flatmap(lambda count: st.permutations(list(range(count)) * 2))
+GROUPS = ("a", "b", "c")
+
+
+class History:
+    """Writes and compactions that overlap, and the table as it is after so many moments."""
+
+    def __init__(self, moments: list[int], chosen: dict[int, tuple[bool, set[str]]]) -> None:
+        self._spans: dict[int, list[int]] = {}
+        self._services: set[int] = set()
+        self._groups = {number: chosen[number][1] for number in set(moments)}
+        for time, number in enumerate(moments, 1):
+            is_new = number not in self._spans
+            if is_new and chosen[number][0] and not self._is_serving():
+                self._services.add(number)
+            self._spans.setdefault(number, []).append(time)
+
+    def _is_serving(self) -> bool:
+        """Of several compactions at once, none may have a group of another."""
+        return any(len(self._spans[number]) == 1 for number in self._services)
+
+    def files(self, *numbers: int) -> list[tuple[str, int]]:
+        kinds = {number: base if number in self._services else log for number in numbers}
+        return [kinds[n](g, self._spans[n][0]) for n in numbers for g in sorted(self._groups[n])]
+
+    def completed(self, since: int, until: int) -> list[int]:
+        return [number for number, span in self._spans.items() if since < span[1] <= until]
+
+    def timeline(self, until: int) -> Timeline:
+        instants: list[Instant] = []
+        for number, (begun, done) in self._spans.items():
+            if begun <= until:
+                make = compaction if number in self._services else _one_delta
+                instants += make(begun, done if done <= until else None)
+        return Timeline.of(instants)
+
+    def table(self, until: int) -> TableState:
+        begun = [number for number, span in self._spans.items() if span[0] <= until]
+        partitions = {"p": grouped_files("p", self.files(*begun))}
+        return TableState(CONFIG, self.timeline(until), partitions, {})
+
+    def plans(self, until: int) -> PendingPlans:
+        pending = [n for n in self._services if self._spans[n][0] <= until < self._spans[n][1]]
+        return PendingPlans(
+            {
+                at(self._spans[n][0]): frozenset(FileGroupId("p", g) for g in self._groups[n])
+                for n in pending
+            }
+        )
+
+
+def _one_delta(requested: int, completed: int | None) -> list[Instant]:
+    return [delta(requested, completed)]
+
+
+@given(moments=MOMENTS, data=st.data())
+@settings(deadline=None)
+def test_a_plan_adjusted_by_what_writes_tell_is_the_plan_made_anew(
+    moments: list[int], data: st.DataObject
+) -> None:
+    """Whatever completes meanwhile, once or several times, and with the old slices left away."""
+    kinds = st.tuples(st.booleans(), st.sets(st.sampled_from(GROUPS), min_size=1))
+    history = History(moments, {n: data.draw(kinds) for n in sorted(set(moments))})
+    early = data.draw(st.integers(len(moments) // 3, len(moments) - 1))
+    later = data.draw(st.sets(st.integers(early + 1, len(moments)), min_size=1, max_size=3))
+    looks = [early, *sorted(later)]
+    first = history.table(early)
+    preview = planned(first, history.plans(early))
+    table = without_old_slices(preview, first)
+    for then, now in pairwise(looks):
+        told = history.files(*history.completed(then, now))
+        grown = {"p": with_files("p", table.partitions["p"], told)}
+        after = replace(table, timeline=history.timeline(now), partitions=grown)
+        changed, put_off = written_since(preview, table, after, 99)
+        times, plans = CompletionTimes(after.timeline), history.plans(now)
+        preview = adjusted_plan(preview, changed, times, plans, CompactionPolicy(), others_max=99)
+        table = after
+        expected = planned(history.table(now), plans)
+        assert not put_off
+        assert preview.slices == expected.slices
+        assert set(preview.left_out) == set(expected.left_out)
 
 
 def test_an_adjusted_plan_leaves_out_what_another_plan_took_meanwhile() -> None:

@@ -7,7 +7,8 @@ planned later, for it reads latest slices; but another engine may see slices oth
 #19290), so one that appeared since the load has the table loaded again. What can make an old file
 needed again is a savepoint, a restore, a rollback of a write that had completed, and a consumer
 that registers with an older time. The check at the plan's own decision looks for all of these, and
-whatever is decided later finds the plan on the timeline.
+whatever is decided later finds the plan on the timeline. Without a lock, all but savepoints is told
+by the decision log; the timeline is then listed before, since writers do not wait.
 
 *Consumers* are no instants. Whoever registers one creates its object first and looks for planned
 cleans then; whoever carries a plan out looks for consumers before the first file goes. So either
@@ -28,12 +29,13 @@ Files are deleted outside of `turn`, so that other threads that share the table 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from pyhudi.engine.clean_holds import live_consumers, load_holds
+from pyhudi.engine.clean_result import Cleaned, CleanResult
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.decisions import (
     LOCK_RULES,
@@ -58,12 +60,11 @@ from pyhudi.errors import (
     InvalidRequestError,
     UnavailableError,
     UnsupportedTableError,
-    first_of,
 )
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.plan_files import CLEANER_PLAN, CleanerPlan, encode_cleaner_plan
 from pyhudi.format.service_metadata import CleanMetadata, encode_clean_metadata
-from pyhudi.plan.clean_news import clean_news
+from pyhudi.plan.clean_news import clean_news, decided_news, weighty_decisions
 from pyhudi.plan.clean_records import (
     believed_plan,
     clean_metadata,
@@ -86,53 +87,6 @@ PLAN_ATTEMPTS_MAX = 5
 #: What an empty plan asks for; Hudi leaves one if it dies between making the file and filling it.
 _NO_PLAN = CleanerPlan(None, "", CleanPolicy().by.value)
 _NOTHING: AbstractContextManager[Any] = nullcontext()
-
-
-@dataclass(frozen=True, slots=True)
-class Cleaned:
-    """One clean that is complete."""
-
-    instant: str
-    completed: str  # "" if another process completed it, and it was archived since
-    files: int  # that are gone
-    bytes: int  # of those that were there when it was carried out
-    spared: tuple[str, ...] = ()  # planned, and left because something needs them by now
-
-    def __str__(self) -> str:
-        spared = f", {len(self.spared)} spared, which are needed by now" if self.spared else ""
-        return f"clean {self.instant}: {self.files} files ({self.bytes} bytes) removed{spared}"
-
-
-@dataclass(frozen=True, slots=True)
-class CleanResult:
-    """What a call did: cleans that others had planned, and then its own."""
-
-    cleans: tuple[Cleaned, ...] = ()
-    attended: str | None = None  # a clean that another process is carrying out, left to it
-    errors: tuple[HudiError, ...] = ()  # why a plan was not made, or not carried out
-    #: If nothing more is to be removed: the requested time of the earliest write that the policy
-    #: keeps. None if cleans are pending, if versions are counted, or if all of it is kept.
-    kept_from: str | None = None
-
-    @property
-    def files(self) -> int:
-        return sum(clean.files for clean in self.cleans)
-
-    @property
-    def bytes(self) -> int:
-        return sum(clean.bytes for clean in self.cleans)
-
-    def or_raise(self) -> Self:
-        """This, if nothing failed."""
-        if self.errors:
-            raise first_of(self.errors, self.cleans)
-        return self
-
-    def __str__(self) -> str:
-        lines = [str(clean) for clean in self.cleans]
-        if self.attended is not None:
-            lines.append(f"clean {self.attended}: another process is carrying it out")
-        return "\n".join(lines) or ("no clean was completed" if self.errors else "nothing to clean")
 
 
 def clean(
@@ -176,6 +130,7 @@ def writer_cleanings(writer: LocalWriter) -> Cleanings:
 class _Facts(NamedTuple):
     """What a plan is made of."""
 
+    decided: set[tuple[str, Action]]  # before the load: services and the like
     state: TableState
     holds: Holds
     now_ms: int  # by the store's clock
@@ -271,7 +226,10 @@ class Cleanings:
             data = encode_cleaner_plan(
                 plan.cleaner_plan(self._storage.uri), self._log.world.random_bytes(16)
             )
-            outcome = self._begin(data, self._unchanged(facts))
+            # Listing takes longer than a small write: who has no lock would lose the race for the
+            # decision each time. A savepoint that comes now is seen when the plan is carried out.
+            early = None if self._log.is_shared else self._listed_news(facts)
+            outcome = early or self._begin(data, self._unchanged(facts))
             if isinstance(outcome, Decided):
                 return outcome.entry.instant, None
             assert isinstance(outcome, Refused)
@@ -284,9 +242,10 @@ class Cleanings:
         )
 
     def _facts(self, now_ms: int) -> _Facts:
+        decided = set() if self._log.is_shared else weighty_decisions(self._log.refresh())
         state = self._load()
         holds = load_holds(self._storage, self._log.folder, state.timeline, now_ms)
-        return _Facts(state, holds, now_ms)
+        return _Facts(decided, state, holds, now_ms)
 
     def _plan(self, facts: _Facts, policy: CleanPolicy) -> CleanPlan:
         state = facts.state
@@ -313,20 +272,26 @@ class Cleanings:
 
     def _unchanged(self, facts: _Facts) -> Check:
         """Asked when the plan is decided: whether something now needs what it gives up."""
-        then = facts.state.timeline
         known = dict(facts.holds.consumers)
 
-        def check(_: Ledger) -> Refused | None:
-            listed = list_timeline(self._storage, self._log.folder, is_guarded=self._log.is_shared)
-            now = Timeline.of(listed)
-            if news := clean_news(then, now):
-                return Refused(Rule.CONFLICT, news[0])
+        def check(ledger: Ledger) -> Refused | None:
+            if self._log.is_shared:
+                news = self._listed_news(facts)
+            else:
+                news = _outdated(decided_news(facts.decided, facts.state.timeline, ledger))
+            if news is not None:
+                return news
             for name, since in live_consumers(self._storage, facts.now_ms):
                 if since < known.get(name, "9" * 17):
                     return Refused(Rule.CONFLICT, detail=f"consumer {name!r} has registered")
             return None
 
         return check
+
+    def _listed_news(self, facts: _Facts) -> Refused | None:
+        """What the timeline itself tells of, savepoints too."""
+        listed = list_timeline(self._storage, self._log.folder, is_guarded=self._log.is_shared)
+        return _outdated(clean_news(facts.state.timeline, Timeline.of(listed)))
 
     # -- carrying out
 
@@ -479,6 +444,10 @@ class Cleanings:
             return None if self._has_plan(requested) else Refused(Rule.NOT_PENDING, requested)
 
         return check
+
+
+def _outdated(news: Sequence[str]) -> Refused | None:
+    return Refused(Rule.CONFLICT, news[0]) if news else None
 
 
 def _refused(refused: Refused, what: str) -> HudiError:

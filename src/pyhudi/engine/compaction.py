@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -46,16 +45,17 @@ from pyhudi.engine.compaction_result import (
     doubles,
 )
 from pyhudi.engine.compaction_schedule import (
+    Advance,
     Draft,
     Scheduling,
     load_omitted,
-    load_planned_groups,
+    load_plans_beside,
 )
 from pyhudi.engine.compaction_task import (
     broken_plan,
     checked_groups,
 )
-from pyhudi.engine.decide import DecisionLog
+from pyhudi.engine.decide import BACK_OFF_FIRST_MS, DecisionLog
 from pyhudi.engine.decisions import (
     LOCK_RULES,
     AlreadyDone,
@@ -83,15 +83,16 @@ from pyhudi.format.commit_metadata import (
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.plan_files import CompactionOperation, CompactionPlan, decode_compaction_plan
 from pyhudi.plan.compaction import (
-    SERVICES,
     CompactionPolicy,
     CompactionPreview,
-    PendingPlans,
-    PlannedGroups,
-    adjusted_plan,
     plan_compaction,
     requested_instant,
+)
+from pyhudi.plan.compaction_news import (
+    adjusted_plan,
     unseen_writes,
+    without_old_slices,
+    written_since,
 )
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.heartbeats import Heartbeat, heartbeat_path
@@ -124,7 +125,7 @@ class Compactions:
         settings: WriteSettings,
         *,
         load: Callable[[], TableState],
-        advance: Callable[[TableState, Iterable[Instant]], TableState],
+        advance: Advance,
         times: Callable[[TableState], CompletionTimes],
         merge: Merge,
         schema: Callable[[], str],
@@ -204,7 +205,8 @@ class Compactions:
             stage = partial(self._log.stage, _PLAN_STAGED)
             adjust = partial(self._adjusted, policy=policy)
             job = Scheduling(draft, adjust, stage, self._log.world.random_bytes(16))
-            outcome = self._log.append(job)
+            # What completes while it sleeps must be worked in, and that loses the next race.
+            outcome = self._log.append(job, back_off_ms=BACK_OFF_FIRST_MS)
             for staged in job.staged:
                 self._drop(staged)
             if isinstance(outcome, Refused) and not job.draft.preview.is_empty:
@@ -214,30 +216,26 @@ class Compactions:
 
     def _drafted(self, ledger: Ledger, policy: CompactionPolicy) -> Draft:
         """A plan from the table as it is now, which is not before the ledger."""
-        plans = self._plans_beside(ledger, {})
+        plans = load_plans_beside(self._log, ledger, {})
         state = self._load()
         preview = plan_compaction(state, self._times(state), plans, policy)
-        return Draft(state, plans, preview)
+        return Draft(without_old_slices(preview, state), plans, preview)
 
     def _adjusted(
-        self, draft: Draft, ledger: Ledger, others_max: int, *, policy: CompactionPolicy
+        self, draft: Draft, ledger: Ledger, most: int, *, policy: CompactionPolicy
     ) -> Draft:
         """The plan with what the ledger has and the draft does not."""
-        plans = self._plans_beside(ledger, draft.plans.groups)
-        known = draft.state
-        state = self._advance(known, unseen_writes(known.timeline, ledger))
-        listed = {p: g for p, g in state.partitions.items() if known.partitions.get(p) is not g}
-        changed = replace(state, partitions=listed)
+        plans = load_plans_beside(self._log, ledger, draft.plans.groups)
+        unseen = unseen_writes(draft.state.timeline, ledger)
+        # Another engine may leave files that its commit does not name; but there the lock is held,
+        # and nobody wins the race while folders are listed.
+        state = self._advance(draft.state, unseen, is_told=not self._log.is_shared)
+        changed, put_off = written_since(draft.preview, draft.state, state, most)
+        times = self._times(changed)
         preview = adjusted_plan(
-            draft.preview, changed, self._times(changed), plans, policy, others_max=others_max
+            draft.preview, changed, times, plans, policy, others_max=most, put_off=put_off
         )
         return Draft(state, plans, preview)
-
-    def _plans_beside(self, ledger: Ledger, known: PlannedGroups) -> PendingPlans:
-        """Pending plans and their file groups; those that are known are not read again."""
-        services = ledger.pending_of(*SERVICES)
-        read = partial(load_planned_groups, self._log)
-        return PendingPlans({i.requested: known.get(i.requested) or read(i) for i in services})
 
     # -- carrying out
 

@@ -6,16 +6,20 @@ since the plan was made is seen then, and nothing can complete between that look
 it would take the number.
 
 So a plan competes with the writers for the number, and on a table of a hundred thousand files it
-would lose each time if it were made as a whole each time, for that takes seconds. What is new is
-worked in: only partitions that were written to are looked at again. And if the race is lost again
-and again, the plan becomes smaller, until it is made as fast as a small write is. What those
-writes touched stays in it, so that the busiest file groups are not passed over for ever.
+would lose each time if it were made as a whole each time, for that takes seconds. Even listing the
+folders that were written to takes longer than a small write, as soon as they hold some thousand
+files. What is new is worked in: the writes name their files, and only file groups that got some are
+looked at again. And if the race is lost again and again, the plan becomes smaller, until it is made
+as fast as a small write is. Some of what those writes touched stays in it, by the policy's order,
+so that the busiest file groups are not passed over for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.decisions import AlreadyDone, Begin, Facts, Refused, Rule
@@ -32,19 +36,21 @@ from pyhudi.format.plan_files import (
     encode_compaction_plan,
 )
 from pyhudi.plan.compaction import (
+    SERVICES,
     CompactionPreview,
     PendingPlans,
-    news,
+    PlannedGroups,
     omitted_file,
     requested_instant,
     unnamed_files,
 )
+from pyhudi.plan.compaction_news import news
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.timeline.ledger import Ledger
 
 #: How often a plan is adjusted before it becomes smaller each time.
-WHOLE_MAX = 3
+WHOLE_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,14 @@ class Draft:
     state: TableState
     plans: PendingPlans
     preview: CompactionPreview
+
+
+class Advance(Protocol):
+    """Gives a table with writes that completed since; told ones name all their files."""
+
+    def __call__(
+        self, state: TableState, completed: Iterable[Instant], *, is_told: bool
+    ) -> TableState: ...
 
 
 class Scheduling:
@@ -66,7 +80,7 @@ class Scheduling:
         stage: Callable[[bytes], str | None],
         sync: bytes,
     ) -> None:
-        """`adjust` works in what is new, and keeps so many slices that it does not concern.
+        """`adjust` works in what is new, for so many file groups, and keeps as many of the others.
         `stage` puts bytes that are too large for an entry where one can name them."""
         self.draft = draft
         self.staged: list[str] = []  # all of them: an earlier try may turn out to stand
@@ -82,13 +96,18 @@ class Scheduling:
             return refused
         if self._news(ledger) is not None:
             self._adjusted += 1
-            others_max = len(self.draft.preview.slices) >> int(self._adjusted > WHOLE_MAX)
-            self.draft = self._adjust(self.draft, ledger, max(1, others_max))
+            self.draft = self._adjust(self.draft, ledger, self._most())
             self._begin = None
         found = self._news(ledger)
         if found is not None or self.draft.preview.is_empty:
             return Refused(Rule.CONFLICT, None if found is None else found.requested)
         return None
+
+    def _most(self) -> int:
+        """How many file groups that were written to are looked at, and how many others stay."""
+        if self._adjusted <= WHOLE_MAX:
+            return sys.maxsize
+        return max(1, len(self.draft.preview.slices) // 2)
 
     def _news(self, ledger: Ledger) -> Instant | None:
         return news(self.draft.state.timeline, self.draft.plans, ledger)
@@ -103,6 +122,14 @@ class Scheduling:
 
     def before_effect(self, entry: Entry) -> None:
         """Nobody beats for a plan that nobody carries out yet."""
+
+
+def load_plans_beside(log: DecisionLog, ledger: Ledger, known: PlannedGroups) -> PendingPlans:
+    """Pending plans and their file groups; those that are known are not read again."""
+    services = ledger.pending_of(*SERVICES)
+    return PendingPlans(
+        {i.requested: known.get(i.requested) or load_planned_groups(log, i) for i in services}
+    )
 
 
 def load_planned_groups(log: DecisionLog, instant: Instant) -> frozenset[FileGroupId] | None:

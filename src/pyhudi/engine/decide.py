@@ -226,11 +226,12 @@ class DecisionLog:
 
     # -- append: the only way to decide
 
-    def append(self, job: Job) -> Outcome:
+    def append(self, job: Job, *, back_off_ms: int = BACK_OFF_MS) -> Outcome:
         """Decide the job, and carry it out.
 
         UnavailableError leaves open whether it was decided: storage failed, or others kept
-        winning the race. Whoever must know calls again.
+        winning the race. Whoever must know calls again. Between lost races it sleeps for longer
+        each time, `back_off_ms` at most.
         """
         assert not self.is_looking
         tried = Tried()
@@ -240,7 +241,7 @@ class DecisionLog:
                 if (outcome := self._attempt(job, held, tried)) is not None:
                     return outcome
             self.world.sleep_ms(tried.waits_ms or jittered_ms(self.world, pause))
-            pause = min(2 * pause, BACK_OFF_MS)
+            pause = min(2 * pause, back_off_ms)
         if tried.may_stand is not None:
             raise undecided(self.storage.uri, "something came before it took effect")
         raise too_busy(self.storage.uri, self._settings.commit_rounds)

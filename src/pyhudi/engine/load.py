@@ -44,7 +44,7 @@ from pyhudi.format.table_config import TableConfig, unsupported_features
 from pyhudi.plan.kept import CleanBound
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.table.file_group import FileGroupFiles
-from pyhudi.table.snapshot import grouped_files
+from pyhudi.table.snapshot import grouped_files, with_files
 from pyhudi.table.state import TableState
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_strays
 
@@ -220,16 +220,22 @@ class TableLoader:
         )
         return self.load() if left and _has_emerged(state.timeline, refreshed) else refreshed
 
-    def advanced(self, state: TableState, completed: Iterable[Instant]) -> TableState:
+    def advanced(
+        self, state: TableState, completed: Iterable[Instant], *, is_told: bool = False
+    ) -> TableState:
         """The state with writes that completed since, by somebody who knows that these are all.
 
-        Costs no look at the timeline, and leaves partitions as they are, the very objects, that
-        these writes did not touch.
+        Costs no look at the timeline, and leaves what these writes did not touch as it is, the
+        very objects. With `is_told` the writes name all their files, as ours do, and no folder is
+        listed: what that costs would grow with the files of old slices.
         """
         new = set(completed)
-        touched = self._touched(new)
-        assert touched is not None, "these are writes"
-        partitions = self._listed_again(state, touched)
+        if is_told:
+            partitions = self._told(state, new)
+        else:
+            touched = self._touched(new)
+            assert touched is not None, "these are writes"
+            partitions = self._listed_again(state, touched)
         timeline = state.timeline.advanced(new)
         return TableState(self.config, timeline, partitions, self._replaced(new, state.replaced))
 
@@ -240,6 +246,21 @@ class TableLoader:
         for partition in sorted(touched):
             objects = self.storage.list_folder(partition).objects
             partitions[partition] = grouped_files(partition, ((o.path, o.size) for o in objects))
+        return partitions
+
+    def _told(
+        self, state: TableState, writes: Iterable[Instant]
+    ) -> dict[str, tuple[FileGroupFiles, ...]]:
+        """The partitions with the files that the writes name."""
+        named: dict[str, list[tuple[str, int]]] = {}
+        for instant in sorted(writes, key=lambda instant: instant.requested):
+            for stats in self.metadata(instant).write_stats.values():
+                for stat in stats:
+                    path, size = stat.data_path, stat.file_size_in_bytes or 0
+                    named.setdefault(path.rpartition("/")[0], []).append((path, size))
+        partitions = dict(state.partitions)
+        for partition, found in named.items():
+            partitions[partition] = with_files(partition, partitions.get(partition, ()), found)
         return partitions
 
     def _timeline_since(self, known: Timeline, *, is_whole: bool) -> Timeline | None:

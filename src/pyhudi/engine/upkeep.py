@@ -22,7 +22,8 @@ from datetime import UTC
 from typing import Any, Self
 
 from pyhudi.engine.archiving import ArchiveResult, archive, is_archiving_due, pause_archiving
-from pyhudi.engine.cleaning import CleanResult, clean
+from pyhudi.engine.clean_result import CleanResult
+from pyhudi.engine.cleaning import clean
 from pyhudi.engine.compaction import Merge
 from pyhudi.engine.compaction_result import Compacted
 from pyhudi.engine.local import LocalWriter

@@ -1,11 +1,15 @@
 """What makes a plan of a clean outdated: instants that came, or went, since it was made.
 
 `engine.cleaning` tells why writes that complete meanwhile are not among them.
+
+A ledger tells the same of all that is decided, and costs no listing. It knows no savepoints, for
+these bear the times of other instants, and nothing of writes that vanish.
 """
 
 from __future__ import annotations
 
 from pyhudi.format.instant import Action
+from pyhudi.timeline.ledger import Ledger
 from pyhudi.timeline.timeline import Timeline
 
 #: Instants that may need older files than writes do.
@@ -18,6 +22,25 @@ def clean_news(then: Timeline, now: Timeline) -> list[str]:
     return sorted(came | _vanished(then, now))
 
 
+def weighty_decisions(ledger: Ledger) -> set[tuple[str, Action]]:
+    """What a ledger knows of instants after which a plan has to be made anew."""
+    began = {(instant.requested, instant.action) for instant in ledger.pending.values()}
+    began |= {(instant.requested, instant.action) for instant in ledger.completed.values()}
+    services = {each for each in began if _is_service(each[1]) or each[1] in _WEIGHTY}
+    return services | set(ledger.began_as.items())
+
+
+def decided_news(known: set[tuple[str, Action]], then: Timeline, ledger: Ledger) -> list[str]:
+    """The same as `clean_news`, of what was decided; `known` is what had been before `then` was
+    loaded. A ledger keeps what is archived, which the timeline lacks."""
+    came = weighty_decisions(ledger) - known - _weighty(then)
+    return sorted(requested for requested, _ in came)
+
+
+def _is_service(action: Action) -> bool:
+    return action.completed_as is not action
+
+
 def _weighty(timeline: Timeline) -> set[tuple[str, Action]]:
     """Instants after which a plan has to be made anew.
 
@@ -25,7 +48,7 @@ def _weighty(timeline: Timeline) -> set[tuple[str, Action]]:
     """
     found = {(i.requested, i.action) for i in timeline.instants if i.action in _WEIGHTY}
     pending = {(i.requested, i.action) for i in timeline.pending}
-    services = {each for each in pending if each[1].completed_as is not each[1]}
+    services = {each for each in pending if _is_service(each[1])}
     return found | services | set(timeline.began_as.items())
 
 

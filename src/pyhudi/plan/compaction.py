@@ -2,8 +2,9 @@
 
 A plan holds, of each file group, the latest slice as completed writes left it (RFC-66). Its
 requested time comes after every completion that the plan knows, and it is begun only if nothing
-completed meanwhile (`news`); so its logs are exactly those that completed before that time. Logs
-of writes under way, even of those that began earlier, belong to the slice that the plan opens.
+completed meanwhile (`compaction_news`); so its logs are exactly those that completed before that
+time. Logs of writes under way, even of those that began earlier, belong to the slice that the plan
+opens.
 
 A file group is in one pending plan at a time. So several plans may be pending, on disjoint groups,
 and each of them can be carried out, or given up, whatever becomes of the others.
@@ -15,7 +16,7 @@ of what is written, the latter taken to be as much as the old base file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -34,8 +35,7 @@ from pyhudi.timeline.completion import (
     visible_at_completion,
     visible_now,
 )
-from pyhudi.timeline.ledger import Ledger
-from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
+from pyhudi.timeline.timeline import Timeline
 
 MB = 1 << 20
 #: Hudi's bound on the bytes that one compaction reads and writes.
@@ -262,53 +262,19 @@ def plan_compaction(
             left.append(LeftOut(group, why))
         else:
             wanted.append(slice_)
-    wanted.sort(key=_order(policy.order))
-    chosen, beyond = _bounded(wanted, policy)
+    chosen, beyond = worst_first(wanted, policy)
     unknown = sorted(set(policy.partitions or ()) - state.partitions.keys())
     return CompactionPreview(tuple(chosen), (*left, *beyond), tuple(unknown))
 
 
-def _bounded(
-    slices: list[FileSlice], policy: CompactionPolicy
+def worst_first(
+    wanted: Iterable[FileSlice], policy: CompactionPolicy
 ) -> tuple[list[FileSlice], list[LeftOut]]:
     """As much as one run may do, and what is beyond that."""
+    slices = sorted(wanted, key=_order(policy.order))
     chosen = _within(slices, policy.io_bytes_max)
     late = (FileGroupId(slice_.partition, slice_.file_id) for slice_ in slices[len(chosen) :])
     return chosen, [LeftOut(group, "the work of one run is enough without it") for group in late]
-
-
-def adjusted_plan(
-    preview: CompactionPreview,
-    changed: TableState,
-    times: CompletionTimes,
-    plans: PendingPlans,
-    policy: CompactionPolicy,
-    *,
-    others_max: int,
-) -> CompactionPreview:
-    """A plan after writes and other plans that came while it was made.
-
-    `changed` has the partitions that were written to, and no others. Of the slices elsewhere, which
-    are as they were, the first `others_max` stay.
-    """
-    fresh = plan_compaction(changed, times, plans, policy)
-    holder, written = plans.holders(), changed.partitions
-    left = [out for out in preview.left_out if out.group.partition not in written]
-    others: list[FileSlice] = []
-    for slice_ in preview.slices:
-        group = FileGroupId(slice_.partition, slice_.file_id)
-        if slice_.partition in written:
-            continue
-        if plan := holder(group):
-            left.append(LeftOut(group, _held_by(plan)))
-        elif len(others) == others_max:
-            left.append(LeftOut(group, "it is left to the next plan, for writes kept completing"))
-        else:
-            others.append(slice_)
-    wanted = sorted([*fresh.slices, *others], key=_order(policy.order))
-    chosen, beyond = _bounded(wanted, policy)
-    unknown = tuple(partition for partition in preview.unknown if partition not in written)
-    return CompactionPreview(tuple(chosen), (*left, *fresh.left_out, *beyond), unknown)
 
 
 def _with_logs(
@@ -330,7 +296,7 @@ def _with_logs(
 
 def _objection(slice_: FileSlice, plan: str | None, policy: CompactionPolicy) -> str | None:
     if plan is not None:
-        return _held_by(plan)
+        return held_by(plan)
     if (commits := _delta_commits(slice_)) < policy.min_delta_commits:
         return f"{commits} writes added logs, and {policy.min_delta_commits} are worth the work"
     if (size := _log_bytes(slice_)) < policy.min_log_bytes:
@@ -338,7 +304,7 @@ def _objection(slice_: FileSlice, plan: str | None, policy: CompactionPolicy) ->
     return None
 
 
-def _held_by(plan: str) -> str:
+def held_by(plan: str) -> str:
     return f"the pending plan {plan} has it"
 
 
@@ -400,7 +366,7 @@ def metrics_of(slice_: FileSlice) -> dict[str, float]:
     }
 
 
-# ---- whether it is the right plan, and still is
+# ---- whether it is the right plan
 
 
 def unnamed_files(
@@ -461,28 +427,6 @@ def _has_base(operation: CompactionOperation, slice_: FileSlice) -> bool:
     """Whether the plan names a base file of that instant; of two attempts, either will do."""
     name = parse_data_file((operation.base_file_path or "").rpartition("/")[2])
     return name is not None and name.requested == slice_.base_instant
-
-
-def news(known: Timeline, plans: PendingPlans, ledger: Ledger) -> Instant | None:
-    """What the timeline a plan was made from does not have: a completed write, or another plan."""
-    services = (i for i in ledger.pending_of(*SERVICES) if i.requested not in plans.groups)
-    return next(unseen_writes(known, ledger), None) or next(services, None)
-
-
-def unseen_writes(known: Timeline, ledger: Ledger) -> Iterator[Instant]:
-    """Completed writes that a timeline does not have.
-
-    They are compared by name and not by their times, for those of another engine come from its
-    clock. What is missing because it was archived is no news.
-    """
-    for instant in ledger.completed.values():
-        requested = instant.requested
-        if (
-            instant.action in WRITE_ACTIONS
-            and requested not in known.completion_times
-            and not known.is_archived(requested)
-        ):
-            yield instant
 
 
 def requested_instant(instant: Instant) -> Instant:

@@ -20,7 +20,8 @@ from pyhudi.engine import (
 )
 from pyhudi.engine.archive_files import ArchiveFiles, Snapshot
 from pyhudi.engine.archiving import Archiver
-from pyhudi.engine.cleaning import Cleaned, Cleanings
+from pyhudi.engine.clean_result import Cleaned
+from pyhudi.engine.cleaning import Cleanings
 from pyhudi.engine.compaction_schedule import Scheduling
 from pyhudi.engine.read import Reader
 from pyhudi.errors import InvalidRequestError
@@ -97,6 +98,7 @@ def _consumers_cleaned() -> AbstractContextManager[Any]:
 def _cleaned_without_a_look() -> AbstractContextManager[Any]:
     """A clean is begun and carried out as planned, whatever came since the table was loaded."""
     return _all(
+        replaced(Cleanings, "_listed_news", lambda self, facts: None),
         replaced(Cleanings, "_unchanged", lambda self, facts: lambda ledger: None),
         replaced(Cleanings, "_examined", lambda self, requested, planned: (0, frozenset())),
     )

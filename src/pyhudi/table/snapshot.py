@@ -21,7 +21,7 @@ lies behind their request: `archive_needed` says which, so that most reads never
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 
 from pyhudi.format.file_names import BaseFileName, LogFileName, parse_data_file
@@ -54,6 +54,29 @@ def grouped_files(partition: str, files: Iterable[tuple[str, int]]) -> tuple[Fil
         FileGroupFiles(partition, id_, tuple(bases.get(id_, ())), tuple(logs.get(id_, ())))
         for id_ in sorted({*bases, *logs})
     )
+
+
+def with_files(
+    partition: str, groups: tuple[FileGroupFiles, ...], files: Iterable[tuple[str, int]]
+) -> tuple[FileGroupFiles, ...]:
+    """A partition's file groups with files that came since; the very objects where none did."""
+    joined = {group.file_id: group for group in groups}
+    for new in grouped_files(partition, files):
+        old = joined.get(new.file_id)
+        joined[new.file_id] = new if old is None else _joined(old, new)
+    return tuple(joined[id_] for id_ in sorted(joined))
+
+
+def _joined(old: FileGroupFiles, new: FileGroupFiles) -> FileGroupFiles:
+    """A file may be in both: it was listed before its write completed."""
+    bases = {base.path: base for base in (*old.bases, *new.bases)}.values()
+    logs = list(old.logs)
+    for log in new.logs:  # few, to a group that may have a thousand
+        place = bisect_left(logs, _log_order(log), key=_log_order)
+        if place == len(logs) or logs[place].name != log.name:
+            logs.insert(place, log)
+    ordered = tuple(sorted(bases, key=_base_order))
+    return FileGroupFiles(old.partition, old.file_id, ordered, tuple(logs))
 
 
 def _log_order(log: LogFile) -> tuple[str, int, str, str]:

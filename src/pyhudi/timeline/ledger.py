@@ -35,11 +35,13 @@ class Ledger:
         self.pending: dict[str, Instant] = {}
         self.completed: dict[str, Instant] = {}
         self.named_by: dict[str, str] = {}
+        self.began_as: dict[str, Action] = {}  # how completed services began, as in a timeline
         self.highest = BEFORE_ALL
         self.is_ours = False  # whether all its times were found in the log
         self.noted = 0  # entries since the listing, among them of instants archived since
         self._by_completion: list[tuple[str, str]] = []
         timeline = Timeline.of(names)
+        self.began_as.update(timeline.began_as)
         for instant in timeline.instants:
             self._see(instant)
         self._by_completion.sort()
@@ -81,6 +83,8 @@ class Ledger:
 
     def _complete(self, requested: str, action: Action, time: str) -> None:
         self.pending.pop(requested, None)
+        if action is not action.completed_as:
+            self.began_as[requested] = action
         if action is Action.ROLLBACK:
             for target, rollback in self.named_by.items():
                 if rollback == requested:
