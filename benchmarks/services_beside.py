@@ -5,10 +5,10 @@ burns CPU for as long and as much of it as that compaction took, then rests for 
 Two cores do not have room for all three, so being alone is no fair comparison: what counts is
 compaction against the burner. That is what the writers lose beyond their share of CPU.
 
-Rented cores are twice as fast in one second as in another, whoever else is on the machine. So the
-two that are compared take turns every few seconds on the same table, in an order that has neither
-always come first, and the upserts and seconds of all their spans are added up. What a whole turn
-gives is printed as well, to show how far that still swings.
+Rented cores are twice as fast in one second as in another, whoever else is on the machine. So what
+is compared takes turns every few seconds on the same table, and the rates of all spans of a kind
+are averaged, each as one: seconds are not added up, for a compaction takes more of them while cores
+are slow. What a single turn gives is printed as well, to show how far that still swings.
 
 After each turn all rows are read: none is lost, and those that were written are the newest.
 """
@@ -35,7 +35,7 @@ BUCKETS = 2
 LOGS = 5
 WRITERS = 2
 GOAL = 0.9
-ORDER = (COMPACTION, BURNER, ALONE, BURNER, COMPACTION)
+ORDER = (COMPACTION, BURNER, COMPACTION, BURNER, ALONE)
 #: Time for the writers to open the table and warm up before they are measured.
 LEAD_S = 3.0
 
@@ -54,20 +54,14 @@ QUICK = Size(table_rows=50_000, upsert_rows=(100, 2_000), seconds=6.0, turns=1)
 
 @dataclass
 class Tally:
-    """What the writers reached in spans of one kind."""
+    """Spans of one kind: the upserts a second in each, and the cores of the process beside them."""
 
-    upserts: float = 0.0
-    seconds: float = 0.0
-    cores: list[float] = field(default_factory=list)  # of the process beside them, in each span
-
-    def add(self, upserts: float, span: dict[str, Any]) -> None:
-        self.upserts += upserts
-        self.seconds += span["end"] - span["begin"]
-        self.cores.append(span["cores"])
+    rates: list[float] = field(default_factory=list)
+    cores: list[float] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
-        return self.upserts / self.seconds
+        return statistics.mean(self.rates)
 
 
 @dataclass
@@ -103,15 +97,20 @@ class Beside:
         self._check(str(copy), [one["ts"] for one in wrote])
 
     def _count(self, moments: list[list[float]], spans: list[dict[str, Any]]) -> None:
-        """Add up what was done in spans during which all writers wrote."""
-        last, turn = min(each[-1] for each in moments), dict[str, Tally]()
-        for span in (span for span in spans if span["end"] <= last):
+        """Take the spans during which all writers wrote."""
+        first, last = max(each[0] for each in moments), min(each[-1] for each in moments)
+        turn: dict[str, Tally] = {}
+        for span in spans:
             between = (span["begin"], span["end"])
-            counts = [np.interp(between, each, np.arange(len(each))) for each in moments]
-            upserts = float(sum(count[1] - count[0] for count in counts))
-            for tallies in (self.whole, turn):
-                tallies.setdefault(span["what"], Tally()).add(upserts, span)
-            progress(f"{self.upsert_rows:,} rows, {span['what']}: {upserts:.1f} upserts")
+            if first <= between[0] and between[1] <= last:
+                counts = [np.interp(between, each, np.arange(len(each))) for each in moments]
+                rate = float(sum(np.diff(count)[0] for count in counts)) / (between[1] - between[0])
+                for tallies in (self.whole, turn):
+                    tally = tallies.setdefault(span["what"], Tally())
+                    tally.rates.append(rate)
+                    tally.cores.append(span["cores"])
+                progress(f"{self.upsert_rows:,} rows, {span['what']}: {rate:.2f} upserts/s")
+        assert turn.keys() == set(ORDER), "too short for one span of each kind"
         self.ratios.append(turn[COMPACTION].rate / turn[BURNER].rate)
 
     def _check(self, table: str, last: list[int]) -> None:

@@ -40,6 +40,7 @@ from pyhudi.engine.cleaning import (
 )
 from pyhudi.engine.consumers import register_consumer
 from pyhudi.engine.decisions import Begin, Decided
+from pyhudi.engine.table_compaction import compact
 from pyhudi.errors import (
     ConflictError,
     CorruptTableError,
@@ -469,6 +470,35 @@ def test_a_clean_is_planned_though_a_write_completes_whenever_the_timeline_is_li
     before = scene.content()
     assert work.execute(requested).files
     assert scene.content() == before
+
+
+def test_a_compaction_begun_and_completed_since_the_load_is_noticed_without_a_listing() -> None:
+    scene = written("mor")
+    scene.table("one").upsert(rows("one", "a", ts=80))
+
+    def event() -> None:
+        assert compact(scene.writer("compactor")).results
+
+    loaded = Interrupted(scene, event)
+    work = loaded.cleanings()
+    work._listed_news = lambda facts: None  # type: ignore[method-assign]
+    assert work.schedule(CleanPolicy.versions(1)) is not None
+    assert loaded.loads == 2
+
+
+def test_a_clean_that_another_process_archived_is_no_news_to_one_that_still_knows_it() -> None:
+    scene = written("mor")
+    writer = scene.writer("cleaner")
+    writer.open()
+    first = cleaned(scene, CleanPolicy.versions(1)).cleans[0].instant
+    scene.table("later").upsert(rows("later", "a", ts=80))  # or the log's end would be settled anew
+    assert first in writer.log.refresh().completed
+    for name in scene.names():
+        if name.startswith(first):
+            scene.storage.delete(f"{TIMELINE}/{name}")
+    rewrite_groups(scene.writer("rewriter"))
+    assert not any(name.startswith(first) for name in scene.names())
+    assert writer_cleanings(writer).schedule(CleanPolicy.versions(1)) is not None
 
 
 @pytest.mark.parametrize("is_complete", [False, True])

@@ -291,24 +291,32 @@ def two_partitions(*, written: bool) -> TableState:
     return TableState(CONFIG, Timeline.of(writes), partitions, {})
 
 
+def adjusted(
+    preview: CompactionPreview,
+    before: TableState,
+    after: TableState,
+    plans: PendingPlans = NO_PLANS,
+    *,
+    others_max: int,
+) -> CompactionPreview:
+    policy = CompactionPolicy()
+    kept = {path: groups for path, groups in before.partitions.items() if path == "q"}
+    after = replace(after, partitions={**after.partitions, **kept})  # nobody wrote to it
+    since = written_since(preview, before, after, policy, max(1, others_max))
+    times = CompletionTimes(after.timeline)
+    return adjusted_plan(preview, since, times, plans, policy, others_max=others_max)
+
+
 @pytest.mark.parametrize("others_max", [1, 9])
 def test_a_plan_adjusted_to_a_write_is_the_plan_made_after_it(others_max: int) -> None:
     before, after = two_partitions(written=False), two_partitions(written=True)
-    changed = replace(after, partitions={"p": after.partitions["p"]})
-    times = CompletionTimes(after.timeline)
-    policy = CompactionPolicy()
     first = planned(before)
-    found = adjusted_plan(first, changed, times, NO_PLANS, policy, others_max=others_max)
-    assert found == planned(after)
-    assert found != first
+    assert adjusted(first, before, after, others_max=others_max) == planned(after) != first
 
 
 def test_an_adjusted_plan_gives_up_first_what_no_write_touched() -> None:
-    after = two_partitions(written=True)
-    changed = replace(after, partitions={"p": after.partitions["p"]})
-    times = CompletionTimes(after.timeline)
-    first = planned(two_partitions(written=False))
-    found = adjusted_plan(first, changed, times, NO_PLANS, CompactionPolicy(), others_max=0)
+    before, after = two_partitions(written=False), two_partitions(written=True)
+    found = adjusted(planned(before), before, after, others_max=0)
     assert groups(found) == ["a"]
     assert [(out.group.file_id, "next plan" in out.why) for out in found.left_out] == [("b", True)]
 
@@ -320,14 +328,7 @@ def test_an_adjusted_plan_puts_off_what_was_written_to_beyond_its_bound() -> Non
     before = state(writes, *files)
     told = with_files("p", before.partitions["p"], [log(g, 5, 1) for g in ("a", "b", "c", "e")])
     after = replace(before, timeline=Timeline.of([*writes, delta(5, 6)]), partitions={"p": told})
-    changed, put_off = written_since(planned(before), before, after, 2)
-    assert [group.file_id for group in changed.groups()] == ["b", "c"]
-    assert [group.file_id for group in put_off] == ["a", "e"]
-    times = CompletionTimes(after.timeline)
-    policy = CompactionPolicy()
-    found = adjusted_plan(
-        planned(before), changed, times, NO_PLANS, policy, others_max=2, put_off=put_off
-    )
+    found = adjusted(planned(before), before, after, others_max=2)
     assert [(slice_.file_id, len(slice_.logs)) for slice_ in found.slices] == [
         ("b", 2),
         ("c", 2),
@@ -337,6 +338,31 @@ def test_an_adjusted_plan_puts_off_what_was_written_to_beyond_its_bound() -> Non
         "a": True,
         "e": True,
     }
+
+
+def test_an_adjusted_plan_says_nothing_of_partitions_that_were_not_asked_for() -> None:
+    writes = [delta(1, 2), delta(3, 4)]
+    before = state(writes, log("a", 3), log("b", 3))
+    told = with_files("p", before.partitions["p"], [log("a", 5), log("b", 5)])
+    after = replace(before, timeline=Timeline.of([*writes, delta(5, 6)]), partitions={"p": told})
+    policy = CompactionPolicy(partitions=("q",))
+    since = written_since(planned(before), before, after, policy, 1)
+    assert (since.put_off, list(since.written.groups())) == ((), [])
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_an_adjusted_plan_lacks_groups_that_readers_see_no_more(*, is_replaced: bool) -> None:
+    """Replaced, or replaced and cleaned: their files may be gone."""
+    writes = [delta(1, 2), delta(3, 4)]
+    before = state(writes, log("a", 3), log("b", 3))
+    replacing = instant(Action.REPLACECOMMIT, 5, 6)
+    if is_replaced:
+        after = replace(before, replaced={("p", "a"): frozenset({at(5)})})
+    else:
+        after = replace(before, partitions={"p": grouped_files("p", [log("b", 3)])})
+    after = replace(after, timeline=Timeline.of([*writes, replacing]))
+    found = adjusted(planned(before), before, after, others_max=9)
+    assert (groups(found), found.left_out) == (["b"], ())
 
 
 #: Operations by number; the first time that one is met it begins, and the second time it completes.
@@ -413,12 +439,10 @@ def test_a_plan_adjusted_by_what_writes_tell_is_the_plan_made_anew(
         told = history.files(*history.completed(then, now))
         grown = {"p": with_files("p", table.partitions["p"], told)}
         after = replace(table, timeline=history.timeline(now), partitions=grown)
-        changed, put_off = written_since(preview, table, after, 99)
-        times, plans = CompletionTimes(after.timeline), history.plans(now)
-        preview = adjusted_plan(preview, changed, times, plans, CompactionPolicy(), others_max=99)
+        plans = history.plans(now)
+        preview = adjusted(preview, table, after, plans, others_max=99)
         table = after
         expected = planned(history.table(now), plans)
-        assert not put_off
         assert preview.slices == expected.slices
         assert set(preview.left_out) == set(expected.left_out)
 
@@ -426,11 +450,11 @@ def test_a_plan_adjusted_by_what_writes_tell_is_the_plan_made_anew(
 def test_an_adjusted_plan_leaves_out_what_another_plan_took_meanwhile() -> None:
     table = two_partitions(written=False)
     plans = PendingPlans({at(9): frozenset({FileGroupId("q", "b")})})
-    nothing = replace(table, partitions={})
     times = CompletionTimes(table.timeline)
     policy = CompactionPolicy(partitions=("p", "q", "r"))
     first = plan_compaction(table, times, NO_PLANS, policy)
-    found = adjusted_plan(first, nothing, times, plans, policy, others_max=9)
+    since = written_since(first, table, table, policy, 9)
+    found = adjusted_plan(first, since, times, plans, policy, others_max=9)
     assert groups(found) == ["a"]
     assert found.unknown == ("r",)
     assert [str(out) for out in found.left_out] == [f"q/b: the pending plan {at(9)} has it"]

@@ -175,3 +175,12 @@ def test_an_instant_of_the_log_is_requested_until_it_completes() -> None:
     assert ledger.pending[at(1)] == Instant(InstantTime(at(1)), Action.DELTACOMMIT, State.REQUESTED)
     assert ledger.pending_of(Action.DELTACOMMIT) == [ledger.pending[at(1)]]
     assert ledger.times_after(BEFORE_ALL) == {at(1)}
+
+
+def test_how_a_service_began_is_known_from_the_listing_and_from_the_log() -> None:
+    names = (f"{at(1)}.compaction.requested", f"{at(1)}_{at(2)}.commit", f"{at(3)}_{at(4)}.commit")
+    ledger = Ledger(instants(*names))
+    assert ledger.began_as == {at(1): Action.COMPACTION}
+    ledger.note(complete(5, 6, Action.COMPACTION))
+    ledger.note(complete(7, 8))
+    assert ledger.began_as == {at(1): Action.COMPACTION, at(5): Action.COMPACTION}

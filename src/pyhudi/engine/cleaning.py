@@ -7,8 +7,8 @@ planned later, for it reads latest slices; but another engine may see slices oth
 #19290), so one that appeared since the load has the table loaded again. What can make an old file
 needed again is a savepoint, a restore, a rollback of a write that had completed, and a consumer
 that registers with an older time. The check at the plan's own decision looks for all of these, and
-whatever is decided later finds the plan on the timeline. Without a lock, all but savepoints is told
-by the decision log; the timeline is then listed before, since writers do not wait.
+whatever is decided later finds the plan on the timeline. Without a lock the decision log tells of
+all that pyhudi does; the timeline is listed before that, for savepoints of somebody else.
 
 *Consumers* are no instants. Whoever registers one creates its object first and looks for planned
 cleans then; whoever carries a plan out looks for consumers before the first file goes. So either
@@ -130,7 +130,6 @@ def writer_cleanings(writer: LocalWriter) -> Cleanings:
 class _Facts(NamedTuple):
     """What a plan is made of."""
 
-    decided: set[tuple[str, Action]]  # before the load: services and the like
     state: TableState
     holds: Holds
     now_ms: int  # by the store's clock
@@ -216,6 +215,7 @@ class Cleanings:
     def _scheduled(self, policy: CleanPolicy) -> tuple[str | None, str | None]:
         """What `schedule` gives; and if there is nothing to remove, from which write on is kept."""
         for _ in range(PLAN_ATTEMPTS_MAX):
+            decided = set() if self._log.is_shared else weighty_decisions(self._log.refresh())
             facts = self._facts(self._log.clock.read_ms())
             pending = facts.state.timeline.pending
             if self._planned(i for i in pending if i.action is Action.CLEAN):
@@ -229,7 +229,7 @@ class Cleanings:
             # Listing takes longer than a small write: who has no lock would lose the race for the
             # decision each time. A savepoint that comes now is seen when the plan is carried out.
             early = None if self._log.is_shared else self._listed_news(facts)
-            outcome = early or self._begin(data, self._unchanged(facts))
+            outcome = early or self._begin(data, self._unchanged(facts, decided))
             if isinstance(outcome, Decided):
                 return outcome.entry.instant, None
             assert isinstance(outcome, Refused)
@@ -242,10 +242,9 @@ class Cleanings:
         )
 
     def _facts(self, now_ms: int) -> _Facts:
-        decided = set() if self._log.is_shared else weighty_decisions(self._log.refresh())
         state = self._load()
         holds = load_holds(self._storage, self._log.folder, state.timeline, now_ms)
-        return _Facts(decided, state, holds, now_ms)
+        return _Facts(state, holds, now_ms)
 
     def _plan(self, facts: _Facts, policy: CleanPolicy) -> CleanPlan:
         state = facts.state
@@ -270,15 +269,18 @@ class Cleanings:
             with suppress(HudiError):  # it is swept up later
                 self._storage.delete(staged)
 
-    def _unchanged(self, facts: _Facts) -> Check:
-        """Asked when the plan is decided: whether something now needs what it gives up."""
+    def _unchanged(self, facts: _Facts, decided: set[tuple[str, Action]]) -> Check:
+        """Asked when the plan is decided: whether something now needs what it gives up.
+
+        `decided` is what the log told of before the facts were loaded.
+        """
         known = dict(facts.holds.consumers)
 
         def check(ledger: Ledger) -> Refused | None:
             if self._log.is_shared:
                 news = self._listed_news(facts)
             else:
-                news = _outdated(decided_news(facts.decided, facts.state.timeline, ledger))
+                news = _outdated(decided_news(decided, facts.state.timeline, ledger))
             if news is not None:
                 return news
             for name, since in live_consumers(self._storage, facts.now_ms):

@@ -230,11 +230,9 @@ class Compactions:
         # Another engine may leave files that its commit does not name; but there the lock is held,
         # and nobody wins the race while folders are listed.
         state = self._advance(draft.state, unseen, is_told=not self._log.is_shared)
-        changed, put_off = written_since(draft.preview, draft.state, state, most)
-        times = self._times(changed)
-        preview = adjusted_plan(
-            draft.preview, changed, times, plans, policy, others_max=most, put_off=put_off
-        )
+        since = written_since(draft.preview, draft.state, state, policy, most)
+        times = self._times(since.written)
+        preview = adjusted_plan(draft.preview, since, times, plans, policy, others_max=most)
         return Draft(state, plans, preview)
 
     # -- carrying out

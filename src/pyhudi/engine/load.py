@@ -221,7 +221,7 @@ class TableLoader:
         return self.load() if left and _has_emerged(state.timeline, refreshed) else refreshed
 
     def advanced(
-        self, state: TableState, completed: Iterable[Instant], *, is_told: bool = False
+        self, state: TableState, completed: Iterable[Instant], *, is_told: bool
     ) -> TableState:
         """The state with writes that completed since, by somebody who knows that these are all.
 

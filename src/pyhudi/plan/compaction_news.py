@@ -1,15 +1,16 @@
 """What becomes of a compaction plan when writes complete, or others plan, while it is made.
 
 A plan is begun only if it has all that completed before it. On a busy table something always has,
-so the plan is not made anew: what is new is worked in, and the result is the plan that would be
-made now. That costs what the new writes touched, and not what the table holds. Where even that is
-too slow, because writes complete all the time, the plan becomes smaller.
+so the plan is not made anew: what is new is worked in. That costs what the new writes touched, and
+a look at the other file groups of their partitions, however large the table is. Where even that is
+too slow, because writes complete all the time, the plan becomes smaller. What it has is what a plan
+made now would have; it may lack what another plan has given free meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Instant
@@ -73,50 +74,74 @@ def without_old_slices(preview: CompactionPreview, state: TableState) -> TableSt
     return replace(state, partitions=partitions)
 
 
-def written_since(
-    preview: CompactionPreview, before: TableState, after: TableState, most: int
-) -> tuple[TableState, list[FileGroupId]]:
-    """File groups that were written to since a plan was made, at most so many, and the others.
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What happened to the file groups of a table since a plan was made of it."""
 
-    Those that come first in the plan come first. What nobody touched is the same object in both.
-    """
-    known = {id(group) for group in before.groups()}
-    changed = [group for group in after.groups() if id(group) not in known]
+    written: TableState  # with the groups that got files, and no others
+    put_off: tuple[FileGroupId, ...]  # got some as well, and are more than can be looked at
+    gone: frozenset[FileGroupId]  # the plan speaks of them, and readers see them no more
+
+
+def written_since(
+    preview: CompactionPreview,
+    before: TableState,
+    after: TableState,
+    policy: CompactionPolicy,
+    most: int,
+) -> Since:
+    """Looks at partitions that are not the same object in both, and there at such groups, of which
+    at most so many are taken: those that come first in the plan."""
+    touched = {p: g for p, g in after.partitions.items() if before.partitions.get(p) is not g}
+    known = {id(group) for path in touched for group in before.partitions.get(path, ())}
+    asked = touched.keys() if policy.partitions is None else touched.keys() & {*policy.partitions}
+    changed = [g for path in touched if path in asked for g in touched[path] if id(g) not in known]
     if len(changed) > most:
-        ranks = {(s.partition, s.file_id): rank for rank, s in enumerate(preview.slices)}
-        changed.sort(key=lambda group: ranks.get((group.partition, group.file_id), len(ranks)))
+        ranks = {_id_of(slice_): rank for rank, slice_ in enumerate(preview.slices)}
+        changed.sort(key=lambda group: ranks.get(_id_of(group), len(ranks)))
     listed: dict[str, tuple[FileGroupFiles, ...]] = {}
     for group in changed[:most]:
         listed[group.partition] = (*listed.get(group.partition, ()), group)
-    put_off = [FileGroupId(group.partition, group.file_id) for group in changed[most:]]
-    return replace(after, partitions=listed), put_off
+    there = {_id_of(group) for groups in touched.values() for group in groups}
+    told = (*map(_id_of, preview.slices), *(out.group for out in preview.left_out))
+    return Since(
+        written=replace(after, partitions=listed),
+        put_off=tuple(map(_id_of, changed[most:])),
+        gone=frozenset(
+            group
+            for group in told
+            if (group.partition in touched and group not in there)
+            or (group.partition, group.file_id) in after.replaced
+        ),
+    )
+
+
+def _id_of(group: FileGroupFiles | FileSlice) -> FileGroupId:
+    return FileGroupId(group.partition, group.file_id)
 
 
 def adjusted_plan(
     preview: CompactionPreview,
-    changed: TableState,
+    since: Since,
     times: CompletionTimes,
     plans: PendingPlans,
     policy: CompactionPolicy,
     *,
     others_max: int,
-    put_off: Collection[FileGroupId] = (),
 ) -> CompactionPreview:
     """A plan after writes and other plans that came while it was made.
 
-    `changed` has the file groups that were written to, without those that are `put_off`. Of the
-    other slices, which are as they were, the first `others_max` stay.
+    Of the slices that are as they were, the first `others_max` stay.
     """
-    fresh = plan_compaction(changed, times, plans, policy)
+    fresh = plan_compaction(since.written, times, plans, policy)
     holder = plans.holders()
-    written = {FileGroupId(group.partition, group.file_id) for group in changed.groups()}
-    written.update(put_off)
-    left = [out for out in preview.left_out if out.group not in written]
-    left += [LeftOut(group, _LATER) for group in put_off]
+    changed = {*map(_id_of, since.written.groups()), *since.put_off, *since.gone}
+    left = [out for out in preview.left_out if out.group not in changed]
+    left += [LeftOut(group, _LATER) for group in since.put_off]
     others: list[FileSlice] = []
     for slice_ in preview.slices:
-        group = FileGroupId(slice_.partition, slice_.file_id)
-        if group in written:
+        group = _id_of(slice_)
+        if group in changed:
             continue
         if plan := holder(group):
             left.append(LeftOut(group, held_by(plan)))
@@ -125,6 +150,6 @@ def adjusted_plan(
         else:
             others.append(slice_)
     chosen, beyond = worst_first([*fresh.slices, *others], policy)
-    found = {group.partition for group in written}
+    found = {group.partition for group in changed}
     unknown = tuple(partition for partition in preview.unknown if partition not in found)
     return CompactionPreview(tuple(chosen), (*left, *fresh.left_out, *beyond), unknown)

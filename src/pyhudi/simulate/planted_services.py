@@ -99,7 +99,7 @@ def _cleaned_without_a_look() -> AbstractContextManager[Any]:
     """A clean is begun and carried out as planned, whatever came since the table was loaded."""
     return _all(
         replaced(Cleanings, "_listed_news", lambda self, facts: None),
-        replaced(Cleanings, "_unchanged", lambda self, facts: lambda ledger: None),
+        replaced(Cleanings, "_unchanged", lambda self, facts, decided: lambda ledger: None),
         replaced(Cleanings, "_examined", lambda self, requested, planned: (0, frozenset())),
     )
 

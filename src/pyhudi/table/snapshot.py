@@ -73,8 +73,8 @@ def _joined(old: FileGroupFiles, new: FileGroupFiles) -> FileGroupFiles:
     logs = list(old.logs)
     for log in new.logs:  # few, to a group that may have a thousand
         place = bisect_left(logs, _log_order(log), key=_log_order)
-        if place == len(logs) or logs[place].name != log.name:
-            logs.insert(place, log)
+        is_known = place < len(logs) and logs[place].name == log.name
+        logs[place : place + is_known] = [log]
     ordered = tuple(sorted(bases, key=_base_order))
     return FileGroupFiles(old.partition, old.file_id, ordered, tuple(logs))
 
