@@ -11,15 +11,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pyhudi
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
+from pyhudi.format.markers import MARKER_ROOT as MARKERS
 from pyhudi.storage import local_files
 from pyhudi.storage.local_disk import TEMPORARY_FOLDER, LocalStorage
 from pyhudi.storage.local_files import held
@@ -526,3 +530,55 @@ def test_where_files_need_a_name_creating_works_the_same(tmp_path: Path) -> None
     assert storage.create_from("file", [b"12", b"3"]) == 3
     assert storage.create_from("file", [b"4"]) is None
     assert (storage.read("file"), temporary_files(tmp_path)) == (b"123", [])
+
+
+# -- folders
+
+
+def test_a_folder_of_markers_goes_with_its_last_file_and_all_others_stay(
+    storage: LocalStorage, root: Path
+) -> None:
+    kept = ["p/.hoodie_partition_metadata", ".hoodie/timeline/1.commit", ".hoodie/.heartbeat/1"]
+    for path in (f"{MARKERS}/1/p/q/a", f"{MARKERS}/1/p/b", f"{MARKERS}/2/c", *kept):
+        storage.create(path, b"")
+    storage.delete(f"{MARKERS}/1/p/q/a")
+    assert sorted(path.name for path in (root / MARKERS).rglob("*")) == ["1", "2", "b", "c", "p"]
+    storage.delete_all([f"{MARKERS}/1/p/b", f"{MARKERS}/2/c", *kept])
+    assert list((root / MARKERS).iterdir()) == []
+    assert all((root / path).parent.is_dir() for path in kept)
+
+
+def test_files_are_made_in_folders_that_others_remove_at_that_moment(
+    storage: LocalStorage, root: Path
+) -> None:
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        made = pool.map(partial(make_and_delete, storage), range(PROCESSES))
+        assert sum(made) == PROCESSES * ROUNDS
+    assert list((root / MARKERS).iterdir()) == []
+
+
+ROUNDS = 300
+
+
+def make_and_delete(storage: LocalStorage, number: int) -> int:
+    """How often a file was made; each time it is the last one in its folders, or nearly."""
+    path, created = f"{MARKERS}/1/p/{number}", 0
+    for _ in range(ROUNDS):
+        created += storage.create(path, b"")
+        storage.delete(path)
+    return created
+
+
+def test_a_write_leaves_no_folder_of_markers_behind(tmp_path: Path) -> None:
+    rows = pa.table({"id": ["a", "b"], "day": ["mo", "tu"], "ts": [1, 2]})
+    table = pyhudi.create_table(
+        str(tmp_path / "table"),
+        rows.schema,
+        record_key="id",
+        partition_by="day",
+        ordering="ts",
+        buckets=pyhudi.SimpleBuckets(2),
+    )
+    table.upsert(rows)
+    table.services.compact()
+    assert list((tmp_path / "table" / MARKERS).iterdir()) == []

@@ -19,6 +19,9 @@ nanoseconds, and later than that of the file it replaces.
 lists all others. Their writer holds them locked, so a temporary file that can be locked belongs to
 nobody, and is removed by the next writer.
 
+**Folders** of markers go with their last file, or each write would leave some for ever. Whoever
+makes a file there at that moment makes the folder again. All others stay.
+
 **Symbolic links** below the root are refused: they lead out of the table, or make a file count
 twice. This protects from links planted in a table, not from somebody who swaps them during a call.
 """
@@ -34,12 +37,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from pyhudi.errors import CorruptTableError, InvalidRequestError
+from pyhudi.format.markers import MARKER_ROOT
 from pyhudi.storage.local_files import (
     READ_FLAGS,
     TemporaryFile,
     held,
     make_folder,
     regular_file,
+    remove_empty_folders,
     reporting,
     sweep,
     translated,
@@ -163,6 +168,9 @@ class LocalStorage:
             if current is not None:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(place)
+                if path.startswith(f"{MARKER_ROOT}/"):
+                    root = os.path.join(self._root, MARKER_ROOT)
+                    remove_empty_folders(os.path.dirname(place), root)
 
     def delete_all(self, paths: Sequence[str]) -> None:
         for path in paths:

@@ -25,6 +25,8 @@ _DESCRIPTORS = "/proc/self/fd"
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 _RETRY_S = 0.01
+#: How often a folder may go under the hands of who makes a file in it.
+_REMOVED_MAX = 20
 _READS = frozenset({"read", "list", "open"})
 _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -69,6 +71,12 @@ class TemporaryFile:
     def link(self, place: str) -> bool:
         """Give the file its name; False if the name is taken."""
         regular_file(place)  # raises if the name is too long: no folder is made in vain
+        for _ in range(_REMOVED_MAX):
+            with contextlib.suppress(FileNotFoundError):  # the folder went with its last file
+                return self._linked(place)
+        return self._linked(place)
+
+    def _linked(self, place: str) -> bool:
         folder = os.path.dirname(place)
         make_folder(folder)
         try:
@@ -80,7 +88,8 @@ class TemporaryFile:
             return False
         # From now on the lock would keep others from deleting a file that is no longer ours alone.
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        _sync_folder(folder)
+        with contextlib.suppress(FileNotFoundError):  # somebody has deleted the file again
+            _sync_folder(folder)
         return True
 
     def _link_unnamed(self, place: str) -> None:
@@ -217,6 +226,14 @@ def make_folder(folder: str) -> None:
         with contextlib.suppress(FileExistsError):  # another process was faster
             os.mkdir(each)
         _sync_folder(os.path.dirname(each))
+
+
+def remove_empty_folders(folder: str, root: str) -> None:
+    """Remove the folder if nothing is in it, and then those above it, up to a root that stays."""
+    with contextlib.suppress(OSError):  # it is not empty, or somebody else was faster
+        while folder != root:
+            os.rmdir(folder)
+            folder = os.path.dirname(folder)
 
 
 def _sync_folder(folder: str) -> None:
