@@ -596,6 +596,21 @@ def test_while_the_table_is_restored_nothing_is_cleaned() -> None:
     assert data_files(scene) == before
 
 
+def test_a_restore_that_the_decision_log_does_not_tell_of_is_seen_before_a_file_goes() -> None:
+    """Another engine's, on a table without a lock."""
+    scene = Scene(**COW)
+    for number in range(4):
+        scene.table("first").upsert(rows(f"w{number}", "a", ts=number))
+    work = cleanings(scene)
+    requested = work.schedule(CleanPolicy.versions(1))
+    assert requested is not None
+    restore = ForeignWriter(scene).begin("restore")
+    before = data_files(scene)
+    with pytest.raises(ConflictError, match=f"restore of the table is under way.*{restore}"):
+        work.execute(requested)
+    assert data_files(scene) == before
+
+
 def test_a_table_on_which_services_never_rest_is_an_error() -> None:
     scene = written("mor")
     writer = scene.writer("cleaner")

@@ -276,9 +276,9 @@ def test_a_plan_that_loses_the_race_again_and_again_becomes_smaller_and_keeps_wh
     assert planned is not None
     assert len(loads) == WHOLE_MAX + 3
     operations = plan_of(scene, planned).operations or ()
-    # Seventeen groups; the first looks kept all of them, and each of three more half of the others.
-    assert [o.partition_path for o in operations] == ["mo", *days[:2]]
-    assert {o.group.partition for o in preview.left_out} == set(days[2:])
+    # Seventeen groups; the first looks kept all of them, and each of three more half: 8, 4, 2.
+    assert [o.partition_path for o in operations] == ["mo", *days[:1]]
+    assert {o.group.partition for o in preview.left_out} == set(days[1:])
     assert "writes kept completing" in str(preview)
     logs = " ".join(next(o for o in operations if o.partition_path == "mo").delta_file_paths or ())
     assert all(result.instant in logs for result in loads)
@@ -620,6 +620,24 @@ def test_an_executor_whose_plan_is_given_up_under_its_hands_leaves_nothing() -> 
     assert not [s.path for s in scene.storage.list("mo") if planned in s.path]
 
 
+def test_who_finds_files_gone_since_the_plan_was_given_up_is_told_that_it_was() -> None:
+    scene = scene_with_logs()
+    planned = service(scene).schedule()
+    assert planned is not None
+
+    def merge(requested: str, schema: str, operations: Any) -> Any:
+        service(scene, "other").undo(planned, is_forced=True)
+        compact(scene.writer("other")).or_raise()
+        for name in operations[0].delta_file_paths:
+            scene.storage.delete(f"mo/{name}")
+        return module.LocalMerge(writer)(requested, schema, operations)
+
+    writer = scene.writer("frozen")
+    with no_row_is_lost(scene), pytest.raises(InvalidRequestError, match=f"no pending .*{planned}"):
+        compactions(writer, merge).execute(planned)
+    assert scene.leftovers() == []
+
+
 def test_what_has_completed_cannot_be_given_up() -> None:
     scene = scene_with_logs()
     done = compact(scene.writer("compactor"))
@@ -733,7 +751,7 @@ def test_a_plan_whose_files_are_gone_stays_and_keeps_no_other_from_its_work() ->
     [found] = service(scene).preview(CompactionPolicy(partitions=("mo",))).plan.operations or ()
     names = (*(found.delta_file_paths or ()), LOG)
     lost = forged(scene, CompactionPlan((replace(found, delta_file_paths=names),)))
-    with no_row_is_lost(scene), pytest.raises(UnavailableError, match="is gone"):
+    with no_row_is_lost(scene), pytest.raises(CorruptTableError, match="is gone"):
         compact(scene.writer("compactor")).or_raise()
     [done] = scene.completed("commit")
     metadata = decode_commit_metadata(scene.storage.read(f"{TIMELINE}/{done}"), done)

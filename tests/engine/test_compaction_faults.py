@@ -14,6 +14,7 @@ from memory_tables import TIMELINE
 from pyhudi.engine.cleaning import clean
 from pyhudi.engine.compaction import Compactions
 from pyhudi.engine.compaction_result import compaction_metadata
+from pyhudi.engine.compaction_schedule import Draft
 from pyhudi.engine.compaction_task import checked_groups
 from pyhudi.engine.decisions import Begin, Decided
 from pyhudi.engine.load import TableLoader, load_config
@@ -32,11 +33,12 @@ from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.plan_files import decode_compaction_plan
 from pyhudi.format.writer_identity import WriterIdentity
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.plan.compaction import omitted_file
+from pyhudi.plan.compaction import CompactionPolicy, omitted_file
 from pyhudi.storage.faulty import FaultyStorage
 from pyhudi.storage.heartbeats import Heartbeat, heartbeat_path
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import ObjectStat, Storage
+from pyhudi.timeline.ledger import Ledger
 
 HOUR_MS = 3_600_000
 
@@ -293,6 +295,37 @@ def test_a_plan_that_cannot_be_read_keeps_no_other_from_being_carried_out(data: 
     assert content(bench.table().read()) == before
     compactions(bench.writer("undo")).undo(broken)
     assert compact(bench.writer("compactor")).results
+    assert content(bench.table().read()) == before
+
+
+def test_a_plan_has_a_write_that_completed_and_was_archived_while_it_waited_for_the_lock() -> None:
+    """An archiver that goes by numbers alone, as Hudi's does, leaves no trace of it to see."""
+    bench = Bench(lock=LockKind.FILE)
+    bench.write(1, 2, 3)
+    work = compactions(bench.writer("planner"))
+    drafted = work._drafted
+    drafts: list[Draft] = []
+
+    def slow(ledger: Ledger, policy: CompactionPolicy) -> Draft:
+        drafts.append(drafted(ledger, policy))
+        if len(drafts) == 1:
+            bench.write(*range(4, 12))
+            bench.clock.sleep(10_000)
+            assert bench.archive(POLICY).archived
+        return drafts[-1]
+
+    work._drafted = slow  # type: ignore[method-assign]
+    requested = work.schedule()
+    assert requested is not None
+    last = drafts[0].state.timeline.writes[-1].requested
+    archived = {instant.requested for instant in bench.archived()}
+    assert any(time > last for time in archived), "only what the plan knew is archived"
+    before = content(bench.table().read())
+    data = bench.storage.read(plan_path(requested))
+    [operation] = decode_compaction_plan(data, "plan").operations or ()
+    named = " ".join(operation.delta_file_paths or ())
+    assert all(time in named for time in archived if time > last)
+    assert work.execute(requested) is not None
     assert content(bench.table().read()) == before
 
 

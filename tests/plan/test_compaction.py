@@ -35,6 +35,7 @@ from pyhudi.plan.compaction import (
 )
 from pyhudi.plan.compaction_news import (
     adjusted_plan,
+    is_torn,
     news,
     without_old_slices,
     written_since,
@@ -297,26 +298,26 @@ def adjusted(
     after: TableState,
     plans: PendingPlans = NO_PLANS,
     *,
-    others_max: int,
+    most: int,
 ) -> CompactionPreview:
     policy = CompactionPolicy()
     kept = {path: groups for path, groups in before.partitions.items() if path == "q"}
     after = replace(after, partitions={**after.partitions, **kept})  # nobody wrote to it
-    since = written_since(preview, before, after, policy, max(1, others_max))
+    since = written_since(preview, before, after, policy, most)
     times = CompletionTimes(after.timeline)
-    return adjusted_plan(preview, since, times, plans, policy, others_max=others_max)
+    return adjusted_plan(preview, since, times, plans, policy, most=most)
 
 
-@pytest.mark.parametrize("others_max", [1, 9])
-def test_a_plan_adjusted_to_a_write_is_the_plan_made_after_it(others_max: int) -> None:
+@pytest.mark.parametrize("most", [2, 9])
+def test_a_plan_adjusted_to_a_write_is_the_plan_made_after_it(most: int) -> None:
     before, after = two_partitions(written=False), two_partitions(written=True)
     first = planned(before)
-    assert adjusted(first, before, after, others_max=others_max) == planned(after) != first
+    assert adjusted(first, before, after, most=most) == planned(after) != first
 
 
 def test_an_adjusted_plan_gives_up_first_what_no_write_touched() -> None:
     before, after = two_partitions(written=False), two_partitions(written=True)
-    found = adjusted(planned(before), before, after, others_max=0)
+    found = adjusted(planned(before), before, after, most=1)
     assert groups(found) == ["a"]
     assert [(out.group.file_id, "next plan" in out.why) for out in found.left_out] == [("b", True)]
 
@@ -328,16 +329,56 @@ def test_an_adjusted_plan_puts_off_what_was_written_to_beyond_its_bound() -> Non
     before = state(writes, *files)
     told = with_files("p", before.partitions["p"], [log(g, 5, 1) for g in ("a", "b", "c", "e")])
     after = replace(before, timeline=Timeline.of([*writes, delta(5, 6)]), partitions={"p": told})
-    found = adjusted(planned(before), before, after, others_max=2)
-    assert [(slice_.file_id, len(slice_.logs)) for slice_ in found.slices] == [
-        ("b", 2),
-        ("c", 2),
-        ("d", 1),
-    ]
-    assert {out.group.file_id: "next plan" in out.why for out in found.left_out} == {
-        "a": True,
-        "e": True,
-    }
+    for most, taken in ((2, "bc"), (3, "abc")):
+        found = adjusted(planned(before), before, after, most=most)
+        assert {slice_.file_id: len(slice_.logs) for slice_ in found.slices} == dict.fromkeys(
+            taken, 2
+        )
+        left = {out.group.file_id: "next plan" in out.why for out in found.left_out}
+        assert left == dict.fromkeys(set("abcde") - set(taken), True)
+
+
+@pytest.mark.parametrize("hot", [1, 5, 10])
+def test_a_plan_of_half_the_groups_has_half_of_them_whatever_is_written_to(hot: int) -> None:
+    names, writes = [f"g{n}" for n in range(10)], [delta(1, 2), delta(3, 4)]
+    table = state(writes, *(log(name, 3) for name in names))
+    preview, sizes = planned(table), []
+    for time in (5, 7, 9, 11):
+        writes = [*writes, delta(time, time + 1)]
+        told = with_files("p", table.partitions["p"], [log(name, time) for name in names[:hot]])
+        after = replace(table, timeline=Timeline.of(writes), partitions={"p": told})
+        preview = adjusted(preview, table, after, most=max(1, len(preview.slices) // 2))
+        sizes.append(len(preview.slices))
+        table = after
+        assert {out.group.file_id for out in preview.left_out} == set(names) - set(groups(preview))
+    assert sizes == [5, 2, 1, 1]
+
+
+def test_a_base_file_that_is_told_takes_the_place_of_those_of_attempts_that_died() -> None:
+    """Their names come later, and they are gone when the plan's compaction completes."""
+    stale = base("a", 5)[0].replace("_0-0-0_", "_0-21-19_"), 100
+    known = grouped_files("p", [base("a", 1), stale, log("a", 6)])
+    [group] = with_files("p", known, [base("a", 5)])
+    assert [found.path for found in group.bases] == [base("a", 1)[0], base("a", 5)[0]]
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        ([delta(5, 6), delta(7)], False),
+        ([delta(5, 6), delta(7, 8), delta(9, 10)], False),
+        ([delta(7, 8), delta(11, 12)], True),  # perhaps one of 9, which nobody tells of
+        ([delta(5, 6), delta(11, 12)], True),  # 7 may have completed before it was archived
+        ([delta(5, 6), instant(Action.ROLLBACK, 9, 10)], False),  # of 7
+    ],
+)
+def test_a_plan_is_made_anew_when_archiving_may_have_taken_what_it_never_saw(
+    now: list[Instant], expected: bool
+) -> None:
+    ledger = Ledger(now)
+    for rollback in ledger.rollbacks():
+        ledger.name(at(7), rollback.requested)
+    assert is_torn(KNOWN, ledger) is expected
 
 
 def test_an_adjusted_plan_says_nothing_of_partitions_that_were_not_asked_for() -> None:
@@ -361,7 +402,7 @@ def test_an_adjusted_plan_lacks_groups_that_readers_see_no_more(*, is_replaced: 
     else:
         after = replace(before, partitions={"p": grouped_files("p", [log("b", 3)])})
     after = replace(after, timeline=Timeline.of([*writes, replacing]))
-    found = adjusted(planned(before), before, after, others_max=9)
+    found = adjusted(planned(before), before, after, most=9)
     assert (groups(found), found.left_out) == (["b"], ())
 
 
@@ -388,8 +429,22 @@ class History:
         return any(len(self._spans[number]) == 1 for number in self._services)
 
     def files(self, *numbers: int) -> list[tuple[str, int]]:
-        kinds = {number: base if number in self._services else log for number in numbers}
-        return [kinds[n](g, self._spans[n][0]) for n in numbers for g in sorted(self._groups[n])]
+        """Of a compaction a base file for each group, of a write a log, and of some a second."""
+        found: list[tuple[str, int]] = []
+        for n in numbers:
+            time, names = self._spans[n][0], sorted(self._groups[n])
+            if n in self._services:
+                found += [base(name, time) for name in names]
+            else:
+                found += [log(name, time) for name in names]
+                found += [_second(log(name, time)) for name in names[n % 2 : 1]]
+        return found
+
+    def remains(self, until: int) -> list[tuple[str, int]]:
+        """What a first attempt left of compactions under way; the one that completes removes it."""
+        pending = [n for n in self._services if self._spans[n][0] <= until < self._spans[n][1]]
+        bases = [base(name, self._spans[n][0]) for n in pending for name in self._groups[n]]
+        return [(path.replace("_0-0-0_", "_0-21-19_"), size) for path, size in bases]
 
     def completed(self, since: int, until: int) -> list[int]:
         return [number for number, span in self._spans.items() if since < span[1] <= until]
@@ -404,7 +459,8 @@ class History:
 
     def table(self, until: int) -> TableState:
         begun = [number for number, span in self._spans.items() if span[0] <= until]
-        partitions = {"p": grouped_files("p", self.files(*begun))}
+        there = [*self.files(*begun), *self.remains(until)]
+        partitions = {"p": grouped_files("p", there)}
         return TableState(CONFIG, self.timeline(until), partitions, {})
 
     def plans(self, until: int) -> PendingPlans:
@@ -415,6 +471,10 @@ class History:
                 for n in pending
             }
         )
+
+
+def _second(of: tuple[str, int]) -> tuple[str, int]:
+    return of[0].replace(".log.1_", ".log.2_"), of[1]
 
 
 def _one_delta(requested: int, completed: int | None) -> list[Instant]:
@@ -440,7 +500,7 @@ def test_a_plan_adjusted_by_what_writes_tell_is_the_plan_made_anew(
         grown = {"p": with_files("p", table.partitions["p"], told)}
         after = replace(table, timeline=history.timeline(now), partitions=grown)
         plans = history.plans(now)
-        preview = adjusted(preview, table, after, plans, others_max=99)
+        preview = adjusted(preview, table, after, plans, most=99)
         table = after
         expected = planned(history.table(now), plans)
         assert preview.slices == expected.slices
@@ -454,7 +514,7 @@ def test_an_adjusted_plan_leaves_out_what_another_plan_took_meanwhile() -> None:
     policy = CompactionPolicy(partitions=("p", "q", "r"))
     first = plan_compaction(table, times, NO_PLANS, policy)
     since = written_since(first, table, table, policy, 9)
-    found = adjusted_plan(first, since, times, plans, policy, others_max=9)
+    found = adjusted_plan(first, since, times, plans, policy, most=9)
     assert groups(found) == ["a"]
     assert found.unknown == ("r",)
     assert [str(out) for out in found.left_out] == [f"q/b: the pending plan {at(9)} has it"]

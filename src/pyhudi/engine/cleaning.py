@@ -8,7 +8,8 @@ planned later, for it reads latest slices; but another engine may see slices oth
 needed again is a savepoint, a restore, a rollback of a write that had completed, and a consumer
 that registers with an older time. The check at the plan's own decision looks for all of these, and
 whatever is decided later finds the plan on the timeline. Without a lock the decision log tells of
-all that pyhudi does; the timeline is listed before that, for savepoints of somebody else.
+all that pyhudi does. What another engine does there is looked for before that, and once more before
+the first file goes.
 
 *Consumers* are no instants. Whoever registers one creates its object first and looks for planned
 cleans then; whoever carries a plan out looks for consumers before the first file goes. So either
@@ -316,9 +317,7 @@ class Cleanings:
         """Carry a plan out, and complete it, unless another process has."""
         started = self._log.world.elapsed_ms()
         with self._turn:
-            for restore in self._log.refresh().pending_of(Action.RESTORE):
-                refused = Refused(Rule.RESTORE_PENDING, restore.requested)  # old slices come back
-                raise _refused(refused, f"the clean {requested}")
+            _refuse_beside_restore(requested, self._log.refresh().pending.values())
             plan = self._load_plan(requested)
         planned = planned_paths(plan, self._storage.uri, self._path(requested, State.REQUESTED))
         who = writer_identity(self._log.world, self._settings).text
@@ -416,9 +415,10 @@ class Cleanings:
     ) -> tuple[int, frozenset[str]]:
         """Bytes that go, and files to spare, which something needs by now.
 
-        CorruptTableError if one should never have been planned.
+        CorruptTableError if one should never have been planned; another error beside a restore.
         """
         facts = self._facts(self._log.clock.read_ms())
+        _refuse_beside_restore(requested, facts.state.timeline.pending)
         now = self._plan(facts, CleanPolicy.versions(1)).files
         # A process that has known the table for long may not know files of writes under way.
         under_way = facts.state.timeline.pending_writes
@@ -450,6 +450,14 @@ class Cleanings:
 
 def _outdated(news: Sequence[str]) -> Refused | None:
     return Refused(Rule.CONFLICT, news[0]) if news else None
+
+
+def _refuse_beside_restore(requested: str, pending: Iterable[Instant]) -> None:
+    """While a restore is under way old slices come back; another engine's is on no decision log."""
+    for instant in pending:
+        if instant.action is Action.RESTORE:
+            refused = Refused(Rule.RESTORE_PENDING, instant.requested)
+            raise _refused(refused, f"the clean {requested}")
 
 
 def _refused(refused: Refused, what: str) -> HudiError:

@@ -204,7 +204,9 @@ class Compactions:
                 return draft.preview, None
             stage = partial(self._log.stage, _PLAN_STAGED)
             adjust = partial(self._adjusted, policy=policy)
-            job = Scheduling(draft, adjust, stage, self._log.world.random_bytes(16))
+            begin_anew = partial(self._drafted, policy=policy)
+            sync = self._log.world.random_bytes(16)
+            job = Scheduling(draft, adjust, begin_anew, stage, sync)
             # What completes while it sleeps must be worked in, and that loses the next race.
             outcome = self._log.append(job, back_off_ms=BACK_OFF_FIRST_MS)
             for staged in job.staged:
@@ -232,7 +234,7 @@ class Compactions:
         state = self._advance(draft.state, unseen, is_told=not self._log.is_shared)
         since = written_since(draft.preview, draft.state, state, policy, most)
         times = self._times(since.written)
-        preview = adjusted_plan(draft.preview, since, times, plans, policy, others_max=most)
+        preview = adjusted_plan(draft.preview, since, times, plans, policy, most=most)
         return Draft(state, plans, preview)
 
     # -- carrying out
@@ -313,7 +315,7 @@ class Compactions:
                 stats = list(self._merge(requested, schema, operations))
             except HudiError:
                 if (other := self._finished_meanwhile(requested, started)) is not None:
-                    return other  # and what it no longer needs has been cleaned
+                    return other
                 raise
             metadata = compaction_metadata(
                 stats, schema, writer_identity(self._log.world, self._settings)
@@ -423,9 +425,15 @@ class Compactions:
         return self._result(done, metadata, started, is_ours=True)
 
     def _finished_meanwhile(self, requested: str, started: int) -> CompactionResult | None:
+        """Asked after an error: a plan that has ended does not keep its files.
+
+        InvalidRequestError if it was given up.
+        """
         with self._turn:
-            done = load_completed(self._log, requested)
-            return None if done is None else self._theirs(done, started)
+            if (done := load_completed(self._log, requested)) is not None:
+                return self._theirs(done, started)
+            self._pending(requested)
+            return None
 
     def _theirs(self, done: Instant, started: int) -> CompactionResult:
         metadata = load_completed_metadata(self._log, done)

@@ -10,9 +10,12 @@ would lose each time if it were made as a whole each time, for that takes second
 folders that were written to takes longer than a small write, as soon as they hold some thousand
 files. What is new is worked in (`plan.compaction_news`): the writes name their files, and only file
 groups that got some are planned again. And if the race is lost again and again, the plan becomes
-smaller, down to a file group or two, and is made about as fast as a small write is. Some of what
-those writes touched stays in it, by the policy's order, so that the busiest file groups are not
-passed over for ever.
+smaller, down to one file group, and is made about as fast as a small write is. What those writes
+touched stays first, by the policy's order, so that the busiest file groups are not passed over for
+ever.
+
+With a lock nobody is faster, but whoever waits for it has slept meanwhile. A write may have
+completed then, and may even have been archived: only from the table as it is now does one see it.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ from pyhudi.plan.compaction import (
     requested_instant,
     unnamed_files,
 )
-from pyhudi.plan.compaction_news import news
+from pyhudi.plan.compaction_news import is_torn, news
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.timeline.ledger import Ledger
@@ -78,15 +81,18 @@ class Scheduling:
         self,
         draft: Draft,
         adjust: Callable[[Draft, Ledger, int], Draft],
+        begin_anew: Callable[[Ledger], Draft],
         stage: Callable[[bytes], str | None],
         sync: bytes,
     ) -> None:
-        """`adjust` works in what is new, for so many file groups, and keeps as many of the others.
+        """`adjust` works in what is new, and leaves a plan of at most so many file groups.
         `stage` puts bytes that are too large for an entry where one can name them."""
         self.draft = draft
         self.staged: list[str] = []  # all of them: an earlier try may turn out to stand
         self._adjust = adjust
         self._adjusted = 0  # how often
+        self._begin_anew = begin_anew
+        self._ledger: Ledger | None = None  # the last one; one that was listed since is another
         self._stage = stage
         self._sync = sync
         self._begin: Begin | None = None
@@ -95,6 +101,9 @@ class Scheduling:
         refused = Begin(Action.COMPACTION).refusal(facts, ledger)
         if refused is not None:
             return refused
+        if ledger is not self._ledger and is_torn(self.draft.state.timeline, ledger):
+            self.draft, self._begin = self._begin_anew(ledger), None
+        self._ledger = ledger
         if self._news(ledger) is not None:
             self._adjusted += 1
             self.draft = self._adjust(self.draft, ledger, self._most())
@@ -105,7 +114,7 @@ class Scheduling:
         return None
 
     def _most(self) -> int:
-        """How many file groups that were written to are looked at, and how many others stay."""
+        """How many file groups the plan may have, and of those that were written to, be looked at."""
         if self._adjusted <= WHOLE_MAX:
             return sys.maxsize
         return max(1, len(self.draft.preview.slices) // 2)

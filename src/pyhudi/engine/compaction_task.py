@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pyhudi.engine.base_writer import base_stat, write_base
 from pyhudi.engine.tasks import Tally, read_split
 from pyhudi.engine.write_files import WriteSpec, data_path
-from pyhudi.errors import CorruptTableError, UnavailableError, UnsupportedTableError
+from pyhudi.errors import CorruptTableError, UnsupportedTableError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import BaseFileName, FileGroupId, LogFileName, parse_data_file
 from pyhudi.format.instant import InstantTime
@@ -193,7 +193,7 @@ def _sizes(storage: Storage, paths: Sequence[str], requested: str) -> dict[str, 
     for path in paths:
         stat = storage.stat(path)
         if stat is None:
-            raise UnavailableError(
+            raise CorruptTableError(
                 f"the compaction {requested} cannot be carried out",
                 why=f"{path!r}, which its plan names, is gone",
                 next_step="Restore the file: rows that were committed are lost with it; or give the"

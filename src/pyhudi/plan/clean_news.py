@@ -24,10 +24,11 @@ def clean_news(then: Timeline, now: Timeline) -> list[str]:
 
 def weighty_decisions(ledger: Ledger) -> set[tuple[str, Action]]:
     """What a ledger knows of instants after which a plan has to be made anew."""
-    began = {(instant.requested, instant.action) for instant in ledger.pending.values()}
-    began |= {(instant.requested, instant.action) for instant in ledger.completed.values()}
-    services = {each for each in began if _is_service(each[1]) or each[1] in _WEIGHTY}
-    return services | set(ledger.began_as.items())
+    found = {(i.requested, i.action) for i in ledger.completed.values() if i.action in _WEIGHTY}
+    for instant in ledger.pending.values():
+        if _is_service(instant.action) or instant.action in _WEIGHTY:
+            found.add((instant.requested, instant.action))
+    return found | set(ledger.began_as.items())
 
 
 def decided_news(known: set[tuple[str, Action]], then: Timeline, ledger: Ledger) -> list[str]:

@@ -3,8 +3,12 @@
 A plan is begun only if it has all that completed before it. On a busy table something always has,
 so the plan is not made anew: what is new is worked in. That costs what the new writes touched, and
 a look at the other file groups of their partitions, however large the table is. Where even that is
-too slow, because writes complete all the time, the plan becomes smaller. What it has is what a plan
-made now would have; it may lack what another plan has given free meanwhile.
+too slow, because writes complete all the time, the plan becomes smaller. The slices that it has are
+those that a plan made now would have; it may lack what another plan has given free meanwhile, and
+what there is room for since another slice dropped out.
+
+All this rests on knowing what is new. Where archiving has passed over what the plan was made of,
+nobody can tell (`is_torn`).
 """
 
 from __future__ import annotations
@@ -37,6 +41,16 @@ def news(known: Timeline, plans: PendingPlans, ledger: Ledger) -> Instant | None
     """What the timeline a plan was made from does not have: a completed write, or another plan."""
     services = (i for i in ledger.pending_of(*SERVICES) if i.requested not in plans.groups)
     return next(unseen_writes(known, ledger), None) or next(services, None)
+
+
+def is_torn(known: Timeline, ledger: Ledger) -> bool:
+    """Whether the ledger was listed after archiving took instants that the timeline has as active.
+
+    Then it took perhaps also a write that completed since, of which neither tells. Archiving goes
+    by the order of requests, and stops before what is pending.
+    """
+    active = known.completion_times.keys() | known.pending_writes
+    return not active <= ledger.completed.keys() | ledger.pending.keys() | ledger.named_by.keys()
 
 
 def unseen_writes(known: Timeline, ledger: Ledger) -> Iterator[Instant]:
@@ -127,13 +141,14 @@ def adjusted_plan(
     plans: PendingPlans,
     policy: CompactionPolicy,
     *,
-    others_max: int,
+    most: int,
 ) -> CompactionPreview:
-    """A plan after writes and other plans that came while it was made.
+    """A plan after writes and other plans that came while it was made, of at most so many slices.
 
-    Of the slices that are as they were, the first `others_max` stay.
+    Those that were written to come first; of the others, which are as they were, the first stay.
     """
     fresh = plan_compaction(since.written, times, plans, policy)
+    others_max = max(0, most - len(fresh.slices))
     holder = plans.holders()
     changed = {*map(_id_of, since.written.groups()), *since.put_off, *since.gone}
     left = [out for out in preview.left_out if out.group not in changed]

@@ -11,14 +11,20 @@ from functools import partial
 
 from pyhudi.engine.compaction import Compactions
 from pyhudi.engine.rollback import FailedWriteRecovery
-from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
+from pyhudi.errors import (
+    ConflictError,
+    CorruptTableError,
+    InvalidRequestError,
+    UnavailableError,
+)
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.plan_files import CompactionOperation
 from pyhudi.plan.compaction import CompactionOrder, CompactionPolicy
 from pyhudi.simulate.choices import drawn
-from pyhudi.simulate.light_rows import happens
+from pyhudi.simulate.light_rows import Row, happens
 from pyhudi.simulate.light_table import (
+    GoneError,
     LightReader,
     avro_schema,
     base_file,
@@ -91,11 +97,18 @@ class LightMerge:
         for operation in operations:
             base = operation.base_file_path
             paths = (*([base] if base else []), *operation.log_file_paths)
-            rows = [row for path in paths for row in load_rows(self._storage, path)]
+            rows = [row for path in paths for row in self._rows(path)]
             group = FileGroupId(operation.partition_path or "", operation.file_id or "")
             file = base_file(requested, group, rows, self._kind)
             stat = write_data_file(self._storage, file)
             yield replace(stat, total_log_files_compacted=len(operation.log_file_paths))
+
+    def _rows(self, path: str) -> list[Row]:
+        """Files of a plan that waits never go: as in production, that is no passing trouble."""
+        try:
+            return load_rows(self._storage, path)
+        except GoneError as error:
+            raise CorruptTableError(error.what, why=error.why, next_step="Find out who") from None
 
 
 def compact_all(stage: Stage, process: Process) -> None:

@@ -59,7 +59,8 @@ def grouped_files(partition: str, files: Iterable[tuple[str, int]]) -> tuple[Fil
 def with_files(
     partition: str, groups: tuple[FileGroupFiles, ...], files: Iterable[tuple[str, int]]
 ) -> tuple[FileGroupFiles, ...]:
-    """A partition's file groups with files that came since; the very objects where none did."""
+    """A partition's file groups with the files of writes that completed since, and tell all of
+    them; the very objects where none came."""
     joined = {group.file_id: group for group in groups}
     for new in grouped_files(partition, files):
         old = joined.get(new.file_id)
@@ -68,8 +69,10 @@ def with_files(
 
 
 def _joined(old: FileGroupFiles, new: FileGroupFiles) -> FileGroupFiles:
-    """A file may be in both: it was listed before its write completed."""
-    bases = {base.path: base for base in (*old.bases, *new.bases)}.values()
+    """A file may be in both: it was listed before its write completed. So may one have been of an
+    attempt that died, which nobody tells: it is gone, or going."""
+    told = {base.name.requested for base in new.bases}
+    bases = [*(base for base in old.bases if base.name.requested not in told), *new.bases]
     logs = list(old.logs)
     for log in new.logs:  # few, to a group that may have a thousand
         place = bisect_left(logs, _log_order(log), key=_log_order)

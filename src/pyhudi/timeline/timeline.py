@@ -14,6 +14,7 @@ reader:
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +25,10 @@ from pyhudi.format.instant import Action, Instant, State
 WRITE_ACTIONS = frozenset({Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT})
 
 _RANK = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
+
+
+def _order(instant: Instant) -> tuple[str, Action]:
+    return instant.requested, instant.action
 
 
 def without_strays(instants: Iterable[Instant]) -> tuple[Instant, ...]:
@@ -70,13 +75,21 @@ class Timeline:
                 furthest[key] = instant
             if instant.action is not instant.action.completed_as:
                 began_as[instant.requested] = instant.action
-        ordered = sorted(furthest.values(), key=lambda i: (i.requested, i.action))
+        ordered = sorted(furthest.values(), key=_order)
         return cls(tuple(ordered), began_as)
 
     def advanced(self, completed: Iterable[Instant]) -> Timeline:
-        """The same with instants that have completed since."""
-        timeline = Timeline.of((*self.instants, *completed))
-        return Timeline(timeline.instants, {**self.began_as, **timeline.began_as})
+        """The same with instants that have completed since; few, to what may be ten thousand."""
+        new = {(i.requested, i.action): i for i in completed}
+        times = {requested for requested, _ in new}
+        instants = [
+            i
+            for i in self.instants
+            if i.requested not in times or (i.requested, i.action.completed_as) not in new
+        ]
+        for instant in new.values():
+            insort(instants, instant, key=_order)
+        return Timeline(tuple(instants), self.began_as)
 
     @cached_property
     def writes(self) -> tuple[Instant, ...]:
@@ -108,8 +121,8 @@ class Timeline:
         savepointed writes do not count, but for the last one of all.
         """
         saved = {i.requested for i in self.instants if i.action is Action.SAVEPOINT}
-        times = sorted({*self.completion_times, *self.pending_writes})
-        return next((time for time in times if time not in saved), times[-1] if times else None)
+        times = self.completion_times.keys() | self.pending_writes
+        return min(times - saved, default=max(times, default=None))
 
     def completed(self, *actions: Action) -> tuple[Instant, ...]:
         """Completed instants of these actions, oldest request first."""
