@@ -28,8 +28,8 @@ from many_writers.scene import (
 from many_writers.services_by_hand import plan_clustering
 from memory_tables import TIMELINE
 from pyhudi.engine import table_compaction as module
-from pyhudi.engine.compaction import LOOKED_FOR_MAX, Compactions
-from pyhudi.engine.compaction_result import CompactionResult
+from pyhudi.engine.compaction import Compactions
+from pyhudi.engine.compaction_result import LOOKED_FOR_MAX, CompactionResult
 from pyhudi.engine.compaction_schedule import WHOLE_MAX, Draft
 from pyhudi.engine.decisions import Begin, Decided
 from pyhudi.engine.history import History
@@ -828,7 +828,7 @@ def test_files_that_the_other_engine_took_away_are_made_again(
     monkeypatch: pytest.MonkeyPatch, looked_for_max: int
 ) -> None:
     """As Hudi does, when it begins the plan anew."""
-    monkeypatch.setattr("pyhudi.engine.compaction.LOOKED_FOR_MAX", looked_for_max)
+    monkeypatch.setattr("pyhudi.engine.compaction_result.LOOKED_FOR_MAX", looked_for_max)
     scene = shared_scene()
     planned = service(scene).schedule()
     assert planned is not None

@@ -42,7 +42,9 @@ from pyhudi.engine.compaction_result import (
     CompactionResult,
     compaction_metadata,
     compaction_result,
+    data_paths,
     doubles,
+    missing_file,
 )
 from pyhudi.engine.compaction_schedule import (
     Advance,
@@ -104,8 +106,6 @@ from pyhudi.timeline.ledger import Ledger
 #: Makes the base files of a plan: its requested time, the table's schema, its operations.
 Merge: TypeAlias = Callable[[str, str, Sequence[CompactionOperation]], Iterable[WriteStat]]
 
-#: More files of one partition than this are looked for by listing it.
-LOOKED_FOR_MAX = 8
 #: How often the files of a plan are made again because another engine took them away.
 ATTEMPTS_MAX = 3
 #: The place in the name of staged bytes where others have an instant, which a plan lacks.
@@ -371,25 +371,12 @@ class Compactions:
         """Asked under the lock, where there is one."""
         if not self._has_plan(requested):
             return Refused(Rule.NOT_PENDING, requested)
-        if self._log.is_shared and (gone := self._gone(metadata)) is not None:
+        if self._log.is_shared and (gone := missing_file(self._storage, metadata)):
             return Refused(Rule.DENIED, requested, f"{gone!r} is gone")
-        ours = {path for paths in _paths(metadata).values() for path in paths}
+        ours = {path for paths in data_paths(metadata).values() for path in paths}
         markers = load_markers(self._storage, requested)
         self._storage.delete_all([m.data_file for m in markers if m.data_file not in ours])
         return None
-
-    def _gone(self, metadata: CommitMetadata) -> str | None:
-        """One of the files that is not there. Others wait for the lock: a listing tells of many."""
-        asked: list[str] = []
-        for partition, paths in _paths(metadata).items():
-            if len(paths) <= LOOKED_FOR_MAX:
-                asked += sorted(paths)
-                continue
-            there = {stat.path for stat in self._storage.list_folder(partition).objects}
-            if missing := paths - there:
-                return min(missing)
-        found = self._storage.stat_all(asked)
-        return next((path for path, stat in zip(asked, found, strict=True) if stat is None), None)
 
     def _may_repeat(self, refused: Refused, requested: str) -> bool:
         """Whether another engine began the plan anew, and the plan itself is still there."""
@@ -494,9 +481,3 @@ class Compactions:
 
 def _instant(requested: str, state: State) -> Instant:
     return Instant(InstantTime(requested), Action.COMPACTION, state)
-
-
-def _paths(metadata: CommitMetadata) -> dict[str, set[str]]:
-    """The files by partition."""
-    stats = metadata.write_stats.items()
-    return {partition: {stat.data_path for stat in found} for partition, found in stats}

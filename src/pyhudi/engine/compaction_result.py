@@ -1,4 +1,4 @@
-"""What a compaction did: as its completed file says it, and as its caller gets it."""
+"""What a compaction did: its files, as its completed file says it, and as its caller gets it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Instant
 from pyhudi.format.writer_identity import WRITER_KEY, WriterIdentity
 from pyhudi.plan.compaction import NOTHING, CompactionPreview
+from pyhudi.storage.protocol import Storage
+
+#: More files of one partition than this are looked for by listing it.
+LOOKED_FOR_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,26 @@ def compaction_result(
         seconds=seconds,
         is_ours=is_ours,
     )
+
+
+def data_paths(metadata: CommitMetadata) -> dict[str, set[str]]:
+    """The files by partition."""
+    stats = metadata.write_stats.items()
+    return {partition: {stat.data_path for stat in found} for partition, found in stats}
+
+
+def missing_file(storage: Storage, metadata: CommitMetadata) -> str | None:
+    """One of the files that is not there. Others wait for the lock: a listing tells of many."""
+    asked: list[str] = []
+    for partition, paths in data_paths(metadata).items():
+        if len(paths) <= LOOKED_FOR_MAX:
+            asked += sorted(paths)
+            continue
+        there = {stat.path for stat in storage.list_folder(partition).objects}
+        if missing := paths - there:
+            return min(missing)
+    found = storage.stat_all(asked)
+    return next((path for path, stat in zip(asked, found, strict=True) if stat is None), None)
 
 
 def doubles(ours: CommitMetadata, theirs: CommitMetadata) -> Iterator[tuple[str, str]]:

@@ -114,7 +114,7 @@ class Scheduling:
         return None
 
     def _most(self) -> int:
-        """How many file groups the plan may have, and of those that were written to, be looked at."""
+        """How many file groups the plan may have, and how many that changed are looked at."""
         if self._adjusted <= WHOLE_MAX:
             return sys.maxsize
         return max(1, len(self.draft.preview.slices) // 2)
