@@ -116,6 +116,30 @@ def test_every_engine_reads_and_writes_a_table_that_pyhudi_cleaned(
     scene.agree(judge)
 
 
+@pytest.mark.parametrize("combination", KINDS_TOO)
+def test_by_versions_pyhudi_keeps_the_files_that_hudi_keeps(
+    judge: JudgeClient, tmp_path: Path, combination: Combination
+) -> None:
+    scene = written(judge, tmp_path / "table", combination)
+    before = data_files(scene.path)
+    for keep in (2, 1):
+        twin = tmp_path / f"twin-{keep}"
+        shutil.copytree(scene.path, twin)
+        judge.hudi_call(
+            "clean",
+            twin,
+            clean_policy="KEEP_LATEST_FILE_VERSIONS",
+            file_versions_retained=keep,
+            options=job_options(scene),
+        )
+        plan = scene.shared.open().services.clean(CleanPolicy.versions(keep), dry_run=True)
+        gone = plan.going["path"].to_pylist()
+        assert {path.rpartition("/")[2] for path in gone} == before - data_files(twin) != set()
+    scene.shared.open().services.clean(CleanPolicy.versions(1))
+    assert data_files(scene.path) == data_files(twin)
+    scene.agree(judge)
+
+
 def time_travel(judge: JudgeClient, scene: Scene, cleaned: str) -> None:
     """To the earliest instant that was kept, and not to what lies before it."""
     folder = scene.path / ".hoodie" / "timeline"
