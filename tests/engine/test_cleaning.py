@@ -609,6 +609,9 @@ def test_a_restore_that_the_decision_log_does_not_tell_of_is_seen_before_a_file_
     with pytest.raises(ConflictError, match=f"restore of the table is under way.*{restore}"):
         work.execute(requested)
     assert data_files(scene) == before
+    scene.storage.delete(f"{TIMELINE}/{requested}.clean.requested")
+    with pytest.raises(ConflictError, match=f"restore of the table is under way.*{restore}"):
+        work.schedule(CleanPolicy.versions(1))
 
 
 def test_a_table_on_which_services_never_rest_is_an_error() -> None:

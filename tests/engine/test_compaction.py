@@ -317,8 +317,8 @@ def test_files_that_another_engine_does_not_name_are_in_a_plan_that_was_overtake
     drafted = work._drafted
     unnamed: list[str] = []
 
-    def slow(ledger: Ledger, policy: CompactionPolicy) -> Draft:
-        draft = drafted(ledger, policy)
+    def slow(ledger: Ledger, policy: CompactionPolicy, **how: bool) -> Draft:
+        draft = drafted(ledger, policy, **how)
         written = scene.table("two").upsert(rows("two", "a", ts=9))
         [named] = [o.path for o in scene.storage.list("mo") if written.instant in o.path]
         unnamed.append(named.replace(".log.1_", ".log.2_"))
@@ -621,20 +621,26 @@ def test_an_executor_whose_plan_is_given_up_under_its_hands_leaves_nothing() -> 
 
 
 def test_who_finds_files_gone_since_the_plan_was_given_up_is_told_that_it_was() -> None:
+    """And takes along what it had made before."""
     scene = scene_with_logs()
+    scene.table("tu").upsert(rows("tu", "t", day="tu"))
     planned = service(scene).schedule()
     assert planned is not None
 
     def merge(requested: str, schema: str, operations: Any) -> Any:
         service(scene, "other").undo(planned, is_forced=True)
         compact(scene.writer("other")).or_raise()
-        for name in operations[0].delta_file_paths:
-            scene.storage.delete(f"mo/{name}")
-        return module.LocalMerge(writer)(requested, schema, operations)
+        for path in operations[-1].log_file_paths:
+            scene.storage.delete(path)
+        made = module.LocalMerge(writer)(requested, schema, operations)
+        assert scene.storage.stat(next(iter(made)).data_path) is not None
+        return made
 
     writer = scene.writer("frozen")
     with no_row_is_lost(scene), pytest.raises(InvalidRequestError, match=f"no pending .*{planned}"):
         compactions(writer, merge).execute(planned)
+    for day in ("mo", "tu"):
+        assert not [o.path for o in scene.storage.list(day) if planned in o.path]
     assert scene.leftovers() == []
 
 

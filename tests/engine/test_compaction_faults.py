@@ -306,8 +306,8 @@ def test_a_plan_has_a_write_that_completed_and_was_archived_while_it_waited_for_
     drafted = work._drafted
     drafts: list[Draft] = []
 
-    def slow(ledger: Ledger, policy: CompactionPolicy) -> Draft:
-        drafts.append(drafted(ledger, policy))
+    def slow(ledger: Ledger, policy: CompactionPolicy, **how: bool) -> Draft:
+        drafts.append(drafted(ledger, policy, **how))
         if len(drafts) == 1:
             bench.write(*range(4, 12))
             bench.clock.sleep(10_000)
@@ -347,6 +347,34 @@ def test_a_plan_that_is_given_up_before_its_turn_is_no_failure() -> None:
         patched.setattr(Compactions, "pending", and_then)
         done = compact(bench.writer("compactor"), plans=False)
     assert (done.results, done.pending) == ((), ())
+
+
+@pytest.mark.parametrize("lock", [LockKind.NONE, LockKind.FILE])
+def test_what_storage_denies_is_told_though_the_plan_is_under_way_by_then(lock: LockKind) -> None:
+    bench = Bench(lock=lock)
+    bench.write(1, 2, 3)
+    requested = planned(bench)
+
+    def denied(*_: Any) -> list[WriteStat]:
+        raise InvalidRequestError("denied", why="no rights", next_step="Get them")
+
+    done = compact(bench.writer("compactor"), plans=False, merge=denied)
+    assert [error.what for error in done.errors] == ["denied"]
+    assert done.pending == (requested,)
+
+
+def test_a_full_disk_is_told_though_the_plan_was_given_up_meanwhile() -> None:
+    bench = Bench()
+    bench.write(1, 2, 3)
+    requested = planned(bench)
+
+    def full(*_: Any) -> list[WriteStat]:
+        compactions(bench.writer("other")).undo(requested, is_forced=True)
+        raise UnavailableError("no space", why="the disk is full", next_step="Make room")
+
+    done = compact(bench.writer("compactor"), plans=False, merge=full)
+    assert [error.what for error in done.errors] == ["no space"]
+    assert done.pending == ()
 
 
 def test_a_log_compaction_whose_hudi_is_gone_can_be_given_up() -> None:

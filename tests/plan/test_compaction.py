@@ -369,7 +369,8 @@ def test_a_base_file_that_is_told_takes_the_place_of_those_of_attempts_that_died
         ([delta(5, 6), delta(7, 8), delta(9, 10)], False),
         ([delta(7, 8), delta(11, 12)], True),  # perhaps one of 9, which nobody tells of
         ([delta(5, 6), delta(11, 12)], True),  # 7 may have completed before it was archived
-        ([delta(5, 6), instant(Action.ROLLBACK, 9, 10)], False),  # of 7
+        ([delta(5, 6), instant(Action.ROLLBACK, 11, 12)], False),  # of 7
+        ([delta(7), instant(Action.ROLLBACK, 10, 11)], True),  # of 5, which had completed
     ],
 )
 def test_a_plan_is_made_anew_when_archiving_may_have_taken_what_it_never_saw(
@@ -377,7 +378,7 @@ def test_a_plan_is_made_anew_when_archiving_may_have_taken_what_it_never_saw(
 ) -> None:
     ledger = Ledger(now)
     for rollback in ledger.rollbacks():
-        ledger.name(at(7), rollback.requested)
+        ledger.name(at(7 if rollback.requested == at(11) else 5), rollback.requested)
     assert is_torn(KNOWN, ledger) is expected
 
 

@@ -219,6 +219,7 @@ class Cleanings:
             decided = set() if self._log.is_shared else weighty_decisions(self._log.refresh())
             facts = self._facts(self._log.clock.read_ms())
             pending = facts.state.timeline.pending
+            _refuse_beside_restore(f"cleaning the table at {self._storage.uri}", pending)
             if self._planned(i for i in pending if i.action is Action.CLEAN):
                 return None, None
             plan = self._plan(facts, policy)
@@ -317,7 +318,8 @@ class Cleanings:
         """Carry a plan out, and complete it, unless another process has."""
         started = self._log.world.elapsed_ms()
         with self._turn:
-            _refuse_beside_restore(requested, self._log.refresh().pending.values())
+            pending = self._log.refresh().pending.values()
+            _refuse_beside_restore(f"the clean {requested}", pending)
             plan = self._load_plan(requested)
         planned = planned_paths(plan, self._storage.uri, self._path(requested, State.REQUESTED))
         who = writer_identity(self._log.world, self._settings).text
@@ -418,7 +420,7 @@ class Cleanings:
         CorruptTableError if one should never have been planned; another error beside a restore.
         """
         facts = self._facts(self._log.clock.read_ms())
-        _refuse_beside_restore(requested, facts.state.timeline.pending)
+        _refuse_beside_restore(f"the clean {requested}", facts.state.timeline.pending)
         now = self._plan(facts, CleanPolicy.versions(1)).files
         # A process that has known the table for long may not know files of writes under way.
         under_way = facts.state.timeline.pending_writes
@@ -452,12 +454,11 @@ def _outdated(news: Sequence[str]) -> Refused | None:
     return Refused(Rule.CONFLICT, news[0]) if news else None
 
 
-def _refuse_beside_restore(requested: str, pending: Iterable[Instant]) -> None:
+def _refuse_beside_restore(what: str, pending: Iterable[Instant]) -> None:
     """While a restore is under way old slices come back; another engine's is on no decision log."""
     for instant in pending:
         if instant.action is Action.RESTORE:
-            refused = Refused(Rule.RESTORE_PENDING, instant.requested)
-            raise _refused(refused, f"the clean {requested}")
+            raise _refused(Refused(Rule.RESTORE_PENDING, instant.requested), what)
 
 
 def _refused(refused: Refused, what: str) -> HudiError:

@@ -125,20 +125,22 @@ class Compactions:
         settings: WriteSettings,
         *,
         load: Callable[[], TableState],
+        load_whole: Callable[[], TableState],
         advance: Advance,
         times: Callable[[TableState], CompletionTimes],
         merge: Merge,
         schema: Callable[[], str],
         turn: AbstractContextManager[Any] = _NOTHING,
     ) -> None:
-        """`load` gives the table as it is now, `advance` one with writes that completed since,
-        `times` what of the archive slicing needs, and `merge` makes base files. `turn` is held for
-        everything but that."""
+        """`load` gives the table as it is now, `load_whole` also where archiving changed what it
+        knew, `advance` one with writes that completed since, `times` what of the archive slicing
+        needs, and `merge` makes base files. `turn` is held for everything but that."""
         self._log = log
         self._recovery = recovery
         self._settings = settings
         self._storage = log.storage
         self._load = load
+        self._load_whole = load_whole
         self._advance = advance
         self._times = times
         self._merge = merge
@@ -204,7 +206,7 @@ class Compactions:
                 return draft.preview, None
             stage = partial(self._log.stage, _PLAN_STAGED)
             adjust = partial(self._adjusted, policy=policy)
-            begin_anew = partial(self._drafted, policy=policy)
+            begin_anew = partial(self._drafted, policy=policy, is_whole=True)
             sync = self._log.world.random_bytes(16)
             job = Scheduling(draft, adjust, begin_anew, stage, sync)
             # What completes while it sleeps must be worked in, and that loses the next race.
@@ -216,10 +218,12 @@ class Compactions:
             planned = outcome.entry.instant if isinstance(outcome, Decided) else None
             return job.draft.preview, planned
 
-    def _drafted(self, ledger: Ledger, policy: CompactionPolicy) -> Draft:
+    def _drafted(
+        self, ledger: Ledger, policy: CompactionPolicy, *, is_whole: bool = False
+    ) -> Draft:
         """A plan from the table as it is now, which is not before the ledger."""
         plans = load_plans_beside(self._log, ledger, {})
-        state = self._load()
+        state = self._load_whole() if is_whole else self._load()
         preview = plan_compaction(state, self._times(state), plans, policy)
         return Draft(without_old_slices(preview, state), plans, preview)
 
@@ -313,8 +317,8 @@ class Compactions:
                 return self._theirs(done, started)
             try:
                 stats = list(self._merge(requested, schema, operations))
-            except HudiError:
-                if (other := self._finished_meanwhile(requested, started)) is not None:
+            except HudiError as error:
+                if (other := self._ended_meanwhile(requested, started, error)) is not None:
                     return other
                 raise
             metadata = compaction_metadata(
@@ -411,16 +415,27 @@ class Compactions:
             self._storage.delete_all(marker_objects(self._storage, requested))
         return self._result(done, metadata, started, is_ours=True)
 
-    def _finished_meanwhile(self, requested: str, started: int) -> CompactionResult | None:
+    def _ended_meanwhile(
+        self, requested: str, started: int, error: HudiError
+    ) -> CompactionResult | None:
         """Asked after an error: a plan that has ended does not keep its files.
 
-        InvalidRequestError if it was given up.
+        InvalidRequestError if it was given up, and files are gone for that reason.
         """
         with self._turn:
             if (done := load_completed(self._log, requested)) is not None:
                 return self._theirs(done, started)
-            self._pending(requested)
+            if requested not in self._log.ledger.pending and is_given_up(self._log, requested):
+                with suppress(HudiError):  # what stays is swept up
+                    self._remove_made(requested)
+            if isinstance(error, CorruptTableError):
+                self._pending(requested)
             return None
+
+    def _remove_made(self, requested: str) -> None:
+        """Remove what was made for a plan after it was given up, as far as that is not done."""
+        made = [marker.data_file for marker in load_markers(self._storage, requested)]
+        self._storage.delete_all([*made, *marker_objects(self._storage, requested)])
 
     def _theirs(self, done: Instant, started: int) -> CompactionResult:
         metadata = load_completed_metadata(self._log, done)

@@ -12,7 +12,7 @@ from pyhudi.engine.read import Reader
 from pyhudi.engine.writer import TableWriter
 from pyhudi.errors import HudiError, InvalidRequestError, fault
 from pyhudi.format.commit_metadata import WriteStat
-from pyhudi.format.instant import InstantTime
+from pyhudi.format.instant import Instant, InstantTime
 from pyhudi.format.plan_files import CompactionOperation
 from pyhudi.format.table_config import TimelineTimezone
 from pyhudi.plan.compaction import NOTHING, CompactionPolicy, is_due
@@ -51,6 +51,7 @@ def compactions(writer: TableWriter, merge: Merge | None = None) -> Compactions:
             writer.recovery,
             writer.settings,
             load=writer.state,
+            load_whole=lambda: writer.loader.refresh(writer.state(), is_whole=True),
             advance=writer.loader.advanced,
             times=Reader(writer.loader).completion_times,
             merge=merge or LocalMerge(writer),
@@ -107,9 +108,15 @@ def _carried_out(service: Compactions, errors: list[HudiError]) -> Iterator[Comp
         try:
             result = service.execute(instant.requested)
         except HudiError as error:
-            is_gone = isinstance(error, InvalidRequestError) and instant not in service.pending()
-            errors += [] if is_gone else [error]  # given up a moment ago, which is no failure
+            # One that was given up a moment ago is no failure.
+            is_told = not isinstance(error, InvalidRequestError) or _waits(service, instant)
+            errors += [error] if is_told else []
         except Exception as error:  # a fault of ours, or Spark's, keeps no other plan waiting
             errors.append(fault(f"the compaction {instant.requested}", error))
         else:
             yield from [] if result is None else [result]
+
+
+def _waits(service: Compactions, plan: Instant) -> bool:
+    """Whether the plan is still there, in whatever state by now."""
+    return plan.requested in {pending.requested for pending in service.pending()}

@@ -47,10 +47,11 @@ def is_torn(known: Timeline, ledger: Ledger) -> bool:
     """Whether the ledger was listed after archiving took instants that the timeline has as active.
 
     Then it took perhaps also a write that completed since, of which neither tells. Archiving goes
-    by the order of requests, and stops before what is pending.
+    by the order of requests, and stops before what is pending. A completed write that somebody
+    rolled back is missing as well, and its files are.
     """
-    active = known.completion_times.keys() | known.pending_writes
-    return not active <= ledger.completed.keys() | ledger.pending.keys() | ledger.named_by.keys()
+    ended = known.pending_writes - ledger.pending.keys() - ledger.named_by.keys()
+    return not (known.completion_times.keys() | ended) <= ledger.completed.keys()
 
 
 def unseen_writes(known: Timeline, ledger: Ledger) -> Iterator[Instant]:

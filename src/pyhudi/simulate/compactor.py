@@ -77,6 +77,7 @@ def compactions(stage: Stage, process: Process) -> Compactions:
         FailedWriteRecovery(log, stage.settings),
         stage.settings,
         load=reader.load,
+        load_whole=reader.load,
         advance=reader.loader.advanced,
         times=reader.times,
         merge=LightMerge(stage, process),
