@@ -71,6 +71,7 @@ ONCE_BROKEN: list[tuple[Mode, int, str]] = [
     ("occ", 23, "a heartbeat was read before the clock, and the reader slept in between"),
     ("nbcc", 83, "a late inflight file of an undone write without markers was never swept"),
     ("nbcc", 270, "a requested file was rolled back between finding it there and reading it"),
+    ("partial", 146_446, "an executor took markers along that told of a later one's base file"),
     ("partial", 100_045, "an entry was carried out that had taken a pruned number since a listing"),
     ("partial", 106_035, "an inflight file that nobody takes for a pending write counted as one"),
     (

@@ -420,22 +420,15 @@ class Compactions:
     ) -> CompactionResult | None:
         """Asked after an error: a plan that has ended does not keep its files.
 
-        InvalidRequestError if it was given up, and files are gone for that reason.
+        InvalidRequestError if it was given up, and files are gone for that reason. What was made
+        since then is swept up by its markers, which must stay: another executor may be as late.
         """
         with self._turn:
             if (done := load_completed(self._log, requested)) is not None:
                 return self._theirs(done, started)
-            if requested not in self._log.ledger.pending and is_given_up(self._log, requested):
-                with suppress(HudiError):  # what stays is swept up
-                    self._remove_made(requested)
             if isinstance(error, CorruptTableError):
                 self._pending(requested)
             return None
-
-    def _remove_made(self, requested: str) -> None:
-        """Remove what was made for a plan after it was given up, as far as that is not done."""
-        made = [marker.data_file for marker in load_markers(self._storage, requested)]
-        self._storage.delete_all([*made, *marker_objects(self._storage, requested)])
 
     def _theirs(self, done: Instant, started: int) -> CompactionResult:
         metadata = load_completed_metadata(self._log, done)
