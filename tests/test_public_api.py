@@ -41,6 +41,8 @@ PUBLIC = {
     "Scan",
     "SimpleBuckets",
     "Table",
+    "TableExistsError",
+    "TableNotFoundError",
     "UnavailableError",
     "UnsupportedTableError",
     "Upkeep",
@@ -94,6 +96,8 @@ KINDS = [
     pyhudi.ConflictError,
     pyhudi.UnavailableError,
     pyhudi.InvalidRequestError,
+    pyhudi.TableNotFoundError,
+    pyhudi.TableExistsError,
     pyhudi.CorruptTableError,
     pyhudi.UnsupportedTableError,
 ]
@@ -109,6 +113,13 @@ def test_errors_say_what_why_and_what_next_also_across_processes(
     assert type(again) is kind
     assert str(again) == str(error)
     assert (again.what, again.why, again.next_step) == ("it broke", "of rust", "Oil it")
+
+
+@pytest.mark.parametrize("kind", [pyhudi.TableNotFoundError, pyhudi.TableExistsError])
+def test_a_missing_and_an_existing_table_are_invalid_requests(
+    kind: type[pyhudi.HudiError],
+) -> None:
+    assert issubclass(kind, pyhudi.InvalidRequestError)
 
 
 def test_a_corrupt_table_error_keeps_its_place_across_processes() -> None:

@@ -13,6 +13,8 @@ from pyhudi.errors import (
     HudiError,
     InvalidRequestError,
     OutcomeUnknownError,
+    TableExistsError,
+    TableNotFoundError,
     UnavailableError,
     UnsupportedTableError,
 )
@@ -57,6 +59,8 @@ __all__ = [
     "Scan",
     "SimpleBuckets",
     "Table",
+    "TableExistsError",
+    "TableNotFoundError",
     "UnavailableError",
     "UnsupportedTableError",
     "Upkeep",

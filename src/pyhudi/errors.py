@@ -5,6 +5,8 @@
     ├── UnavailableError       storage or a lock did not answer: repeat the same call
     │   └── OutcomeUnknownError  ... in the very moment of a write's decision
     ├── InvalidRequestError    the call cannot be served: change the call
+    │   ├── TableNotFoundError   ... there is no table at the address
+    │   └── TableExistsError     ... there is one already
     ├── CorruptTableError      bytes break the format: no retry helps, repair the table
     └── UnsupportedTableError  the table is sound, but needs what this engine lacks
 
@@ -75,6 +77,17 @@ class OutcomeUnknownError(UnavailableError):
 
 class InvalidRequestError(HudiError):
     """The call asks for what the table cannot give. Change the call."""
+
+
+class TableNotFoundError(InvalidRequestError):
+    """There is no Hudi table at the address."""
+
+
+class TableExistsError(InvalidRequestError):
+    """There is a Hudi table at the address where one was to be created.
+
+    With `exist_ok=True` it differs from the one asked for, and the text names each difference.
+    """
 
 
 class CorruptTableError(HudiError):

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from pyhudi import hudi_write_classes as names
-from pyhudi.errors import InvalidRequestError
+from pyhudi.errors import InvalidRequestError, TableNotFoundError
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.concurrency_mode import ConcurrencyMode
 from pyhudi.format.lock_address import OPTION_PREFIXES, LockAddress, given_lock_address
@@ -124,14 +124,14 @@ def refuse_contradictions(write: HudiWrite, config: TableConfig) -> None:
 
 
 def refuse_incomplete_table(write: HudiWrite) -> None:
-    """InvalidRequestError if the options do not describe a new table: to call before creating."""
+    """TableNotFoundError if the options do not describe a new table: to call before creating."""
     asked = write.table
     for option, value, why in (
         (names.RECORD_KEY[0], asked.record_key, "rows are found and merged by their key"),
         (names.BUCKET_COUNT[0], asked.bucket_count, "the number of buckets cannot change later"),
     ):
         if not value:
-            raise InvalidRequestError(
+            raise TableNotFoundError(
                 "there is no table yet, and the options do not describe one",
                 why=f"{option} is not given, and {why}",
                 next_step=f"Give {option}, or create the table with pyhudi.create_table",

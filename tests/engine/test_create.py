@@ -15,7 +15,7 @@ import pyhudi
 from handmade import HandmadeTable
 from pyhudi.engine.create import FOLDER_KEEPER, create_table_files
 from pyhudi.engine.load import is_table, load_config
-from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
+from pyhudi.errors import CorruptTableError, InvalidRequestError, TableExistsError, UnavailableError
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.properties import encode_properties
 from pyhudi.format.table_config import TableConfig
@@ -80,7 +80,7 @@ def test_an_existing_table_that_is_the_same_is_opened(storage: Storage) -> None:
 
 def test_an_existing_table_is_refused_unless_allowed(storage: Storage) -> None:
     create(storage)
-    with pytest.raises(InvalidRequestError, match="there is a table at"):
+    with pytest.raises(TableExistsError, match="there is a table at"):
         create(storage, exist_ok=False)
 
 
@@ -109,7 +109,7 @@ def test_another_table_is_refused_and_every_difference_named(
 ) -> None:
     create(storage)
     data = storage.read(PROPERTIES)
-    with pytest.raises(InvalidRequestError, match="exists and is another") as caught:
+    with pytest.raises(TableExistsError, match="exists and is another") as caught:
         create(storage, orders(**changes))
     assert all(difference in caught.value.why for difference in differences)
     assert caught.value.why.count(";") == len(differences) - 1

@@ -309,7 +309,7 @@ def test_a_column_added_later_is_null_in_older_files_and_may_be_read_alone(
 
 def test_a_path_without_a_table_is_refused_by_name(memory: Storage) -> None:
     assert not pyhudi.is_table(memory.uri)
-    with pytest.raises(pyhudi.InvalidRequestError, match="no Hudi table"):
+    with pytest.raises(pyhudi.TableNotFoundError, match="no Hudi table"):
         pyhudi.open_table(memory.uri)
 
 

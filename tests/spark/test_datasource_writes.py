@@ -21,7 +21,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import pyhudi
 from pyhudi.engine.write_files import WriteOverError
-from pyhudi.errors import ConflictError, InvalidRequestError
+from pyhudi.errors import ConflictError, InvalidRequestError, TableNotFoundError
 from pyhudi.world import real_world
 from pyspark_pyhudi import DefaultSource
 from pyspark_pyhudi.writer import PyhudiWriter, Written
@@ -224,13 +224,13 @@ def test_a_copy_on_write_table_is_refused(path: Path) -> None:
 )
 def test_a_new_table_must_be_described(missing: str, path: Path) -> None:
     options = {name: value for name, value in OPTIONS.items() if name != missing}
-    with pytest.raises(InvalidRequestError, match=missing):
+    with pytest.raises(TableNotFoundError, match=missing):
         DefaultSource({"path": str(path), **options}).writer(SCHEMA, False)
     assert not path.exists()
 
 
 def test_there_is_nothing_to_delete_where_there_is_no_table(path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match="no Hudi table"):
+    with pytest.raises(TableNotFoundError, match="no Hudi table"):
         writer_of(path, **_operation("delete"))
     assert not path.exists()
 

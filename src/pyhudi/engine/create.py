@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyhudi.engine.load import HOODIE, PROPERTIES, TableLoader, is_table, load_config
 from pyhudi.engine.properties_file import load_properties_file, stamped_properties
 from pyhudi.engine.read import Reader
-from pyhudi.errors import InvalidRequestError, UnavailableError
+from pyhudi.errors import TableExistsError, UnavailableError
 from pyhudi.format.avro_schema import decode_arrow_schema
 from pyhudi.format.new_table import table_properties
 from pyhudi.format.properties import decode_table_properties
@@ -47,7 +47,7 @@ def create_table_files(
     """Create the table, or with `exist_ok` open the one that is there and is the same.
 
     With `any_lock` it may have another lock, which it has got since it was created.
-    InvalidRequestError if there is one and that was not allowed, or it differs from what is asked.
+    TableExistsError if there is one and that was not allowed, or it differs from what is asked.
     """
     if not is_table(storage):
         data = stamped_properties(table_properties(definition), world, "Properties saved on")
@@ -55,7 +55,7 @@ def create_table_files(
         if _wins(storage, data):
             return TableConfig.of(decode_table_properties(data, PROPERTIES))
     if not exist_ok:
-        raise InvalidRequestError(
+        raise TableExistsError(
             f"there is a table at {storage.uri} already",
             why=f"{PROPERTIES} exists there",
             next_step="Open it, choose another place, or pass exist_ok=True",
@@ -84,7 +84,7 @@ def _refuse_differences(storage: Storage, asked: TableDefinition, found: TableCo
         *_schema_differences(storage, asked, found),
     )
     if differences:
-        raise InvalidRequestError(
+        raise TableExistsError(
             f"the table at {storage.uri} exists and is another",
             why="; ".join(differences),
             next_step="Open it as it is, or choose another place for the new table",

@@ -27,7 +27,7 @@ from pyhudi.engine.listed_timeline import is_torn_by_archiving, list_timeline
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.errors import (
     CorruptTableError,
-    InvalidRequestError,
+    TableNotFoundError,
     UnavailableError,
     UnsupportedTableError,
 )
@@ -83,7 +83,7 @@ def load_config(storage: Storage) -> TableConfig:
         if backup is None:  # perhaps a rewrite was finished between the two looks
             main = _read_or_none(storage, PROPERTIES)
     if main is None and backup is None:
-        raise InvalidRequestError(
+        raise TableNotFoundError(
             f"there is no Hudi table at {storage.uri}",
             why=f"{PROPERTIES} does not exist there",
             next_step="Check the path, or create the table first",
