@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -55,6 +56,41 @@ def test_nobody_writes_to_a_table_that_lost_its_timeline(
         VERBS[verb](lost.table("b"))
     assert [stat.path for stat in lost.storage.list("")] == before
     assert lost.table("c").read().to_arrow().num_rows == 0
+
+
+#: What may lie in a folder before a table is created there. None of it is Hudi's.
+STRAY = [
+    ".DS_Store",
+    "_SUCCESS",
+    ".gitkeep",
+    "README.md",
+    ".hoodie_partition_metadata",
+    "export.parquet",
+    ".ipynb_checkpoints/orders-checkpoint.ipynb",
+]
+
+
+@pytest.mark.parametrize("table_type", ["mor", "cow"])
+def test_files_that_are_not_hudis_do_not_stop_the_first_write(
+    tmp_path: Path, table_type: str
+) -> None:
+    for path in STRAY:
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(b"")
+    table = pyhudi.create_table(
+        tmp_path,
+        SCHEMA,
+        record_key="id",
+        ordering="at",
+        buckets=SimpleBuckets(1),
+        table_type=table_type,
+    )
+    assert table.read(columns=["at"]).to_arrow().num_rows == 0
+    table.upsert(rows(1))
+    table.services.run()
+    table.services.repair(grace_minutes=0)
+    assert table.read(columns=["at"]).to_arrow().to_pylist() == [{"at": 1}]
+    assert all((tmp_path / path).exists() for path in STRAY)
 
 
 def test_a_timeline_that_was_put_back_is_written_on() -> None:

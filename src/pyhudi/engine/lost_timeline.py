@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pyhudi.engine.load import list_data_files
 from pyhudi.errors import CorruptTableError
+from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import is_timeline_file
 from pyhudi.storage.protocol import Storage
 
@@ -16,13 +17,16 @@ from pyhudi.storage.protocol import Storage
 def require_timeline(storage: Storage, folder: str) -> None:
     """CorruptTableError for a table with data files and an empty timeline.
 
-    The timeline is asked once more behind the files: another may have begun the table meanwhile.
+    Only files with the name of a Hudi data file count. A `.DS_Store`, a `_SUCCESS` or a notebook's
+    checkpoints may lie in the folder before the table is created. The timeline is listed once more
+    after the files, because another writer may have begun the table meanwhile.
     """
     if _has_instants(storage, folder):
         return
-    found = next(iter(list_data_files(storage)), None)
+    paths = (stat.path for stat in list_data_files(storage))
+    found = next((path for path in paths if parse_data_file(path.rpartition("/")[2])), None)
     if found is not None and not _has_instants(storage, folder):
-        raise lost_timeline(storage, folder, found.path)
+        raise lost_timeline(storage, folder, found)
 
 
 def _has_instants(storage: Storage, folder: str) -> bool:
