@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from pyhudi.errors import InvalidRequestError
+from pyhudi.format.table_definition import legal_table_name
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
+
+_T = TypeVar("_T")
+_E = TypeVar("_E", bound=StrEnum)
 
 
 def is_spark_frame(rows: Any) -> bool:
@@ -69,6 +74,11 @@ def table_address(uri: Any) -> str:
     return uri
 
 
+def table_name(uri: Any) -> str:
+    """The last part of the address, as far as a table may be called so."""
+    return legal_table_name(table_address(uri).rstrip("/").rpartition("/")[2])
+
+
 def given_schema(schema: Any) -> pa.Schema:
     if isinstance(schema, pa.Schema):
         return schema
@@ -93,3 +103,21 @@ def given_settings(given: WriteSettings | None) -> WriteSettings:
             next_step="Write write_settings=pyhudi.WriteSettings(...)",
         )
     return given or WriteSettings()
+
+
+def optional_word(what: str, given: str | None, words: Mapping[str, _T]) -> _T | None:
+    return None if given is None else chosen_word(what, given, words)
+
+
+def chosen_word(what: str, given: str, words: Mapping[str, _T]) -> _T:
+    if not isinstance(given, str) or given not in words:
+        raise InvalidRequestError(
+            f"{what}={given!r} is not known",
+            why=f"it is one of {', '.join(map(repr, words))}",
+            next_step=f"Change {what}",
+        )
+    return words[given]
+
+
+def chosen_enum(what: str, given: str, choices: type[_E]) -> _E:
+    return chosen_word(what, given, {choice.value: choice for choice in choices})

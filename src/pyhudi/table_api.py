@@ -8,7 +8,7 @@ from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from functools import partial
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,10 +27,18 @@ from pyhudi.format.lock_address import given_lock_address
 from pyhudi.format.lock_kind import LockKind, given_lock_kind
 from pyhudi.format.merge_rules import MergeMode
 from pyhudi.format.table_config import TableType, TimelineTimezone
-from pyhudi.format.table_definition import TableDefinition, legal_table_name
+from pyhudi.format.table_definition import TableDefinition
 from pyhudi.html import table_html
 from pyhudi.hudi_options import parse_read_options
-from pyhudi.inputs import given_schema, given_settings, storage_at, table_address
+from pyhudi.inputs import (
+    chosen_enum,
+    chosen_word,
+    given_schema,
+    given_settings,
+    optional_word,
+    storage_at,
+    table_name,
+)
 from pyhudi.inspection import Inspection
 from pyhudi.plan.predicate import Predicate
 from pyhudi.progress import Listener, progress_listener
@@ -39,6 +47,7 @@ from pyhudi.services import Services, given_upkeep
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open_lock import open_lock
 from pyhudi.storage.owner_files import declare_owners, load_owners
+from pyhudi.storage.protocol import Storage
 from pyhudi.table.input_rows import storable_schema
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.table.state import TableState
@@ -49,8 +58,6 @@ from pyhudi.writing import OVERWRITE_TOUCHED, Writing
 
 Time = str | datetime | WriteResult
 Columns = str | Sequence[str]
-_T = TypeVar("_T")
-_E = TypeVar("_E", bound=StrEnum)
 
 #: Before every instant: the beginning of the table.
 _BEGINNING = "0" * 17
@@ -130,7 +137,7 @@ def create_table(
     processes race to create it.
     """
     upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
-    name = _name_of(table_address(uri)) if name is None else name
+    name = table_name(uri) if name is None else name
     definition = TableDefinition.of(
         name,
         storable_schema(given_schema(schema)),
@@ -138,13 +145,13 @@ def create_table(
         partition_by=partition_by,
         ordering=ordering,
         buckets=buckets,
-        table_type=_word("table_type", table_type, _TABLE_TYPES),
+        table_type=chosen_word("table_type", table_type, _TABLE_TYPES),
         version=version,
-        merge_mode=_optional("merge_mode", merge_mode, _MERGE_MODES),
+        merge_mode=optional_word("merge_mode", merge_mode, _MERGE_MODES),
         hive_style=hive_style,
         url_encode=url_encode,
-        concurrency=_optional("concurrency", concurrency, _CONCURRENCY),
-        conflict_strategy=_choice("conflict_strategy", conflict_strategy, Strategy),
+        concurrency=optional_word("concurrency", concurrency, _CONCURRENCY),
+        conflict_strategy=chosen_enum("conflict_strategy", conflict_strategy, Strategy),
         owners=owners,
         **_asked_lock(lock, lock_options, name),
     )
@@ -188,29 +195,6 @@ _CONCURRENCY = {
 }
 
 
-def _optional(what: str, given: str | None, words: Mapping[str, _T]) -> _T | None:
-    return None if given is None else _word(what, given, words)
-
-
-def _word(what: str, given: str, words: Mapping[str, _T]) -> _T:
-    if not isinstance(given, str) or given not in words:
-        raise InvalidRequestError(
-            f"{what}={given!r} is not known",
-            why=f"it is one of {', '.join(map(repr, words))}",
-            next_step=f"Change {what}",
-        )
-    return words[given]
-
-
-def _choice(what: str, given: str, choices: type[_E]) -> _E:
-    return _word(what, given, {choice.value: choice for choice in choices})
-
-
-def _name_of(uri: str) -> str:
-    """The last part of the address, as far as a table may be called so."""
-    return legal_table_name(uri.rstrip("/").rpartition("/")[2])
-
-
 def is_table(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> bool:
     """Whether there is a Hudi table at the path or URI, of whatever version."""
     return is_table_at(storage_at(uri, storage_options))
@@ -235,7 +219,11 @@ class TableSchema:
 
 
 class Table:
-    """A Hudi table. Every read begins by loading what other writers have completed since."""
+    """A Hudi table. Every read begins by loading what other writers have completed since.
+
+    A copy and a pickle hold the address and the options, among them the storage options and so
+    their secrets. The copy opens the table again, shows no progress, and shares no lock or cache.
+    """
 
     def __init__(
         self, loader: TableLoader, writer: LocalWriter, upkeep: Upkeep | None = None
@@ -243,6 +231,7 @@ class Table:
         self._loader = loader
         self._reader = Reader(loader)
         self._writer = writer
+        self._upkeep = upkeep
         self._state: TableState | None = None  # loaded by the first read
         self.inspect = Inspection(loader, self._reader, self._refreshed, writer.world)
         self.services = Services(writer)
@@ -469,9 +458,22 @@ class Table:
             return None
         return [(field.name, field.type) for field in arrow if field.name not in META_COLUMNS]
 
+    def __reduce__(self) -> tuple[object, ...]:
+        writer = self._writer
+        given = dict(zip(("buckets", "lock", "lock_address"), writer.given, strict=True))
+        return _opened_again, (writer.storage, writer.settings, given, self._upkeep)
+
     def __repr__(self) -> str:
         kind = _words(self.table_type)
         return f"<Table {self.name!r} at {self.uri}, {kind}, version {self.version}>"
+
+
+def _opened_again(
+    storage: Storage, settings: WriteSettings, given: Mapping[str, Any], upkeep: Upkeep | None
+) -> Table:
+    """Open a copy of a table, perhaps in another process: by its address and options alone."""
+    writer = LocalWriter(storage, real_world(), settings, **given)
+    return Table(TableLoader(storage, load_config(storage)), writer, upkeep)
 
 
 def _words(choice: StrEnum) -> str:

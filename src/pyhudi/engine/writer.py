@@ -85,7 +85,7 @@ class TableWriter:
         self.storage = storage
         self._listener = listener
         self.board = ProgressBoard(None, world)
-        self._given = (buckets, lock, lock_address)
+        self.given = (buckets, lock, lock_address)
         self.world = world
         self.settings = settings
         self._config: TableConfig | None = None
@@ -113,7 +113,7 @@ class TableWriter:
     def disable_metadata_table(self) -> None:
         """Under the table's lock, where it has one that other engines heed."""
         with self.turn:
-            config = told_config(load_config(self.storage), *self._given)
+            config = told_config(load_config(self.storage), *self.given)
             lock = kept_lock(self.storage, self.world, config, passes_unfit=True)
             with ExitStack() as stack:
                 if lock is not None:
@@ -154,19 +154,19 @@ class TableWriter:
 
         Without it if it cannot be one here: a table that was copied keeps the lock of its old home.
         """
-        given = self._given
-        self._given, self._config = (given[0], None, None), None
+        given = self.given
+        self.given, self._config = (given[0], None, None), None
         self._passes_unfit = True
         try:
             yield
         except BaseException:
-            self._given, self._config = given, None
+            self.given, self._config = given, None
             raise
         finally:
             self._passes_unfit = False
 
     def _opened(self, data: bytes | None) -> TableConfig:
-        config = told_config(load_config(self.storage), *self._given)
+        config = told_config(load_config(self.storage), *self.given)
         refuse_unwritable(config)
         config = self._with_buckets(config)
         assert config.buckets is not None

@@ -24,6 +24,13 @@ _memories: dict[str, MemoryStorage] = {}
 _memories_lock = threading.Lock()
 
 
+class _NamedMemory(MemoryStorage):
+    """Storage in memory that has a name. A copy of it is the same one, found by that name."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return open_storage, (self.uri,)
+
+
 def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
     """The storage whose root the address names; nothing is read yet.
 
@@ -64,5 +71,5 @@ def _memory(uri: str) -> MemoryStorage:
     name = Location.parse(uri).uri
     with _memories_lock:
         if name not in _memories:
-            _memories[name] = MemoryStorage(lambda: time.time_ns() // 1_000_000, uri=name)
+            _memories[name] = _NamedMemory(lambda: time.time_ns() // 1_000_000, uri=name)
         return _memories[name]
