@@ -1,4 +1,4 @@
-"""A table whose timeline was lost: nobody writes to it, for that would bring failed writes back."""
+"""A table whose timeline was lost is neither read nor written; one that is gone is not empty."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 import pyhudi
 from memory_tables import TIMELINE, MemoryTable
+from pyhudi.engine.load import load_config
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.storage.protocol import Folder
 from pyhudi.table_api import Table
@@ -55,7 +56,64 @@ def test_nobody_writes_to_a_table_that_lost_its_timeline(
     with pytest.raises(pyhudi.CorruptTableError, match=f"no completed write.*Put {TIMELINE} back"):
         VERBS[verb](lost.table("b"))
     assert [stat.path for stat in lost.storage.list("")] == before
-    assert lost.table("c").read().to_arrow().num_rows == 0
+
+
+READS: dict[str, Callable[[Table], object]] = {
+    "read": lambda table: table.read(),
+    "read in the past": lambda table: table.read(as_of="20300101000000000"),
+    "changes": lambda table: table.changes(),
+    "schema": lambda table: table.schema,
+    "inspect": lambda table: table.inspect.file_slices(),
+}
+
+
+@pytest.mark.parametrize("verb", READS)
+def test_a_table_that_lost_its_timeline_does_not_read_as_empty(
+    lost: MemoryTable, verb: str
+) -> None:
+    with pytest.raises(pyhudi.CorruptTableError, match=f"no completed write.*Put {TIMELINE} back"):
+        READS[verb](lost.table("b"))
+
+
+@pytest.mark.parametrize("rounds", [0, 1], ids=["of no row yet", "with rows"])
+@pytest.mark.parametrize("verb", READS)
+def test_a_table_that_was_removed_after_it_was_opened_is_the_error_of_opening_it(
+    verb: str, rounds: int
+) -> None:
+    memory = MemoryTable(SCHEMA, ordering="at", buckets=SimpleBuckets(1))
+    for _ in range(rounds):
+        memory.table().upsert(rows(1))
+    table = memory.table("b")
+    for stat in list(memory.storage.list("")):
+        memory.storage.delete(stat.path)
+    with pytest.raises(pyhudi.InvalidRequestError, match="there is no Hudi table at") as opened:
+        load_config(memory.storage)
+    with pytest.raises(type(opened.value)) as caught:
+        READS[verb](table)
+    assert str(caught.value) == str(opened.value)
+
+
+def test_a_table_without_a_write_reads_as_empty() -> None:
+    memory = MemoryTable(SCHEMA, ordering="at", buckets=SimpleBuckets(1))
+    assert memory.table().read(columns=["id"]).to_arrow().num_rows == 0
+
+
+def test_a_reader_that_meets_the_first_write_in_its_listing_lists_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory = MemoryTable(SCHEMA, ordering="at", buckets=SimpleBuckets(1))
+    other, list_folder = memory.table("b"), memory.storage.list_folder
+
+    def meanwhile(path: str) -> Folder:
+        seen = list_folder(path)
+        if path == TIMELINE:
+            monkeypatch.undo()
+            other.upsert(rows(1))
+        return seen
+
+    reader = memory.table("a")
+    monkeypatch.setattr(memory.storage, "list_folder", meanwhile)
+    assert reader.read(columns=["at"]).to_arrow().to_pylist() == [{"at": 1}]
 
 
 #: What may lie in a folder before a table is created there. None of it is Hudi's.

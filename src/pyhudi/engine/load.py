@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
+from pyhudi.engine.empty_table import is_begun_now
 from pyhudi.engine.history import History
 from pyhudi.engine.listed_timeline import is_torn_by_archiving, list_timeline
 from pyhudi.engine.timeline_files import load_timeline_file
@@ -135,6 +136,8 @@ class TableLoader:
         for _ in range(LOAD_ATTEMPTS_MAX):
             timeline = Timeline.of(list_timeline(self.storage, self.timeline_folder))
             partitions = _partitions(list_data_files(self.storage))
+            if not timeline.instants and not self._is_new(partitions):
+                continue
             if not self._is_torn(timeline):
                 replaced = self._replaced(timeline.instants, {})
                 return TableState(self.config, timeline, partitions, replaced)
@@ -143,6 +146,16 @@ class TableLoader:
             why=f"files were removed, or writes completed, in each of {LOAD_ATTEMPTS_MAX} listings",
             next_step="Read again, and clean less often or keep more commits when cleaning",
         )
+
+    def _is_new(self, partitions: Mapping[str, tuple[FileGroupFiles, ...]]) -> bool:
+        """Whether a table without an instant has no rows yet.
+
+        An error if it was removed since it was opened, or has lost its timeline.
+        """
+        groups = [group for found in partitions.values() for group in found]
+        if not groups:
+            load_config(self.storage)
+        return not is_begun_now(self.storage, self.timeline_folder, groups)
 
     def _is_torn(self, timeline: Timeline) -> bool:
         """Whether the listing missed a completion, or something that removes files began since.

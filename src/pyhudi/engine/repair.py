@@ -16,10 +16,10 @@ from itertools import takewhile
 
 from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
 from pyhudi.engine.decide import DecisionLog
+from pyhudi.engine.empty_table import lost_timeline
 from pyhudi.engine.history import History
 from pyhudi.engine.listed_timeline import list_timeline, lone_inflights
 from pyhudi.engine.load import list_data_files
-from pyhudi.engine.lost_timeline import lost_timeline
 from pyhudi.engine.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
 from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import (
