@@ -355,8 +355,9 @@ class Table:
 
         From Spark, a large load of empty buckets becomes base files, the fastest to read; two such
         loads of one bucket at the same moment conflict. With `require_new_keys` a known key is
-        refused. That reads the keys of the buckets that are written, and the check holds only if
-        no other writer adds the same keys at the same moment.
+        refused. That reads the keys of the buckets that are written, and holds the rows in memory.
+        A write of one of these buckets that completes meanwhile is a conflict: the keys are
+        checked again, or from Spark the call ends in a ConflictError.
         """
         return self._writing.append(rows, write_id, require_new_keys=require_new_keys)
 

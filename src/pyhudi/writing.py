@@ -20,7 +20,6 @@ from pyhudi.engine.deletes import (
     keyed_rows,
     looked_up,
     lookup_columns,
-    refuse_known_keys,
 )
 from pyhudi.engine.gathering import GatheredDeletes
 from pyhudi.engine.local import LocalWriter
@@ -34,7 +33,7 @@ from pyhudi.inputs import is_spark_frame, record_batches
 from pyhudi.plan.predicate import Predicate
 from pyhudi.scan import Scan
 from pyhudi.table.named_partitions import named_partitions
-from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH
 
 if TYPE_CHECKING:
     from pyhudi.engine.spark.write import SparkWrites
@@ -85,17 +84,8 @@ class Writing:
             )
         batches = record_batches(rows)
         if require_new_keys:
-            if done := self._writer.finished(write_id, "INSERT"):
-                return done
-            batches = iter(self._with_new_keys(batches))
+            return self._writer.append_new(batches, write_id)
         return self._writer.write(batches, "INSERT", write_id)
-
-    def _with_new_keys(self, batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """The batches, all in memory, none of whose keys is in the table."""
-        given = list(batches)
-        known = self._read(columns=[RECORD_KEY, PARTITION_PATH]).to_arrow()
-        refuse_known_keys(given, known, self._writer.config, self._writer.schema)
-        return given
 
     def update(self, rows: Any, columns: Sequence[str], write_id: str | None) -> WriteResult:
         refuse_joined(self._writer.config, "update")

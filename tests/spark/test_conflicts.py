@@ -124,3 +124,20 @@ def test_base_files_that_hold_rows_of_others_are_never_written_anew(
         table.upsert(spark.createDataFrame(arrow("spark", "k1").to_pandas(), COLUMNS))
     assert caught.value.facts["lost"]["rows"] == 1
     assert content(table) == {"k1": "0", "k3": "other", "k5": "0"}
+
+
+@pytest.mark.parametrize("table_type", ["mor", "cow"])
+def test_keys_that_must_be_new_are_never_written_over_a_row_that_came_meanwhile(
+    spark: SparkSession,
+    tmp_path: Path,
+    between: Callable[[Callable[[], object]], None],
+    table_type: str,
+) -> None:
+    table = create(tmp_path / "t", table_type)
+    table.upsert(arrow("0", "k1"))
+    other = pyhudi.open_table(tmp_path / "t")
+    between(lambda: other.upsert(arrow("other", "k3")))
+    frame = spark.createDataFrame(arrow("spark", "k3", "k5").to_pandas(), COLUMNS)
+    with pytest.raises(ConflictError):
+        table.append(frame, require_new_keys=True)
+    assert content(table) == {"k1": "0", "k3": "other"}

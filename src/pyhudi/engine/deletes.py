@@ -21,7 +21,6 @@ from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table_config import TableConfig
 from pyhudi.index.placement import latest_per_key, refuse_null_ordering
 from pyhudi.index.simple_bucket import bucket_ids
-from pyhudi.table.bad_rows import sample, true_rows
 from pyhudi.table.input_rows import conformed
 from pyhudi.table.partition_paths import partition_paths
 from pyhudi.table.record_keys import record_keys
@@ -168,26 +167,3 @@ def _groups(
         rows = pa.array(order[start:end])
         values = None if ordering is None else ordering.take(rows)
         yield (paths[partition].as_py(), bucket), DeleteRows(record.take(rows), values)
-
-
-def refuse_known_keys(
-    batches: Iterable[pa.RecordBatch], known: pa.Table, config: TableConfig, schema: pa.Schema
-) -> None:
-    """InvalidRequestError, with a sample, if a key of the batches is among the known ones."""
-    there = _joint(known)
-    for batch in batches:
-        rows = conformed(batch, schema)
-        keys = pa.table(
-            {
-                RECORD_KEY: record_keys(rows, config),
-                PARTITION_PATH: partition_paths(rows, config).cast(pa.string()),
-            }
-        )
-        mask = pc.is_in(_joint(keys), value_set=there)
-        if count := pc.sum(mask).as_py():
-            columns = {name: rows.column(name) for name in config.record_key_fields}
-            raise InvalidRequestError(
-                f"{count} of the keys are in the table already",
-                why=f"require_new_keys was asked, and so is {sample(true_rows(mask), columns)}",
-                next_step="Leave these rows out, or write them with upsert",
-            )

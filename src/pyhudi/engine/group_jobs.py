@@ -158,15 +158,21 @@ def _new_rows(
 ) -> Iterator[KeyedRows]:
     """The rows; InvalidRequestError if one of their keys is in the table."""
     for part in rows:
-        mask = pc.is_in(part.keys, value_set=there)
-        if found := true_rows(mask):
-            columns = {name: part.rows.column(name) for name in config.record_key_fields}
-            raise InvalidRequestError(
-                "some of the keys are in the table already",
-                why=f"require_new_keys was asked, and so is {sample(found, columns)}",
-                next_step="Leave these rows out, or write them with upsert",
-            )
+        refuse_known_keys(part, there, config)
         yield part
+
+
+def refuse_known_keys(rows: KeyedRows, there: pa.Array, config: TableConfig) -> None:
+    """Raise InvalidRequestError, with a sample, if a key of the rows is one of those there."""
+    mask = pc.is_in(rows.keys, value_set=there)
+    if found := true_rows(mask):
+        columns = {name: rows.rows.column(name) for name in config.record_key_fields}
+        raise InvalidRequestError(
+            "some of the keys are in the table already",
+            why=f"require_new_keys=True, but these keys exist: {sample(found, columns)}",
+            next_step="Leave these rows out, or write them with upsert if they may replace what"
+            " is there",
+        )
 
 
 class UpdateJob:

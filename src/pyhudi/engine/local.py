@@ -19,6 +19,7 @@ from pyhudi.engine.copy_on_write import rewrite_base
 from pyhudi.engine.gathering import GatheredDeletes, GatheredRows, Place
 from pyhudi.engine.group_files import Files
 from pyhudi.engine.log_writer import write_log
+from pyhudi.engine.new_keys import NewKeys
 from pyhudi.engine.owned_columns import Owned
 from pyhudi.engine.streamed_logs import Logs, streamed_logs
 from pyhudi.engine.write_files import (
@@ -86,6 +87,33 @@ class LocalWriter(TableWriter):
             rewrite=partial(self._rewrite_logs, part) if self.is_mor and not is_whole else None,
         )
         return self.commit(work, write_id)
+
+    def append_new(
+        self, batches: Iterator[pa.RecordBatch], write_id: str | None = None
+    ) -> WriteResult:
+        """Append rows, held in memory, none of whose keys may be in the table."""
+
+        def commit() -> WriteResult:
+            config = self.ready()
+            if (done := self._finished(write_id, "INSERT")) is not None:
+                return done  # its keys are in the table by now
+            rows = GatheredRows(config, self.spec("").layout.data)
+            rows.fill(batches, None)
+            keys = NewKeys(self, rows)
+            keys.require()
+
+            def write(spec: WriteSpec) -> list[WriteStat]:
+                keys.require()
+                if not self.is_mor:
+                    return self._rewrite(spec, dict(rows.kept()), {})
+                return self._append_logs(spec, rows.partitions(), rows.kept())
+
+            partitions = rows.partitions() if self.is_mor else ()
+            return self.commit(
+                Work("INSERT", write, is_checked=True, partitions=partitions), write_id
+            )
+
+        return self.in_turn(commit)
 
     def delete(
         self,

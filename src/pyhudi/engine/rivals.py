@@ -144,8 +144,7 @@ class Rivals:
             return Kind.COMPACTION
         if metadata.operation_type == "LOG_COMPACT":
             return Kind.LOG_COMPACTION
-        is_seed = (metadata.extra_metadata or {}).get(SEED_KEY) == "true"
-        return Kind.SEED if is_seed else Kind.WRITE
+        return Kind.SEED if is_seed(metadata) else Kind.WRITE
 
     # -- under way
 
@@ -226,6 +225,11 @@ class Rivals:
                 return WriterIdentity()  # it may still come
             self._identities[instant.requested] = parse_writer(found.extra_metadata)
         return self._identities[instant.requested]
+
+
+def is_seed(metadata: CommitMetadata) -> bool:
+    """True if the write is a seed: empty base files, and no rows."""
+    return (metadata.extra_metadata or {}).get(SEED_KEY) == "true"
 
 
 def removals(metadata: CommitMetadata) -> frozenset[FileGroupId]:

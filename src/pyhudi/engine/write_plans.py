@@ -27,6 +27,7 @@ from pyhudi.format.concurrency_mode import ConcurrencyMode
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.index.simple_bucket import bucket_of_file
 from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
+from pyhudi.table.state import TableState
 
 Finish: TypeAlias = Callable[[list[WriteStat]], list[WriteStat]]
 
@@ -82,8 +83,11 @@ class WritePlans:
 
     def append_new(self, spec: WriteSpec) -> WritePlan:
         """As append, but no key may be there already."""
-        known = self._lookup([RECORD_KEY, PARTITION_PATH])
-        return self._rows(spec, Target.LOAD, known)
+        return self._rows(spec, Target.LOAD, self.known_keys(self._writer.state()))
+
+    def known_keys(self, state: TableState) -> Lookup:
+        """Plan a lookup of the keys that the table has in this state."""
+        return self._lookup([RECORD_KEY, PARTITION_PATH], state=state)
 
     def _rows(self, spec: WriteSpec, target: Target, known: Lookup | None = None) -> WritePlan:
         target = target if self._writer.is_mor else Target.MERGED_BASE
@@ -128,10 +132,16 @@ class WritePlans:
             bases = {place: s.base for place, s in slices.items() if s.base is not None}
         return Files(writer.storage, spec, writer.config, writer.file_ids(), bases)
 
-    def _lookup(self, columns: list[str] | None, point: Point | None = None) -> Lookup:
+    def _lookup(
+        self,
+        columns: list[str] | None,
+        point: Point | None = None,
+        state: TableState | None = None,
+    ) -> Lookup:
         reader = Reader(self._writer.loader)
         question = Question(None if columns is None else tuple(columns))
-        return Lookup.of(reader.plan_snapshot(self._writer.state(), point or Now(), question))
+        state = state or self._writer.state()
+        return Lookup.of(reader.plan_snapshot(state, point or Now(), question))
 
     def opened(self, stats: list[WriteStat]) -> list[WriteStat]:
         """Seed the buckets that the write would otherwise open with a log."""
