@@ -7,7 +7,6 @@ is not named keeps Hudi's default, such as log blocks in Avro.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,18 +25,14 @@ from side import (
 )
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from conformance.judge.spark import HUDI_PACKAGE
+from conformance.judge.spark import hudi_version, jar_settings
 
 SETTINGS = {
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
     "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
-    **(
-        {"spark.driver.extraClassPath": os.environ["JUDGE_JAR"]}
-        if os.environ.get("JUDGE_JAR")
-        else {"spark.jars.packages": os.environ.get("JUDGE_PACKAGE", HUDI_PACKAGE)}
-    ),
+    **jar_settings(),
     # Hudi's size estimator would else attach a debugger to its own JVM.
     "spark.driver.extraJavaOptions": "-Djol.skipDynamicAttach=true -Djol.skipHotspotSAAttach=true",
 }
@@ -68,7 +63,7 @@ def main(buckets: str) -> None:
     counted = {**OPTIONS, "hoodie.bucket.index.num.buckets": buckets}
 
     def hello() -> Row:
-        return {"spark": session.version, "hudi": HUDI_PACKAGE.rpartition(":")[2]}
+        return {"spark": session.version, "hudi": hudi_version(session)}
 
     def write(table: str, source: str, how: str) -> Row:
         writer = source_frame(session, source).write.format("hudi").options(**counted)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from hudi_side import HUDI_PACKAGE, OPERATION, OPTIONS, SETTINGS
+from hudi_side import OPERATION, OPTIONS, SETTINGS, hudi_version
 from side import Row, own_stdout, serve, source_frame, start_session
 
 SESSION = {"spark.master": "local[1]", "spark.driver.memory": "1g"}
@@ -39,8 +39,7 @@ def main(buckets: str) -> None:
     options = {**OPTIONS, **SHARED, "hoodie.bucket.index.num.buckets": buckets}
 
     def hello() -> Row:
-        hudi = HUDI_PACKAGE.rpartition(":")[2]
-        return {"pid": os.getpid(), "hudi": hudi, "spark": session.version}
+        return {"pid": os.getpid(), "hudi": hudi_version(session), "spark": session.version}
 
     def write(table: str, mode: str, source: str) -> None:
         frame = source_frame(session, source)

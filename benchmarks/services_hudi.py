@@ -14,7 +14,7 @@ from hudi_side import OPTIONS, SETTINGS
 from side import COLUMNS, Row, digest, own_stdout, serve, start_session
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from conformance.judge.spark import HUDI_PACKAGE
+from conformance.judge.spark import hudi_version
 
 #: The table knows its keys; a job only has to say how it works.
 QUIET = (
@@ -38,8 +38,7 @@ def main() -> None:
     options = ",".join(f"{key}={value}" for key, value in given.items())
 
     def hello() -> Row:
-        hudi = HUDI_PACKAGE.rpartition(":")[2]
-        return {"pid": os.getpid(), "hudi": hudi, "spark": session.version}
+        return {"pid": os.getpid(), "hudi": hudi_version(session), "spark": session.version}
 
     def compact(table: str) -> Row:
         procedure = "run_compaction(op => 'scheduleAndExecute'"

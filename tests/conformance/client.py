@@ -41,7 +41,7 @@ MISSING = (
     (r"This Spark needs Java .*none was found", "there is no Java that PySpark 3.5 runs on"),
     (
         r"(?s)(UnknownHostException|Host \S+ not found|Connection (refused|timed out)|"
-        r"Network is unreachable).*unresolved dependency",
+        r"Connect timed out|Network is unreachable).*could not be fetched",
         "the network is out of reach, and Hudi's bundle has not been fetched yet",
     ),
 )

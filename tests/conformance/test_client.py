@@ -74,7 +74,7 @@ def test_a_question_without_answer_ends_the_process(
     assert time.monotonic() - began < 30
 
 
-OFFLINE = "Host maven.example not found. url=...\\nunresolved dependency: org.apache.hudi#bundle"
+OFFLINE = "Host maven.example not found. url=...\\nhudi-bundle.jar could not be fetched. Set"
 NO_JAVA = "This Spark needs Java 17 to 21, and none was found. Install one"
 
 
@@ -92,7 +92,7 @@ def test_what_this_machine_lacks_is_named(tmp_path: Path, stderr: str, reason: s
     "stderr",
     [
         "Host maven.example not found, but it was not needed. NoClassDefFoundError",
-        "unresolved dependency: org.apache.hudi#no-such-bundle",
+        "module not found: org.apache.hudi#no-such-bundle\nno-such-bundle.jar could not be fetched",
     ],
 )
 def test_another_failure_to_start_is_a_fault(tmp_path: Path, stderr: str) -> None:

@@ -319,7 +319,7 @@ def judged_ids(table: pyhudi.Table) -> list[dict[str, Any]]:
 
 # -- DynamoDB, with Amazon's client
 
-AMAZON_PACKAGE = "com.amazonaws:dynamodb-lock-client:1.2.0"
+AMAZON_JARS = "dynamodb"  # a set of requirements/jars.toml
 
 
 @pytest.fixture(scope="module")
@@ -327,7 +327,7 @@ def amazon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JudgeClient]:
     """A JVM with Amazon's lock client beside Hudi."""
     if not (TESTS.parent / ENVIRONMENT / ".ready").exists():
         pytest.skip(f"there is no {ENVIRONMENT}; `make test-conformance` makes it")
-    command = ("env", f"JUDGE_MORE_PACKAGES={AMAZON_PACKAGE}", *SERVE)
+    command = ("env", f"JUDGE_MORE_JARS={AMAZON_JARS}", *SERVE)
     log = tmp_path_factory.mktemp("amazon") / "stderr.txt"
     with JudgeClient(command, TESTS, log) as client:
         try:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from conformance.client import SERVE, TESTS, JudgeClient
 from conformance.combinations import Combination, MergeMode, Partitioning, TableKind
-from conformance.judge.s3 import HADOOP_PACKAGE
+from conformance.judge.s3 import HADOOP_JARS
 from conformance.rivals import (
     DEEDS,
     Aftermath,
@@ -170,7 +170,7 @@ def s3_judge(
 ) -> Iterator[tuple[JudgeClient, Store]]:
     """A Hudi that knows S3, which the one for everything else need not, and a server for it."""
     folder = tmp_path_factory.mktemp("s3")
-    command = ("env", f"JUDGE_MORE_PACKAGES={HADOOP_PACKAGE}", *SERVE)
+    command = ("env", f"JUDGE_MORE_JARS={HADOOP_JARS}", *SERVE)
     with moto_store(folder) as store, JudgeClient(command, TESTS, folder / "stderr.txt") as client:
         client.start()
         options = store.options or {}

@@ -1,7 +1,7 @@
 """Java's side of a lock: Hudi's own provider for ZooKeeper, and Amazon's client for DynamoDB.
 
 Hudi's provider for DynamoDB wraps that client and adds nothing to what it writes. The client has to
-be named beside the bundle (`JUDGE_MORE_PACKAGES`); the rest comes with it.
+be named beside the bundle (`JUDGE_MORE_JARS`); the rest comes with it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 #: As old as the Hadoop that PySpark 3.5 brings along.
-HADOOP_PACKAGE = "org.apache.hadoop:hadoop-aws:3.3.4"
+HADOOP_JARS = "s3"  # a set of requirements/jars.toml
 LOCK_CLIENT = Path(__file__).with_name("S3StorageLockClient.java")
 
 

@@ -1,7 +1,7 @@
 """The first judge: Apache Hudi itself, its bundle on PySpark 3.5.
 
-The bundle comes by its Maven coordinate through Spark's packages mechanism, which looks into the
-local Maven and Ivy repositories first and keeps what it fetched. `JUDGE_JAR` names a file instead.
+The bundle is one of the locked jars, which `scripts/fetch_jars.py` fetches into the judges'
+environment. `JUDGE_JAR` names a file instead.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,8 @@ from conformance.judge.encoding import (
     stable_order,
 )
 
-HUDI_PACKAGE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
+ROOT = Path(__file__).parents[3]
+HUDI_JARS = "hudi"  # a set of requirements/jars.toml
 
 #: A quick start, UTC, and no attempt of Hudi's size estimator to attach a debugger to its own JVM.
 JVM_OPTIONS = (
@@ -102,13 +105,7 @@ class SparkJudge:
         os.environ["TZ"] = "UTC"
         time.tzset()
         settings = {**SESSION, "spark.sql.warehouse.dir": self._scratch.name}
-        packages = os.environ.get("JUDGE_MORE_PACKAGES", "").split()
-        if jar := os.environ.get("JUDGE_JAR"):
-            settings["spark.driver.extraClassPath"] = jar
-        else:
-            packages.append(os.environ.get("JUDGE_PACKAGE", HUDI_PACKAGE))
-        if packages:
-            settings["spark.jars.packages"] = ",".join(packages)
+        settings |= jar_settings(os.environ.get("JUDGE_MORE_JARS", "").split())
         builder = SparkSession.builder.master(os.environ.get("JUDGE_MASTER", "local[2]"))
         for key, value in settings.items():
             builder = builder.config(key, value)
@@ -123,7 +120,7 @@ class SparkJudge:
 
     @property
     def hudi_version(self) -> str:
-        return str(self.jvm.org.apache.hudi.HoodieVersion.get())
+        return hudi_version(self.spark)
 
     def stop(self) -> None:
         if self._session is not None:
@@ -307,6 +304,28 @@ class SparkJudge:
         if is_local(path) and not (Path(path) / ".hoodie" / "hoodie.properties").exists():
             return set()
         return {instant["requested"] for instant in self.timeline(path)}
+
+
+def hudi_version(session: SparkSession) -> str:
+    jvm: Any = session._jvm
+    return str(jvm.org.apache.hudi.HoodieVersion.get())
+
+
+def jar_settings(more: Sequence[str] = ()) -> dict[str, str]:
+    """The settings that give Spark Hudi's bundle and more sets of locked jars."""
+    if jar := os.environ.get("JUDGE_JAR"):
+        found = {"spark.driver.extraClassPath": jar}
+        return {**found, "spark.jars": fetched_jars(more)} if more else found
+    return {"spark.jars": fetched_jars([HUDI_JARS, *more])}
+
+
+def fetched_jars(sets: Sequence[str]) -> str:
+    """The paths of the sets' jars, with commas between them."""
+    program = str(ROOT / "scripts" / "fetch_jars.py")
+    folder = str(ROOT / ".venv-judge" / "jars")
+    command = [sys.executable, program, "--into", folder, *sets]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return ",".join(done.stdout.splitlines())
 
 
 def _location(path: str) -> str:
