@@ -95,7 +95,7 @@ class Writing:
             return self._spark.columns(rows, schema, "UPSERT", make_plan, write_id, is_checked=True)
         batches = (_chosen(batch, schema) for batch in record_batches(rows))
         return self._writer.write_plan(
-            batches, schema, "UPSERT", make_plan, write_id, is_checked=True
+            batches, schema.names, "UPSERT", make_plan, write_id, is_checked=True
         )
 
     def _update_schema(self, columns: Sequence[str]) -> pa.Schema:
@@ -205,20 +205,19 @@ class Writing:
             return self._spark.rows(
                 rows, operation, make_plan, write_id, is_checked=True, clears=scope
             )
-        batches, schema = record_batches(rows), self._writer.schema
+        batches = record_batches(rows)
         if with_rank:
             batches = map(ranked, batches)
         return self._writer.write_plan(
-            batches, schema, operation, make_plan, write_id, is_checked=True, clears=scope
+            batches, None, operation, make_plan, write_id, is_checked=True, clears=scope
         )
 
     def delete_partitions(self, partitions: Any, write_id: str | None) -> WriteResult:
         named = named_partitions(partitions, self._writer.config, self._writer.schema)
         make_plan: MakePlan = partial(self._plans.overwrite, partitions=named, whole_table=False)
-        schema = self._writer.schema
         scope = clears(named, whole_table=False)
         return self._writer.write_plan(
-            iter(()), schema, "DELETE_PARTITION", make_plan, write_id, is_checked=True, clears=scope
+            iter(()), None, "DELETE_PARTITION", make_plan, write_id, is_checked=True, clears=scope
         )
 
     def _named(self, partitions: Any) -> frozenset[str] | None:

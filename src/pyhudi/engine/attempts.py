@@ -22,6 +22,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from pyhudi.conflict.rules import Cleared, ConflictRule, Retry
+from pyhudi.engine.conflict_report import NEW_SCHEMA_STEP
+from pyhudi.engine.decisions import Rule
+from pyhudi.engine.schema_in_force import is_same_schema, schema_change
 from pyhudi.engine.transaction import Checks, Transaction
 from pyhudi.engine.write_files import WriteSpec
 from pyhudi.engine.write_ids import TakenOverError
@@ -56,6 +59,8 @@ class Work:
     clears: Clears | None = None  # which partitions it is about as a whole, once it is written
     #: Asked at every try to complete it; InvalidRequestError if it may not complete any more.
     recheck: Callable[[], None] | None = None
+    #: The schema, as a commit records it, that its rows were brought to; None if it brings none.
+    schema: str | None = None
     #: Writes the rows of these files anew, for a write that cannot be repeated otherwise.
     rewrite: Rewrite | None = None
 
@@ -166,8 +171,20 @@ class Attempts:
             if done is not None:
                 return done
             spec = replace(writer.spec(transaction.requested), is_fenced=work.is_fenced)
+            self._require_schema(spec)
             stats = write(spec)
             return self._published(transaction, spec, stats)
+
+    def _require_schema(self, spec: WriteSpec) -> None:
+        """ConflictError if the table's schema has changed since the rows were brought to it."""
+        schema = self._work.schema
+        if schema is not None and not is_same_schema(schema, spec.avro_schema):
+            raise ConflictError(
+                f"the write {spec.requested} was not completed",
+                why=f"{Rule.SCHEMA_CHANGED} ({schema_change(schema, spec.avro_schema)})",
+                next_step=NEW_SCHEMA_STEP,
+                facts={"rule": Rule.SCHEMA_CHANGED.name.lower(), "retry": Retry.NO.name.lower()},
+            )
 
     def _published(
         self, transaction: Transaction, spec: WriteSpec, stats: list[WriteStat]

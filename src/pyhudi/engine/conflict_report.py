@@ -22,6 +22,7 @@ from pyhudi.engine.write_result import stat_rows
 from pyhudi.errors import ConflictError, HudiError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import FileGroupId, parse_data_file
+from pyhudi.format.instant import Instant
 from pyhudi.format.writer_identity import WriterIdentity
 from pyhudi.index.bucket_inference import bucket_number
 from pyhudi.storage.protocol import Storage
@@ -34,6 +35,12 @@ _NEXT_STEPS = {
     Retry.LATER: "Write again when the other is done",
     Retry.NO: "Write this partition with the engine that replaced its file groups",
 }
+
+#: What helps a write whose rows have the columns of an older schema.
+NEW_SCHEMA_STEP = (
+    "Repeat the call with rows that have the table's columns as they are now; nothing of this write"
+    " is visible"
+)
 
 #: Refusals of a write that others took for dead and rolled back while it slept.
 GIVEN_UP_RULES = frozenset({Rule.ROLLED_BACK, Rule.NOT_INFLIGHT, Rule.LOG_NOT_WHOLE})
@@ -78,6 +85,22 @@ def given_up_error(
         f"the write {loser.requested} was not completed",
         why=f"{refused.rule}{by}; {_lost(facts)}",
         next_step="Write again; nothing of this write is visible",
+        facts=facts,
+    )
+
+
+def schema_error(
+    storage: Storage, loser: Loser, change: str, other: Instant, winner: WriterIdentity
+) -> ConflictError:
+    """A write that would have recorded a schema which is no longer in force."""
+    theirs = {**_identity(other.requested, winner), "completed": other.completed, "kind": "write"}
+    facts = _facts(loser, theirs, Rule.SCHEMA_CHANGED, Retry.WRITE)
+    _note(storage, loser, facts)
+    return ConflictError(
+        f"the write {loser.requested} was not completed",
+        why=f"{Rule.SCHEMA_CHANGED} ({change}): the write {other.requested} completed at"
+        f" {other.completed}, by {winner.told}; {_lost(facts)}",
+        next_step=NEW_SCHEMA_STEP,
         facts=facts,
     )
 

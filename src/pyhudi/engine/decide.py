@@ -37,14 +37,9 @@ from pyhudi.engine.overtaken import decided_again, has_taken_plan_away, is_overt
 from pyhudi.engine.rollback_targets import RollbackTargets
 from pyhudi.engine.table_lease import TableLease
 from pyhudi.engine.table_times import TableTimes
+from pyhudi.format.commit_metadata import CommitMetadata
 from pyhudi.format.instant import Action, Instant, InstantTime, State
-from pyhudi.format.log_entry import (
-    INLINE_BYTES_MAX,
-    Entry,
-    EntryKind,
-    entry_path,
-    staged_path,
-)
+from pyhudi.format.log_entry import INLINE_BYTES_MAX, Entry, EntryKind, entry_path, staged_path
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.decision_log import create_entry, entries_after, last_entries, load_entry
 from pyhudi.storage.lock import HeldLock, Lock
@@ -205,6 +200,10 @@ class DecisionLog:
         rollbacks are not in the log."""
         abort = None if self._known is None else self._known.aborts.get(requested)
         return "" if abort is None else abort.writer
+
+    def metadata(self, requested: str) -> CommitMetadata | None:
+        """What the write that completed last recorded, if the log has it: without a request."""
+        return None if self._known is None else self._known.metadata(requested)
 
     def forget(self) -> None:
         """List the timeline again at the next occasion."""

@@ -34,6 +34,7 @@ class Rule(StrEnum):
     NOT_YET = "another engine has begun a write, and has not looked around yet"
     DENIED = "it may not complete any more"
     LAYOUT = "another engine broke the bucket layout"
+    SCHEMA_CHANGED = "the table's schema changed while it ran"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from pyhudi.format.log_entry import Entry, EntryKind
+from pyhudi.format.commit_metadata import CommitMetadata, decode_commit_metadata
+from pyhudi.format.log_entry import Entry, EntryKind, entry_path
 from pyhudi.timeline.ledger import BEFORE_ALL
+from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 #: Entries that one process keeps in memory.
 ENTRIES_KEPT_MAX = 2_000
@@ -25,6 +27,7 @@ class KnownLog:
     aborts: dict[str, Entry] = field(default_factory=dict)  # target → the abort that stands
     first_time: str | None = None
     highest: str = BEFORE_ALL
+    last_write: Entry | None = None  # the last completion of a write, with its bytes
 
     @property
     def n(self) -> int:
@@ -40,6 +43,8 @@ class KnownLog:
         self.tail = entry
         self.by_number[entry.n] = entry
         self.ids.add(entry.id)
+        if entry.kind is EntryKind.COMPLETE and entry.action in WRITE_ACTIONS:
+            self.last_write = entry
         if entry.voids is not None:
             self._void(entry.voids)
         if entry.time is not None:
@@ -61,6 +66,8 @@ class KnownLog:
 
     def _void(self, n: int) -> None:
         self.voided.add(n)
+        if self.last_write is not None and self.last_write.n == n:
+            self.last_write = None
         victim = self.by_number.get(n)
         if victim is not None and victim.target is not None:
             self.aborts.pop(victim.target.instant, None)
@@ -72,6 +79,14 @@ class KnownLog:
             e.n for e in self.by_number.values() if e.instant == requested and e.kind in starts
         )
         return next(begun, None)
+
+    def metadata(self, requested: str) -> CommitMetadata | None:
+        """What the write recorded, if it completed last and its entry holds the bytes."""
+        entry = self.last_write
+        if entry is None or entry.instant != requested or entry.creates is None:
+            return None
+        data = entry.creates.inline
+        return None if data is None else decode_commit_metadata(data, entry_path(entry.n))
 
     def standing(self, ids: set[str]) -> Entry | None:
         """The latest entry with one of these ids that has not been voided."""

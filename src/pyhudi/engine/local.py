@@ -7,7 +7,7 @@ transaction's, and the decision log's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -62,7 +62,8 @@ class LocalWriter(TableWriter):
     ) -> WriteResult:
         config = self.ready()
         part = None if owned is None else owned.part
-        rows = GatheredRows(config, replace(self.spec(""), part=part).layout.data)
+        now = replace(self.spec(""), part=part)
+        rows = GatheredRows(config, now.layout.data)
         is_whole = rows.fill(batches, self.settings.buffer_bytes_max if self.is_mor else None)
 
         def write(spec: WriteSpec) -> list[WriteStat]:
@@ -84,6 +85,7 @@ class LocalWriter(TableWriter):
             is_part=part is not None,
             partitions=partitions,
             recheck=None if owned is None else owned.recheck,
+            schema=now.avro_schema,
             rewrite=partial(self._rewrite_logs, part) if self.is_mor and not is_whole else None,
         )
         return self.commit(work, write_id)
@@ -144,7 +146,7 @@ class LocalWriter(TableWriter):
     def write_plan(
         self,
         batches: Iterator[pa.RecordBatch],
-        schema: pa.Schema,
+        columns: Collection[str] | None,
         operation: str,
         make_plan: MakePlan,
         write_id: str | None = None,
@@ -152,10 +154,13 @@ class LocalWriter(TableWriter):
         is_checked: bool = False,
         clears: Clears | None = None,
     ) -> WriteResult:
-        """Carry out a plan for rows of this schema, which are held in memory."""
+        """Carry out a plan for rows of these columns, or of all; they are held in memory."""
 
         def commit() -> WriteResult:
-            rows = GatheredRows(self.ready(), schema)
+            config, now = self.ready(), self.spec("")
+            data = now.layout.data
+            chosen = [field for field in data if columns is None or field.name in columns]
+            rows = GatheredRows(config, pa.schema(chosen))
             rows.fill(batches, None)
 
             def write(spec: WriteSpec) -> list[WriteStat]:
@@ -164,7 +169,14 @@ class LocalWriter(TableWriter):
                 return plan.finish(list(self.noted(s for _, stats in groups for s in stats)))
 
             return self.commit(
-                Work(operation, write, is_checked=is_checked, clears=clears), write_id
+                Work(
+                    operation,
+                    write,
+                    is_checked=is_checked,
+                    clears=clears,
+                    schema=now.avro_schema,
+                ),
+                write_id,
             )
 
         return self.in_turn(commit)

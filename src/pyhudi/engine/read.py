@@ -19,9 +19,9 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from pyhudi.engine.clean_bounds import archived_clean_bound, load_clean_bound
-from pyhudi.engine.load import PROPERTIES, TableLoader
-from pyhudi.engine.tasks import load_base_schema
-from pyhudi.errors import InvalidRequestError, UnavailableError, UnsupportedTableError
+from pyhudi.engine.load import TableLoader
+from pyhudi.engine.schema_in_force import schema_in_force
+from pyhudi.errors import InvalidRequestError, UnavailableError
 from pyhudi.format.column_owners import is_joined
 from pyhudi.format.instant import Action, Instant
 from pyhudi.plan.changes import CompletedWrite, in_range, plan_changes
@@ -38,7 +38,6 @@ from pyhudi.plan.scan import (
     with_path_columns,
 )
 from pyhudi.table.partitions import with_dropped_columns
-from pyhudi.table.schema import table_schema, with_meta_columns
 from pyhudi.table.snapshot import archive_needed, latest_slice, slice_at_request
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import (
@@ -49,7 +48,6 @@ from pyhudi.timeline.completion import (
     visible_at_request,
     visible_now,
 )
-from pyhudi.timeline.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,47 +210,8 @@ class Reader:
         self, state: TableState, visibility: Visibility, *, by_request: bool = False
     ) -> pa.Schema:
         """The schema that the last visible write left, with the meta columns."""
-        written = self._written_schema(state, visibility, by_request=by_request)
+        written = schema_in_force(self._loader, state, visibility, by_request=by_request)
         return with_dropped_columns(written, state.config)
-
-    def _written_schema(
-        self, state: TableState, visibility: Visibility, *, by_request: bool
-    ) -> pa.Schema:
-        writes = [i for i in state.timeline.writes if visibility.sees(i.requested)]
-        if by_request:
-            writes.sort(key=lambda instant: instant.requested)
-        if schema := self._last_schema(state.timeline, writes):
-            return schema
-        bases = [b for g in state.groups() for b in g.bases if visibility.sees(b.name.requested)]
-        if bases:  # of writes that were archived
-            newest = max(bases, key=lambda base: base.name.requested)
-            return with_meta_columns(load_base_schema(self._loader.storage, newest))
-        # Before the first write the table had no rows, and the columns that write brought.
-        if schema := self._last_schema(state.timeline, state.timeline.writes[:1]):
-            return schema
-        if state.config.create_schema:
-            return table_schema(state.config.create_schema, PROPERTIES)
-        return with_meta_columns(pa.schema([]))
-
-    def _last_schema(self, timeline: Timeline, writes: Sequence[Instant]) -> pa.Schema | None:
-        """The schema of the last of these writes that has one.
-
-        A table service keeps the schema it was planned with, which may be older than that of a
-        write it overlapped: it is asked only if no write has a schema.
-        """
-        services = [i for i in writes if timeline.is_table_service(i)]
-        others = [i for i in writes if not timeline.is_table_service(i)]
-        for instant in (*reversed(others), *reversed(services)):
-            metadata = self._loader.metadata(instant)
-            if metadata.schema_history:
-                raise UnsupportedTableError(
-                    f"the schema of {instant.requested} cannot be read",
-                    why="it was changed with schema-on-read, whose renames are not followed",
-                    next_step="Read this table with Apache Hudi",
-                )
-            if metadata.schema_json:
-                return table_schema(metadata.schema_json, instant.file_name)
-        return None
 
     # -- changes
 

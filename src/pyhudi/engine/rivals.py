@@ -15,6 +15,7 @@ from pyhudi.conflict.writes import touched_groups
 from pyhudi.engine.compaction_schedule import load_planned_groups
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.history import History
+from pyhudi.engine.schema_in_force import RecordedSchema, last_recorded
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.errors import HudiError, UnavailableError
 from pyhudi.format.commit_metadata import (
@@ -109,12 +110,18 @@ class Rivals:
         times = InstantTime(write.requested), InstantTime(write.completed)
         return Instant(times[0], action, State.COMPLETED, times[1])
 
+    def schema(self, ledger: Ledger) -> RecordedSchema | None:
+        """The schema that the writes which completed since have left; None if they left none."""
+        return last_recorded(self.instants(ledger), ledger.began_as, self.metadata)
+
     def metadata(self, instant: Instant) -> CommitMetadata:
         if instant.requested not in self._metadata:
             self._metadata[instant.requested] = self._load_metadata(instant)
         return self._metadata[instant.requested]
 
     def _load_metadata(self, instant: Instant) -> CommitMetadata:
+        if (known := self._log.metadata(instant.requested)) is not None:
+            return known
         path = self._log.path(instant)
         try:
             return decode_commit_metadata(load_timeline_file(self._log.storage, path), path)

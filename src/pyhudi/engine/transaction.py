@@ -29,6 +29,7 @@ from pyhudi.engine.conflict_report import (
     Loser,
     conflict_error,
     given_up_error,
+    schema_error,
 )
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.decisions import (
@@ -44,6 +45,7 @@ from pyhudi.engine.decisions import (
 )
 from pyhudi.engine.rivals import Rivals
 from pyhudi.engine.rollback import FailedWriteRecovery
+from pyhudi.engine.schema_in_force import RecordedSchema, is_same_schema, schema_change
 from pyhudi.engine.write_files import attempts_disagree
 from pyhudi.engine.write_result import stat_rows
 from pyhudi.errors import (
@@ -58,7 +60,7 @@ from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, encode_comm
 from pyhudi.format.conflict_strategy import Strategy
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Action, Instant, InstantTime, State
-from pyhudi.format.writer_identity import WRITER_KEY, WriterIdentity, parse_label
+from pyhudi.format.writer_identity import WRITER_KEY, WriterIdentity, parse_label, parse_writer
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.heartbeats import Heartbeat
 from pyhudi.storage.marker_files import load_markers, marker_objects
@@ -123,6 +125,8 @@ class Transaction:
         self._offence: LayoutOffence | None = None
         self._conflict: Conflict | None = None
         self._denied: HudiError | None = None
+        self._schema: str | None = None  # what it is about to record
+        self._new_schema: RecordedSchema | None = None  # what others recorded since, if it differs
         self.accepted: set[str] = set()  # writes behind which it was committed again, as it is
         self.has_kept_files = False  # whether it lost, and its files wait to be written anew
         self.writer = writer_identity(log.world, settings)
@@ -199,6 +203,7 @@ class Transaction:
         metadata = replace(metadata, extra_metadata=extra)
         data = encode_commit_metadata(metadata, self._log.world.random_bytes(16))
         own = self._own(metadata, checks)
+        self._schema = metadata.schema_json
         check = partial(self._refusal, own, checks)
         self._staged = self._log.stage(self.requested, data)
         outcome = self._decide(
@@ -261,6 +266,10 @@ class Transaction:
         loser = Loser(self.requested, self.writer, stats, seconds)
         if refused.rule in GIVEN_UP_RULES:
             return self._given_up(refused, loser)
+        if refused.rule is Rule.SCHEMA_CHANGED and self._new_schema is not None:
+            other = self._new_schema.instant
+            winner = parse_writer(self._rivals.metadata(other).extra_metadata)
+            return schema_error(storage, loser, refused.detail, other, winner)
         if refused.rule is not Rule.CONFLICT or conflict is None:
             return refusal_error(refused, storage.uri, self.requested)
         if self._is_in_vain(own, checks, stats):
@@ -320,7 +329,7 @@ class Transaction:
     def _refusal(self, own: OwnWrite, checks: Checks, ledger: Ledger) -> Refused | None:
         """Why the write may not complete on the timeline as it is; None if it may."""
         try:
-            return self._judged(own, checks, ledger)
+            return self._judged(own, checks, ledger) or self._outdated(ledger)
         except CorruptTableError as error:
             self._denied = error
             return Refused(Rule.DENIED, detail=error.why)
@@ -356,6 +365,15 @@ class Transaction:
         if conflict is None:
             return None
         return Refused(Rule.CONFLICT, conflict.other.requested, conflict.rule.value)
+
+    def _outdated(self, ledger: Ledger) -> Refused | None:
+        """Why the write may not record its schema; None if that is the one in force."""
+        own, now = self._schema, None if self._schema is None else self._rivals.schema(ledger)
+        if own is None or now is None or is_same_schema(own, now.avro_json):
+            return None
+        self._new_schema = now
+        change = schema_change(own, now.avro_json)
+        return Refused(Rule.SCHEMA_CHANGED, now.instant.requested, change)
 
     def _must_wait(self, own: OwnWrite, checks: Checks, ledger: Ledger) -> bool:
         """Whether a writer of another engine is just about to look around; it takes a moment."""

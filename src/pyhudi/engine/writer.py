@@ -29,6 +29,7 @@ from pyhudi.engine.lost_timeline import require_timeline
 from pyhudi.engine.properties_file import load_properties_file, switch_off_metadata_table
 from pyhudi.engine.repair import GRACE_MS, Repair, Repaired
 from pyhudi.engine.rollback import FailedWriteRecovery
+from pyhudi.engine.schema_in_force import RecordedSchema, avro_in_force, last_recorded
 from pyhudi.engine.table_lease import SHARED_LOCKS
 from pyhudi.engine.transaction import BucketLayout, Checks, Transaction, preparing
 from pyhudi.engine.write_files import FileIds, WriteSpec
@@ -39,7 +40,7 @@ from pyhudi.format.bucket_config import BUCKET_COUNT, SimpleBuckets
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.format.concurrency_mode import ConcurrencyMode
 from pyhudi.format.file_names import FileGroupId
-from pyhudi.format.instant import Action, Instant, InstantTime
+from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.lock_address import LockAddress
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.table_config import TableConfig, TableType, TimelineTimezone
@@ -47,11 +48,7 @@ from pyhudi.index.simple_bucket import bucket_of_file, file_id
 from pyhudi.plan.writable import refuse_unwritable, told_config
 from pyhudi.progress import Listener, ProgressBoard
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.probe import (
-    is_true_by_construction,
-    require_true_create,
-    require_true_replace,
-)
+from pyhudi.storage.probe import is_true_by_construction, require_true_create, require_true_replace
 from pyhudi.storage.progress_files import Totals
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import FileSlice
@@ -93,7 +90,7 @@ class TableWriter:
         self._properties: bytes | None = None
         self._own: set[str] = set()
         self._is_looking = self._is_tested = self._passes_unfit = False
-        self._schema: tuple[str, str] | None = None  # completion time, Avro JSON
+        self._schema: RecordedSchema | None = None  # the last one that a commit recorded
         self._state: TableState | None = None
         self._found: SimpleBuckets | None = None
         self.archiving = Remembered()
@@ -328,7 +325,8 @@ class TableWriter:
             strategy=self.config.conflict_strategy,
         )
         completed = transaction.complete(metadata, checks)
-        self._schema = (completed, spec.avro_schema)
+        done = Instant(spec.requested, transaction.action, State.COMPLETED, InstantTime(completed))
+        self._schema = RecordedSchema(done, spec.avro_schema)
         return completed
 
     def prune(self, transaction: Transaction) -> None:
@@ -396,17 +394,17 @@ class TableWriter:
         )
 
     def _current_schema(self) -> str:
-        since, known = self._schema or ("", "")
-        config = self.config
-        skipped = {Action.COMMIT} if self.is_mor else set()
-        for instant in reversed(self.log.ledger.completed_after(since)):
-            if instant.action not in WRITE_ACTIONS - skipped:
-                continue
-            if schema := self._metadata(instant).schema_json:
-                self._schema = (instant.completed or "", schema)
-                return schema
-        if known or config.create_schema:
-            return known or config.create_schema or ""
+        config, known = self.config, self._schema
+        ledger = self.log.ledger
+        since = "" if known is None else known.instant.completed or ""
+        new = ledger.completed_after(since)
+        self._schema = known = last_recorded(new, ledger.began_as, self._metadata, known)
+        if known is not None:
+            return known.avro_json
+        is_first = not any(i.action in WRITE_ACTIONS for i in ledger.completed.values())
+        found = config.create_schema if is_first else avro_in_force(self.loader, self.state())
+        if found:
+            return found
         raise InvalidRequestError(
             f"the table at {self.storage.uri} cannot be written yet",
             why="no write has given it a schema, and its properties have none",
@@ -428,7 +426,8 @@ class TableWriter:
         return groups
 
     def _metadata(self, instant: Instant) -> CommitMetadata:
-        return self.loader.history.write_metadata(self.log.folder, instant)
+        known = self.log.metadata(instant.requested)
+        return known or self.loader.history.write_metadata(self.log.folder, instant)
 
     # -- file groups
 

@@ -172,7 +172,8 @@ class SparkWrites:
 
         def commit() -> WriteResult:
             config = writer.ready()
-            schema = writer.schema
+            now = writer.spec("")
+            schema = now.layout.data
 
             def write(spec: WriteSpec) -> list[WriteStat]:
                 plan = make_plan(spec)
@@ -201,6 +202,7 @@ class SparkWrites:
                 is_fenced=True,
                 clears=clears,
                 recheck=recheck,
+                schema=now.avro_schema,
                 # A base file of a table without logs holds more rows than this write's.
                 rewrite=rewrite if writer.is_mor and (is_blind or is_part) else None,
             )
