@@ -122,7 +122,7 @@ def few_rows_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _planned(table: Table, given: pa.Table, plan: Callable[[WriteSpec], WritePlan]) -> WriteResult:
     writer = table._writer
-    return writer.write_plan(iter(given.to_batches()), writer.schema, "INSERT", plan)
+    return writer.write_plan(iter(given.to_batches()), None, "INSERT", plan)
 
 
 def _parts(table: Table, id_: str) -> WriteResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 import pytest
@@ -76,11 +76,11 @@ class Meddled(FaultyStorage):
             self._act()
         return super().create(path, data)
 
-    def create_from(self, path: str, source: object) -> bool:
+    def create_from(self, path: str, chunks: Iterable[bytes]) -> int | None:
         if not self.is_done and self._mark in path:
             self.is_done = True
             self._act()
-        return super().create_from(path, source)  # type: ignore[arg-type]
+        return super().create_from(path, chunks)
 
 
 # ---- the rule

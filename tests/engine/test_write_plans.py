@@ -103,7 +103,7 @@ def planned(table: Table, make_plan: Callable[[WritePlans], MakePlan], given: An
     """Carry out a plan that otherwise Spark carries out, in this process."""
     writer = table._writer
     plan = make_plan(WritePlans(writer))
-    return writer.write_plan(iter(given.to_batches()), writer.schema, "INSERT", plan)
+    return writer.write_plan(iter(given.to_batches()), None, "INSERT", plan)
 
 
 def appended(table: Table, given: pa.Table) -> WriteResult:

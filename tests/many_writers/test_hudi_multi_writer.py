@@ -356,7 +356,7 @@ def load(table: Table) -> WriteResult:
     """An append as a large one runs: empty buckets get base files."""
     batches: Iterator[pa.RecordBatch] = iter(rows("load", LOADED, ts=1).to_batches())
     writer = table._writer
-    return writer.write_plan(batches, SCHEMA, "INSERT", WritePlans(writer).append)
+    return writer.write_plan(batches, None, "INSERT", WritePlans(writer).append)
 
 
 @pytest.fixture
