@@ -11,6 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import commits
+import imports
 import merge
 import planning
 import services
@@ -21,6 +22,7 @@ import many_writers
 
 BENCHMARKS: dict[str, Callable[[], bool]] = {
     "commits": commits.main,
+    "imports": imports.main,
     "many_writers": many_writers.main,
     "merge": merge.main,
     "planning": planning.main,

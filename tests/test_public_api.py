@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from inspect import isfunction
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
@@ -58,8 +62,53 @@ PUBLIC = {
 
 
 def test_the_public_names_are_exactly_these() -> None:
-    assert set(pyhudi.__all__) == PUBLIC
+    assert set(vars(pyhudi)["__all__"]) == PUBLIC
     assert all(hasattr(pyhudi, name) for name in PUBLIC)
+
+
+def test_type_checkers_are_shown_the_same_names_from_the_same_modules() -> None:
+    """A checker reads imports that never run, and a program the table beside them."""
+    source = Path(pyhudi.__file__).read_text()
+    shown = {
+        alias.name: statement.module
+        for block in ast.parse(source).body
+        if isinstance(block, ast.If)
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+        if alias.asname == alias.name  # which exports it
+    }
+    assert shown == pyhudi._HOMES
+
+
+def modules_after(program: str) -> set[str]:
+    """Names of the modules that a fresh interpreter has loaded after the program."""
+    report = "; import sys; print(*sys.modules)"
+    command = [sys.executable, "-c", program + report]
+    return set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_an_import_alone_loads_no_library() -> None:
+    found = modules_after("import pyhudi; pyhudi.__version__; dir(pyhudi); pyhudi.HudiError")
+    assert found & {"pyarrow", "numpy", "pandas", "pyspark", "obstore", "polars"} == set()
+
+
+def test_no_public_name_loads_pandas_or_spark() -> None:
+    found = modules_after("from pyhudi import *")
+    assert {"pyarrow", "pyhudi.table_api"} <= found
+    assert found & {"pandas", "pyspark", "polars"} == set()
+
+
+def test_a_public_name_is_listed_before_it_is_loaded_and_a_wrong_one_is_refused() -> None:
+    assert set(dir(pyhudi)) >= PUBLIC
+    with pytest.raises(AttributeError, match="module 'pyhudi' has no attribute 'opn_table'"):
+        _ = pyhudi.opn_table  # type: ignore[attr-defined]  # so a type checker says it too
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC - {"__version__"}))
+def test_a_public_class_or_function_comes_through_a_pickle(name: str) -> None:
+    public = getattr(pyhudi, name)
+    assert pickle.loads(pickle.dumps(public)) is public
 
 
 #: The verbs of services, and of what they give, whose types are not of Python or Arrow alone.

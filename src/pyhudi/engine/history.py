@@ -52,7 +52,6 @@ INDEXES_KEPT_MAX = 1_000
 #: How often a question is asked again because files were merged under its hands.
 ATTEMPTS_MAX = 3
 
-_WRITES = pa.array([action.value for action in sorted(WRITE_ACTIONS)])
 _Files = tuple[ArchiveFileName, ...]
 _Chosen = Callable[[ArchiveIndex], list[int]]
 _T = TypeVar("_T")
@@ -101,10 +100,13 @@ class History:
         every file is asked: only completion times say what is in the range.
         """
 
+        # Not made at import: the first array that Arrow makes of a list loads pandas.
+        actions = pa.array([action.value for action in sorted(WRITE_ACTIONS)])
+
         def inside(table: pa.Table) -> pa.Array:
             done, action = table["completionTime"], table["action"]
             ranged = pc.and_(pc.greater(done, since), pc.less_equal(done, until))
-            return pc.and_(ranged, pc.is_in(action, value_set=_WRITES))
+            return pc.and_(ranged, pc.is_in(action, value_set=actions))
 
         def find(files: _Files) -> list[CompletedWrite]:
             chosen = self._chosen(files, lambda i: i.with_completed(since, until), inside)
