@@ -404,15 +404,16 @@ def test_a_column_that_is_added_while_rows_are_gathered_refuses_them_and_leaves_
 def test_a_full_disk_is_reported_whether_or_not_a_buffer_would_hold_the_bytes(
     chunk: bytes, tmp_path: Path
 ) -> None:
-    temporary = TemporaryFile(str(tmp_path), "p/file")
+    temporary = TemporaryFile(str(tmp_path), "p/file", "file:///lake/t")
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, temporary._descriptor)
     os.close(full)
     try:
-        with pytest.raises(UnavailableError, match="write of 'p/file' on local disk failed"):
+        with pytest.raises(UnavailableError, match=r"No space.* Free space") as caught:
             temporary.fill([chunk, chunk])
     finally:
         temporary.close()
+    assert caught.value.what == "write of 'p/file' in file:///lake/t failed"
     assert os.listdir(tmp_path) == []
 
 

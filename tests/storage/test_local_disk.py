@@ -314,8 +314,9 @@ def test_missing_permission_is_the_callers_to_mend(
         "unlink": lambda: storage.delete("a"),
     }
     monkeypatch.setattr(os, name, failing(errno.EACCES))
-    with pytest.raises(InvalidRequestError, match=r"Permission denied"):
+    with pytest.raises(InvalidRequestError, match="Permission denied") as caught:
         calls[name]()
+    assert f"in {storage.uri} failed" in caught.value.what
 
 
 def test_path_through_a_file_cannot_be_created(storage: LocalStorage) -> None:

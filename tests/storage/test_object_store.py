@@ -220,6 +220,24 @@ def test_store_that_is_not_there_is_unavailable() -> None:
         storage.create("a", b"1")
 
 
+@pytest.mark.parametrize("scheme", ["s3", "az"])  # Google's client takes http without asking
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda storage: storage.create("a", b"1"),
+        lambda storage: storage.read("a"),
+        lambda storage: list(storage.list("")),
+    ],
+)
+def test_plain_http_that_is_not_allowed_is_the_callers_to_mend(
+    scheme: str, operation: Callable[[Storage], object]
+) -> None:
+    options = Vendor("http://127.0.0.1:1").options(scheme) | {"allow_http": "false"}
+    storage = open_storage(f"{scheme}://bucket/table", options)
+    with pytest.raises(InvalidRequestError, match=r"plain http.* Give allow_http='true'"):
+        operation(storage)
+
+
 @pytest.mark.parametrize(
     "operation",
     [

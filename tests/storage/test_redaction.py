@@ -105,3 +105,24 @@ def test_longer_secret_goes_first() -> None:
     secrets = secret_values({"a_key": "abc", "b_token": "abcdef", "region": "abcdefg"})
     assert secrets == ("abcdef", "abc")
     assert redacted("abcdef abc", secrets) == "*** ***"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Configuration key: 'aws_regoin' is not valid", None),
+        ("key pw1 was refused", "key *** was refused"),
+        ("user=me:pw1@host", "user=me:***@host"),
+        ("pw10 and aws-b", "pw10 and aws-***"),
+    ],
+)
+def test_a_short_secret_is_hidden_as_a_whole_word_and_garbles_no_other(
+    text: str, expected: str | None
+) -> None:
+    secrets = secret_values({"access_key_id": "b", "secret_key": "pw1", "token": "aws"})
+    expected = expected and expected.replace("aws", "***")
+    assert redacted(text, secrets) == (expected or text)
+
+
+def test_a_long_secret_is_hidden_within_words_too() -> None:
+    assert redacted("xAKIA1234y", ("AKIA1234",)) == "x***y"

@@ -87,12 +87,12 @@ class LocalStorage:
         place = self._locate(path)
         with self._temporary(path, is_named=False) as temporary:
             size = temporary.fill(chunks)
-            with reporting("create", path):
+            with reporting("create", path, self.uri):
                 return size if temporary.link(place) else None
 
     def replace(self, path: str, data: bytes, *, etag: str) -> str | None:
         place = self._locate(path)
-        with reporting("replace", path), held(place) as current:
+        with reporting("replace", path, self.uri), held(place) as current:
             if current is None or version(current) != etag:
                 return None
             return self._overwrite(path, data, current)
@@ -100,12 +100,12 @@ class LocalStorage:
     def write(self, path: str, data: bytes) -> str:
         place = self._locate(path)
         while True:
-            with reporting("write", path), held(place) as current:
+            with reporting("write", path, self.uri), held(place) as current:
                 if current is not None:
                     return self._overwrite(path, data, current)
             with self._temporary(path, is_named=False) as temporary:
                 temporary.fill((data,))
-                with reporting("write", path):
+                with reporting("write", path, self.uri):
                     if temporary.link(place):
                         return temporary.etag
             if os.path.lexists(place) and not os.path.isfile(place):
@@ -126,7 +126,7 @@ class LocalStorage:
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
         assert all(0 <= start <= end for start, end in ranges)
-        with reporting("read", path), open(self._open_file(path), "rb") as file:
+        with reporting("read", path, self.uri), open(self._open_file(path), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             return [_read_at(file, start, min(end, size)) for start, end in ranges]
 
@@ -139,7 +139,7 @@ class LocalStorage:
 
     def stat(self, path: str) -> ObjectStat | None:
         place = self._locate(path)
-        with reporting("stat", path):
+        with reporting("stat", path, self.uri):
             found = regular_file(place)
         return None if found is None else _object_stat(path, found)
 
@@ -148,15 +148,15 @@ class LocalStorage:
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
         place, beginning = self._locate_folder(prefix)
-        return _walk(place, beginning, table_folder(after or ""))
+        return _walk(self.uri, place, beginning, table_folder(after or ""))
 
     def list_folder(self, prefix: str) -> Folder:
         place, beginning = self._locate_folder(prefix)
         folders, objects = [], []
-        for path, entry in _entries(place, beginning):
+        for path, entry in _entries(self.uri, place, beginning):
             if path.endswith("/"):
                 folders.append(path[:-1])
-            elif found := _entry_stat(entry):
+            elif found := _entry_stat(self.uri, path, entry):
                 objects.append(_object_stat(path, found))
         return Folder(tuple(sorted(folders)), tuple(objects))
 
@@ -164,7 +164,7 @@ class LocalStorage:
         # Not forced to disk: a journal keeps the order of changes, so what is created later
         # does not survive a crash that undoes this.
         place = self._locate(path)
-        with reporting("delete", path), held(place, _DELETE_PATIENCE_S) as current:
+        with reporting("delete", path, self.uri), held(place, _DELETE_PATIENCE_S) as current:
             if current is not None:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(place)
@@ -180,7 +180,7 @@ class LocalStorage:
         # Not memory-mapped: were the file cut short meanwhile, the process would die.
         if self.stat(path) is None:
             raise FileNotFoundError(path)
-        with reporting("open", path):
+        with reporting("open", path, self.uri):
             return pa.OSFile(self._locate(path))
 
     def _locate(self, path: str) -> str:
@@ -195,39 +195,43 @@ class LocalStorage:
 
     @contextlib.contextmanager
     def _temporary(self, path: str, *, is_named: bool = True) -> Iterator[TemporaryFile]:
-        with reporting("write", path):
+        with reporting("write", path, self.uri):
             folder = os.path.join(self._root, TEMPORARY_FOLDER)
             make_folder(folder)
             if not self._has_swept:
                 sweep(folder)
                 self._has_swept = True
-            temporary = TemporaryFile(folder, path, is_named=is_named)
+            temporary = TemporaryFile(folder, path, self.uri, is_named=is_named)
         try:
             yield temporary
         finally:
             temporary.close()
 
 
-def _walk(place: str, beginning: str, after: str) -> Iterator[ObjectStat]:
+def _walk(uri: str, place: str, beginning: str, after: str) -> Iterator[ObjectStat]:
     """The files below the folder whose paths are greater than `after`, in byte order.
 
     Reading folders and asking each file for its size, as here, takes about two thirds of the time
     of obstore's listing of the same hundred thousand files, which is also in no order.
     """
-    folders = [iter(_entries(place, beginning, after))]  # a stack: a tree may be deeper than ours
+    folders = [
+        iter(_entries(uri, place, beginning, after))
+    ]  # a stack: a tree may be deeper than ours
     while folders:
         for path, entry in folders[-1]:
             if path.endswith("/"):
                 if path > after or after.startswith(path):
-                    folders.append(iter(_entries(entry.path, path, after)))
+                    folders.append(iter(_entries(uri, entry.path, path, after)))
                     break
-            elif path > after and (found := _entry_stat(entry)):
+            elif path > after and (found := _entry_stat(uri, path, entry)):
                 yield _object_stat(path, found)
         else:
             folders.pop()
 
 
-def _entries(place: str, beginning: str, after: str = "") -> Sequence[tuple[str, os.DirEntry[str]]]:
+def _entries(
+    uri: str, place: str, beginning: str, after: str = ""
+) -> Sequence[tuple[str, os.DirEntry[str]]]:
     """Paths of files, and of folders with a slash behind, in byte order.
 
     Of names that lie before `after` nothing is asked: a log is read at its end, again and again.
@@ -236,7 +240,7 @@ def _entries(place: str, beginning: str, after: str = "") -> Sequence[tuple[str,
         return ()
     found = []
     try:
-        with reporting("list", beginning), os.scandir(place) as entries:
+        with reporting("list", beginning, uri), os.scandir(place) as entries:
             for entry in entries:
                 path = beginning + entry.name
                 if path < after and not after.startswith(path):
@@ -254,13 +258,13 @@ def _entries(place: str, beginning: str, after: str = "") -> Sequence[tuple[str,
     return found
 
 
-def _entry_stat(entry: os.DirEntry[str]) -> os.stat_result | None:
+def _entry_stat(uri: str, path: str, entry: os.DirEntry[str]) -> os.stat_result | None:
     try:
         return entry.stat(follow_symlinks=False)
     except FileNotFoundError:
         return None  # deleted since the folder was read
     except OSError as error:
-        raise translated(error, "list", entry.name) from error
+        raise translated(error, "list", path, uri) from error
 
 
 def _object_stat(path: str, found: os.stat_result) -> ObjectStat:

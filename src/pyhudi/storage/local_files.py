@@ -28,6 +28,7 @@ _RETRY_S = 0.01
 #: How often a folder may go under the hands of who makes a file in it.
 _REMOVED_MAX = 20
 _READS = frozenset({"read", "list", "open"})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
@@ -38,8 +39,8 @@ class TemporaryFile:
     none where the system allows that: it costs half as much, and a crash leaves nothing.
     """
 
-    def __init__(self, folder: str, path: str, *, is_named: bool = True) -> None:
-        self._path = path
+    def __init__(self, folder: str, path: str, uri: str, *, is_named: bool = True) -> None:
+        self._path, self._uri = path, uri  # for errors: what it will be called, in which table
         self._folder = folder
         self._place: str | None = None
         descriptor = None if is_named else _unnamed_file(folder)
@@ -51,13 +52,13 @@ class TemporaryFile:
         """Write the chunks and make them durable; their length in all."""
         size = 0
         for chunk in chunks:  # whose own errors are left as they are
-            with reporting("write", self._path):
+            with reporting("write", self._path, self._uri):
                 # Not through a buffer: closing it would write again, and fail unreported.
                 rest = memoryview(chunk)
                 while rest:
                     rest = rest[os.write(self._descriptor, rest) :]
                 size += len(chunk)
-        with reporting("write", self._path):
+        with reporting("write", self._path, self._uri):
             now_ns = max(time.time_ns(), after_ns + 1)
             os.utime(self._descriptor, ns=(now_ns, now_ns))
             if size:  # of an empty file the name is all there is to keep, and its folder has it
@@ -245,24 +246,26 @@ def _sync_folder(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def reporting(operation: str, path: str) -> Iterator[None]:
-    """Turn the system's errors into ours; only reading may find no file."""
+def reporting(operation: str, path: str, uri: str) -> Iterator[None]:
+    """Turn the system's errors into ours, which name the table; only reading may find no file."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
         if operation in _READS:
             raise FileNotFoundError(path) from error
-        raise translated(error, operation, path) from error
+        raise translated(error, operation, path, uri) from error
     except OSError as error:
-        raise translated(error, operation, path) from error
+        raise translated(error, operation, path, uri) from error
 
 
-def translated(error: OSError, operation: str, path: str) -> HudiError:
-    what = f"{operation} of {path!r} on local disk failed"
+def translated(error: OSError, operation: str, path: str, uri: str) -> HudiError:
+    what = f"{operation} of {path!r} in {uri} failed"
     why = error.strerror or type(error).__name__
     match error.errno:
         case errno.EACCES | errno.EROFS:
-            return InvalidRequestError(what, why=why, next_step="Allow this user to do it")
+            return InvalidRequestError(
+                what, why=why, next_step="Give this user the permission, or choose another path"
+            )
         case errno.ENOTDIR | errno.EISDIR | errno.ENAMETOOLONG:
             return InvalidRequestError(what, why=why, next_step="Choose another path")
     if operation in ("create", "write") and error.errno in _NO_HARD_LINKS:
@@ -271,4 +274,5 @@ def translated(error: OSError, operation: str, path: str) -> HudiError:
             why=f"creating a file if there is none needs hard links, but: {why}",
             next_step="Keep the table on one file system that has them",
         )
-    return UnavailableError(what, why=why, next_step="Repeat the call when the disk is well again")
+    cure = "Free space on the disk" if error.errno in _FULL else "Check the disk"
+    return UnavailableError(what, why=why, next_step=f"{cure} and repeat the call")

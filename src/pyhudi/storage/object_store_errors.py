@@ -31,6 +31,8 @@ _ADDRESS_NAME = re.compile(r"(?:endpoint(?:_url(?:_s3)?)?|base_url)\Z", re.IGNOR
 # Of a refused listing obstore tells these by text alone.
 _FORBIDDEN = ("status code: 401", "status code: 403")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+# How the client refuses an address of http when only https is allowed, before it sends anything.
+_PLAIN_HTTP = ("source: BadScheme",)
 
 
 def is_undecided(error: Exception) -> bool:
@@ -52,6 +54,12 @@ def translated(
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or _says(error, _FORBIDDEN):
         return InvalidRequestError(
             what, why=why, next_step="Give credentials that allow it in the storage options"
+        )
+    if _says(error, _PLAIN_HTTP):
+        return InvalidRequestError(
+            what,
+            why="the endpoint is plain http, which is not allowed unless asked for",
+            next_step="Give allow_http='true' in the storage options, or an https endpoint",
         )
     if _says(error, _NO_BUCKET):
         return InvalidRequestError(what, why=why, next_step="Create the bucket first")

@@ -24,6 +24,8 @@ _PARAMETER = re.compile(
     rf"(?<![\w.\-])([\w.\-]*{_SECRET_WORD}[\w.\-]*+=)[^&\s\"'<>]+", re.IGNORECASE
 )
 
+#: From this length on a secret is removed wherever it is found, also within a word.
+_LONG_SECRET = 8
 #: Beyond this a text is cut: patterns take longer than the text is long, and nobody reads so far.
 _CHARACTERS_MAX = 4_000
 
@@ -35,6 +37,16 @@ def secret_values(options: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted(values, key=lambda value: (-len(value), value)))
 
 
+def _without(text: str, secret: str) -> str:
+    """The text without the secret; a short one is removed as a whole word only.
+
+    Within words, a key such as `a` would make every text unreadable.
+    """
+    if len(secret) >= _LONG_SECRET:
+        return text.replace(secret, REDACTED)
+    return re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", REDACTED, text)
+
+
 def redacted(text: str, secrets: tuple[str, ...] = ()) -> str:
     """The text without the given secrets and without what looks like one.
 
@@ -42,7 +54,7 @@ def redacted(text: str, secrets: tuple[str, ...] = ()) -> str:
     'PUT https://***@host/x?sv=1&sig=*** failed for ***'
     """
     for secret in secrets:
-        text = text.replace(secret, REDACTED)
+        text = _without(text, secret)
     if len(text) > _CHARACTERS_MAX:
         text = f"{text[:_CHARACTERS_MAX]}..."
     text = _USER.sub(lambda match: f"{match[1] or match[2]}{REDACTED}@", text)
