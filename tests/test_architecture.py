@@ -20,7 +20,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 # What each part of the package may know about, beside itself. A part is a folder or a module
 # directly under `pyhudi`. Reading down the table is reading up the architecture.
-_BASE = {"errors", "settings", "version"}
+_BASE = {"errors", "settings", "version", "wording"}
 _FORMAT = _BASE | {"format"}
 _TIMELINE = _FORMAT | {"timeline"}
 _TABLE = _TIMELINE | {"table"}
@@ -39,10 +39,11 @@ _FACADE = _ENGINE | {
 MAY_IMPORT = {
     "errors": set[str](),
     "version": set[str](),
+    "wording": set[str](),
     "settings": {"errors"},
     "world": {"errors"},
-    "progress": {"errors", "world"},
-    "html": {"progress"},
+    "progress": {"errors", "wording", "world"},
+    "html": {"progress", "wording"},
     "format": _BASE,
     "timeline": _FORMAT,
     "table": _TIMELINE,

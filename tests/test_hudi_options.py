@@ -68,6 +68,11 @@ def test_options_that_would_change_the_meaning_are_refused(
         parse_read_options(options)
 
 
+def test_a_question_ends_with_its_mark() -> None:
+    with pytest.raises(InvalidRequestError, match=r" Did you mean 'where'\?$"):
+        parse_read_options({"were": "1"})
+
+
 def test_an_option_without_effect_is_said_once() -> None:
     with pytest.warns(UserWarning, match="does not read the metadata table"):
         parse_read_options({"hoodie.metadata.enable": "true"})

@@ -85,8 +85,15 @@ def test_rows_come_from_anything_that_speaks_arrow(rows: Any) -> None:
 
 @pytest.mark.parametrize("rows", [None, 5, "id", [{"id": "a"}], {"id": ["a"]}, object()], ids=str)
 def test_rows_without_arrow_are_refused(rows: Any) -> None:
-    with pytest.raises(InvalidRequestError, match=rf"a {type(rows).__name__} cannot be written"):
+    with pytest.raises(InvalidRequestError, match=rf"an? {type(rows).__name__} cannot be written"):
         record_batches(rows)
+
+
+def test_an_error_names_what_it_was_given_with_the_right_article() -> None:
+    with pytest.raises(InvalidRequestError, match=r"^an object cannot be written"):
+        record_batches(object())
+    with pytest.raises(InvalidRequestError, match=r"^an int is not a schema"):
+        given_schema(5)
 
 
 def test_columns_of_several_types_are_refused() -> None:

@@ -20,8 +20,8 @@ from pyhudi.progress import (
     ProgressLine,
     progress_listener,
     progress_text,
-    readable,
 )
+from pyhudi.wording import readable
 from pyhudi.world import World, real_world
 from worlds import Clock, still_world
 

@@ -25,7 +25,7 @@ class HudiError(Exception):
     """Base of every error raised on purpose."""
 
     def __init__(self, what: str, *, why: str, next_step: str) -> None:
-        super().__init__(f"{what}: {why}. {next_step}.")
+        super().__init__(f"{what}: {why}. {next_step}{'' if next_step.endswith('?') else '.'}")
         self.what = what
         self.why = why
         self.next_step = next_step

@@ -17,7 +17,8 @@ from html import escape
 from itertools import chain
 from typing import Final, Protocol
 
-from pyhudi.progress import Counts, counted, per_second, readable
+from pyhudi.progress import Counts, per_second
+from pyhudi.wording import counted, readable
 
 COLUMNS_MAX: Final = 50
 CHARACTERS_MAX: Final = 300

@@ -14,6 +14,7 @@ from pyhudi.format.table_definition import legal_table_name
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
+from pyhudi.wording import with_article
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
@@ -31,7 +32,7 @@ def record_batches(rows: Any) -> Iterator[pa.RecordBatch]:
         rows = pa.Table.from_batches([rows])
     if not hasattr(rows, "__arrow_c_stream__"):
         raise InvalidRequestError(
-            f"a {type(rows).__name__} cannot be written",
+            f"{with_article(type(rows).__name__)} cannot be written",
             why="it has no __arrow_c_stream__, the way tables are handed over",
             next_step="Give an Arrow table, a Spark, pandas or Polars frame, or a DuckDB relation",
         )
@@ -46,7 +47,7 @@ def _read(rows: Any) -> Iterator[pa.RecordBatch]:
             yield batch.drop_columns(index) if index else batch
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InvalidRequestError(
-            f"the rows of a {type(rows).__name__} cannot be read",
+            f"the rows of {with_article(type(rows).__name__)} cannot be read",
             why=(str(error).strip().splitlines() or ["no reason given"])[0].rstrip("."),
             next_step="Give every column one type, and rows that can be turned into Arrow",
         ) from error
@@ -56,7 +57,7 @@ def storage_at(uri: Any, options: Any) -> Storage:
     if options is not None and not isinstance(options, Mapping):
         raise InvalidRequestError(
             "storage_options cannot be used",
-            why=f"they are a {type(options).__name__}, not names with values",
+            why=f"they are {with_article(type(options).__name__)}, not names with values",
             next_step="Give a dictionary",
         )
     return open_storage(table_address(uri), options)
@@ -89,7 +90,7 @@ def given_schema(schema: Any) -> pa.Schema:
 
         return arrow_schema(schema)
     raise InvalidRequestError(
-        f"a {type(schema).__name__} is not a schema",
+        f"{with_article(type(schema).__name__)} is not a schema",
         why="it has no __arrow_c_schema__",
         next_step="Give a pyarrow.Schema, or the schema of a Spark DataFrame",
     )

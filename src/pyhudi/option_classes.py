@@ -151,5 +151,5 @@ def _unknown(name: str, classes: OptionClasses, kind: str) -> InvalidRequestErro
     return InvalidRequestError(
         f"there is no {kind} option {name[:_VALUE_CHARACTERS_MAX]!r}",
         why="pyhudi does not know it, so it cannot tell what leaving it out would change",
-        next_step=f"Did you mean {nearest[0]!r}" if nearest else "Leave it out",
+        next_step=f"Did you mean {nearest[0]!r}?" if nearest else "Leave it out",
     )

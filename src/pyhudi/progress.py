@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import Final, Protocol, Self, TextIO
 
 from pyhudi.errors import HudiError, InvalidRequestError
+from pyhudi.wording import counted, readable
 from pyhudi.world import World
 
 INTERVAL_MS: Final = 500
 
 _COLUMNS = 80  # of a terminal that does not tell
-_PREFIXES = ("", "k", "M", "G", "T", "P")
 _log = logging.getLogger(__name__)
 
 
@@ -68,28 +68,6 @@ Listener = Callable[[Progress], None]
 def per_second(count: int, seconds: float) -> float:
     """The rate; 0 where no time has passed, in which nothing can be told."""
     return count / seconds if seconds > 0 else 0.0
-
-
-def readable(value: float, unit: str = "") -> str:
-    """At most three digits before the point, and one after it where there are fewer.
-
-    >>> readable(120_345), readable(45_100_000, "B"), readable(3.14), readable(512, "B")
-    ('120 k', '45.1 MB', '3.1', '512 B')
-    """
-    prefix = 0
-    while value >= 999.5 and prefix < len(_PREFIXES) - 1:
-        value, prefix = value / 1000, prefix + 1
-    digits = f"{value:.1f}".removesuffix(".0") if value < 99.95 else f"{value:.0f}"
-    return f"{digits} {_PREFIXES[prefix]}{unit}".rstrip()
-
-
-def counted(count: int, noun: str) -> str:
-    """The number with its noun.
-
-    >>> counted(1, "row"), counted(1234, "row")
-    ('1 row', '1,234 rows')
-    """
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def progress_text(progress: Progress, width: int) -> str:

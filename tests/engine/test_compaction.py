@@ -166,7 +166,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing() -> None:
     scene = scene_with_logs()
     before = [(stat.path, stat.etag) for stat in scene.storage.list("")]
     would = compact(scene.writer("compactor"), dry_run=True)
-    assert "1 file groups to compact: 3 log files" in str(would)
+    assert "1 file group to compact: 3 log files" in str(would)
     assert [(stat.path, stat.etag) for stat in scene.storage.list("")] == before
 
 

@@ -63,6 +63,16 @@ def test_a_dry_run_writes_nothing(old: MemoryTable, service: str, has_consumer: 
     assert written(old, lambda table: table.services.run(HOURS, dry_run=True)) == []
 
 
+def test_a_printed_dry_run_does_not_grow_with_the_commits() -> None:
+    memory = made()
+    table = memory.table("person")
+    few = len(str(table.services.run(dry_run=True)).splitlines())
+    for at in range(36, 136):
+        memory.table().upsert(rows(at))
+    assert len(str(table.services.run(dry_run=True)).splitlines()) <= few + 10
+    assert few < 30
+
+
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize("lock", [LockKind.NONE, LockKind.STORAGE], ids=lambda kind: kind.value)
 def test_what_another_decided_and_did_not_carry_out_is_left_to_others(

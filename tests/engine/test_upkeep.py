@@ -162,7 +162,7 @@ def test_a_dry_run_tells_and_changes_nothing() -> None:
     for clean in (pyhudi.CleanPolicy.hours(1), pyhudi.CleanPolicy.versions(1)):
         table.services.run(pyhudi.Upkeep(clean=clean, archive=UPKEEP.archive), dry_run=True)
     assert [(s.path, s.etag) for s in memory.storage.list("")] == before
-    assert "1 file groups to compact" in told
+    assert "1 file group to compact" in told
 
 
 def test_copy_on_write_has_no_compaction() -> None:
@@ -490,7 +490,7 @@ def test_what_is_left_over_is_swept_up_once_in_an_hour_by_one_of_all() -> None:
     memory.storage.write(stale, b"")
     memory.clock.ms += 86_400_000
     assert table.services.run(UPKEEP, dry_run=True).swept == ()
-    assert "objects that were left over removed" in str(table.services.run(UPKEEP))
+    assert "left over by failed writes removed" in str(table.services.run(UPKEEP))
 
 
 def test_a_table_that_cannot_be_opened_for_writing_is_among_the_errors() -> None:

@@ -477,9 +477,24 @@ def test_a_plan_says_what_hudi_would() -> None:
 def test_a_printed_plan_tells_of_every_file_why() -> None:
     found = plan(rewritten(3), CleanPolicy.commits(1))
     lines = str(found).splitlines()
-    assert lines[0].startswith("cleaning that keeps the last 1 commits: 1 of 3 files go (10 of 30")
-    assert f"goes  {base(10)} (10 bytes): the slice of {at(20)} took its place" in lines[2]
-    assert lines[-1] == f"stays  {base(30)} (10 bytes): in the latest slice"
+    assert lines[0].startswith("cleaning that keeps the last 1 commit: 1 of 3 files go (10 B of")
+    assert f"goes  {base(10)} (10 B): the slice of {at(20)} took its place" in lines[2]
+    assert lines[-1] == f"stays  {base(30)} (10 B): in the latest slice"
+
+
+def test_a_printed_plan_has_a_line_for_each_reason_and_not_for_each_file() -> None:
+    table = Table()
+    for number in range(1, 31):
+        bases = [f"f{group}" for group in range(20)]
+        table.write(10 * number, 10 * number + 5, bases=bases, began=Action.COMMIT)
+    found = plan(table, CleanPolicy.commits(15))
+    lines = str(found).splitlines()
+    assert found.files.num_rows == 600
+    going = [line for line in lines if line.startswith("goes")]
+    assert len(going) == 1
+    assert f"{found.count} files, " in going[0]
+    assert " first (2.8 kB): the slice of " in going[0]
+    assert len(lines) <= 3 + 11, "and of those that stay, ten reasons at most"
 
 
 def test_what_is_lost_stays_lost() -> None:

@@ -166,7 +166,7 @@ def test_a_group_must_be_worth_the_work(policy: dict[str, int], expected: list[s
     preview = planned(table, NO_PLANS, **policy)
     assert groups(preview) == expected
     assert len(preview.left_out) == 2 - len(expected)
-    assert all("worth the work" in left.why for left in preview.left_out)
+    assert all("min_" in left.why for left in preview.left_out)
 
 
 # -- in which order, and how many
@@ -246,10 +246,16 @@ def test_an_operation_says_what_hudis_says() -> None:
 def test_a_preview_is_readable_and_of_bounded_length() -> None:
     table = state([delta(1, 2)], *(log(f"g{n:03d}", 1) for n in range(100)))
     lines = str(planned(table)).splitlines()
-    assert lines[0] == "100 file groups to compact: 100 log files, 0.0 MB"
-    assert lines[1] == "  p/g000: no base file, 1 log files with 0.0 MB"
+    assert lines[0] == "100 file groups to compact: 100 log files, 1 kB"
+    assert lines[1] == "  p/g000: no base file, 1 log file, 10 B"
     assert lines[-1] == "  ... and 80 more"
     assert str(planned(state([]))) == "nothing to compact"
+    left = str(planned(table, NO_PLANS, min_delta_commits=2)).splitlines()
+    why = "1 write added logs, and min_delta_commits is 2"
+    assert left[1:] == [
+        "not in the plan: 100 file groups with logs",
+        f"  100 file groups, p/g000 first: {why}",
+    ]
 
 
 # -- whether it still is the right plan

@@ -189,7 +189,7 @@ def test_the_exact_spelling_comes_first(where: str, column: str) -> None:
 @pytest.mark.parametrize(
     ("where", "what", "why", "next_step"),
     [
-        ("dai = '2026-01-05'", "no column 'dai'", "no such name", "Use one of 'day'"),
+        ("dai = '2026-01-05'", "no column 'dai'", "no such name", "Did you mean 'day'?"),
         ("nested.iner = 1", "no column 'nested.iner'", "nested has no such", "'inner'"),
         ("name.x = 1", "no column 'name.x'", "'name' is not a struct", "backticks"),
         ("zzzzzz = 1", "no column 'zzzzzz'", "among 14", "'flag', 'small', 'big'"),

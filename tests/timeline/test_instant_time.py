@@ -44,8 +44,9 @@ REFUSED: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("given", "why"), REFUSED)
 def test_times_that_could_mean_another_moment_are_refused(given: Any, why: str) -> None:
-    with pytest.raises(InvalidRequestError, match=why):
+    with pytest.raises(InvalidRequestError, match=why) as caught:
         timeline_time(given, UTC)
+    assert caught.value.what == f"{given!r} is not a time of a table", "as the caller wrote it"
 
 
 @pytest.mark.parametrize("time", ["99999999999999999", "20261301000000000", "20260229000000"])

@@ -59,6 +59,7 @@ from pyhudi.storage.heartbeats import heartbeat_path
 from pyhudi.storage.marker_files import load_markers, marker_objects
 from pyhudi.table.state import TableState
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_strays
+from pyhudi.wording import counted
 
 _NOTHING = nullcontext()
 #: An archive that has more files now.
@@ -97,15 +98,15 @@ class ArchiveResult:
         return replace(self, stopped_at="") != ArchiveResult()
 
     def __str__(self) -> str:
-        parts = [f"{len(self.archived)} instants archived"]
+        parts = [f"{counted(len(self.archived), 'instant')} archived"]
         if self.finished:
             parts.append(f"{len(self.finished)} of an earlier run finished")
         if self.swept:
-            parts.append(f"{len(self.swept)} files of given-up writes removed")
+            parts.append(f"{counted(len(self.swept), 'file')} of failed writes removed")
         if self.merged:
-            parts.append(f"{self.merged} archive files merged")
+            parts.append(f"{counted(self.merged, 'archive file')} merged")
         if self.removed:
-            parts.append(f"{len(self.removed)} old archive files removed")
+            parts.append(f"{counted(len(self.removed), 'old archive file')} removed")
         if self.stopped_at:
             parts.append(f"stopped at {self.stopped_at}, of whose instant no timeline tells")
         return ", ".join(parts)

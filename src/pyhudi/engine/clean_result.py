@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from pyhudi.errors import HudiError, first_of
+from pyhudi.wording import counted, readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class Cleaned:
 
     def __str__(self) -> str:
         spared = f", {len(self.spared)} spared, which are needed by now" if self.spared else ""
-        return f"clean {self.instant}: {self.files} files ({self.bytes} bytes) removed{spared}"
+        files = f"{counted(self.files, 'file')} ({readable(self.bytes, 'B')})"
+        return f"clean {self.instant}: {files} removed{spared}"
 
 
 @dataclass(frozen=True, slots=True)

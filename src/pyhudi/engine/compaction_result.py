@@ -13,6 +13,7 @@ from pyhudi.format.instant import Instant
 from pyhudi.format.writer_identity import WRITER_KEY, WriterIdentity
 from pyhudi.plan.compaction import NOTHING, CompactionPreview
 from pyhudi.storage.protocol import Storage
+from pyhudi.wording import counted, readable
 
 #: More files of one partition than this are looked for by listing it.
 LOOKED_FOR_MAX = 8
@@ -35,9 +36,9 @@ class CompactionResult:
         if not self.is_ours:
             return f"compaction {self.instant} was completed by another process"
         return (
-            f"compaction {self.instant}: {self.log_files} log files merged into"
-            f" {self.file_groups} base files, {self.rows} rows, {self.bytes} bytes,"
-            f" {self.seconds:.1f} s"
+            f"compaction {self.instant}: {counted(self.log_files, 'log file')} merged into"
+            f" {counted(self.file_groups, 'base file')}, {counted(self.rows, 'row')},"
+            f" {readable(self.bytes, 'B')}, {self.seconds:.1f} s"
         )
 
 

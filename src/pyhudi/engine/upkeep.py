@@ -36,6 +36,7 @@ from pyhudi.plan.cleaning import CleanBy, CleanPlan, CleanPolicy, clean_cut
 from pyhudi.plan.compaction import CompactionPolicy
 from pyhudi.storage.consumer_files import load_consumers
 from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.wording import counted
 
 #: How often a table is swept up, by whoever comes first, and the object whose age tells.
 REPAIR_EVERY_MS = 3_600_000
@@ -96,7 +97,8 @@ class UpkeepResult:
     def _told(self) -> list[str]:
         results = (self.compaction, self.clean, self.archive)
         lines = [f"rollback of the failed write {requested}" for requested in self.rolled_back]
-        lines += [f"{len(self.swept)} objects that were left over removed"] if self.swept else []
+        if self.swept:
+            lines.append(f"{counted(len(self.swept), 'object')} left over by failed writes removed")
         return lines + [str(result) for result in results if result is not None]
 
     def __str__(self) -> str:

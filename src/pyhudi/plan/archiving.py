@@ -33,6 +33,7 @@ from pyhudi.errors import InvalidRequestError
 from pyhudi.format.instant import Action, Instant, InstantTime
 from pyhudi.plan.compaction import CompactionPolicy, CompactionTrigger
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
+from pyhudi.wording import by_reason, counted, first_reasons
 
 #: More delta commits than any table has: then all of them since the last compaction stay.
 _ALL_DELTA_COMMITS = 10**9
@@ -40,7 +41,6 @@ _ALL_DELTA_COMMITS = 10**9
 _COUNTING = (CompactionTrigger.NUM_COMMITS, CompactionTrigger.NUM_COMMITS_AFTER_LAST_REQUEST)
 #: What leaves beside writes.
 _COMPANIONS = frozenset({Action.CLEAN, Action.ROLLBACK})
-_SHOWN_MAX = 50
 _AFTER_ALL = "9" * 18
 
 
@@ -197,11 +197,21 @@ class ArchivePlan:
         if self.finished:
             lines.append(f"{len(self.finished)} are there already, and their files are removed")
         if self.passed:
-            lines.append(f"what {len(self.passed)} given-up writes may have left is removed")
-        lines += map(str, self.verdicts[:_SHOWN_MAX])
-        if len(self.verdicts) > _SHOWN_MAX:
-            lines.append(f"... and {len(self.verdicts) - _SHOWN_MAX} more")
+            failed = counted(len(self.passed), "failed write")
+            lines.append(f"what {failed} may have left is removed")
+        for goes in (True, False):
+            of_kind = ((each, each.why) for each in self.verdicts if each.goes is goes)
+            lines += first_reasons([_reason_line(*of) for of in by_reason(of_kind)])
         return "\n".join(lines)
+
+
+def _reason_line(why: str, verdicts: Sequence[Verdict]) -> str:
+    first, last = verdicts[0], verdicts[-1]
+    if first is last:
+        return str(first)
+    what = "go  " if first.goes else "stay"
+    times = f"between {first.instant.requested} and {last.instant.requested}"
+    return f"{what}  {counted(len(verdicts), 'instant')} {times}: {why}"
 
 
 @dataclass(frozen=True, slots=True)

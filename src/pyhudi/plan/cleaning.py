@@ -42,11 +42,10 @@ from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.timeline.timeline import Timeline
+from pyhudi.wording import REASONS_MAX, counted, readable
 
 #: Extra metadata of a clean, by which Hudi finds what a removed savepoint held.
 SAVEPOINTS_KEY: Final = "savepointed_timestamps"
-#: Files that a printed plan shows one by one.
-SHOWN_MAX: Final = 200
 _KEEP_MAX = 10**9
 
 
@@ -58,7 +57,7 @@ class CleanBy(StrEnum):
     HOURS = "KEEP_LATEST_BY_HOURS"
 
 
-_UNITS = {CleanBy.COMMITS: "commits", CleanBy.VERSIONS: "versions", CleanBy.HOURS: "hours"}
+_UNITS = {CleanBy.COMMITS: "commit", CleanBy.VERSIONS: "version", CleanBy.HOURS: "hour"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ class CleanPolicy:
         return cls(CleanBy.HOURS, keep)
 
     def __str__(self) -> str:
-        return f"the last {self.keep} {_UNITS[self.by]}"
+        return f"the last {counted(self.keep, _UNITS[self.by])}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,21 +157,34 @@ class CleanPlan:
 
     def __str__(self) -> str:
         total, count = self.files.num_rows, self.count
+        bytes_ = pc.sum(self.files["bytes"]).as_py() or 0
         lines = [
-            f"cleaning that keeps {self.policy}: {count} of {total} files go"
-            f" ({self.bytes} of {pc.sum(self.files['bytes']).as_py() or 0} bytes)"
+            f"cleaning that keeps {self.policy}: {count:,} of {total:,} files go"
+            f" ({readable(self.bytes, 'B')} of {readable(bytes_, 'B')})"
         ]
         for requested in self.pending:
-            lines.append(f"the clean {requested} is pending; files of its are among them")
+            lines.append(f"the clean {requested} is pending; some of these files are in its plan")
         if count:
             lines.append(f"the table stays readable as of {self.since} and later")
-        for goes, word in ((True, "goes"), (False, "stays")):
-            of_kind = self.files.filter(pc.equal(self.files["goes"], goes))
-            for row in of_kind.slice(0, SHOWN_MAX).to_pylist():
-                lines.append(f"{word}  {row['path']} ({row['bytes']} bytes): {row['reason']}")
-            if of_kind.num_rows > SHOWN_MAX:
-                lines.append(f"{word}  {of_kind.num_rows - SHOWN_MAX} more, see `files`")
+        lines += self._reasons("goes", goes=True) + self._reasons("stays", goes=False)
         return "\n".join(lines)
+
+    def _reasons(self, word: str, *, goes: bool) -> list[str]:
+        """A line for each reason: a table has thousands of files, and few reasons."""
+        files = self.files.filter(pc.equal(self.files["goes"], goes))
+        texts = files["reason"].cast(pa.string())
+        facts = [("path", "count"), ("path", "min"), ("bytes", "sum")]
+        groups = files.set_column(files.schema.get_field_index("reason"), "reason", texts)
+        order = [("path_count", "descending"), ("path_min", "ascending")]
+        found = groups.group_by("reason").aggregate(facts).sort_by(order)
+        shown = []
+        for row in found.slice(0, REASONS_MAX).to_pylist():
+            count, path, size = row["path_count"], row["path_min"], readable(row["bytes_sum"], "B")
+            which = path if count == 1 else f"{counted(count, 'file')}, {path} first"
+            shown.append(f"{word}  {which} ({size}): {row['reason']}")
+        more = found.num_rows - len(shown)
+        rest = f"{word}  for {counted(more, 'more reason')}: see `files`"
+        return [*shown, rest] if more else shown
 
 
 def plan_cleaning(

@@ -16,7 +16,7 @@ of what is written, the latter taken to be as much as the old base file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -36,6 +36,7 @@ from pyhudi.timeline.completion import (
     visible_now,
 )
 from pyhudi.timeline.timeline import Timeline
+from pyhudi.wording import by_reason, counted, first_reasons, readable
 
 MB = 1 << 20
 #: Hudi's bound on the bytes that one compaction reads and writes.
@@ -196,14 +197,17 @@ class CompactionPreview:
 
     def __str__(self) -> str:
         logs = [log for slice_ in self.slices for log in slice_.logs]
-        size = _megabytes(sum(slice_.bytes for slice_ in self.slices))
+        size = readable(sum(slice_.bytes for slice_ in self.slices), "B")
+        groups = counted(len(self.slices), "file group")
         head = "nothing to compact"
         if self.slices:
-            head = f"{len(self.slices)} file groups to compact: {len(logs)} log files, {size}"
+            head = f"{groups} to compact: {counted(len(logs), 'log file')}, {size}"
         lines = [head, *_listed(map(_slice_line, self.slices), len(self.slices))]
         if self.left_out:
-            lines.append(f"{len(self.left_out)} file groups with logs are left alone")
-            lines += _listed(map(str, self.left_out), len(self.left_out))
+            count = counted(len(self.left_out), "file group")
+            lines.append(f"not in the plan: {count} with logs")
+            reasons = by_reason((out, out.why) for out in self.left_out)
+            lines += first_reasons([_left_out_line(*of) for of in reasons], indent="  ")
         lines += [f"the table has no partition {partition!r}" for partition in self.unknown]
         return "\n".join(lines)
 
@@ -217,19 +221,22 @@ def _listed(lines: Iterable[str], count: int) -> list[str]:
     return [*shown, f"  ... and {count - _LISTED_MAX} more"] if count > _LISTED_MAX else shown
 
 
+def _left_out_line(why: str, left_out: Sequence[LeftOut]) -> str:
+    first = left_out[0]
+    if len(left_out) == 1:
+        return str(first)
+    return f"{counted(len(left_out), 'file group')}, {_named(first.group)} first: {why}"
+
+
 def _slice_line(slice_: FileSlice) -> str:
     base = "no base file" if slice_.base is None else f"base file of {slice_.base_instant}"
     logs = sum(log.size for log in slice_.logs)
     named = _named(FileGroupId(slice_.partition, slice_.file_id))
-    return f"{named}: {base}, {len(slice_.logs)} log files with {_megabytes(logs)}"
+    return f"{named}: {base}, {counted(len(slice_.logs), 'log file')}, {readable(logs, 'B')}"
 
 
 def _named(group: FileGroupId) -> str:
     return f"{group.partition}/{group.file_id}" if group.partition else group.file_id
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / MB:.1f} MB"
 
 
 #: By requested time; None if a plan does not tell.
@@ -298,9 +305,11 @@ def _objection(slice_: FileSlice, plan: str | None, policy: CompactionPolicy) ->
     if plan is not None:
         return held_by(plan)
     if (commits := _delta_commits(slice_)) < policy.min_delta_commits:
-        return f"{commits} writes added logs, and {policy.min_delta_commits} are worth the work"
+        added, least = counted(commits, "write"), policy.min_delta_commits
+        return f"{added} added logs, and min_delta_commits is {least}"
     if (size := _log_bytes(slice_)) < policy.min_log_bytes:
-        return f"its logs have {size} bytes, and {policy.min_log_bytes} are worth the work"
+        least_bytes = policy.min_log_bytes
+        return f"its logs have {counted(size, 'byte')}, and min_log_bytes is {least_bytes:,}"
     return None
 
 

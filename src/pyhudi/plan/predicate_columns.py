@@ -101,14 +101,17 @@ def _field_called(name: str, fields: Sequence[pa.Field], within: Sequence[str]) 
     raise InvalidRequestError(
         f"there is no column {path!r}",
         why=f"{'.'.join(within) or 'the table'} has no such name among {len(fields)}",
-        next_step=f"Use one of {_listed(_nearest(name, [field.name for field in fields]))}",
+        next_step=_advice(name, [field.name for field in fields]),
     )
 
 
-def _nearest(name: str, names: Sequence[str]) -> list[str]:
+def _advice(name: str, names: Sequence[str]) -> str:
     """The names most like the given one; the first few if none is."""
     spelled = {other.lower(): other for other in names}
-    return [spelled[close] for close in get_close_matches(name.lower(), spelled)] or list(names[:8])
+    close = [spelled[other] for other in get_close_matches(name.lower(), spelled)]
+    if len(close) == 1:
+        return f"Did you mean {close[0]!r}?"
+    return f"Use {'one of ' if len(names) > 1 else ''}{_listed(close or names[:8])}"
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -49,6 +49,7 @@ from pyhudi.plan.predicate import (
     check_depth,
 )
 from pyhudi.plan.predicate_times import DATE_FORM, TIMESTAMP_FORM, date_in, timestamp_in
+from pyhudi.wording import with_article
 
 LENGTH_MAX = 64 * 1024  # bytes of UTF-8
 
@@ -58,6 +59,8 @@ _SUPPORTED = (
 )
 _ARITHMETIC = "arithmetic is not supported"
 _NO_ARITHMETIC = "Compare the column itself with a literal, or filter the rows afterwards"
+_BARE_DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?![0-9])")
+_BARE_DATE_WHY = "a date without quotes is a subtraction"
 _QUOTES = "Write 'text' in single quotes and a column's `name` in backticks"
 
 _KEYWORDS = frozenset(
@@ -96,7 +99,7 @@ def parse_predicate(where: str | Predicate) -> Predicate:
         predicate = where
     else:
         raise InvalidRequestError(
-            f"a {type(where).__name__} is not a predicate",
+            f"{with_article(type(where).__name__)} is not a predicate",
             why="a predicate is SQL text, or a tree of pyhudi's own values",
             next_step=_SUPPORTED,
         )
@@ -364,6 +367,10 @@ class _Parser:
             why, next_step = "double quotes are a text to some and a name to others", _QUOTES
         elif character in "'`":
             why, next_step = f"the closing {character} is missing", _QUOTES
+        elif self._text.startswith("&&", start):
+            why, next_step = "&& is not SQL", "Write AND"
+        elif self._text.startswith("||", start):
+            why, next_step = "|| joins texts in SQL, which is not supported", "Write OR for either"
         elif character in "+*/%^~|&":
             why, next_step = _ARITHMETIC, _NO_ARITHMETIC
         elif character.isdigit():
@@ -376,6 +383,9 @@ class _Parser:
     def _unexpected(self, expected: str) -> InvalidRequestError:
         token = self._peek()
         if token.text == "-":
+            before = self._tokens[self._at - 1]
+            if day := _BARE_DATE.match(self._text, before.start if self._at else token.start):
+                return self._refusal(before.start, _BARE_DATE_WHY, f"Write '{day[0]}'")
             return self._refusal(token.start, _ARITHMETIC, _NO_ARITHMETIC)
         found = f"{token.text:.40}" if token.kind != "end" else "the end"
         return self._refusal(token.start, f"expected {expected}, found {found}", _SUPPORTED)

@@ -89,7 +89,7 @@ def _refuse_columns(given: pa.Schema, schema: pa.Schema) -> None:
     counts = Counter(name for name in given.names if name not in META_COLUMNS)
     problems = {
         "missing columns": [name for name in schema.names if name not in counts],
-        "columns the table does not have": [n for n in counts if n not in schema.names],
+        "columns that the table does not have:": [n for n in counts if n not in schema.names],
         "several columns named": [name for name, count in counts.items() if count > 1],
     }
     whys = [f"{what} {_listed(names)}" for what, names in problems.items() if names]

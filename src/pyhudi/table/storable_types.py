@@ -149,9 +149,7 @@ def storable_type(type_: pa.DataType, path: str, levels: int = 0) -> pa.DataType
     if pa.types.is_struct(type_) and type_.num_fields:
         return pa.struct(storable_fields(list(type_), f"{path}.", levels + 1))
     advice = (text for belongs, text in _ADVICE if belongs(type_))
-    raise _refusal(
-        path, f"no type of a Hudi table holds {type_}", next(advice, "Cast it to another type")
-    )
+    raise _refusal(path, f"pyhudi does not write {type_}", next(advice, "Cast it to another type"))
 
 
 def _is_storable_decimal(type_: pa.DataType) -> bool:

@@ -33,19 +33,20 @@ def timeline_time(time: str | datetime, zone: tzinfo | None) -> str:
     >>> timeline_time("20260102030405", UTC)
     '20260102030405999'
     """
+    given = time
     if isinstance(time, str):
         digits = time.strip()
         if digits.isascii() and digits.isdigit():
             return _from_digits(digits)
         time = _from_iso(digits)
     if not isinstance(time, datetime):
-        raise _unusable(time, "it is neither text nor a datetime")
+        raise _unusable(given, "it is neither text nor a datetime")
     if time.tzinfo is None:
-        raise _unusable(time, "it has no time zone")
+        raise _unusable(given, "it has no time zone")
     try:
         there = time.astimezone(zone)
     except (OverflowError, ValueError, OSError):
-        raise _unusable(time, "in the timeline's zone it is before or after all years") from None
+        raise _unusable(given, "in the timeline's zone it is before or after all years") from None
     return there.strftime(_FORMAT).rjust(14, "0") + f"{there.microsecond // 1000:03d}"
 
 

@@ -1,0 +1,62 @@
+"""How counts, sizes, names and reasons are put into words for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+#: Reasons that a list shows. A table may have as many as it has instants.
+REASONS_MAX: Final = 10
+
+_PREFIXES = ("", "k", "M", "G", "T", "P")
+_T = TypeVar("_T")
+
+
+def readable(value: float, unit: str = "") -> str:
+    """At most three digits before the point, and one after it where there are fewer.
+
+    >>> readable(120_345), readable(45_100_000, "B"), readable(3.14), readable(512, "B")
+    ('120 k', '45.1 MB', '3.1', '512 B')
+    """
+    prefix = 0
+    while value >= 999.5 and prefix < len(_PREFIXES) - 1:
+        value, prefix = value / 1000, prefix + 1
+    digits = f"{value:.1f}".removesuffix(".0") if value < 99.95 else f"{value:.0f}"
+    return f"{digits} {_PREFIXES[prefix]}{unit}".rstrip()
+
+
+def counted(count: int, noun: str) -> str:
+    """The number with its noun.
+
+    >>> counted(1, "row"), counted(1234, "row")
+    ('1 row', '1,234 rows')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def with_article(noun: str) -> str:
+    """The noun with "a" or "an" before it.
+
+    >>> with_article("DataFrame"), with_article("Expression")
+    ('a DataFrame', 'an Expression')
+    """
+    return f"an {noun}" if noun[:1] in "AEIOaeio" else f"a {noun}"
+
+
+def by_reason(found: Iterable[tuple[_T, str]]) -> Iterator[tuple[str, Sequence[_T]]]:
+    """Yield each reason once, in the order of its first use, with all that it applies to.
+
+    >>> list(by_reason([("a", "old"), ("b", "new"), ("c", "old")]))
+    [('old', ['a', 'c']), ('new', ['b'])]
+    """
+    groups: dict[str, list[_T]] = {}
+    for each, reason in found:
+        groups.setdefault(reason, []).append(each)
+    yield from groups.items()
+
+
+def first_reasons(lines: Sequence[str], *, indent: str = "", rest: str = "") -> list[str]:
+    """The first lines, one for each reason, and how many there are beside them."""
+    more = len(lines) - REASONS_MAX
+    shown = [f"{indent}{line}" for line in lines[:REASONS_MAX]]
+    return [*shown, f"{indent}... and {counted(more, 'more reason')}{rest}"] if more > 0 else shown
