@@ -492,8 +492,8 @@ def test_a_printed_plan_has_a_line_for_each_reason_and_not_for_each_file() -> No
     assert found.files.num_rows == 600
     going = [line for line in lines if line.startswith("goes")]
     assert len(going) == 1
-    assert f"{found.count} files, " in going[0]
-    assert " first (2.8 kB): the slice of " in going[0]
+    assert f"{found.count} files such as " in going[0]
+    assert " (2.8 kB): the slice of " in going[0]
     assert len(lines) <= 3 + 11, "and of those that stay, ten reasons at most"
 
 

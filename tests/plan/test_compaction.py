@@ -254,7 +254,7 @@ def test_a_preview_is_readable_and_of_bounded_length() -> None:
     why = "1 write added logs, and min_delta_commits is 2"
     assert left[1:] == [
         "not in the plan: 100 file groups with logs",
-        f"  100 file groups, p/g000 first: {why}",
+        f"  100 file groups such as p/g000: {why}",
     ]
 
 

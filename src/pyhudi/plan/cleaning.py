@@ -180,7 +180,7 @@ class CleanPlan:
         shown = []
         for row in found.slice(0, REASONS_MAX).to_pylist():
             count, path, size = row["path_count"], row["path_min"], readable(row["bytes_sum"], "B")
-            which = path if count == 1 else f"{counted(count, 'file')}, {path} first"
+            which = path if count == 1 else f"{counted(count, 'file')} such as {path}"
             shown.append(f"{word}  {which} ({size}): {row['reason']}")
         more = found.num_rows - len(shown)
         rest = f"{word}  for {counted(more, 'more reason')}: see `files`"

@@ -225,7 +225,7 @@ def _left_out_line(why: str, left_out: Sequence[LeftOut]) -> str:
     first = left_out[0]
     if len(left_out) == 1:
         return str(first)
-    return f"{counted(len(left_out), 'file group')}, {_named(first.group)} first: {why}"
+    return f"{counted(len(left_out), 'file group')} such as {_named(first.group)}: {why}"
 
 
 def _slice_line(slice_: FileSlice) -> str:
