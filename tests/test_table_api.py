@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,45 @@ def test_a_function_is_told_of_a_write_and_nothing_is_printed(
         (2, result.files, True)
     ]
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_time_of_a_slow_input_counts_and_is_shown(tmp_path: Path) -> None:
+    told: list[pyhudi.Progress] = []
+    table = pyhudi.create_table(
+        tmp_path / "t",
+        SCHEMA,
+        record_key="id",
+        ordering="ts",
+        buckets=SimpleBuckets(1),
+        progress=told.append,
+    )
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        yield from rows("a", "b").to_batches()
+        time.sleep(1.2)
+        yield from rows("c").to_batches()
+
+    result = table.upsert(pa.RecordBatchReader.from_batches(SCHEMA, slow()))
+    assert result.seconds >= 1.2
+    assert [(each.read, each.rows) for each in told][:1] == [(2, 0)], "while it waits for more"
+    assert [(each.read, each.rows, each.last) for each in told][-1] == (3, 3, True)
+
+
+def test_a_compaction_and_a_read_report_their_progress(tmp_path: Path) -> None:
+    told: list[pyhudi.Progress] = []
+    create(uri=tmp_path, ordering="ts").upsert(rows("a", "b"))
+    table = pyhudi.open_table(tmp_path, progress=told.append)
+    table.services.compact()
+    assert [(each.rows, each.files, each.last) for each in told] == [(2, 1, True)]
+    told.clear()
+    assert table.read(columns=["id"]).to_arrow().num_rows == 2
+    assert [(each.read, each.last) for each in told] == [(2, True)]
+    told.clear()
+    table.delete("id = 'a'")
+    assert [each.last for each in told] == [True], "the read inside a delete is part of it"
+    told.clear()
+    assert list(table.read(columns=["id"]).to_batches())
+    assert told == [], "a caller that takes batches sees for itself"
 
 
 def test_a_notebook_shows_tables_and_results(table: pyhudi.Table) -> None:

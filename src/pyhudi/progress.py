@@ -14,13 +14,16 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, Self, TextIO
 
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.wording import counted, readable
 from pyhudi.world import World
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 INTERVAL_MS: Final = 500
 
@@ -41,13 +44,17 @@ class Counts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a write has written so far. A repetition after a conflict counts from zero again."""
+    """What a write, a compaction or a read has done so far.
+
+    A write that is repeated after a conflict counts from zero again.
+    """
 
     rows: int
     bytes: int
     files: int
     seconds: float  # since the write began, repetitions included
     last: bool = False  # no report follows: the write has completed or failed
+    read: int = 0  # rows taken from the input, which may come slowly; 0 where Spark reads it
 
     @property
     def rows_per_second(self) -> float:
@@ -76,6 +83,8 @@ def progress_text(progress: Progress, width: int) -> str:
     >>> progress_text(Progress(1_234_567, 45_100_000, 32, 10.25), 80)
     '1,234,567 rows (120 k/s), 45.1 MB (4.4 MB/s), 32 files (3.1/s)'
     """
+    if progress.read and not progress.files:
+        return _input_text(progress)[:width]
     rows, size = counted(progress.rows, "row"), readable(progress.bytes, "B")
     files = counted(progress.files, "file")
     row_rate, file_rate = readable(progress.rows_per_second), readable(progress.files_per_second)
@@ -83,6 +92,18 @@ def progress_text(progress: Progress, width: int) -> str:
     full = f"{rows} ({row_rate}/s), {size} ({byte_rate}/s), {files} ({file_rate}/s)"
     texts = (full, f"{rows}, {size}, {files}", rows)
     return next((text for text in texts if len(text) <= width), rows[:width])
+
+
+def _input_text(progress: Progress) -> str:
+    """While rows of the input gather in memory, and nothing is written yet.
+
+    A read writes nothing at all.
+
+    >>> _input_text(Progress(0, 0, 0, 2.0, read=3_000))
+    '3,000 rows read (1.5 k/s)'
+    """
+    rate = readable(per_second(progress.read, progress.seconds))
+    return f"{counted(progress.read, 'row')} read ({rate}/s)"
 
 
 class ProgressLine:
@@ -161,9 +182,9 @@ class ProgressBoard:
         self._world = world
         self._interval_ms = interval_ms
         self._lock = threading.Lock()
-        self._rows = self._bytes = self._files = 0
+        self._rows = self._bytes = self._files = self._read = 0
         self._load: Callable[[], Counts] | None = None
-        self._began_ms = 0
+        self.began_ms: int | None = None
         self._stop: Callable[[], None] = lambda: None
         self._warned = False
 
@@ -173,8 +194,8 @@ class ProgressBoard:
         return self._listener is not None
 
     def __enter__(self) -> Self:
+        self.began_ms = self._world.elapsed_ms()
         if self._listener is not None:
-            self._began_ms = self._world.elapsed_ms()
             self._stop = self._world.every(self._interval_ms, self._report)
         return self
 
@@ -185,12 +206,19 @@ class ProgressBoard:
             finally:
                 self._report(last=True)
 
-    def add(self, *, rows: int = 0, bytes: int = 0, files: int = 0) -> None:
-        """So much more has been written."""
+    def add(self, *, rows: int = 0, bytes: int = 0, files: int = 0, read: int = 0) -> None:
+        """So much more has been written, and so many more rows were read from the input."""
         with self._lock:
+            self._read += read
             self._rows += rows
             self._bytes += bytes
             self._files += files
+
+    def counting(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches, and count their rows as read."""
+        for batch in batches:
+            self.add(read=batch.num_rows)
+            yield batch
 
     def set_totals(self, totals: Counts) -> None:
         """So much has been written in all, and this is to be believed: no source is followed."""
@@ -233,6 +261,7 @@ class ProgressBoard:
                 self._take(totals)
 
     def _progress(self, last: bool) -> Progress:
-        seconds = (self._world.elapsed_ms() - self._began_ms) / 1000
+        assert self.began_ms is not None, "it runs inside `with`"
+        seconds = (self._world.elapsed_ms() - self.began_ms) / 1000
         with self._lock:
-            return Progress(self._rows, self._bytes, self._files, seconds, last)
+            return Progress(self._rows, self._bytes, self._files, seconds, last, self._read)

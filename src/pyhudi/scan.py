@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pyhudi.engine.tasks import read_split
 from pyhudi.plan.scan import ScanPlan
+from pyhudi.progress import ProgressBoard
 from pyhudi.storage.protocol import Storage
 
 if TYPE_CHECKING:
@@ -23,9 +24,16 @@ class Scan:
     Rows come in no particular order. Each `to_` method reads anew.
     """
 
-    def __init__(self, storage: Storage, plan: ScanPlan) -> None:
+    def __init__(
+        self, storage: Storage, plan: ScanPlan, watch: Callable[[], ProgressBoard] | None = None
+    ) -> None:
+        """With `watch`, a result that is read as a whole reports its progress."""
         self.storage = storage
         self._plan = plan
+        self._watch = watch
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_watch": None}  # a terminal stays where it is
 
     @property
     def schema(self) -> pa.Schema:
@@ -50,7 +58,10 @@ class Scan:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pa.Table:
-        return self.to_reader().read_all()
+        if self._watch is None:
+            return self.to_reader().read_all()
+        with self._watch() as board:
+            return pa.Table.from_batches(board.counting(self.to_batches()), self.schema)
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """A pandas DataFrame; the options are those of `pyarrow.Table.to_pandas`."""
@@ -87,7 +98,14 @@ class Changes(Scan):
     `since`, and every write is seen exactly once.
     """
 
-    def __init__(self, storage: Storage, plan: ScanPlan, since: str, until: str) -> None:
-        super().__init__(storage, plan)
+    def __init__(
+        self,
+        storage: Storage,
+        plan: ScanPlan,
+        since: str,
+        until: str,
+        watch: Callable[[], ProgressBoard] | None = None,
+    ) -> None:
+        super().__init__(storage, plan, watch)
         self.since = since
         self.until = until

@@ -41,7 +41,7 @@ from pyhudi.inputs import (
 )
 from pyhudi.inspection import Inspection
 from pyhudi.plan.predicate import Predicate
-from pyhudi.progress import Listener, progress_listener
+from pyhudi.progress import Listener, ProgressBoard, progress_listener
 from pyhudi.scan import Changes, Scan
 from pyhudi.services import Services, given_upkeep
 from pyhudi.settings import WriteSettings
@@ -79,8 +79,8 @@ def open_table(
     Raises UnsupportedTableError, naming the feature, when pyhudi could not read its rows exactly.
     `buckets`, `lock` and `lock_options` are for writing tables that another engine made and that
     do not tell.
-    `progress` is called with a Progress now and then while a write runs; without it, a line on the
-    terminal shows how far the write is, and nothing elsewhere. False silences that too.
+    `progress` is called with a Progress now and then while a write, a read of a whole result or a
+    compaction runs; without it, a line on the terminal shows how far it is. False silences that.
     With `upkeep`, each write is followed by the table services that are due (docs/services.md).
     """
     upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
@@ -238,6 +238,7 @@ class Table:
         if upkeep is not None:
             writer.after_commit = partial(self.services.keep_up, upkeep)
         self._writing = Writing(writer, self.read)
+        self._watch = partial(ProgressBoard, writer.listener, writer.world)
 
     # -- what it is
 
@@ -294,7 +295,7 @@ class Table:
         """
         question = _question(columns, where, read_optimized=read_optimized)
         plan = self._reader.plan_snapshot(self._refreshed(), self._point(as_of), question)
-        return Scan(self._loader.storage, plan)
+        return Scan(self._loader.storage, plan, self._watch)
 
     def changes(
         self,
@@ -313,7 +314,7 @@ class Table:
         end = None if until is None else self._time(until)
         question = _question(columns, where)
         plan, reached = self._reader.plan_changes(self._refreshed(), begin, end, question)
-        return Changes(self._loader.storage, plan, begin, reached)
+        return Changes(self._loader.storage, plan, begin, reached, self._watch)
 
     def read_with_hudi_options(self, options: Mapping[str, str]) -> Scan:
         """A read described by Hudi's own option names, with Hudi's own meaning.
@@ -327,10 +328,10 @@ class Table:
             end = None if asked.end is None else self._time(asked.end)
             begin = max(_BEGINNING, asked.begin)
             plan, reached = self._reader.plan_changes(state, begin, end, asked.question)
-            return Changes(self._loader.storage, plan, begin, reached)
+            return Changes(self._loader.storage, plan, begin, reached, self._watch)
         point = Now() if asked.as_of is None else AtRequest(self._time(asked.as_of))
         plan = self._reader.plan_snapshot(state, point, asked.question)
-        return Scan(self._loader.storage, plan)
+        return Scan(self._loader.storage, plan, self._watch)
 
     # -- writing
 

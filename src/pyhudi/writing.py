@@ -153,7 +153,8 @@ class Writing:
 
         def find() -> GatheredDeletes:
             if keys is None:
-                found = self._read(columns=lookup_columns(config), where=what).to_arrow()
+                scan = self._read(columns=lookup_columns(config), where=what)
+                found = scan.to_reader().read_all()  # `to_arrow` would show a progress of its own
             elif is_located(keys, config, unconditional=unconditional):
                 found = keys
             else:

@@ -97,11 +97,15 @@ class Writer(Protocol):
 class Attempts:
     """The attempts of one write."""
 
-    def __init__(self, writer: Writer, work: Work, write_id: str | None) -> None:
+    def __init__(
+        self, writer: Writer, work: Work, write_id: str | None, began_ms: int | None = None
+    ) -> None:
+        """The write began at `began_ms`, with the first row of its input, or begins now."""
         self._writer = writer
         self._work = work
         self._write_id = write_id
-        self._started = writer.world.elapsed_ms()
+        now_ms = writer.world.elapsed_ms()
+        self._started = now_ms if began_ms is None else began_ms
         self._retries = 0
         self._waited_for: set[str] = set()
 

@@ -64,6 +64,7 @@ class LocalWriter(TableWriter):
         part = None if owned is None else owned.part
         now = replace(self.spec(""), part=part)
         rows = GatheredRows(config, now.layout.data)
+        batches = self.board.counting(batches)
         is_whole = rows.fill(batches, self.settings.buffer_bytes_max if self.is_mor else None)
 
         def write(spec: WriteSpec) -> list[WriteStat]:
@@ -100,7 +101,7 @@ class LocalWriter(TableWriter):
             if (done := self._finished(write_id, "INSERT")) is not None:
                 return done  # its keys are in the table by now
             rows = GatheredRows(config, self.spec("").layout.data)
-            rows.fill(batches, None)
+            rows.fill(self.board.counting(batches), None)
             keys = NewKeys(self, rows)
             keys.require()
 
@@ -161,7 +162,7 @@ class LocalWriter(TableWriter):
             data = now.layout.data
             chosen = [field for field in data if columns is None or field.name in columns]
             rows = GatheredRows(config, pa.schema(chosen))
-            rows.fill(batches, None)
+            rows.fill(self.board.counting(batches), None)
 
             def write(spec: WriteSpec) -> list[WriteStat]:
                 plan = make_plan(spec)

@@ -17,6 +17,7 @@ from pyhudi.format.plan_files import CompactionOperation
 from pyhudi.format.table_config import TimelineTimezone
 from pyhudi.plan.compaction import NOTHING, CompactionPolicy, is_due
 from pyhudi.plan.scan import merge_rule
+from pyhudi.progress import ProgressBoard
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import clock_time
 
@@ -30,9 +31,13 @@ class LocalMerge:
     def __call__(
         self, requested: str, schema: str, operations: Sequence[CompactionOperation]
     ) -> Iterator[WriteStat]:
-        spec = compaction_spec(self._writer, requested, schema)
-        for operation in operations:
-            yield compact_slice(self._writer.storage, spec, operation)
+        writer = self._writer
+        spec = compaction_spec(writer, requested, schema)
+        with ProgressBoard(writer.listener, writer.world) as board:
+            for operation in operations:
+                stat = compact_slice(writer.storage, spec, operation)
+                board.add(rows=stat.num_writes or 0, bytes=stat.total_write_bytes or 0, files=1)
+                yield stat
 
 
 def compaction_spec(writer: TableWriter, requested: str, schema: str) -> CompactionSpec:

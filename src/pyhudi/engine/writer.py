@@ -80,7 +80,7 @@ class TableWriter:
         listener: Listener | None = None,
     ) -> None:
         self.storage = storage
-        self._listener = listener
+        self.listener = listener
         self.board = ProgressBoard(None, world)
         self.given = (buckets, lock, lock_address)
         self.world = world
@@ -240,7 +240,7 @@ class TableWriter:
 
     def in_turn(self, write: Callable[[], WriteResult], spark: Any = None) -> WriteResult:
         """One write, and what comes with it. Services may take long: other threads go on then."""
-        with self.turn:
+        with self.turn, ProgressBoard(self.listener, self.world) as self.board:
             result = write()
         self.after_commit(result, spark)
         return result
@@ -248,9 +248,8 @@ class TableWriter:
     def commit(self, work: Work, write_id: str | None) -> WriteResult:
         if (done := self._finished(write_id, work.operation)) is not None:
             return done
-        with ProgressBoard(self._listener, self.world) as self.board:
-            result = Attempts(self, work, write_id).run()
-            self.board.set_totals(result)
+        result = Attempts(self, work, write_id, self.board.began_ms).run()
+        self.board.set_totals(result)
         return result
 
     def failed(self) -> tuple[str, ...]:
