@@ -76,6 +76,7 @@ class Result:
     bytes: int = 45_100_000
     retries: int = 1
     seconds: float = 10.25
+    repeated: bool = False
 
 
 def test_table_shows_what_it_is() -> None:
@@ -126,10 +127,10 @@ def test_result_shows_what_the_write_did() -> None:
     assert (
         Page(result_html(Result())).facts.items()
         >= {
-            "Instant": "20260102030405678",
+            "Requested": "20260102030405678",
             "Completed": "2026-01-02 03:04:06.001 UTC",
-            "Rows": "1,234,567",
-            "Deletes": "12",
+            "Rows written": "1,234,567",
+            "Deletes written": "12",
             "Files": "32",
             "Size": "45.1 MB",
             "Repeated after conflicts": "1 time",
@@ -137,6 +138,12 @@ def test_result_shows_what_the_write_did() -> None:
             "Rows per second": "120 k",
         }.items()
     )
+
+
+def test_result_of_an_earlier_write_says_so() -> None:
+    title = "Hudi write, done before under this write_id"
+    assert title in Page(result_html(Result(repeated=True))).texts
+    assert title not in Page(result_html(Result())).texts
 
 
 def test_result_of_a_write_in_no_time_has_no_rate() -> None:

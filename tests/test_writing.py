@@ -225,6 +225,66 @@ def test_a_bad_row_stops_the_write_and_leaves_no_file(verb: str, what: str) -> N
     assert bench.pending() == []
 
 
+EMPTY = {
+    "other columns": (pa.table({"zzz": pa.array([], pa.string())}), "'?zzz'?|missing"),
+    "no columns": (pa.table({}), "missing"),
+    "other types": (SCHEMA.set(3, pa.field("v", pa.bool_())).empty_table(), "bool cannot become"),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("what", EMPTY)
+def test_a_frame_without_rows_is_checked_as_any_other(verb: str, what: str) -> None:
+    bench = Bench()
+    bench.mine.upsert(rows(("a", "d0", 1, 1)))
+    before = {stat.path for stat in bench.storage.list("")}
+    given, message = EMPTY[what]
+    with pytest.raises(InvalidRequestError, match=message):
+        VERBS[verb](bench.mine, given, None)
+    assert {stat.path for stat in bench.storage.list("")} == before
+    sound = VERBS[verb](bench.mine, SCHEMA.empty_table(), None)
+    assert (sound.rows, sound.deletes) == (0, 0)
+    assert bench.content() == {("d0", "a"): (1, 1)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_result_says_when_the_write_was_requested_and_when_it_completed(kind: str) -> None:
+    bench = Bench(kind)
+    bench.mine.upsert(rows(("a", "d0", 1, 1)))
+    result = bench.mine.upsert(rows(("b", "d0", 1, 1)))
+    states = bench.table().inspect.timeline().to_pylist()
+    assert (result.requested, result.completed) in [
+        (row["requested"], row["completed"]) for row in states
+    ]
+    assert result.requested == result.instant < result.completed
+    seen = [bench.table().read(as_of=time, columns=["id"]) for time in (result.requested, result)]
+    assert [scan.to_arrow().num_rows for scan in seen] == [1, 2]
+
+
+#: Verb → what it counts as rows and deletes, in logs and in base files.
+COUNTS: dict[str, tuple[Callable[[Any], Any], tuple[int, int], tuple[int, int]]] = {
+    "late row": (lambda table: table.upsert(rows(("a", "d0", 1, 7))), (1, 0), (0, 0)),
+    "late delete": (lambda table: table.delete(rows(("a", "d0", 1, 7))), (0, 1), (0, 0)),
+    "delete of an absent key": (
+        lambda table: table.delete(rows(("z", "d0", 9, 7))),
+        (0, 1),
+        (0, 0),
+    ),
+    "new row": (lambda table: table.upsert(rows(("b", "d0", 1, 7))), (1, 0), (1, 0)),
+    "delete": (lambda table: table.delete(rows(("a", "d0", 9, 7))), (0, 1), (0, 1)),
+}
+
+
+@pytest.mark.parametrize("what", COUNTS)
+def test_counts_are_of_what_was_written(what: str) -> None:
+    act, in_logs, in_base_files = COUNTS[what]
+    for kind, counts in (("nbcc", in_logs), ("cow", in_base_files)):
+        bench = Bench(kind)
+        bench.mine.upsert(rows(("a", "d0", 5, 1)))
+        result = act(bench.mine)
+        assert (result.rows, result.deletes) == counts, kind
+
+
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("kind", ["nbcc", "cow"])
 def test_a_repeated_call_with_one_write_id_writes_once(verb: str, kind: str) -> None:
@@ -237,4 +297,5 @@ def test_a_repeated_call_with_one_write_id_writes_once(verb: str, kind: str) -> 
     later = bench.content()
     again = VERBS[verb](bench.table("again"), given, "job 7")
     assert (again.instant, again.completed) == (first.instant, first.completed)
+    assert (first.repeated, again.repeated) == (False, True)
     assert bench.content() == later != after

@@ -44,6 +44,8 @@ class Written(Counts, Protocol):
     def retries(self) -> int: ...
     @property
     def seconds(self) -> float: ...
+    @property
+    def repeated(self) -> bool: ...
 
 
 def table_html(
@@ -84,17 +86,18 @@ def _columns_html(columns: Sequence[tuple[str, object]]) -> str:
 def result_html(result: Written, *, zone: tzinfo | None = UTC) -> str:
     """What a write did; `zone` is the timeline's, None for this machine's own."""
     facts = [
-        ("Instant", result.instant),
+        ("Requested", result.instant),
         ("Completed", readable_time(result.completed, zone)),
-        ("Rows", f"{result.rows:,}"),
-        ("Deletes", f"{result.deletes:,}"),
+        ("Rows written", f"{result.rows:,}"),
+        ("Deletes written", f"{result.deletes:,}"),
         ("Files", f"{result.files:,}"),
         ("Size", readable(result.bytes, "B")),
         ("Repeated after conflicts", counted(result.retries, "time")),
         ("Seconds", f"{result.seconds:,.1f}"),
         ("Rows per second", readable(per_second(result.rows, result.seconds))),
     ]
-    return _box("Hudi write", _rows(facts))
+    title = "Hudi write, done before under this write_id" if result.repeated else "Hudi write"
+    return _box(title, _rows(facts))
 
 
 def readable_time(digits: str, zone: tzinfo | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from itertools import chain
 from os import PathLike, fspath
 from typing import Any, TypeVar
 
@@ -41,7 +42,11 @@ def record_batches(rows: Any) -> Iterator[pa.RecordBatch]:
 
 def _read(rows: Any) -> Iterator[pa.RecordBatch]:
     try:
-        for batch in pa.RecordBatchReader.from_stream(rows):
+        reader = pa.RecordBatchReader.from_stream(rows)
+        # A frame without rows may come as no batch at all. Its columns are checked all the same.
+        first = next(reader, None)
+        head = _without_rows(reader.schema) if first is None else first
+        for batch in chain([head], reader):
             # What pandas keeps of a frame's index is no column of the user's.
             index = [name for name in batch.schema.names if name.startswith("__index_level_")]
             yield batch.drop_columns(index) if index else batch
@@ -51,6 +56,11 @@ def _read(rows: Any) -> Iterator[pa.RecordBatch]:
             why=(str(error).strip().splitlines() or ["no reason given"])[0].rstrip("."),
             next_step="Give every column one type, and rows that can be turned into Arrow",
         ) from error
+
+
+def _without_rows(schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [pa.nulls(0, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def storage_at(uri: Any, options: Any) -> Storage:

@@ -99,7 +99,7 @@ SMALL = filled(
     lambda: Decimal(CHANCE.randrange(-(10**6), 10**12)).scaleb(-9),
 )
 PARTS = filled(
-    [None, "", "__null__", "1,second:2", "1,c:2", "a:b", ",", "first:1"],
+    [None, "", "__nul__", "1,secon:2", "1,c:2", "a:b", ",", "first:1"],
     lambda: CHANCE.choice([None, "", _text()]),
 )
 NUMBERS = filled([1, 2, 3], lambda: CHANCE.randrange(100))
@@ -221,6 +221,28 @@ def test_keys_that_look_like_several_fields_are_not_placed_wrongly(spark: SparkS
     schema = pa.schema([("id", pa.string())])
     chosen = frame.select("id", placing._bucket(frame, KEYS["text"], schema).alias("b")).collect()
     assert {row["id"]: row["b"] for row in chosen} == dict.fromkeys(LOOK_ALIKES, NO_BUCKET)
+
+
+UNCERTAIN = ["1,second:2", "__null__", "__empty__"]
+
+
+@pytest.mark.spark35
+def test_only_rows_without_a_certain_key_have_no_bucket(spark: SparkSession) -> None:
+    """The others of their batch must come to the task that writes their bucket."""
+    texts = ["a", *UNCERTAIN, "b", None]
+    frame = spark.createDataFrame([(text, 1) for text in texts], "first string, second int")
+    frame = frame.coalesce(1)
+    schema = pa.schema([("first", pa.string()), ("second", pa.int32())])
+    config = KEYS["several fields"]
+    chosen = frame.select("first", placing._bucket(frame, config, schema).alias("b")).collect()
+    found = {row["first"]: row["b"] for row in chosen}
+    assert [text for text in texts if found[text] == NO_BUCKET] == UNCERTAIN
+    for text in ("a", "b", None):
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array([text], pa.string()), pa.array([1], pa.int32())], schema=schema
+        )
+        ids = bucket_ids(record_keys(batch, config), config.record_key_fields, COUNT)
+        assert found[text] == ids[0].as_py()
 
 
 # -- frames whose types are not the table's own

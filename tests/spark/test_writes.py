@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -514,3 +515,24 @@ def test_tasks_leave_word_of_their_progress_where_the_driver_finds_it(
     table = create(tmp_path / "t", progress=lambda _: None)
     result = table.upsert(spark.createDataFrame([("k", "d0", 1, 1)], COLUMNS))
     assert cleared == [f"{PROGRESS_FOLDER}/{result.instant}.0"]
+
+
+@pytest.mark.parametrize("columns", ["zzz string", "id string, day string, ts long, v boolean"])
+def test_a_frame_without_rows_is_checked_as_any_other(
+    spark: SparkSession, tmp_path: Path, columns: str
+) -> None:
+    table = create(tmp_path / "t")
+    table.upsert(local(("a", "d0", 1, 1)))
+    files = sorted(path for path in (tmp_path / "t").rglob("*"))
+    frame = spark.createDataFrame([], columns)
+    for verb in (
+        table.upsert,
+        table.append,
+        partial(table.append, require_new_keys=True),
+        partial(table.update, columns=["v"]),
+        table.delete,
+        table.overwrite,
+    ):
+        with pytest.raises(InvalidRequestError):
+            verb(frame)
+    assert sorted(path for path in (tmp_path / "t").rglob("*")) == files

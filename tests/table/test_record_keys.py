@@ -19,7 +19,7 @@ from pyhudi.format.table_config import TableConfig
 from pyhudi.index.hash_values import key_values
 from pyhudi.index.placement import placed
 from pyhudi.table.key_generators import refuse_key_columns
-from pyhudi.table.record_keys import record_keys
+from pyhudi.table.record_keys import record_keys, rows_without_key
 
 UTC = pa.timestamp("us", "UTC")
 
@@ -177,6 +177,64 @@ def test_rows_without_a_certain_key_are_refused(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=message):
         record_keys(batch(**columns), config(fields))
+
+
+# ---- values of which two different keys give one text
+
+
+@pytest.mark.parametrize(
+    ("rows", "shown"),
+    [
+        ([("x,b:y", "z"), ("x", "y,b:z")], r"row 0 \(a='x,b:y', b='z'\), row 1 \(a='x', b="),
+        ([("u", "1"), ("__null__", "1"), (None, "1")], r": row 1 \(a='__null__', b='1'\)\."),
+        ([("x", ""), ("x", "__empty__")], r": row 1 \(a='x', b='__empty__'\)\."),
+    ],
+)
+def test_values_that_another_key_could_have_are_refused_with_a_sample(
+    rows: list[tuple[str | None, str | None]], shown: str
+) -> None:
+    columns = {n: pa.array([row[at] for row in rows], pa.string()) for at, n in enumerate("ab")}
+    with pytest.raises(InvalidRequestError, match=f"is not certain: .*{shown}"):
+        record_keys(batch(**columns), config("a,b"))
+
+
+def test_one_field_takes_any_text_whatever_makes_its_key() -> None:
+    texts = pa.array(["__null__", "__empty__", "x,a:y", "a:1,a:2"])
+    for generator in ("NON_PARTITION", "COMPLEX"):
+        keys = record_keys(batch(a=texts), config("a", generator))
+        assert len(set(keys.to_pylist())) == len(texts)
+
+
+_PIECES = [",a:", ",b:", ",c:", "x", "a", ":", ",", "__null__", "__empty__"]
+_VALUE = st.none() | st.lists(st.sampled_from(_PIECES), max_size=3).map("".join)
+
+
+def _readings(key: str, fields: list[str]) -> int:
+    """In how many ways a key can be taken apart into a value for each field."""
+    if not fields:
+        return 1
+    mark = f",{fields[0]}:"
+    starts = (at for at in range(len(key)) if key.startswith(mark, at))
+    return sum(_readings(key[at + len(mark) :], fields[1:]) for at in starts)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.tuples(_VALUE, _VALUE, _VALUE).filter(any))
+def test_a_key_is_refused_exactly_if_its_text_can_be_read_in_two_ways(
+    row: tuple[str | None, str | None, str | None],
+) -> None:
+    rows = batch(
+        **{name: pa.array([value], pa.string()) for name, value in zip("abc", row, strict=True)}
+    )
+    texts = ["__null__" if v is None else v or "__empty__" for v in row]
+    key = f"a:{texts[0]},b:{texts[1]},c:{texts[2]}"
+    is_certain = _readings(key[2:], ["b", "c"]) == 1 and not {"__null__", "__empty__"} & {*row}
+    assert rows_without_key(rows, config("a,b,c")).to_pylist() == [not is_certain]
+    if is_certain:
+        assert record_keys(rows, config("a,b,c")).to_pylist() == [key]
+    else:
+        with pytest.raises(InvalidRequestError, match="is not certain"):
+            record_keys(rows, config("a,b,c"))
 
 
 @pytest.mark.parametrize(

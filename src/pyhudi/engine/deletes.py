@@ -37,10 +37,7 @@ def given_keys(
 ) -> pa.Table:
     """The caller's keys as a table with `RECORD_KEY`, and what else it was given of
     `lookup_columns`."""
-    tables = [keyed_rows(batch, schema, config) for batch in batches if batch.num_rows]
-    if not tables:
-        return pa.table({RECORD_KEY: pa.array([], pa.string())})
-    return pa.concat_tables(tables)
+    return pa.concat_tables([keyed_rows(batch, schema, config) for batch in batches])
 
 
 def keyed_rows(batch: pa.RecordBatch, schema: pa.Schema, config: TableConfig) -> pa.Table:

@@ -13,17 +13,36 @@ from pyhudi.html import result_html
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """A write that is visible. It counts what was written, and does not guess what was new."""
+    """A write that is visible.
+
+    Its counts say what the write put into files, not what became of it: whether a row was new,
+    changed one that was there or lost to a later one is found when rows are merged.
+    """
 
     instant: str  # requested time, which the rows bear as _hoodie_commit_time
     completed: str  # completion time: reads as of it, and changes until it, include the write
-    rows: int  # written; of rows with one key, one for each time memory was full
+    #: Rows written. In a log a row counts that loses by its ordering; in a base file, those that
+    #: won. Of rows with one key in one write one counts, or one for each time that memory was full.
+    rows: int
+    #: Deletes written. In a log a delete counts whose row is newer, or was never there; in a base
+    #: file, rows taken out.
     deletes: int
     files: int
     bytes: int
     retries: int  # times the whole write was repeated after a conflict
     seconds: float
     recommits: int = 0  # conflicts that were settled by committing the same files behind the other
+    #: True if an earlier write has this write_id: it is the result, and nothing was written now.
+    repeated: bool = False
+
+    @property
+    def requested(self) -> str:
+        """The requested time: `instant`, by the name that `inspect.timeline()` has for it.
+
+        The write became visible later, when it `completed`. A read as of the requested time shows
+        the table before it.
+        """
+        return self.instant
 
     def _repr_html_(self) -> str:
         return result_html(self)
@@ -53,7 +72,13 @@ def stat_rows(stat: WriteStat) -> int:
 
 
 def write_result(
-    requested: str, completed: str, stats: Sequence[WriteStat], retries: int, seconds: float
+    requested: str,
+    completed: str,
+    stats: Sequence[WriteStat],
+    retries: int,
+    seconds: float,
+    *,
+    repeated: bool = False,
 ) -> WriteResult:
     """What a write of these files did."""
     return WriteResult(
@@ -65,4 +90,5 @@ def write_result(
         bytes=sum(stat.total_write_bytes or 0 for stat in stats),
         retries=retries,
         seconds=seconds,
+        repeated=repeated,
     )

@@ -380,7 +380,7 @@ class TableWriter:
         """The result of an attempt that completed earlier."""
         stats = [s for group in self._metadata(done).write_stats.values() for s in group]
         assert done.completed is not None
-        return write_result(done.requested, done.completed, stats, 0, 0.0)
+        return write_result(done.requested, done.completed, stats, 0, 0.0, repeated=True)
 
     # -- schema
 

@@ -14,7 +14,7 @@ from pyhudi.engine.spark.write_task import NO_BUCKET
 from pyhudi.errors import HudiError
 from pyhudi.format.table_config import TableConfig
 from pyhudi.index.simple_bucket import bucket_ids
-from pyhudi.table.record_keys import record_keys
+from pyhudi.table.record_keys import record_keys, rows_without_key
 
 try:
     import pandas
@@ -30,16 +30,22 @@ class _Buckets:
 
     def __call__(self, *columns: pa.Array) -> pa.Array:
         config = self._config
-        assert config.buckets is not None
         # Texts may come as large ones, and of pandas a column of nulls as one without a type.
         columns = tuple(c if pa.types.is_decimal(c.type) else c.cast(pa.string()) for c in columns)
         batch = pa.RecordBatch.from_arrays(list(columns), names=list(config.record_key_fields))
         try:
-            keys = record_keys(batch, config)
-            return bucket_ids(keys, config.buckets.hash_fields, config.buckets.count)
+            return self._ids(batch)
         except HudiError:
-            # A row without a key. The task that gets it says so, with all of its columns.
-            return pa.array(np.full(batch.num_rows, NO_BUCKET, np.int32))
+            # Some rows have no certain key. The task that gets one says so, with all its columns.
+            fit = ~np.asarray(rows_without_key(batch, config))
+            buckets = np.full(batch.num_rows, NO_BUCKET, np.int32)
+            buckets[fit] = self._ids(batch.filter(pa.array(fit)))
+            return pa.array(buckets)
+
+    def _ids(self, batch: pa.RecordBatch) -> pa.Array:
+        buckets = self._config.buckets
+        assert buckets is not None
+        return bucket_ids(record_keys(batch, self._config), buckets.hash_fields, buckets.count)
 
 
 def bucket_function(config: TableConfig) -> Callable[..., Column]:
