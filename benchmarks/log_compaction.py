@@ -93,7 +93,7 @@ def based(folder: str, shape: Shape) -> pyhudi.Table:
 
 
 def read(folder: str) -> None:
-    pyhudi.open_table(folder).read().to_arrow()
+    pyhudi.open_table(folder).read(meta=True).to_arrow()
 
 
 def requests(folder: str) -> int:

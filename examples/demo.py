@@ -41,7 +41,7 @@ def read(uri: str) -> pyhudi.Scan:
     print(f"{table}\n")
     show("Timeline", table.inspect.timeline())
     show("File slices", table.inspect.file_slices().drop_columns(["bytes", "file_id"]))
-    rows = table.read(columns=table.schema.data_columns)
+    rows = table.read()
     show("Rows, read without Spark", rows.to_arrow().sort_by("id"))
     first = table.inspect.timeline()["completed"][0].as_py()
     feed = table.changes(since=first, columns=["id", "ver", "name"], where="ver > 2")
@@ -79,7 +79,7 @@ def write(uri: str, spark: SparkSession) -> None:
     late = pa.table({"id": ids[:2], "day": ["monday"] * 2, "ts": [9, -1]}, schema=schema)
     print(f"By a second writer, without Spark: {second.upsert(late)}")
     print(f"Deleted: {first.delete('ts = 5')}\n")
-    show("The table now", first.read(columns=schema.names).to_arrow().sort_by("id"))
+    show("The table now", first.read().to_arrow().sort_by("id"))
     assert second.read().to_arrow().num_rows == 5
     print(f"Overwritten by Spark: {first.overwrite(rows.where('ts > 3'))}")
     assert second.read().to_arrow().num_rows == 2

@@ -32,8 +32,8 @@ def recorded_reads(description: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def hudi_options(how: Mapping[str, str]) -> dict[str, str]:
-    """The read's arguments under Hudi's own option names."""
-    return {_OPTIONS[name]: value for name, value in how.items()}
+    """The read's arguments under Hudi's own option names, at least one of which is there."""
+    return {_OPTIONS["query_type"]: "snapshot", **{_OPTIONS[n]: v for n, v in how.items()}}
 
 
 def encoded(value: Any) -> Any:

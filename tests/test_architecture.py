@@ -34,6 +34,7 @@ _FACADE = _ENGINE | {
     "inspection",
     "scan",
     "services",
+    "table_columns",
     "writing",
 }
 MAY_IMPORT = {
@@ -62,6 +63,7 @@ MAY_IMPORT = {
     "scan": _ENGINE,
     "inspection": _ENGINE,
     "services": _ENGINE,
+    "table_columns": _PURE,
     "simulate": _FACADE | {"table_api"},
     "table_api": _FACADE,
     "service": _FACADE | {"table_api"},

@@ -16,7 +16,6 @@ from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, encode_comm
 from pyhudi.format.file_names import FileGroupId, parse_data_file
 from pyhudi.format.instant import InstantTime
 from pyhudi.table.file_group import BaseFile
-from pyhudi.table.schema import META_COLUMNS
 
 GROUP = FileGroupId("", "00000001-0000-0000-0000-000000000000-0")
 
@@ -50,13 +49,13 @@ class WrittenTable(HandmadeTable):
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows that a reader sees, without meta columns, by `id`."""
-        table = pyhudi.open_table(self.storage.uri).read().to_arrow()
-        found: list[dict[str, Any]] = table.drop_columns(list(META_COLUMNS)).to_pylist()
+        table = pyhudi.open_table(self.storage.uri).read()
+        found: list[dict[str, Any]] = table.to_arrow().to_pylist()
         return sorted(found, key=lambda row: str(row["id"]))
 
     def meta(self, column: str) -> dict[str, str]:
         """A meta column by record key."""
-        table = pyhudi.open_table(self.storage.uri).read().to_arrow()
+        table = pyhudi.open_table(self.storage.uri).read(meta=True).to_arrow()
         keys, values = table["_hoodie_record_key"].to_pylist(), table[column].to_pylist()
         return dict(zip(keys, values, strict=True))
 

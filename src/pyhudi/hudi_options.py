@@ -27,9 +27,11 @@ AS_OF = "as.of.instant"
 BEGIN = "hoodie.datasource.read.begin.instanttime"
 END = "hoodie.datasource.read.end.instanttime"
 INCREMENTAL_FORMAT = "hoodie.datasource.query.incremental.format"
-#: Ours: a column list and a predicate, for sources that are named by options alone.
+#: pyhudi's own: columns, a predicate, and whether Hudi's five columns are shown, for sources that
+#: are named by options alone.
 COLUMNS = "columns"
 WHERE = "where"
+META = "meta"
 
 _QUERY_TYPES = ("snapshot", "read_optimized", "incremental")
 _LISTING = WithoutEffect("pyhudi plans its own files")
@@ -41,6 +43,10 @@ READ_CLASSES: OptionClasses = {
     "path": Honoured("the table's address"),
     COLUMNS: Honoured("pyhudi's own: the columns to read, by commas"),
     WHERE: Honoured("pyhudi's own: a predicate in SQL"),
+    META: switch(
+        on=Honoured("pyhudi's own: Hudi's five columns come before the data"),
+        off=Honoured("pyhudi's own: Hudi's five columns are left out"),
+    ),
     QUERY_TYPE: Honoured("snapshot, read_optimized or incremental"),
     AS_OF: Honoured("time travel by requested time, as Hudi's"),
     BEGIN: Honoured("changes completed after this time; `000` for all"),
@@ -110,6 +116,7 @@ def parse_read_options(options: Mapping[str, str]) -> HudiRead:
         where=options.get(WHERE),
         read_optimized=query == "read_optimized",
         path_columns=incremental,  # as Hudi's incremental reads have them
+        meta=_shows_meta(options),
     )
     if not incremental:
         as_of = options.get(AS_OF)
@@ -126,6 +133,16 @@ def parse_read_options(options: Mapping[str, str]) -> HudiRead:
         begin="" if begin == _EARLIEST else _instant(BEGIN, begin),
         end=None if end is None else _instant(END, end),
     )
+
+
+def _shows_meta(options: Mapping[str, str]) -> bool:
+    """Whether the five meta columns are shown: as asked, else by whose options these are.
+
+    Hudi shows them in every read, and pyhudi in none.
+    """
+    if (asked := options.get(META)) is not None:
+        return asked.strip().lower() == "true"
+    return any(name.startswith("hoodie.") or name == AS_OF for name in options)
 
 
 def _columns(text: str | None) -> tuple[str, ...] | None:

@@ -49,8 +49,9 @@ from pyhudi.storage.open_lock import open_lock
 from pyhudi.storage.owner_files import declare_owners, load_owners
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.input_rows import storable_schema
-from pyhudi.table.schema import META_COLUMNS
+from pyhudi.table.schema import without_meta_columns
 from pyhudi.table.state import TableState
+from pyhudi.table_columns import TableSchema
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import RequestedTime, timeline_time
 from pyhudi.world import real_world
@@ -200,24 +201,6 @@ def is_table(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | N
     return is_table_at(storage_at(uri, storage_options))
 
 
-class TableSchema:
-    """The table's columns."""
-
-    def __init__(self, arrow: pa.Schema) -> None:
-        self.arrow = arrow
-
-    @property
-    def data_columns(self) -> list[str]:
-        """The user's columns: all but Hudi's meta columns."""
-        return [name for name in self.arrow.names if name not in META_COLUMNS]
-
-    def __arrow_c_schema__(self) -> Any:
-        return self.arrow.__arrow_c_schema__()
-
-    def __repr__(self) -> str:
-        return str(self.arrow)
-
-
 class Table:
     """A Hudi table. Every read begins by loading what other writers have completed since.
 
@@ -271,7 +254,8 @@ class Table:
     def schema(self) -> TableSchema:
         """The columns as the last completed write left them."""
         state = self._refreshed()
-        return TableSchema(self._reader.schema_at(state, visible_now(state.timeline)))
+        arrow = self._reader.schema_at(state, visible_now(state.timeline))
+        return TableSchema(without_meta_columns(arrow))
 
     @property
     def owners(self) -> dict[str, tuple[str, ...]]:
@@ -287,13 +271,15 @@ class Table:
         columns: Sequence[str] | None = None,
         where: str | Predicate | None = None,
         read_optimized: bool = False,
+        meta: bool = False,
     ) -> Scan:
         """The table's rows, now or as of a completion time.
 
         `where` is SQL as in docs/predicates.md. With `read_optimized` only base files are read:
-        faster, and as old as the last compaction of each file group.
+        faster, and as old as the last compaction of each file group. With `meta` Hudi's five
+        columns, such as `_hoodie_commit_time`, come before the data; `columns` can name them too.
         """
-        question = _question(columns, where, read_optimized=read_optimized)
+        question = _question(columns, where, read_optimized=read_optimized, meta=meta)
         plan = self._reader.plan_snapshot(self._refreshed(), self._point(as_of), question)
         return Scan(self._loader.storage, plan, self._watch)
 
@@ -304,15 +290,16 @@ class Table:
         until: Time | None = None,
         columns: Sequence[str] | None = None,
         where: str | Predicate | None = None,
+        meta: bool = False,
     ) -> Changes:
         """Rows that writes completed in (since, until] left behind; deletes leave none.
 
         Without `since` the range begins with the table. Pass the result's `until` as the next
-        `since`.
+        `since`. `columns`, `where` and `meta` are as in `read`.
         """
         begin = _BEGINNING if since is None else self._time(since)
         end = None if until is None else self._time(until)
-        question = _question(columns, where)
+        question = _question(columns, where, meta=meta)
         plan, reached = self._reader.plan_changes(self._refreshed(), begin, end, question)
         return Changes(self._loader.storage, plan, begin, reached, self._watch)
 
@@ -320,7 +307,8 @@ class Table:
         """A read described by Hudi's own option names, with Hudi's own meaning.
 
         Time travel compares requested times, and an incremental read gives partition columns as
-        the path has them. An option that pyhudi cannot honour is an error.
+        the path has them. With at least one of Hudi's options the rows have Hudi's five columns,
+        unless the option `meta` says otherwise. An option that pyhudi cannot honour is an error.
         """
         asked = parse_read_options(options)
         state = self._refreshed()
@@ -458,7 +446,7 @@ class Table:
             arrow = self._reader.schema_at(self._state, visible_now(self._state.timeline))
         except HudiError:
             return None
-        return [(field.name, field.type) for field in arrow if field.name not in META_COLUMNS]
+        return [(field.name, field.type) for field in without_meta_columns(arrow)]
 
     def __reduce__(self) -> tuple[object, ...]:
         writer = self._writer
@@ -487,6 +475,7 @@ def _question(
     where: str | Predicate | None,
     *,
     read_optimized: bool = False,
+    meta: bool,
 ) -> Question:
     if isinstance(columns, str):
         raise InvalidRequestError(
@@ -495,4 +484,4 @@ def _question(
             next_step=f"Write columns=[{columns!r}]",
         )
     chosen = None if columns is None else tuple(columns)
-    return Question(chosen, where, read_optimized)
+    return Question(chosen, where, read_optimized, meta=meta)

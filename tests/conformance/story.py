@@ -132,7 +132,7 @@ class Story:
 
     def rows_now(self) -> pa.Table:
         """The rows by pyhudi, which are the right ones."""
-        ours = self.table.read().to_arrow()
+        ours = self.table.read(meta=True).to_arrow()
         assert_same_rows(ours, self.expected.rows, meta=False)
         return ours
 
@@ -148,7 +148,7 @@ class Story:
 
     def of_past(self, time: str, then: pa.Table) -> list[Claim]:
         """What was requested until this time is what the table held then."""
-        past = self.table.read(as_of=pyhudi.RequestedTime(time)).to_arrow()
+        past = self.table.read(as_of=pyhudi.RequestedTime(time), meta=True).to_arrow()
         assert_same_rows(past, encoded_rows(then))
         return self.by_both(past, as_of=time)
 
@@ -166,5 +166,5 @@ class Story:
         """A read-optimized read; of a copy-on-write table it is any other."""
         if self.combination.kind is not TableKind.MOR:
             return []
-        ours = self.table.read(read_optimized=True).to_arrow()
+        ours = self.table.read(read_optimized=True, meta=True).to_arrow()
         return self.by_both(ours, query_type="read_optimized")

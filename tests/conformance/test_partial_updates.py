@@ -241,7 +241,7 @@ class JoinedStory:
         table = pyhudi.open_table(self.path)
         ours = table.read(columns=WIDE.names).to_arrow()
         assert sorted(ours.to_pylist(), key=_key) == sorted(self.rows.values(), key=_key)
-        whole = table.read().to_arrow()
+        whole = table.read(meta=True).to_arrow()
         assert whole[RANK_COLUMN].unique().to_pylist() == [2]
         assert_same_rows(whole, judge.hudi_rows(self.path), meta=False)
         assert_same_rows(whole, judge.rs_rows(self.path), meta=False)

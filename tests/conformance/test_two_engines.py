@@ -92,7 +92,7 @@ def fight(
             break
     else:
         pytest.fail("nobody met anybody, so nothing was shown")
-    read = shared.open().read().to_arrow()
+    read = shared.open().read(meta=True).to_arrow()
     assert_same_rows(read, encoded_rows(aftermath.expected_rows(first)), meta=False)
     assert_same_rows(read, judge.hudi_rows(shared.path))
     assert_same_rows(read, judge.rs_rows(shared.path, options=options))

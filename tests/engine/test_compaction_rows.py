@@ -81,7 +81,7 @@ def unpacked(name: str, into: Path) -> Path:
 
 
 def all_rows(path: str) -> list[str]:
-    table = pyhudi.open_table(path).read().to_arrow()
+    table = pyhudi.open_table(path).read(meta=True).to_arrow()
     return sorted(map(repr, table.drop_columns([FILE_NAME]).to_pylist()))
 
 
@@ -127,7 +127,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def content(table: MemoryTable) -> list[str]:
-    found = table.table("reader").read().to_arrow().drop_columns([FILE_NAME])
+    found = table.table("reader").read(meta=True).to_arrow().drop_columns([FILE_NAME])
     return sorted(map(repr, found.to_pylist()))
 
 

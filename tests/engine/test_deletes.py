@@ -167,7 +167,7 @@ def test_rows_that_were_read_can_be_deleted_as_they_are(ordering: Any) -> None:
     bench = Bench(ordering=ordering)
     table = bench.table()
     table.upsert(rows(OLD, KEPT))
-    found = table.read(where="id = 'a'")
+    found = table.read(where="id = 'a'", meta=True)
     assert "_hoodie_record_key" in found.to_arrow().column_names
     assert table.delete(found).deletes == 1
     assert bench.content() == [KEPT]

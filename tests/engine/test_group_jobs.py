@@ -60,7 +60,9 @@ class Bench(MemoryTable):
 
     def lookup(self) -> Lookup:
         reader = Reader(self.writing._writer.loader)
-        return Lookup.of(reader.plan_snapshot(self.writing._writer.state(), Now(), Question(None)))
+        return Lookup.of(
+            reader.plan_snapshot(self.writing._writer.state(), Now(), Question(meta=True))
+        )
 
     def new_files(self) -> list[str]:
         return [s.path for s in self.storage.list("d0") if REQUESTED in s.path]

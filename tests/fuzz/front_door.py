@@ -24,10 +24,10 @@ _WHERE = "_hoodie_record_key >= '' AND _hoodie_record_key NOT LIKE '%no_such%'"
 
 _Verb: TypeAlias = Callable[[pyhudi.Table, str], pa.Table]
 _VERBS: Mapping[str, _Verb] = {
-    "read": lambda table, _: table.read().to_arrow(),
-    "as of": lambda table, time: table.read(as_of=time).to_arrow(),
-    "changes": lambda table, _: table.changes().to_arrow(),
-    "where": lambda table, _: table.read(where=_WHERE).to_arrow(),
+    "read": lambda table, _: table.read(meta=True).to_arrow(),
+    "as of": lambda table, time: table.read(as_of=time, meta=True).to_arrow(),
+    "changes": lambda table, _: table.changes(meta=True).to_arrow(),
+    "where": lambda table, _: table.read(where=_WHERE, meta=True).to_arrow(),
     "timeline": lambda table, _: table.inspect.timeline(),
     "slices": lambda table, _: table.inspect.file_slices(),
 }

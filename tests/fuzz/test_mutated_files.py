@@ -288,7 +288,7 @@ def test_the_bounds_can_fail() -> None:
 
 def test_a_row_that_nobody_wrote_is_noticed(subjects: Subjects) -> None:
     subject = subjects["handmade by event time"]
-    sound = pyhudi.open_table(subject.uri).read().to_arrow()
+    sound = pyhudi.open_table(subject.uri).read(meta=True).to_arrow()
     forged = sound.set_column(sound.num_columns - 1, "v", pa.array(["forged"] * sound.num_rows))
     _assert_nothing_is_made_up(subject, {"read": sound}, "sound")
     with pytest.raises(AssertionError, match="made up"):

@@ -16,7 +16,7 @@ import pyhudi
 
 def main(path: str) -> None:
     spark = SparkSession.builder.remote("local[2]").getOrCreate()
-    scan = pyhudi.open_table(path).read()
+    scan = pyhudi.open_table(path).read(columns=["_hoodie_record_key"])
     keys = [row["_hoodie_record_key"] for row in scan.to_spark(spark).collect()]
     local = scan.to_arrow()["_hoodie_record_key"].to_pylist()
     print(json.dumps([type(spark).__module__, sorted(keys), sorted(local)]))

@@ -23,13 +23,9 @@ def main(path: str, steps: list[list[Any]]) -> None:
         if isinstance(source, dict):
             source = spark.createDataFrame(list(map(tuple, source["rows"])), source["columns"])
         getattr(table, verb)(source, **options)
-        rows = table.read().to_arrow().drop_columns(_meta(table)).to_pylist()
+        rows = table.read().to_arrow().to_pylist()
         print(json.dumps([type(spark).__module__, [list(row.values()) for row in rows]]))
     spark.stop()
-
-
-def _meta(table: pyhudi.Table) -> list[str]:
-    return [name for name in table.schema.arrow.names if name not in table.schema.data_columns]
 
 
 if __name__ == "__main__":

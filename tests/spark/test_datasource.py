@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -31,6 +34,38 @@ def test_hudis_own_options_keep_their_meaning(golden: GoldenTables, spark: Spark
     ]
     reader = spark.read.format("pyhudi").option("as.of.instant", read["how"]["as_of"])
     assert reader.load(str(path)).count() == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({}, False),
+        ({"meta": "true"}, True),
+        ({"hoodie.datasource.query.type": "snapshot"}, True),
+        ({"hoodie.datasource.query.type": "snapshot", "meta": "false"}, False),
+    ],
+)
+def test_hudis_columns_are_shown_when_asked_for_and_with_hudis_options(
+    golden: GoldenTables, spark: SparkSession, options: dict[str, str], shown: bool
+) -> None:
+    frame = spark.read.format("pyhudi").options(**options).load(str(golden.path(NAME)))
+    [row] = frame.limit(1).collect()
+    assert row.asDict().keys() == set(frame.columns)
+    assert ("_hoodie_commit_time" in frame.columns) is shown
+
+
+def test_insert_into_a_view_takes_the_users_columns(tmp_path: Path, spark: SparkSession) -> None:
+    schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
+    buckets = pyhudi.SimpleBuckets(1)
+    table = pyhudi.create_table(tmp_path / "t", schema, record_key="id", buckets=buckets)
+    table.upsert(pa.table({"id": ["a"], "n": [1]}))
+    spark.sql(f"CREATE TEMPORARY VIEW inserted USING pyhudi OPTIONS (path '{table.uri}')")
+    try:
+        spark.sql("INSERT INTO inserted VALUES ('b', 2)")
+        found = spark.sql("SELECT * FROM inserted ORDER BY id").collect()
+        assert [tuple(row) for row in found] == [("a", 1), ("b", 2)]
+    finally:
+        spark.catalog.dropTempView("inserted")
 
 
 def test_a_given_schema_and_our_own_options_narrow_the_read(

@@ -449,7 +449,7 @@ def meddled(frame: DataFrame, uri: str, rival: Row) -> DataFrame:
         names = ["id", "day", "ts", "v"]
         table = pyhudi.open_table(uri)
         row = [dict(zip(names, rival, strict=True))]
-        table.upsert(pa.Table.from_pylist(row, pa.schema(list(table.schema.arrow)[-4:])))
+        table.upsert(pa.Table.from_pylist(row, table.schema.arrow))
         yield from batches
 
     return frame.coalesce(1).mapInArrow(rivalled, frame.schema)

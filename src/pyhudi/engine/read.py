@@ -32,12 +32,14 @@ from pyhudi.plan.scan import (
     ReadSpec,
     ScanPlan,
     SliceOf,
+    chosen_columns,
     plan_scan,
     read_optimized,
     read_spec,
     with_path_columns,
 )
 from pyhudi.table.partitions import with_dropped_columns
+from pyhudi.table.schema import without_meta_columns
 from pyhudi.table.snapshot import archive_needed, latest_slice, slice_at_request
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import (
@@ -81,6 +83,7 @@ class Question:
     where: str | Predicate | None = None
     read_optimized: bool = False
     path_columns: bool = False  # partition columns as the path has them: Hudi's incremental reads
+    meta: bool = False  # without `columns`: Hudi's five columns in front of the data
 
 
 class Reader:
@@ -287,11 +290,12 @@ def _spec(
     whole_visibility: Visibility | None = None,
 ) -> ReadSpec:
     predicate = bind(question.where, schema) if question.where is not None else None
+    chosen, every = question.columns, schema if question.meta else without_meta_columns(schema)
     return read_spec(
         state.config,
         schema,
         visibility,
-        columns=question.columns,
+        output=every if chosen is None else chosen_columns(schema, chosen),
         predicate=predicate,
         row_instants=row_instants,
         whole_visibility=whole_visibility,

@@ -139,7 +139,7 @@ class WritePlans:
         state: TableState | None = None,
     ) -> Lookup:
         reader = Reader(self._writer.loader)
-        question = Question(None if columns is None else tuple(columns))
+        question = Question(None if columns is None else tuple(columns), meta=True)
         state = state or self._writer.state()
         return Lookup.of(reader.plan_snapshot(state, point or Now(), question))
 

@@ -122,14 +122,13 @@ def read_spec(
     schema: pa.Schema,
     visibility: Visibility,
     *,
-    columns: Sequence[str] | None = None,
+    output: pa.Schema,
     predicate: BoundPredicate | None = None,
     row_instants: frozenset[str] | None = None,
     whole_visibility: Visibility | None = None,
 ) -> ReadSpec:
-    """Decide which columns are read for which purpose."""
+    """Decide which columns are read for which purpose, so that `output` can be given."""
     rule = merge_rule(config)
-    output = chosen_columns(schema, columns)
     wanted = set(output.names) | (predicate.columns if predicate else frozenset())
     if row_instants is not None:
         wanted.add(COMMIT_TIME)
@@ -150,9 +149,7 @@ def read_spec(
     )
 
 
-def chosen_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    if columns is None:
-        return schema
+def chosen_columns(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     if not columns:
         raise InvalidRequestError(
             "no column is asked for",

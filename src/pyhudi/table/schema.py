@@ -48,6 +48,11 @@ def with_meta_columns(columns: pa.Schema) -> pa.Schema:
     return pa.schema([*_META_FIELDS, *data])
 
 
+def without_meta_columns(columns: pa.Schema) -> pa.Schema:
+    """The user's columns."""
+    return pa.schema([field for field in columns if field.name not in META_COLUMNS])
+
+
 def conform(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
     """The batch with exactly the schema's columns, older types promoted."""
     if batch.schema.equals(schema):
