@@ -33,7 +33,7 @@ def test_spark_and_the_local_engine_agree(tmp_path: Path, spark: SparkSession, n
     with tarfile.open(FOLDER / f"{name}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     table = pyhudi.open_table(tmp_path / name)
-    for scan in (table.read(), table.changes()):
+    for scan in (table.read(meta=True), table.changes(meta=True)):
         local = scan.to_arrow()
         frame = scan.to_spark(spark)
         assert frame.columns == local.column_names
