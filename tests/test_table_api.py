@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pydoc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import pytest
 import pyhudi
 from pyhudi import InvalidRequestError, SimpleBuckets, WriteSettings
 from pyhudi.storage.open import open_storage
+from pyhudi.table.schema import META_COLUMNS
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
 _numbers = itertools.count()
@@ -307,6 +309,26 @@ def test_a_compaction_and_a_read_report_their_progress(tmp_path: Path) -> None:
     told.clear()
     assert list(table.read(columns=["id"]).to_batches())
     assert told == [], "a caller that takes batches sees for itself"
+
+
+def test_services_and_inspect_are_found_and_show_what_they_offer(table: pyhudi.Table) -> None:
+    services, inspect = repr(table.services), repr(table.inspect)
+    assert services.startswith(f"<services of {table.uri}: ")
+    assert {"run,", "compact,", "clean,"} <= set(services.split())
+    assert inspect.startswith(f"<inspect of {table.uri}: ")
+    assert {"timeline,", "writers,"} <= set(inspect.replace(">", ",").split())
+    shown = pydoc.plain(pydoc.render_doc(pyhudi.Table))
+    assert "table.services" in shown
+    assert "table.inspect" in shown
+
+
+def test_a_table_is_created_with_the_schema_of_another(table: pyhudi.Table) -> None:
+    whole = table.read(columns=[*META_COLUMNS, *SCHEMA.names])
+    for schema in (table.schema, whole.schema):
+        other = create(schema=schema, partition_by="day", ordering="ts")
+        other.upsert(whole)
+        assert other.schema.data_columns == SCHEMA.names
+        assert ids(other) == ["a"]
 
 
 def test_a_notebook_shows_tables_and_results(table: pyhudi.Table) -> None:

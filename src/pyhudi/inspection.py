@@ -26,6 +26,7 @@ from pyhudi.table.snapshot import file_slices, is_replaced
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.wording import public_methods
 from pyhudi.world import World, real_world
 
 #: Table services that somebody carries out after they were planned.
@@ -117,6 +118,10 @@ class Inspection:
         self._world = world or real_world()
         self._reader = reader
         self._state = state
+
+    def __repr__(self) -> str:
+        methods = ", ".join(public_methods(type(self)))
+        return f"<inspect of {self._loader.storage.uri}: {methods}>"
 
     def timeline(self) -> pa.Table:
         """Every instant of the active timeline, oldest request first."""

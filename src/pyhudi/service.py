@@ -1,8 +1,8 @@
 """The table services as a process of their own: `python -m pyhudi.service TABLE --every 30s`.
 
-Runs beside any number of writers, and of others like it. A round that fails is told on stderr, and
-the next one tries again. SIGTERM and SIGINT let the round under way come to its end; a second one
-ends the process at once, which harms nothing.
+Runs beside any number of writers, and of others like it. A round that fails is reported on stderr,
+and the next one tries again. SIGTERM and SIGINT let the round under way come to its end; a second
+one ends the process at once, which harms nothing.
 """
 
 from __future__ import annotations
@@ -143,17 +143,21 @@ def _parser() -> argparse.ArgumentParser:
         help="from the end of a round to the next (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--once", action="store_true", help="one round, and then the end")
-    parser.add_argument("--dry-run", action="store_true", help="tell what one round would do")
+    parser.add_argument("--dry-run", action="store_true", help="show what one round would do")
     _add_compaction(parser.add_argument_group("compaction", _COMPACTION))
     cleaning = parser.add_argument_group("cleaning", _CLEANING)
     keep = cleaning.add_mutually_exclusive_group()
-    keep.add_argument("--keep-commits", type=int, metavar="N", help="states after the last N (10)")
+    keep.add_argument(
+        "--keep-commits", type=int, metavar="N", help="table states after the last N commits (10)"
+    )
     keep.add_argument("--keep-versions", type=int, metavar="N", help="of each file group")
-    keep.add_argument("--keep-hours", type=int, metavar="N", help="states of the last N")
+    keep.add_argument(
+        "--keep-hours", type=int, metavar="N", help="table states of the last N hours"
+    )
     _add_archiving(parser.add_argument_group("archiving", _ARCHIVING))
     for name in ("compaction", "clean", "archive"):
-        parser.add_argument(f"--no-{name}", action="store_true", help="leave it to somebody else")
-    parser.add_argument("--job", default="pyhudi.service", help="what other writers are told")
+        parser.add_argument(f"--no-{name}", action="store_true", help="leave it to another process")
+    parser.add_argument("--job", default="pyhudi.service", help="how other writers see it named")
     parser.add_argument(
         "--heartbeat-interval", type=_milliseconds, default="60s", metavar="TIME",
         help="as the table's writers have it, who are judged by it (%(default)s)",
@@ -164,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--storage-option", type=_option, action="append", default=[], metavar="KEY=VALUE",
-        help="secrets belong into the environment, which other users cannot list",
+        help="secrets belong in the environment, which other users cannot list",
     )  # fmt: skip
     foreign = parser.add_argument_group("a table that another engine made", _FOREIGN)
     foreign.add_argument("--lock", choices=[kind.value for kind in LockKind])

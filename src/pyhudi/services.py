@@ -41,6 +41,7 @@ from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
 from pyhudi.timeline.instant_time import timeline_time
+from pyhudi.wording import public_methods
 
 
 class UpkeepWarning(UserWarning):
@@ -58,10 +59,13 @@ def given_upkeep(given: Upkeep | None) -> Upkeep | None:
 
 
 class Services:
-    """Table services."""
+    """What keeps a table healthy (docs/services.md): `run` does all that is due."""
 
     def __init__(self, writer: LocalWriter) -> None:
         self._writer = writer
+
+    def __repr__(self) -> str:
+        return f"<services of {self._writer.storage.uri}: {', '.join(public_methods(type(self)))}>"
 
     def repair(self, *, grace_minutes: float = GRACE_MS / 60_000) -> Repaired:
         """Finish what crashed writers began, roll back what they left, and remove the remains.

@@ -78,8 +78,8 @@ def open_table(
     """Open the Hudi table at a path or URI (local disk, s3://, gs://, az://).
 
     Raises UnsupportedTableError, naming the feature, when pyhudi could not read its rows exactly.
-    `buckets`, `lock` and `lock_options` are for writing tables that another engine made and that
-    do not tell.
+    `buckets`, `lock` and `lock_options` are for writing tables that another engine made and whose
+    properties do not say.
     `progress` is called with a Progress now and then while a write, a read of a whole result or a
     compaction runs; without it, a line on the terminal shows how far it is. False silences that.
     With `upkeep`, each write is followed by the table services that are due (docs/services.md).
@@ -204,6 +204,7 @@ def is_table(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | N
 class Table:
     """A Hudi table. Every read begins by loading what other writers have completed since.
 
+    `table.services` has the table services, `table.inspect` what the table is made of.
     A copy and a pickle hold the address and the options, among them the storage options and so
     their secrets. The copy opens the table again, shows no progress, and shares no lock or cache.
     """

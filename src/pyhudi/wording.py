@@ -60,3 +60,8 @@ def first_reasons(lines: Sequence[str], *, indent: str = "", rest: str = "") -> 
     more = len(lines) - REASONS_MAX
     shown = [f"{indent}{line}" for line in lines[:REASONS_MAX]]
     return [*shown, f"{indent}... and {counted(more, 'more reason')}{rest}"] if more > 0 else shown
+
+
+def public_methods(kind: type) -> list[str]:
+    """The methods that a user may call, in the order of their definition."""
+    return [name for name, what in vars(kind).items() if name[0] != "_" and callable(what)]

@@ -53,8 +53,8 @@ from pyhudi.storage.local_files import (
 from pyhudi.storage.paths import table_folder, table_path
 from pyhudi.storage.protocol import Folder, ObjectStat
 
-#: A delete waits no longer for somebody who replaces the file: he may be frozen, and a rollback of
-#: what a frozen writer left must not wait until he wakes.
+#: A delete waits no longer for a process that replaces the file. That process may be frozen, and a
+#: rollback of what it left must not wait until it wakes.
 _DELETE_PATIENCE_S = 1.0
 
 TEMPORARY_FOLDER = ".hoodie/.pyhudi/tmp"

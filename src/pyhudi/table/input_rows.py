@@ -39,7 +39,10 @@ def storable_schema(schema: pa.Schema) -> pa.Schema:
     >>> storable_schema(pa.schema([("n", pa.uint16()), ("at", pa.timestamp("ns"))]))
     n: int32
     at: timestamp[us]
+
+    Hudi's five meta columns are left out, as from rows: the schema may be that of another table.
     """
+    schema = pa.schema([field for field in schema if field.name not in META_COLUMNS])
     if not len(schema):
         raise InvalidRequestError(
             "the table cannot be created",
