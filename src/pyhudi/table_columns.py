@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from pyhudi.format.column_owners import RANK_COLUMN
+
 
 class TableSchema:
     """The table's columns, as `read()` gives them: without Hudi's five meta columns.
@@ -18,8 +20,8 @@ class TableSchema:
 
     @property
     def data_columns(self) -> list[str]:
-        """The names of the columns."""
-        return list(self.arrow.names)
+        """The names of the user's columns: without the rank that pyhudi adds to a joined table."""
+        return [name for name in self.arrow.names if name != RANK_COLUMN]
 
     def __arrow_c_schema__(self) -> Any:
         return self.arrow.__arrow_c_schema__()

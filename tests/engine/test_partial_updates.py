@@ -517,6 +517,12 @@ def test_a_table_that_was_made_without_owners_has_none(call: Callable[[Table], o
 # ---- owners that change
 
 
+def test_the_columns_of_a_joined_table_are_the_users() -> None:
+    table = Joined().table("a")
+    assert table.schema.data_columns == DATA
+    assert table.schema.arrow.names == [*DATA, RANK_COLUMN]
+
+
 def test_owners_may_be_declared_later_and_a_column_changes_hands() -> None:
     joined = Joined()
     table = joined.table()
