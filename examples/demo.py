@@ -68,7 +68,7 @@ def write(uri: str, spark: SparkSession) -> None:
             record_key="id",
             partition_by="day",
             ordering="ts",
-            buckets=pyhudi.SimpleBuckets(2),
+            buckets=2,
             exist_ok=True,
         )
         for _ in range(2)
@@ -87,9 +87,7 @@ def write(uri: str, spark: SparkSession) -> None:
 
 def join(uri: str) -> None:
     """Two Spark jobs, each a process of its own, own different columns of one wide table."""
-    table = pyhudi.create_table(
-        uri, SCHEMA, record_key="order_id", buckets=pyhudi.SimpleBuckets(2), owners=OWNERS
-    )
+    table = pyhudi.create_table(uri, SCHEMA, record_key="order_id", buckets=2, owners=OWNERS)
     print("\nTwo Spark jobs join orders and payments into one table, at the same time")
     command = [sys.executable, str(JOB), uri]
     jobs = [subprocess.Popen([*command, owner], stderr=subprocess.PIPE) for owner in OWNERS]

@@ -13,6 +13,7 @@ import pytest
 import pyhudi
 from pyhudi.errors import InvalidRequestError
 from pyhudi.inputs import (
+    given_buckets,
     given_schema,
     given_settings,
     is_spark_frame,
@@ -20,6 +21,7 @@ from pyhudi.inputs import (
     storage_at,
     table_address,
 )
+from pyhudi.table.input_rows import storable_schema
 
 TABLE = pa.table({"id": ["a", "b"], "n": [1, 2]})
 
@@ -129,6 +131,56 @@ def test_a_schema_comes_from_anything_that_has_one() -> None:
     for other in (None, "id string", {"id": "string"}):
         with pytest.raises(InvalidRequestError, match="is not a schema"):
             given_schema(other)
+
+
+FRAMES = {
+    "Arrow's table": TABLE,
+    "a batch": TABLE.to_batches()[0],
+    "pandas": pd.DataFrame(TABLE.to_pydict()),
+    "pandas with an index": pd.DataFrame(TABLE.to_pydict(), index=[7, 9]),
+    "pandas with a named index": pd.DataFrame({"n": [1, 2]}, index=pd.Index(["a", "b"], name="id")),
+    "Polars": pl.DataFrame(TABLE.to_pydict()),
+    "a stream": Stream(),
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+def test_a_frame_gives_the_columns_that_its_rows_are_written_with(frame: Any) -> None:
+    found = storable_schema(given_schema(frame))
+    assert found.field("id").type == pa.string()
+    assert found.field("n").type == pa.int64()
+    [batch] = record_batches(frame)
+    assert batch.schema.names == found.names
+
+
+def test_a_reader_gives_its_columns_and_keeps_its_rows() -> None:
+    reader = pa.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches())
+    assert given_schema(reader) == TABLE.schema
+    assert reader.read_all() == TABLE
+
+
+def test_hudis_own_columns_are_left_out_of_a_schema_as_they_are_of_rows() -> None:
+    rows = TABLE.append_column("_hoodie_commit_time", pa.array(["1", "2"]))
+    assert given_schema(rows) == given_schema(rows.schema) == TABLE.schema
+
+
+def test_a_frame_whose_columns_have_no_one_type_is_refused() -> None:
+    mixed = pd.DataFrame({"id": ["a", "b"], "n": [1, "x"]})
+    with pytest.raises(InvalidRequestError, match="columns of a DataFrame cannot be read"):
+        given_schema(mixed)
+
+
+def test_a_number_of_buckets_stands_for_simple_buckets() -> None:
+    named = pyhudi.SimpleBuckets(8, ("id",))
+    assert given_buckets(4) == pyhudi.SimpleBuckets(4)
+    assert given_buckets(named) is named
+    assert given_buckets(None) is None
+
+
+@pytest.mark.parametrize("given", [True, False, 1.0, "4", (4,)], ids=str)
+def test_what_is_no_number_of_buckets_is_refused(given: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="neither a whole number nor a SimpleBuckets"):
+        given_buckets(given)
 
 
 def test_settings_are_settings() -> None:

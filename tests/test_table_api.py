@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -72,11 +73,10 @@ UNUSABLE: dict[str, list[Any]] = {
         {"id": pa.string()},
         [("id", pa.string())],
         NoSchema(),
-        rows("a"),
-        pd.DataFrame({"id": ["a"]}),
+        pd.DataFrame({"id": ["a", 1]}),
         pa.schema([]),
     ],
-    "buckets": [None, 8, "8", 1.5],
+    "buckets": [None, 0, "8", 1.5, True],
     "version": [None, "9", 7, 10, 8.5],
     "table_type": [None, "", "MOR", ["mor"], {}],
     "merge_mode": ["", "latest", ["event_time"]],
@@ -118,6 +118,25 @@ def test_a_number_of_buckets_is_a_whole_number_in_range(count: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"id": ["a", "b"], "n": [1, 2]}),
+        pl.DataFrame({"id": ["a", "b"], "n": [1, 2]}),
+        pa.table({"id": ["a", "b"], "n": [1, 2]}),
+    ],
+    ids=["pandas", "Polars", "Arrow"],
+)
+def test_a_table_is_made_for_a_frame_and_takes_its_rows(tmp_path: Path, frame: Any) -> None:
+    table = pyhudi.create_table(tmp_path / "t", frame, record_key="id", buckets=2)
+    assert table.read().to_arrow().num_rows == 0
+    table.upsert(frame)
+    found = pyhudi.open_table(tmp_path / "t", buckets=2).read().to_arrow().sort_by("id")
+    assert found.to_pylist() == [{"id": "a", "n": 1}, {"id": "b", "n": 2}]
+    copy = pyhudi.create_table(tmp_path / "copy", table.read(meta=True), record_key="id", buckets=1)
+    assert copy.schema.arrow == table.schema.arrow
+
+
+@pytest.mark.parametrize(
     ("uri", "lock", "better"),
     [("{tmp}/table", "storage", "'file'"), ("s3://bucket/table", "file", "'storage'")],
 )
@@ -137,6 +156,8 @@ def test_a_lock_that_the_storage_cannot_have_is_refused_before_the_table_is_ther
     [
         ("write_settings", 5),
         ("write_settings", {"commit_rounds": 5}),
+        ("buckets", "4"),
+        ("buckets", True),
         ("lock", []),
         ("lock", "zoo"),
         ("lock_options", {"url": "zk:2181", "base_path": "/locks"}),
@@ -149,7 +170,7 @@ def test_opening_with_an_argument_that_makes_no_sense_is_refused(
         pyhudi.open_table(table.uri, **{argument: value})
 
 
-@pytest.mark.parametrize("buckets", [4, "4", SimpleBuckets(4)])
+@pytest.mark.parametrize("buckets", [4, SimpleBuckets(4)])
 def test_buckets_that_are_not_the_tables_are_refused_by_the_first_write(
     table: pyhudi.Table, buckets: Any
 ) -> None:

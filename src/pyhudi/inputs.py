@@ -11,12 +11,16 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from pyhudi.errors import InvalidRequestError
+from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.table_definition import legal_table_name
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
+from pyhudi.table.schema import META_COLUMNS
 from pyhudi.wording import with_article
 
+#: How Arrow names the index of a pandas frame, where it has no name.
+_INDEX = "__index_level_"
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
 
@@ -48,14 +52,18 @@ def _read(rows: Any) -> Iterator[pa.RecordBatch]:
         head = _without_rows(reader.schema) if first is None else first
         for batch in chain([head], reader):
             # What pandas keeps of a frame's index is no column of the user's.
-            index = [name for name in batch.schema.names if name.startswith("__index_level_")]
+            index = [name for name in batch.schema.names if name.startswith(_INDEX)]
             yield batch.drop_columns(index) if index else batch
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidRequestError(
-            f"the rows of {with_article(type(rows).__name__)} cannot be read",
-            why=(str(error).strip().splitlines() or ["no reason given"])[0].rstrip("."),
-            next_step="Give every column one type, and rows that can be turned into Arrow",
-        ) from error
+        raise _unreadable(rows, "rows", error) from error
+
+
+def _unreadable(frame: Any, what: str, error: Exception) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the {what} of {with_article(type(frame).__name__)} cannot be read",
+        why=(str(error).strip().splitlines() or ["no reason given"])[0].rstrip("."),
+        next_step="Give every column one type, and rows that can be turned into Arrow",
+    )
 
 
 def _without_rows(schema: pa.Schema) -> pa.RecordBatch:
@@ -90,20 +98,59 @@ def table_name(uri: Any) -> str:
     return legal_table_name(table_address(uri).rstrip("/").rpartition("/")[2])
 
 
-def given_schema(schema: Any) -> pa.Schema:
-    if isinstance(schema, pa.Schema):
-        return schema
-    if hasattr(schema, "__arrow_c_schema__"):
-        return pa.schema(schema)
-    if type(schema).__module__ == "pyspark.sql.types" and type(schema).__name__ == "StructType":
+def given_schema(given: Any) -> pa.Schema:
+    """The user's columns of a schema or a frame; of a frame no rows are read."""
+    found = _schema_of(given)
+    # As in rows that are written: a frame's index without a name, and Hudi's five columns.
+    dropped = {name for name in found.names if name.startswith(_INDEX)} | {*META_COLUMNS}
+    return pa.schema([field for field in found if field.name not in dropped])
+
+
+def _schema_of(given: Any) -> pa.Schema:
+    if isinstance(given, pa.Schema):
+        return given
+    if isinstance(getattr(given, "schema", None), pa.Schema):  # Arrow's own, and a scan
+        return given.schema
+    if hasattr(given, "__arrow_c_schema__"):
+        return pa.schema(given)
+    if is_spark_frame(given):
+        given = given.schema
+    if type(given).__module__ == "pyspark.sql.types" and type(given).__name__ == "StructType":
         from pyhudi.engine.spark.types import arrow_schema  # optional: it needs PySpark
 
-        return arrow_schema(schema)
+        return arrow_schema(given)
+    if hasattr(given, "__arrow_c_stream__"):
+        return _frame_schema(given)
     raise InvalidRequestError(
-        f"{with_article(type(schema).__name__)} is not a schema",
-        why="it has no __arrow_c_schema__",
-        next_step="Give a pyarrow.Schema, or the schema of a Spark DataFrame",
+        f"{with_article(type(given).__name__)} is not a schema",
+        why="it has neither __arrow_c_schema__ nor __arrow_c_stream__",
+        next_step="Give a pyarrow.Schema, or a frame of Arrow, pandas, Polars or Spark",
     )
+
+
+def _frame_schema(frame: Any) -> pa.Schema:
+    try:
+        if type(frame).__module__.startswith("pandas."):
+            # Column by column: where they hold Python objects, these have the type.
+            return pa.Schema.from_pandas(frame)
+        if type(frame).__module__.startswith("polars."):
+            frame = frame.head(0)
+        return pa.RecordBatchReader.from_stream(frame).schema
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise _unreadable(frame, "columns", error) from error
+
+
+def given_buckets(given: int | SimpleBuckets | None) -> SimpleBuckets | None:
+    """A number of buckets stands for `SimpleBuckets` of that number."""
+    if given is None or isinstance(given, SimpleBuckets):
+        return given
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise InvalidRequestError(
+            f"buckets={given!r:.100} cannot be used",
+            why="it is neither a whole number nor a SimpleBuckets",
+            next_step="Write buckets=8, or buckets=pyhudi.SimpleBuckets(8, ...)",
+        )
+    return SimpleBuckets(given)
 
 
 def given_settings(given: WriteSettings | None) -> WriteSettings:

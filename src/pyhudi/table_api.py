@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, date, datetime, tzinfo
 from enum import StrEnum
 from functools import partial
 from os import PathLike
@@ -33,6 +33,7 @@ from pyhudi.hudi_options import parse_read_options
 from pyhudi.inputs import (
     chosen_enum,
     chosen_word,
+    given_buckets,
     given_schema,
     given_settings,
     optional_word,
@@ -57,7 +58,7 @@ from pyhudi.timeline.instant_time import RequestedTime, timeline_time
 from pyhudi.world import real_world
 from pyhudi.writing import OVERWRITE_TOUCHED, Writing
 
-Time = str | datetime | WriteResult
+Time = str | date | datetime | WriteResult
 Columns = str | Sequence[str]
 
 #: Before every instant: the beginning of the table.
@@ -69,7 +70,7 @@ def open_table(
     *,
     storage_options: Mapping[str, str] | None = None,
     write_settings: WriteSettings | None = None,
-    buckets: SimpleBuckets | None = None,
+    buckets: int | SimpleBuckets | None = None,
     lock: str | None = None,
     lock_options: Mapping[str, object] | None = None,
     upkeep: Upkeep | None = None,
@@ -91,7 +92,7 @@ def open_table(
         storage,
         real_world(),
         given_settings(write_settings),
-        buckets=buckets,
+        buckets=given_buckets(buckets),
         lock=kind,
         lock_address=given_lock_address(kind or config.lock, lock_options, config.name),
         listener=progress_listener(progress, sys.stderr),
@@ -104,7 +105,7 @@ def create_table(
     schema: Any,
     *,
     record_key: Columns,
-    buckets: SimpleBuckets,
+    buckets: int | SimpleBuckets,
     partition_by: Columns = (),
     ordering: Columns = (),
     name: str | None = None,
@@ -126,16 +127,15 @@ def create_table(
 ) -> Table:
     """Create a Hudi table, or with `exist_ok` open the same one if it is there.
 
-    `schema` is an Arrow schema, or anything with `__arrow_c_schema__`. With `ordering` the row
+    `schema` is a schema or a frame of Arrow, Spark, pandas or Polars; of a frame no rows are read.
+    `buckets` is how many there are in each partition, and never changes. With `ordering` the row
     with the greatest value wins (event time) and writers never block each other; without it the
     last commit wins and writers of one bucket conflict. `table_type` is "mor" or "cow",
     `merge_mode` "event_time" or "commit_time", `concurrency` "non_blocking" or "optimistic".
     `conflict_strategy` is "bucket", "simple" or "prefer_writer" (docs/concurrency.md). `lock` and
     `lock_options` are needed only beside a Java writer (docs/locks.md); without, a table that is
-    there may have any. With `owners` it is a joined table: each owner writes its own columns with
-    `upsert(rows, owner=...)`, all at the same time, and readers see joined rows; it is merge on
-    read, non-blocking, and has a column `_pyhudi_rank`. The rest is as in `open_table`. Safe when
-    processes race to create it.
+    there may have any. With `owners`, each owner writes its own columns (docs/partial_updates.md).
+    The rest is as in `open_table`. Safe when processes race to create it.
     """
     upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
     name = table_name(uri) if name is None else name
@@ -145,7 +145,7 @@ def create_table(
         record_key=record_key,
         partition_by=partition_by,
         ordering=ordering,
-        buckets=buckets,
+        buckets=given_buckets(buckets),
         table_type=chosen_word("table_type", table_type, _TABLE_TYPES),
         version=version,
         merge_mode=optional_word("merge_mode", merge_mode, _MERGE_MODES),

@@ -167,13 +167,21 @@ def test_requested_time_gives_hudis_meaning(memory: Storage, time: int, value: s
     assert values(scan) == {"a": value}
 
 
-def test_a_datetime_must_say_its_zone(memory: Storage) -> None:
+def test_a_time_without_a_zone_is_in_utc(memory: Storage) -> None:
     table = overlapping(memory)
-    with pytest.raises(pyhudi.InvalidRequestError, match="no time zone"):
-        table.read(as_of=dt.datetime(2026, 1, 1))
     moment = dt.datetime(2026, 1, 1, 0, 0, 0, 30_000, tzinfo=dt.UTC)
-    assert values(table.read(as_of=moment)) == {"a": "fast"}
+    for time in (moment, moment.replace(tzinfo=None), "2026-01-01 00:00:00.030"):
+        assert values(table.read(as_of=time)) == {"a": "fast"}
     assert values(table.read(as_of="2026-01-01T01:00:00.030+01:00")) == {"a": "fast"}
+
+
+def test_a_date_is_its_first_moment_in_utc(memory: Storage) -> None:
+    table = overlapping(memory)  # all of which happened within the first second of the year
+    for day in ("2026-01-02", dt.date(2026, 1, 2)):
+        assert values(table.read(as_of=day)) == {"a": "slow"}
+    for day in ("2026-01-01", dt.date(2026, 1, 1)):
+        assert values(table.read(as_of=day)) == {}
+    assert values(table.changes(since=dt.date(2026, 1, 1))) == {"a": "slow"}
 
 
 def test_a_consumer_that_polls_sees_every_write_once_although_writers_overlap(

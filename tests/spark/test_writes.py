@@ -440,6 +440,16 @@ def test_a_repeated_call_with_a_write_id_does_not_evaluate_its_input(
     assert content(table) == model("ab", "d0", 1, 1)
 
 
+@pytest.mark.spark35
+def test_a_table_is_made_for_a_frame_of_which_no_row_is_computed(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    columns = ["cast(id as string) as id", "cast(raise_error('computed') as int) as v"]
+    frame = spark.range(3).selectExpr(*columns)
+    table = pyhudi.create_table(tmp_path / "table", frame, record_key="id", buckets=2)
+    assert table.schema.arrow == pa.schema([("id", pa.string()), ("v", pa.int32())])
+
+
 def meddled(frame: DataFrame, uri: str, rival: Row) -> DataFrame:
     """The frame; while it is evaluated, somebody else writes the row."""
 

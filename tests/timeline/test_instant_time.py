@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import pytest
@@ -22,6 +22,13 @@ TIMES: list[tuple[Any, tzinfo, str]] = [
     ("2026-01-02T03:04:05.678+00:00", EAST, "20260102050405678"),
     (datetime(2026, 1, 2, 3, 4, 5, 678_999, tzinfo=UTC), UTC, "20260102030405678"),
     (datetime(2026, 1, 2, 3, 4, 5, tzinfo=EAST), UTC, "20260102010405000"),
+    # Without a zone it is UTC, whatever the timeline's zone is.
+    ("2026-01-02", UTC, "20260102000000000"),
+    ("2026-01-02", EAST, "20260102020000000"),
+    ("2026-01-02T03:04:05", UTC, "20260102030405000"),
+    ("2026-01-02 03:04:05.678", EAST, "20260102050405678"),
+    (date(2026, 1, 2), EAST, "20260102020000000"),
+    (datetime(2026, 1, 2, 3), UTC, "20260102030000000"),
 ]
 
 
@@ -33,9 +40,7 @@ def test_times_become_digits_of_the_timelines_zone(given: Any, zone: tzinfo, dig
 REFUSED: list[tuple[Any, str]] = [
     ("yesterday", "neither digits nor an ISO"),
     ("2026", "has 4"),
-    ("2026-01-02T03:04:05", "no time zone"),
-    (datetime(2026, 1, 2), "no time zone"),
-    (20260102030405678, "neither text nor a datetime"),
+    (20260102030405678, "neither text nor a date"),
     ("9999-12-31T23:59:59-05:00", "before or after all years"),
     ("0001-01-01T00:00:00+05:00", "before or after all years"),
     ("٢٠٢٦٠١٠٢٠٣٠٤٠٥٦٧٨", "neither digits"),  # digits, but not ASCII

@@ -115,7 +115,7 @@ class TableDefinition:
             raise _refused(
                 "the number of buckets is missing" if buckets is None else f"{buckets!r} is given",
                 "a table with a record key keeps its rows in buckets",
-                "Give buckets=SimpleBuckets(n), with as many as the largest partition will need",
+                "Give buckets=8, or as many as the largest partition will need",
             )
         return cls(
             name=name,

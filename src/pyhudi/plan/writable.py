@@ -54,7 +54,7 @@ def told_config(
             raise InvalidRequestError(
                 f"buckets={buckets!r:.100} cannot be used",
                 why="it is not a SimpleBuckets",
-                next_step="Write buckets=pyhudi.SimpleBuckets(n)",
+                next_step="Write buckets=8, or buckets=pyhudi.SimpleBuckets(8, ...)",
             )
         resolved = buckets.resolved(config.record_key_fields)
         if config.buckets not in (None, resolved):

@@ -1,14 +1,14 @@
 """Times a user may give → instant times, which are digits in the timeline's own zone.
 
 A table's timeline runs in UTC or, in tables that Hudi made by default, in the zone of the machine
-that wrote it. Digits are taken as they are; a datetime has to say its zone, since a guess would
-read another version of the table without telling.
+that wrote it. Digits are taken as they are. A date is its first moment, and a date or a time that
+names no zone is in UTC, as in predicates: the same call reads the same rows on every machine.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 
 from pyhudi.errors import CorruptTableError, InvalidRequestError
 
@@ -21,10 +21,10 @@ _LAST_MILLISECOND = "999"
 class RequestedTime:
     """A time that is to be compared with requested times, as Hudi's own time travel does."""
 
-    time: str | datetime
+    time: str | date | datetime
 
 
-def timeline_time(time: str | datetime, zone: tzinfo | None) -> str:
+def timeline_time(time: str | date | datetime, zone: tzinfo | None) -> str:
     """Seventeen digits; `zone` is the timeline's, None for this machine's own.
 
     >>> from datetime import UTC
@@ -32,6 +32,8 @@ def timeline_time(time: str | datetime, zone: tzinfo | None) -> str:
     '20260102030405678'
     >>> timeline_time("20260102030405", UTC)
     '20260102030405999'
+    >>> timeline_time("2026-01-02", UTC)
+    '20260102000000000'
     """
     given = time
     if isinstance(time, str):
@@ -39,12 +41,12 @@ def timeline_time(time: str | datetime, zone: tzinfo | None) -> str:
         if digits.isascii() and digits.isdigit():
             return _from_digits(digits)
         time = _from_iso(digits)
+    if isinstance(time, date) and not isinstance(time, datetime):
+        time = datetime(time.year, time.month, time.day)
     if not isinstance(time, datetime):
-        raise _unusable(given, "it is neither text nor a datetime")
-    if time.tzinfo is None:
-        raise _unusable(given, "it has no time zone")
+        raise _unusable(given, "it is neither text nor a date or datetime")
     try:
-        there = time.astimezone(zone)
+        there = (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(zone)
     except (OverflowError, ValueError, OSError):
         raise _unusable(given, "in the timeline's zone it is before or after all years") from None
     return there.strftime(_FORMAT).rjust(14, "0") + f"{there.microsecond // 1000:03d}"
@@ -131,5 +133,5 @@ def _unusable(time: object, why: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"{time!r} is not a time of a table",
         why=why,
-        next_step="Give an aware datetime, ISO text with an offset, or 17 digits",
+        next_step="Give a date, a datetime, ISO text of one of them, or 17 digits",
     )
