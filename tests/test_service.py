@@ -53,7 +53,7 @@ def test_one_round_does_what_is_due(
 def test_a_dry_run_only_tells(table: pyhudi.Table, capsys: pytest.CaptureFixture[str]) -> None:
     upsert(table, 1, 2)
     assert main([table.uri, "--dry-run", "--compact-after", "2"]) == 0
-    assert "file groups to compact" in capsys.readouterr().out
+    assert "1 file group to compact" in capsys.readouterr().out
     assert compactions(table) == 0
 
 

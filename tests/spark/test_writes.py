@@ -250,7 +250,7 @@ def test_bad_rows_stop_the_write_before_anything_is_visible(
 WRONG = {
     "a missing key": ("ts, day, v", "missing columns 'id'"),
     "a missing ordering": ("id, day, v", "missing columns 'ts'"),
-    "a strange column": ("id, day, ts, v, 1 AS more", "does not have 'more'"),
+    "a strange column": ("id, day, ts, v, 1 AS more", "does not have: 'more'"),
     "the wrong case": ("id AS ID, day, ts, v", "rename 'ID' to 'id'"),
     "a type of its own": ("id, day, ts, id AS v", "string cannot become int32"),
     "a type that Hudi lacks": ("id, day, ts, make_interval(1) AS v", "Hudi has no type"),
