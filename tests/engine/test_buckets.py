@@ -11,10 +11,11 @@ import pytest
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.engine.base_writer import write_base
 from pyhudi.engine.buckets import BUCKETS_FOLDER
+from pyhudi.engine.load import PROPERTIES
 from pyhudi.engine.write_files import KeyedRows, WriteSpec
 from pyhudi.errors import CorruptTableError, UnavailableError, UnsupportedTableError
 from pyhudi.format.avro_schema import avro_record_schema
-from pyhudi.format.bucket_config import SimpleBuckets
+from pyhudi.format.bucket_config import BUCKET_COUNT, SimpleBuckets
 from pyhudi.format.commit_metadata import (
     CommitMetadata,
     WriteStat,
@@ -211,7 +212,7 @@ FORGED = [
     b'{"groups":[1,2]}',
     b'{"groups":[null,null]}',
     b'{"groups":"ab"}',
-    b'{"groups":["00000000-x"]}',
+    b'{"groups":[]}',
     b'{"groups":["00000001-x","00000000-y"]}',
     b'{"groups":["00000000/../../x","00000001-y"]}',
     b'{"groups":["00000000-x/y","00000001-y"]}',
@@ -233,3 +234,25 @@ def test_file_groups_that_make_no_sense_are_reported_and_made_again(forged: byte
     bench.storage.delete(GROUPS)
     bench.table("c").upsert(rows("b"))
     assert bench.content() == {("mo", "a"): 1, ("mo", "b"): 1}
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_number_of_buckets_that_was_changed_is_told_apart_from_damage(count: int) -> None:
+    """Deleting the object would let the next write put known keys into other buckets."""
+    bench = Bench(ordering="ts")
+    bench.table().upsert(rows("a", "b", "c"))
+    properties = bench.storage.read(PROPERTIES)
+    asked, kept = (f"{BUCKET_COUNT}={n}".encode() for n in (count, 2))
+    assert kept in properties
+    bench.storage.write(PROPERTIES, properties.replace(kept, asked))
+    files = {stat.path for stat in bench.storage.list("")}
+    plural = "s" if count > 1 else ""
+    with pytest.raises(CorruptTableError, match=r"groups\.json") as caught:
+        bench.table("b").upsert(rows("a", "b", "c"))
+    says = f"hoodie.properties says {count} bucket{plural}, and the table was written with 2"
+    assert caught.value.why == says
+    assert f"Set {BUCKET_COUNT} back to 2, and delete nothing" in caught.value.next_step
+    assert {stat.path for stat in bench.storage.list("")} == files
+    bench.storage.write(PROPERTIES, properties)
+    bench.table("c").upsert(rows("a", "d"))
+    assert bench.content() == {("mo", id_): 1 for id_ in "abcd"}

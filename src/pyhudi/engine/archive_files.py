@@ -229,7 +229,8 @@ class ArchiveFiles:
         raise CorruptTableError(
             f"instant {instants[0].requested} cannot be archived",
             why="the file that would hold it is there, and holds something else",
-            next_step="Remove that file if no manifest lists it: whoever wrote it has died",
+            next_step="Remove that file if no manifest lists it and no process is archiving the"
+            " table",
             path=self._path(alone.file_name),
         )
 

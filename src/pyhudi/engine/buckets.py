@@ -28,8 +28,10 @@ from pyhudi.errors import (
     CorruptTableError,
     UnsupportedTableError,
 )
+from pyhudi.format.bucket_config import BUCKET_COUNT
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.format.file_names import FileGroupId
+from pyhudi.format.table_config import TableConfig
 from pyhudi.index.simple_bucket import bucket_of_file, file_id
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.snapshot import grouped_files
@@ -49,10 +51,15 @@ class BucketGroups:
     """Partition and bucket → file id, with partitions seeded on demand."""
 
     def __init__(
-        self, storage: Storage, count: int, replaced: Callable[[Ledger], frozenset[FileGroupId]]
+        self,
+        storage: Storage,
+        config: TableConfig,
+        replaced: Callable[[Ledger], frozenset[FileGroupId]],
     ) -> None:
+        assert config.buckets is not None
         self._storage = storage
-        self._count = count
+        self._count = config.buckets.count
+        self._is_kept = BUCKET_COUNT in config.properties.values
         self._replaced = replaced
         self._known: dict[str, tuple[str, ...]] = {}
 
@@ -205,7 +212,23 @@ class BucketGroups:
             data = self._storage.read(path, 0, _GROUPS_BYTES_MAX)
         except FileNotFoundError:
             return
-        self._known[partition] = _decode_groups(data, self._count, path)
+        ids = _decode_groups(data, path)
+        if len(ids) != self._count:
+            raise self._other_count(len(ids), path)
+        self._known[partition] = ids
+
+    def _other_count(self, written: int, path: str) -> CorruptTableError:
+        """With another number of buckets, known keys would get second rows in other buckets."""
+        asked = f"{self._count} bucket{'s' if self._count > 1 else ''}"
+        source = "hoodie.properties says" if self._is_kept else "this writer was opened with"
+        back = f"Set {BUCKET_COUNT} back to" if self._is_kept else "Open the table with"
+        return CorruptTableError(
+            "the table has another number of buckets than it was written with",
+            why=f"{source} {asked}, and the table was written with {written}",
+            next_step=f"{back} {written}, and delete nothing: with another number, keys would be"
+            " there twice. The number of buckets of a table cannot be changed",
+            path=path,
+        )
 
     def _keep(self, partition: str, groups: dict[int, str]) -> None:
         ids = tuple(groups[bucket] for bucket in range(self._count))
@@ -216,8 +239,11 @@ class BucketGroups:
 def out_of_place(partition: str, file_id: str, count: int) -> CorruptTableError:
     return CorruptTableError(
         f"the file group {file_id} of partition {partition!r} is out of place",
-        why=f"the table has {count} buckets, with one file group each",
-        next_step="Find the writer with another number of buckets, and write its rows again",
+        why=f"hoodie.properties, or this writer's buckets=, says {count} buckets, with one file"
+        " group each",
+        next_step=f"If that number was changed, set it back ({BUCKET_COUNT}). If it was not, find"
+        " the writer that has another number, roll its write back with Apache Hudi, and write its"
+        " rows again with this number",
     )
 
 
@@ -238,18 +264,21 @@ def _groups_path(partition: str) -> str:
     )
 
 
-def _decode_groups(data: bytes, count: int, path: str) -> tuple[str, ...]:
+def _decode_groups(data: bytes, path: str) -> tuple[str, ...]:
+    """The file id of each bucket, in order."""
     try:
         ids = tuple(json.loads(data)["groups"])
         if not all(isinstance(id_, str) and _FILE_ID.fullmatch(id_) for id_ in ids):
             raise ValueError("it names what is no file id")
-        if len(ids) != count or [bucket_of_file(id_) for id_ in ids] != list(range(count)):
-            raise ValueError(f"it does not name {count} buckets in order")
+        if not ids or [bucket_of_file(id_) for id_ in ids] != list(range(len(ids))):
+            raise ValueError("it does not name buckets in order")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptTableError(
             "the file groups of a partition cannot be read",
             why=str(error),
-            next_step="Delete the object: the next write makes it again",
+            next_step="Restore the object from a copy of the table. Without one, make sure that"
+            f" {BUCKET_COUNT} is the number with which the table was created, and delete the"
+            " object: the next write makes it again",
             path=path,
         ) from None
     return ids

@@ -116,7 +116,8 @@ def advance_consumer(writer: TableWriter, name: str, since: str) -> Consumer:
             raise InvalidRequestError(
                 f"there is no consumer {name!r}",
                 why="it was not registered, or has been released",
-                next_step="Register it first",
+                next_step="Register it with since= the `until` of its last read of changes;"
+                " without, it begins at the newest state",
             )
         _refuse_future(name, read, max(newest, known.since))
         return replace(known, since=max(known.since, read), updated_ms=now, silent_ms=0)

@@ -40,6 +40,6 @@ def lost_timeline(storage: Storage, folder: str, path: str) -> CorruptTableError
         why=f"files of {folder} are missing, where at least the last write should be; "
         "no data file was removed",
         next_step=f"Put {folder} back from a copy, or from versions that the store keeps. "
-        "Remove the data files yourself if nobody needs them",
+        "Without either, create a new table at another place",
         path=path,
     )

@@ -22,7 +22,7 @@ from pyhudi.engine.load import TableLoader
 from pyhudi.engine.read import Now, Question, Reader
 from pyhudi.engine.tasks import read_split
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
-from pyhudi.format.bucket_config import SimpleBuckets
+from pyhudi.format.bucket_config import BUCKET_COUNT, SimpleBuckets
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.index.bucket_inference import (
     NoSimpleBuckets,
@@ -187,7 +187,8 @@ def _asking(
     return InvalidRequestError(
         f"the table {name!r} cannot be written yet",
         why=f"it does not tell how many buckets it has, and {doubt}",
-        next_step=f"Open it with buckets=pyhudi.SimpleBuckets({given}), as its writers have it",
+        next_step=f"Open it with buckets=pyhudi.SimpleBuckets({given}), exactly as its writers have"
+        f" it ({BUCKET_COUNT}): with another number, keys would be there twice",
     )
 
 

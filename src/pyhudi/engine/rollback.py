@@ -140,7 +140,8 @@ class FailedWriteRecovery:
             raise CorruptTableError(
                 f"the rollback {rollback} would undo {target.requested}, which has completed",
                 why="no pyhudi writer plans that; its rows are visible",
-                next_step="Finish it with the engine that planned it, or remove the plan",
+                next_step="If the rows of that write are to stay, remove this plan; if they are to"
+                " go, finish it with the engine that planned it",
                 path=path,
             )
         if not is_final(plan):

@@ -19,6 +19,7 @@ from pyhudi.engine.parquet_batches import batch_rows
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
 from pyhudi.format.log_file import BlockType, CorruptSpan, decode_blocks
 from pyhudi.format.parquet_footer import RowGroup, decode_row_groups
+from pyhudi.plan.changes import READ_ANEW
 from pyhudi.plan.predicate_binding import BoundPredicate, ColumnRange
 from pyhudi.plan.scan import ReadSpec, SliceRead, Split
 from pyhudi.storage.protocol import Storage
@@ -98,7 +99,7 @@ def _lost_past(slice_: FileSlice) -> InvalidRequestError:
     return InvalidRequestError(
         "the changes of this range are no longer complete",
         why=f"{slice_.logs[0].path!r} holds parts of rows, and cleaning took files with the rest",
-        next_step="Read the table as it is now, and go on from its latest completion time",
+        next_step=READ_ANEW,
     )
 
 
@@ -231,7 +232,7 @@ def _broken_base(path: str, why: str) -> CorruptTableError:
     return CorruptTableError(
         "a base file cannot be read",
         why=why,
-        next_step="Restore the file from a copy, or restore the table to a savepoint",
+        next_step="Restore the file from a copy, or from versions that the store keeps",
         path=path,
     )
 

@@ -418,7 +418,9 @@ class Transaction:
         return OutcomeUnknownError(
             f"whether the write {self.requested} became visible is not known",
             why=f"storage failed while it was being decided ({error.what})",
-            next_step="Repeat the write with the same write_id, which writes only if it must",
+            next_step="Repeat the write with the same write_id, which writes only if it must. If it"
+            f" had none, look in table.inspect.timeline() whether {self.requested} has completed,"
+            " before you write again",
             instant=self.requested,
         )
 

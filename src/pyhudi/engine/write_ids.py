@@ -94,7 +94,8 @@ class WriteIds:
                 raise InvalidRequestError(
                     f"whether the write {write_id!r} was done before cannot be told",
                     why=f"its attempt {requested} is in neither the timeline nor its archive",
-                    next_step="Look whether its rows are there, and give it another write_id",
+                    next_step="Look whether its rows are there. If they are not, write them with"
+                    " another write_id",
                 )
         return None
 

@@ -173,7 +173,7 @@ class TableWriter:
         self.log.is_looking = self._is_looking
         self.recovery = FailedWriteRecovery(self.log, self.settings)
         self._write_ids = WriteIds(self.log, self.recovery)
-        self.groups = BucketGroups(self.storage, config.buckets.count, self.replaced)
+        self.groups = BucketGroups(self.storage, config, self.replaced)
         self._replacements: tuple[str, frozenset[FileGroupId]] = ("", frozenset())
         self.with_metadata: set[str] = set()  # partitions that have their metadata file
         self._has_beginning = False

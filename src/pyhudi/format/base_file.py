@@ -109,7 +109,7 @@ def decode_footer(metadata: Mapping[bytes, bytes], path: str | None = None) -> B
         raise CorruptTableError(
             "The footer of a base file cannot be read",
             why="one of Hudi's entries is not UTF-8 text",
-            next_step="Restore the file, or roll back the instant that wrote it",
+            next_step="Restore the file from a copy, or from versions that the store keeps",
             path=path,
         ) from None
     return BaseFileFooter(avro_schema, bloom, bloom_type, min_key, max_key)

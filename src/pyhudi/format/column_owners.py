@@ -208,8 +208,9 @@ def decode_owners(data: bytes, path: str) -> ColumnOwners:
     raise CorruptTableError(
         "the owners of the table's columns cannot be read",
         why="the object is not a list of owners, each with columns of its own",
-        next_step="Restore the object from a copy of the table, or delete it to return to the"
-        " owners that were declared before",
+        next_step="Restore the object from a copy of the table. Without one, stop the writers of"
+        " all owners and delete it: the owners before it hold again, and those that changed since"
+        " must be declared again",
         path=path,
     )
 

@@ -130,7 +130,8 @@ def decode_consumer(data: bytes, path: str) -> Consumer:
     raise CorruptTableError(
         "a registered consumer cannot be read",
         why="the object is not a consumer of that name with the time up to which it has read",
-        next_step="Release the consumer and register it again, or restore the object from a copy",
+        next_step="Restore the object from a copy, or release the consumer and register it again"
+        " with since= the `until` of its last read of changes",
         path=path,
     )
 

@@ -387,7 +387,7 @@ def _damaged(path: str, offset: int, why: str) -> CorruptTableError:
     return CorruptTableError(
         "a delete block cannot be decoded",
         why=why,
-        next_step="Restore the file from a copy, or roll back the instant in its name",
+        next_step="Restore the file from a copy, or from versions that the store keeps",
         path=path,
         offset=offset,
     )

@@ -142,7 +142,8 @@ class Instant:
         raise CorruptTableError(
             f"{file_name!r} is not a timeline file name",
             why="expected <requested>.<action>.<state> or <requested>_<completed>.<action>",
-            next_step="Move foreign files out of .hoodie/timeline",
+            next_step="Move the file out of .hoodie/timeline if no writer of the table made it; a"
+            " Hudi newer than 1.2 may have",
         )
 
     @property

@@ -133,7 +133,7 @@ def decode_blocks(read: ReadRange, size: int, path: str) -> Iterator[LogBlock | 
             raise CorruptTableError(
                 "not a Hudi log file",
                 why=f"it begins with {prefix[:6]!r} where the magic {MAGIC!r} belongs",
-                next_step="Restore the file or roll back the instant in its name",
+                next_step="Restore the file from a copy, or from versions that the store keeps",
                 path=path,
                 offset=start,
             )
@@ -254,7 +254,7 @@ def _damaged(path: str, offset: int, why: str) -> CorruptTableError:
     return CorruptTableError(
         "a log block is damaged",
         why=why,
-        next_step="Restore the file from a copy, or roll back the instant in its name",
+        next_step="Restore the file from a copy, or from versions that the store keeps",
         path=path,
         offset=offset,
     )

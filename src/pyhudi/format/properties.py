@@ -203,7 +203,7 @@ class TableProperties:
         return CorruptTableError(
             "A table property cannot be used",
             why=f"{key} is {self.values[key][:80]!r}, not {expected}",
-            next_step=f"Correct {key}",
+            next_step=f"Correct {key}: set it back to what it was when the table was last written",
             path=self.path,
         )
 

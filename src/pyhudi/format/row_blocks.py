@@ -253,7 +253,7 @@ def _uncountable(path: str, offset: int, why: str) -> CorruptTableError:
     return CorruptTableError(
         "the records of a log block cannot be counted",
         why=why,
-        next_step="Roll back the instant in the file's name",
+        next_step="Restore the file from a copy, or from versions that the store keeps",
         path=path,
         offset=offset,
     )

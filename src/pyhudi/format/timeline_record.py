@@ -54,7 +54,8 @@ class TimelineRecord(Generic[Value]):
             raise CorruptTableError(
                 "a timeline file is empty",
                 why=f"it must hold one {self.schema['name']} record; its writer may have stopped",
-                next_step="Restore the file from a copy of the table, or roll the instant back",
+                next_step="Restore the file from a copy of the table. If its writer died before it"
+                " filled it, roll the instant back with Apache Hudi and write its rows again",
                 path=path,
             )
         return value

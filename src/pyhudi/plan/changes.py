@@ -33,6 +33,13 @@ from pyhudi.table.snapshot import grouped_files, latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 
+#: What helps a consumer whose changes are gone. Changes show no deletes, so it cannot go on from
+#: what it has.
+READ_ANEW = (
+    "Read the table as of the newest completion time in table.inspect.timeline(), put that in the"
+    " place of what was built from changes, and read changes since that time"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class CompletedWrite:
@@ -144,5 +151,5 @@ def _refuse_missing(slice_: FileSlice, there: FileGroupFiles | None) -> None:
             "the changes of this range are no longer complete",
             why=f"{missing[0]!r} was cleaned, and {len(missing)} of {len(needed)} files of its"
             " slice are gone",
-            next_step="Read the table as it is now, and go on from its latest completion time",
+            next_step=READ_ANEW,
         )

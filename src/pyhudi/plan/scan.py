@@ -208,7 +208,8 @@ def refuse_unordered(spec: ReadSpec, reads: Iterable[SliceRead]) -> None:
             raise UnsupportedTableError(
                 "the table's log files cannot be merged",
                 why=f"its rows are ordered by {name!r}, which is {found}",
-                next_step="Correct hoodie.table.ordering.fields, or read it with Apache Hudi",
+                next_step="Set hoodie.table.ordering.fields back to what the table was written"
+                " with, or read it with Apache Hudi",
             )
 
 

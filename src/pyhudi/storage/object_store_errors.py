@@ -72,7 +72,7 @@ def translated(
             )
         case InvalidPathError():
             return CorruptTableError(
-                what, why=why, next_step="Remove the object with the impossible name"
+                what, why=why, next_step="Move the object with the impossible name out of the table"
             )
     return UnavailableError(what, why=why, next_step="Repeat the call when the store answers again")
 

@@ -67,7 +67,7 @@ def _is_visible(placed: PlacedBlock, visibility: Visibility) -> bool:
     raise CorruptTableError(
         "a log block has no instant time",
         why=f"its header {found}, so nobody can tell whether it is committed",
-        next_step="Restore the file from a copy, or roll back the instant in its name",
+        next_step="Restore the file from a copy, or from versions that the store keeps",
         path=placed.path,
         offset=placed.block.start,
     )
@@ -221,7 +221,7 @@ def _unreadable(placed: PlacedBlock, why: str) -> CorruptTableError:
     return CorruptTableError(
         "a log block cannot be read",
         why=why,
-        next_step="Restore the file from a copy, or roll back the instant in its name",
+        next_step="Restore the file from a copy, or from versions that the store keeps",
         path=placed.path,
         offset=placed.block.start,
     )

@@ -35,7 +35,8 @@ def named_partitions(named: Any, config: TableConfig, schema: pa.Schema) -> froz
         raise InvalidRequestError(
             "partitions cannot be named",
             why="the table is not partitioned",
-            next_step="Use overwrite(rows, partitions='all') for the whole table",
+            next_step="Delete some of its rows with delete(where); overwrite(rows,"
+            " partitions='all') replaces every row of the table",
         )
     if isinstance(named, str | bytes | Mapping) or not isinstance(named, Iterable):
         raise _refusal(named, "it is not a list of partitions", "Put it in a list")

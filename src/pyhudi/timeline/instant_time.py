@@ -109,8 +109,8 @@ def _impossible(time: str, why: str) -> CorruptTableError:
     return CorruptTableError(
         f"the table has the time {time}, which cannot be",
         why=why,
-        next_step="Find out who made the files of the timeline whose names have it, and delete"
-        " them if no writer of the table did",
+        next_step="Find out which process made the files of the timeline whose names have it, and"
+        " move them out of the table if it was no writer of the table",
     )
 
 
