@@ -293,8 +293,9 @@ class Table:
         where: str | Predicate | None = None,
         meta: bool = False,
     ) -> Changes:
-        """Rows that writes completed in (since, until] left behind; deletes leave none.
+        """Rows that writes completed in (since, until] left behind.
 
+        Deletes, and rows that an overwrite took away, are not among them (docs/concurrency.md).
         Without `since` the range begins with the table. Pass the result's `until` as the next
         `since`. `columns`, `where` and `meta` are as in `read`.
         """
