@@ -120,12 +120,29 @@ def test_a_write_that_really_is_pending_before_all_others_stays_so() -> None:
     assert [i.requested for i in found.pending] == [at(5), at(10)]
 
 
-def test_a_timeline_that_never_holds_still_is_told() -> None:
-    storage = timeline(*range(10, 200, 10))
-    numbers = iter(range(10, 200, 10))
-    torn = Torn(storage, 2, lambda: archive(storage, next(numbers), next(numbers)), times=9)
-    with pytest.raises(UnavailableError, match="does not hold still"):
-        list_timeline(torn, TIMELINE)
+def test_a_timeline_that_is_archived_during_every_listing_is_listed_twice() -> None:
+    numbers = range(10, 200, 10)
+    storage, left = timeline(*numbers), iter(numbers)
+    torn = Torn(storage, 2, lambda: archive(storage, next(left), next(left)), times=9)
+    found = Timeline.of(list_timeline(torn, TIMELINE))
+    assert torn.listings == 2
+    assert found.pending == ()
+    assert all(found.is_committed(at(n)) for n in numbers)
+
+
+def test_a_timeline_all_of_which_is_archived_during_every_listing_is_an_error() -> None:
+    storage, numbers = timeline(10), count(10, 10)
+
+    class Moving(FaultyStorage):
+        def list_folder(self, prefix: str) -> Folder:
+            found, n = super().list_folder(prefix), next(numbers)
+            archive(storage, n)
+            for name in files_of(n + 10):
+                storage.write(f"{TIMELINE}/{name}", b"")
+            return found
+
+    with pytest.raises(UnavailableError, match="changes faster than it can be listed"):
+        list_timeline(Moving(storage), TIMELINE)
 
 
 def test_a_table_without_an_archive_and_one_whose_lock_is_held_cost_one_listing() -> None:

@@ -110,17 +110,6 @@ def test_files_that_are_compacted_and_cleaned_while_a_table_is_opened_are_not_mi
     assert state.timeline.is_committed(at(3))
 
 
-def test_a_table_whose_files_vanish_during_every_listing_is_an_error_and_no_empty_table(
-    memory: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = HandmadeTable(memory, SCHEMA)
-    commit(made, 1, 2, "a")
-    loader = TableLoader(memory, load_config(memory))
-    monkeypatch.setattr(loader, "_is_torn", lambda _: True)
-    with pytest.raises(pyhudi.UnavailableError, match="does not hold still"):
-        loader.load()
-
-
 def test_an_instant_requested_an_hour_back_is_seen_by_a_long_lived_table(memory: Storage) -> None:
     made = HandmadeTable(memory, SCHEMA)
     hour = 1_00_00_000  # of the digits hhmmssSSS

@@ -38,7 +38,7 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "early time": [("occ", 0), ("nbcc", 1), ("occ", 1), ("nbcc", 2)],
     "rollback outside the log": [("occ", 0), ("occ", 1), ("occ", 3), ("nbcc", 4)],
     "no verify": [("occ", 57), ("occ", 82), ("occ", 148)],
-    "no chain rule": [("occ", 68), ("occ", 88), ("occ", 149), ("occ", 264)],
+    "no chain rule": [("occ", 68), ("partial", 149), ("occ", 149), ("occ", 264)],
     "abort not checked again": [("occ", 0), ("occ", 2), ("nbcc", 4), ("occ", 4)],
     "rollback removes all heartbeats": [
         ("shared", 0),

@@ -11,9 +11,11 @@ import os
 import pytest
 
 from light_scenarios import NBCC, judged, stage_of
+from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.simulate.actors import Habits, Writer
 from pyhudi.simulate.cleaner import LONG_POLICIES
 from pyhudi.simulate.faults import DrawnFaults, Effect, FaultRates
+from pyhudi.simulate.history import Operation, Outcome
 from pyhudi.simulate.schedules import MODES, Mode, Services, run_schedule
 from pyhudi.simulate.simulation import Simulation
 
@@ -59,6 +61,31 @@ def test_no_schedule_full_of_table_services_breaks_a_promise(mode: Mode) -> None
         result = run_schedule(seed, mode=mode, services=services, closely=True)
         broken = "\n".join(map(str, result.violations))
         assert not broken, f"run_schedule({seed}, mode={mode!r}, services={services}):\n{broken}"
+
+
+#: Seeds of each mode in which every listing comes in two pages, and others act in between.
+SPLIT = SCHEDULES // 80
+_READS = {Operation.SNAPSHOT, Operation.CHANGES, Operation.RESTART}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_reader_fails_or_is_wrong_because_others_act_in_each_of_its_listings(mode: Mode) -> None:
+    read = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + SPLIT):
+        services = Services(compactors=1, cleaners=1, archivists=1, policy=CleanPolicy.hours(1))
+        rates = {Effect.SPLIT: 1.0, Effect.CRASH_AFTER: 0.002, Effect.FREEZE: 0.002}
+        faults = FaultRates(rates=rates, freeze_ms=(1, 3_000, 70_000), skew_ms_max=25, swarm=False)
+        result = run_schedule(
+            seed, mode=mode, services=services, faults=DrawnFaults(seed, faults), closely=True
+        )
+        broken = "\n".join(map(str, result.violations))
+        assert not broken, f"seed {seed}, mode {mode!r}:\n{broken}"
+        asked = [event for event in result.history.events if event.operation in _READS]
+        # What was cleaned since is refused by name, or its file is gone.
+        failed = [e for e in asked if e.outcome is Outcome.FAIL and not (e.missing or e.error)]
+        assert not failed, f"seed {seed}, mode {mode!r}:\n{failed}"
+        read += sum(event.outcome is Outcome.OK for event in asked)
+    assert read > 3 * SPLIT
 
 
 #: Schedules that once broke a promise, and what was wrong. The code has changed since and they no

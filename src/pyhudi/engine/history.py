@@ -50,7 +50,7 @@ from pyhudi.timeline.timeline import WRITE_ACTIONS
 INSTANTS_KEPT_MAX = 300_000
 INDEXES_KEPT_MAX = 1_000
 #: How often a question is asked again because files were merged under its hands.
-ATTEMPTS_MAX = 3
+ATTEMPTS_MAX = 10
 
 _Files = tuple[ArchiveFileName, ...]
 _Chosen = Callable[[ArchiveIndex], list[int]]

@@ -5,6 +5,10 @@ have seen the requested file of one and missed its completed file, or have seen 
 and missed the second: then something that was committed long ago would look pending, or like
 rubbish. Archivers remove what is pending first, and completed files in the order of their requests.
 So if the oldest instant that the listing showed is still there, nothing was taken from behind it.
+If it is gone, the timeline is listed again. The oldest write that both listings show was there all
+the time, and so was everything behind it: that part of the first listing is whole. What lay before
+it is archived, but for what both listings show. No listing has to agree with another one, so a
+reader does not fail because an archiver is at work.
 
 On a local disk a listing of a large folder may also show a file that was made meanwhile and miss
 one that was made before it: the inflight file of a write that has just begun, without the requested
@@ -33,7 +37,7 @@ def list_timeline(
 
     `has_strays` is for those who remove them.
     """
-    suspected: Instant | None = None
+    before: tuple[Instant, ...] | None = None
     for _ in range(LIST_ATTEMPTS_MAX):
         listing = storage.list_folder(folder)
         names = (stat.path.rpartition("/")[2] for stat in listing.objects)
@@ -42,17 +46,26 @@ def list_timeline(
         instants = instants if has_strays else without_strays(instants)
         if is_guarded or not listing.folders:
             return instants
+        if before is not None and (whole := _whole_part(before, instants)):
+            return whole
         timeline = Timeline.of(instants)
-        straggler = _straggler(timeline)
-        if straggler is not None and straggler != suspected:
-            suspected = straggler
-        elif is_whole(storage, folder, timeline):
+        if before is None and _straggler(timeline) is None and is_whole(storage, folder, timeline):
             return instants
+        before = instants
     raise UnavailableError(
-        f"the timeline of the table at {storage.uri} does not hold still",
-        why=f"instants were archived in each of {LIST_ATTEMPTS_MAX} listings",
-        next_step="Repeat the call",
+        f"the timeline of the table at {storage.uri} changes faster than it can be listed",
+        why=f"all of its writes were archived during each of {LIST_ATTEMPTS_MAX} listings",
+        next_step="Repeat the call, and keep more instants when archiving",
     )
+
+
+def _whole_part(before: tuple[Instant, ...], now: tuple[Instant, ...]) -> tuple[Instant, ...]:
+    """What no archiver can have torn of a listing, by another one that was begun after it."""
+    both = frozenset(before).intersection(now)
+    oldest = Timeline.of(both).first_active
+    if oldest is None:
+        return ()
+    return tuple(instant for instant in before if instant.requested >= oldest or instant in both)
 
 
 def lone_inflights(storage: Storage, folder: str, listed: Iterable[Instant]) -> list[Instant]:

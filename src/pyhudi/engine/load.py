@@ -8,12 +8,9 @@ old as they may be. Instants that undo others (rollback, restore) make it load e
 they are rare.
 
 The timeline is read before the files: files that appear in between belong to instants the timeline
-does not have yet, and stay invisible. Then the end of the timeline is listed once more, for two
-reasons. Files may vanish in between, those of slices that were the latest a moment ago: a clean or
-rollback that has begun since makes it start again. And a listing is no moment: it comes in pages,
-and may show a completion but miss an earlier one, whose name lies on a page that was read before. A
-reader that took it for the state of the table would pass over that write for good. Completions
-become visible in their order, so what the second listing adds to the times of the first was missed.
+does not have yet, and stay invisible. Then the end of the timeline is listed once more. Together
+the two listings give a cut, the state as of one completion time, however many writes complete and
+however many files are removed meanwhile (`timeline.cut`).
 """
 
 from __future__ import annotations
@@ -22,8 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
+from pyhudi.engine.clean_bounds import load_clean_bound
 from pyhudi.engine.empty_table import is_begun_now
-from pyhudi.engine.history import History
+from pyhudi.engine.history import History, as_instant
 from pyhudi.engine.listed_timeline import is_torn_by_archiving, list_timeline
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.errors import (
@@ -42,11 +40,19 @@ from pyhudi.format.properties import (
 )
 from pyhudi.format.service_metadata import CLEAN
 from pyhudi.format.table_config import TableConfig, unsupported_features
-from pyhudi.plan.kept import CleanBound
+from pyhudi.plan.kept import CleanBound, spares
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.table.file_group import FileGroupFiles
 from pyhudi.table.snapshot import grouped_files, with_files
 from pyhudi.table.state import TableState
+from pyhudi.timeline.cut import (
+    at_cut,
+    cleans_since,
+    cut_time,
+    is_archived_since,
+    is_undone,
+    kept_writes,
+)
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_strays
 
 HOODIE = ".hoodie"
@@ -56,8 +62,8 @@ PROPERTIES_BACKUP = f"{HOODIE}/hoodie.properties.backup"
 #: How far back in time a new instant may be requested: clocks differ, and a timeline in local time
 #: repeats an hour in autumn.
 CLOCK_DIFFERENCE = timedelta(hours=2)
-#: Listings of a table from which files keep vanishing, before we say so.
-LOAD_ATTEMPTS_MAX = 5
+#: Cuts of a table that cleans or restores take away, before the reader says so.
+LOAD_ATTEMPTS_MAX = 10
 
 Replaced: TypeAlias = Mapping[tuple[str, str], frozenset[str]]
 
@@ -66,8 +72,6 @@ METADATA_KEPT_MAX = 1_000
 
 #: Instants whose completion only changes files in the partitions that their metadata names.
 _LOCAL_ACTIONS = WRITE_ACTIONS | {Action.CLEAN}
-#: Instants that remove data files.
-_REMOVERS = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE})
 #: Instants that leave data files as they are.
 _HARMLESS_ACTIONS = frozenset({Action.SAVEPOINT, Action.INDEXING, Action.SCHEMACOMMIT})
 
@@ -138,13 +142,13 @@ class TableLoader:
             partitions = _partitions(list_data_files(self.storage))
             if not timeline.instants and not self._is_new(partitions):
                 continue
-            if not self._is_torn(timeline):
-                replaced = self._replaced(timeline.instants, {})
-                return TableState(self.config, timeline, partitions, replaced)
+            if (state := self._at_cut(timeline, partitions)) is not None:
+                return state
         raise UnavailableError(
-            f"the table at {self.storage.uri} does not hold still",
-            why=f"files were removed, or writes completed, in each of {LOAD_ATTEMPTS_MAX} listings",
-            next_step="Read again, and clean less often or keep more commits when cleaning",
+            f"the table at {self.storage.uri} changes faster than it can be listed",
+            why=f"in each of {LOAD_ATTEMPTS_MAX} rounds a clean removed the state that was being"
+            " listed, or a restore undid it",
+            next_step="Read again, and keep more commits when cleaning",
         )
 
     def _is_new(self, partitions: Mapping[str, tuple[FileGroupFiles, ...]]) -> bool:
@@ -157,21 +161,57 @@ class TableLoader:
             load_config(self.storage)
         return not is_begun_now(self.storage, self.timeline_folder, groups)
 
-    def _is_torn(self, timeline: Timeline) -> bool:
-        """Whether the listing missed a completion, or something that removes files began since.
+    def _at_cut(
+        self,
+        first: Timeline,
+        partitions: Mapping[str, tuple[FileGroupFiles, ...]],
+        known: TableState | None = None,
+    ) -> TableState | None:
+        """The state as of the cut of a listing, with files that were listed after it.
 
-        What was planned before then spares the slices of that timeline.
+        None if that state is gone: then a newer cut has to be taken. `known` is an older state.
         """
-        start = _refresh_point(timeline)
-        known = {(i.requested, i.action) for i in timeline.instants}
-        done = {i.requested for i in timeline.instants if i.completed is not None}
-        last = max((i.completed or "" for i in timeline.instants), default="")
-        recent = self._recent(start).instants if start else ()
-        return any(
-            (i.action in _REMOVERS and (i.requested, i.action) not in known)
-            or (i.completed is not None and i.completed <= last and i.requested not in done)
-            for i in recent
-        )
+        start = _refresh_point(first)
+        if start is None:
+            return self._state(first, partitions, known)
+        second = self._recent(start)
+        if is_undone(first, second):
+            return None
+        archived: tuple[Instant, ...] = ()
+        if is_archived_since(first, second, start):
+            if not kept_writes(first, second):
+                return None
+            archived = self._archived_since(first, start)
+        state = self._state(at_cut(first, second, archived), partitions, known)
+        is_spared = all(self._spares(clean, state) for clean in cleans_since(first, second))
+        return state if is_spared else None
+
+    def _state(
+        self,
+        timeline: Timeline,
+        partitions: Mapping[str, tuple[FileGroupFiles, ...]],
+        known: TableState | None,
+    ) -> TableState:
+        before: Replaced = {} if known is None else known.replaced
+        seen = frozenset(() if known is None else known.timeline.instants)
+        new = (instant for instant in timeline.instants if instant not in seen)
+        return TableState(self.config, timeline, partitions, self._replaced(new, before))
+
+    def _archived_since(self, first: Timeline, start: str) -> tuple[Instant, ...]:
+        """Writes that completed up to the cut, that the listing missed, and that are archived."""
+        recent = [write for write in first.writes if write.requested >= start]
+        since = min((write.completed or "" for write in recent), default="")
+        found = self.history.writes(since, cut_time(first))
+        missed = {write.requested for write in found} - first.completion_times.keys()
+        return tuple(map(as_instant, self.history.recorded(frozenset(missed)).values()))
+
+    def _spares(self, clean: Instant, state: TableState) -> bool:
+        """Whether the files that the state needs stay."""
+        try:
+            bound = load_clean_bound(self.storage, self.timeline_folder, clean)
+        except UnavailableError:
+            return False  # it was archived or undone since the timeline was listed
+        return bound is not None and spares(bound, state)
 
     def _recent(self, start: str) -> Timeline:
         """The timeline from a requested time on."""
@@ -225,12 +265,13 @@ class TableLoader:
         if touched is None:
             return self.load()
         partitions = self._listed_again(state, touched)
-        has_more = any(instant.completed is not None for instant in now - known)
-        if has_more and self._is_torn(timeline):
+        if any(instant.completed is not None for instant in now - known):
+            refreshed = self._at_cut(timeline, partitions, state)
+        else:
+            refreshed = self._state(timeline, partitions, state)
+        # Partitions of completions that the first listing missed were not listed.
+        if refreshed is None or len(refreshed.timeline.writes) > len(timeline.writes):
             return self.load()
-        refreshed = TableState(
-            self.config, timeline, partitions, self._replaced(now - known, state.replaced)
-        )
         return self.load() if left and _has_emerged(state.timeline, refreshed) else refreshed
 
     def advanced(

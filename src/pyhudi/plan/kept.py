@@ -22,6 +22,7 @@ from pyhudi.format.instant import is_instant_time
 from pyhudi.format.plan_files import CleanerPlan
 from pyhudi.format.service_metadata import CleanMetadata
 from pyhudi.table.state import TableState
+from pyhudi.timeline.cut import cut_time
 
 #: Extra metadata of our cleans: the completion time from which every snapshot is whole.
 KEPT_SINCE_KEY: Final = "pyhudi.kept_since"
@@ -103,6 +104,20 @@ def kept_after(
             [*told, _since_by_request(state, foreign, done), _since_by_versions(foreign, done)]
         ),
     )
+
+
+def spares(clean: CleanBound, state: TableState) -> bool:
+    """Return whether a clean that began after the state's cut leaves all that the state needs.
+
+    A clean by versions that does not name a completion time counted versions of later writes.
+    """
+    if not clean.is_bound:
+        return True
+    if clean.since is not None:
+        return clean.since <= cut_time(state.timeline)
+    if not clean.earliest or not state.timeline.is_committed(clean.earliest):
+        return False
+    return kept_after(state, [clean]).since <= cut_time(state.timeline)
 
 
 def _since_by_request(
