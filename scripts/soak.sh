@@ -39,6 +39,8 @@ PYHUDI_CRASH_STRIDE=1 "$bin/pytest" -q -o timeout=36000 tests/simulation/test_cr
 echo "soak: the search for planted bugs"
 PYHUDI_SEARCH=${PYHUDI_SEARCH:-20000} "$bin/pytest" -q -s -o timeout=36000 \
   tests/simulation/test_planted_bugs.py
+echo "soak: 1,000 reads and polls beside eight writers that are killed"
+PYHUDI_READS=${PYHUDI_READS:-1000} "$bin/pytest" -q -s -o timeout=36000 tests/processes/test_readers.py
 for store in local moto versitygw; do
   echo "soak: processes on $store, $minutes minutes"
   "$bin/python" tests/processes/soak.py --minutes "$minutes" --store "$store"

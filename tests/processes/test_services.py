@@ -39,16 +39,16 @@ _BETWEEN_S = (0.3, 2.0)  # from one kill to the next
 _GRACES = "--archive-grace 10s --archive-aborted-grace 10s"
 _BEATS = f"--heartbeat-interval {SETTINGS.heartbeat_interval_ms}ms"
 _ROUNDS = f"--every 100ms {_BEATS} --compact-after 3"
-_POLICY = f"{_ROUNDS} --keep-commits {KEEP_COMMITS} {_GRACES} --archive-keep"
+_LIMITS = " ".join(map(str, ARCHIVE_KEEP))
+_POLICY = f"{_ROUNDS} --keep-commits {KEEP_COMMITS} {_GRACES} --archive-keep {_LIMITS}"
 _ROW = ["id", "day", "ts", "version", "payload"]
 
 
 class Service:
     """One service, in one process after another."""
 
-    def __init__(self, uri: str, folder: Path, number: int) -> None:
-        limits = " ".join(map(str, ARCHIVE_KEEP))
-        options = [*_POLICY.split(), *limits.split(), "--job", f"service{number}"]
+    def __init__(self, uri: str, folder: Path, number: int, policy: str = _POLICY) -> None:
+        options = [*policy.split(), "--job", f"service{number}"]
         self._command = [sys.executable, "-m", "pyhudi.service", uri, *options]
         self._stdout = folder / f"service{number}.stdout.txt"
         self._stderr = folder / f"service{number}.stderr.txt"
