@@ -173,6 +173,7 @@ def test_a_writer_takes_the_schema_of_base_files_where_no_commit_has_one() -> No
 VERBS: dict[str, Callable[[Table], pyhudi.WriteResult]] = {
     "upsert": lambda t: t.upsert(rows("b")),
     "append": lambda t: t.append(rows("b")),
+    "append of new keys": lambda t: t.append(rows("b"), require_new_keys=True),
     "update": lambda t: t.update(rows("a"), columns=["v"]),
     "overwrite": lambda t: t.overwrite(rows("b")),
     "stream": lambda t: t.upsert(

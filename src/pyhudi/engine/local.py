@@ -100,7 +100,8 @@ class LocalWriter(TableWriter):
             config = self.ready()
             if (done := self._finished(write_id, "INSERT")) is not None:
                 return done  # its keys are in the table by now
-            rows = GatheredRows(config, self.spec("").layout.data)
+            now = self.spec("")
+            rows = GatheredRows(config, now.layout.data)
             rows.fill(self.board.counting(batches), None)
             keys = NewKeys(self, rows)
             keys.require()
@@ -112,8 +113,10 @@ class LocalWriter(TableWriter):
                 return self._append_logs(spec, rows.partitions(), rows.kept())
 
             partitions = rows.partitions() if self.is_mor else ()
+            schema = now.avro_schema
             return self.commit(
-                Work("INSERT", write, is_checked=True, partitions=partitions), write_id
+                Work("INSERT", write, is_checked=True, partitions=partitions, schema=schema),
+                write_id,
             )
 
         return self.in_turn(commit)
