@@ -32,6 +32,7 @@ _FACADE = _ENGINE | {
     "hudi_write_options",
     "inputs",
     "inspection",
+    "polars_source",
     "scan",
     "services",
     "table_columns",
@@ -60,8 +61,9 @@ MAY_IMPORT = {
     "hudi_options": _ENGINE | {"option_classes"},
     "inputs": _ENGINE,
     "writing": _ENGINE | {"inputs", "scan"},
-    "scan": _ENGINE,
-    "inspection": _ENGINE,
+    "polars_source": _ENGINE,
+    "scan": _ENGINE | {"inputs", "polars_source"},
+    "inspection": _ENGINE | {"inputs"},
     "services": _ENGINE,
     "table_columns": _PURE,
     "simulate": _FACADE | {"table_api"},
@@ -86,7 +88,7 @@ BANNED_CALLS = {"eval", "exec", "compile", "__import__", "importlib.import_modul
 
 # A user may lack these, so they are imported when used.
 OPTIONAL_MODULES = {
-    *("pyspark", "pandas", "polars", "pyhudi.engine.spark"),
+    *("pyspark", "pandas", "polars", "duckdb", "pyhudi.engine.spark"),
     *("boto3", "botocore", "kazoo"),
 }
 

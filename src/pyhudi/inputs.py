@@ -153,6 +153,16 @@ def given_buckets(given: int | SimpleBuckets | None) -> SimpleBuckets | None:
     return SimpleBuckets(given)
 
 
+def checked_limit(limit: int) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        raise InvalidRequestError(
+            f"limit={limit!r:.100} cannot be used",
+            why="it is not a number of rows",
+            next_step="Give a whole number, as large as you like",
+        )
+    return limit
+
+
 def given_settings(given: WriteSettings | None) -> WriteSettings:
     if given is not None and not isinstance(given, WriteSettings):
         raise InvalidRequestError(

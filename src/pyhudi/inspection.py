@@ -13,12 +13,13 @@ from pyhudi.engine.load import TableLoader
 from pyhudi.engine.read import Reader
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.engine.write_result import stat_rows
-from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
+from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
 from pyhudi.format.commit_metadata import CommitMetadata, decode_inflight_commit
 from pyhudi.format.instant import Action, Instant, State
 from pyhudi.format.plan_files import CompactionOperation, decode_compaction_plan
 from pyhudi.format.writer_identity import WRITER_KEY, WriterIdentity, parse_writer
+from pyhudi.inputs import checked_limit
 from pyhudi.storage.consumer_files import FoundConsumer, load_consumers
 from pyhudi.storage.heartbeats import heartbeat_path
 from pyhudi.table.file_group import FileSlice
@@ -166,7 +167,7 @@ class Inspection:
         if `last_sign` is null. That is when storage last heard of who is at work. What other
         engines do not tell is null.
         """
-        count = _checked_limit(limit)
+        count = checked_limit(limit)
         timeline = self._state().timeline
         pending = [i for i in timeline.pending if i.action in WRITE_ACTIONS | _PLANS]
         chosen = [*reversed(pending), *reversed(timeline.writes)][:count]
@@ -222,7 +223,7 @@ class Inspection:
 
     def conflicts(self, *, limit: int = 100) -> pa.Table:
         """Who lost to whom, the latest first: one row for each write that met a conflict."""
-        found = load_conflicts(self._loader.storage, _checked_limit(limit))
+        found = load_conflicts(self._loader.storage, checked_limit(limit))
         return _table(_CONFLICTS, map(_conflict_row, found))
 
     def consumers(self) -> pa.Table:
@@ -252,16 +253,6 @@ class Inspection:
             return decode_compaction_plan(data, path).operations or ()
         except (FileNotFoundError, CorruptTableError):
             return ()
-
-
-def _checked_limit(limit: int) -> int:
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise InvalidRequestError(
-            f"limit={limit!r:.100} cannot be used",
-            why="it is not a number of rows",
-            next_step="Give a whole number, as large as you like",
-        )
-    return limit
 
 
 def _consumer_row(found: FoundConsumer, now_ms: int) -> dict[str, Any]:

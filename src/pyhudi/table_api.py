@@ -41,7 +41,7 @@ from pyhudi.inputs import (
     table_name,
 )
 from pyhudi.inspection import Inspection
-from pyhudi.plan.predicate import Predicate
+from pyhudi.plan.predicate_parser import Where
 from pyhudi.progress import Listener, ProgressBoard, progress_listener
 from pyhudi.scan import Changes, Scan
 from pyhudi.services import Services, given_upkeep
@@ -270,19 +270,21 @@ class Table:
         *,
         as_of: Time | RequestedTime | None = None,
         columns: Sequence[str] | None = None,
-        where: str | Predicate | None = None,
+        where: Where | None = None,
         read_optimized: bool = False,
         meta: bool = False,
+        limit: int | None = None,
     ) -> Scan:
         """The table's rows, now or as of a completion time.
 
-        `where` is SQL as in docs/predicates.md. With `read_optimized` only base files are read:
-        faster, and as old as the last compaction of each file group. With `meta` Hudi's five
-        columns, such as `_hoodie_commit_time`, come before the data; `columns` can name them too.
+        `where` is SQL, or an expression of pyarrow or Polars (docs/predicates.md). With
+        `read_optimized` only base files are read: faster, and as old as the last compaction. With
+        `meta` Hudi's five columns, such as `_hoodie_commit_time`, come before the data; `columns`
+        can name them too. With `limit` reading stops after so many rows, any of them.
         """
         question = _question(columns, where, read_optimized=read_optimized, meta=meta)
         plan = self._reader.plan_snapshot(self._refreshed(), self._point(as_of), question)
-        return Scan(self._loader.storage, plan, self._watch)
+        return Scan(self._loader.storage, plan, self._watch, limit)
 
     def changes(
         self,
@@ -290,7 +292,7 @@ class Table:
         since: Time | None = None,
         until: Time | None = None,
         columns: Sequence[str] | None = None,
-        where: str | Predicate | None = None,
+        where: Where | None = None,
         meta: bool = False,
     ) -> Changes:
         """Rows that writes completed in (since, until] left behind.
@@ -371,7 +373,7 @@ class Table:
         spark: Any = None,
         write_id: str | None = None,
     ) -> WriteResult:
-        """Delete the rows that a predicate (SQL text) finds, or those with the given keys.
+        """Delete the rows that a predicate (as `where` of `read`) finds, or those with given keys.
 
         Keys are rows, as for `upsert`, that have the record key's columns. Where the partition's
         or the ordering's columns are missing, they are looked up in the table, and keys that are
@@ -474,7 +476,7 @@ def _words(choice: StrEnum) -> str:
 
 def _question(
     columns: Sequence[str] | None,
-    where: str | Predicate | None,
+    where: Where | None,
     *,
     read_optimized: bool = False,
     meta: bool,

@@ -31,6 +31,7 @@ from pyhudi.format.column_owners import is_joined
 from pyhudi.format.table_config import TableConfig
 from pyhudi.inputs import is_spark_frame, record_batches
 from pyhudi.plan.predicate import Predicate
+from pyhudi.plan.predicate_parser import is_expression
 from pyhudi.scan import Scan
 from pyhudi.table.named_partitions import named_partitions
 from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH
@@ -137,7 +138,7 @@ class Writing:
         unconditional = unconditional or is_joined(config)
         if is_spark_frame(what):
             return self._delete_frame(what, config, write_id, unconditional=unconditional)
-        if isinstance(what, str | Predicate):
+        if isinstance(what, str | Predicate) or is_expression(what):
             keys = None
             self._read(where=what)  # an error in the predicate is told before anything begins
             if spark is not None:

@@ -110,7 +110,7 @@ def test_dropped_columns_come_last_as_text() -> None:
 
 def plan(table: TableConfig, schema: pa.Schema, path: str) -> ScanPlan:
     spec = read_spec(table, schema, only(frozenset()), output=schema)
-    return ScanPlan(spec, (SliceRead(FileSlice(path, "f", "1", None, ())),))
+    return ScanPlan(spec, (SliceRead(FileSlice(path, "f", "1", None, ())),), schema, table)
 
 
 @pytest.mark.parametrize(

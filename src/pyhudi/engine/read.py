@@ -26,8 +26,8 @@ from pyhudi.format.column_owners import is_joined
 from pyhudi.format.instant import Action, Instant
 from pyhudi.plan.changes import CompletedWrite, in_range, plan_changes
 from pyhudi.plan.kept import CleanBound, Kept, kept_after
-from pyhudi.plan.predicate import Predicate
 from pyhudi.plan.predicate_binding import bind
+from pyhudi.plan.predicate_parser import Where
 from pyhudi.plan.scan import (
     ReadSpec,
     ScanPlan,
@@ -80,7 +80,7 @@ class Question:
     """What the user wants to see of the rows."""
 
     columns: tuple[str, ...] | None = None
-    where: str | Predicate | None = None
+    where: Where | None = None
     read_optimized: bool = False
     path_columns: bool = False  # partition columns as the path has them: Hudi's incremental reads
     meta: bool = False  # without `columns`: Hudi's five columns in front of the data

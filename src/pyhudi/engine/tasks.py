@@ -21,7 +21,7 @@ from pyhudi.format.log_file import BlockType, CorruptSpan, decode_blocks
 from pyhudi.format.parquet_footer import RowGroup, decode_row_groups
 from pyhudi.plan.changes import READ_ANEW
 from pyhudi.plan.predicate_binding import BoundPredicate, ColumnRange
-from pyhudi.plan.scan import ReadSpec, SliceRead, Split
+from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, Split
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
 from pyhudi.table.log_blocks import PlacedBlock, counting_blocks, decode_log_block
@@ -65,6 +65,20 @@ def read_split(
             finished = _finished(batch, spec, read)
             if finished.num_rows:
                 yield finished
+
+
+def read_rows(
+    storage: Storage, plan: ScanPlan, limit: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a plan, one slice after the other; with a limit, reading stops there."""
+    batches = (b for split in plan.splits() for b in read_split(storage, plan.spec, split))
+    if limit is None:
+        yield from batches
+        return
+    # No batch is asked for that is not needed.
+    while limit > 0 and (batch := next(batches, None)) is not None:
+        yield batch.slice(0, limit)
+        limit -= batch.num_rows
 
 
 def _slice_rows(
@@ -171,6 +185,15 @@ def _base_rows(
             raise _broken_base(base.path, f"it is not sound parquet ({error})") from error
         if missing:
             raise _broken_base(base.path, f"{missing} rows that its footer claims are missing")
+
+
+def load_base_row_count(storage: Storage, base: BaseFile) -> int:
+    """How many rows a base file has, by its footer."""
+    with _opened(storage, base.path) as source:
+        try:
+            return int(pq.ParquetFile(source, pre_buffer=False).metadata.num_rows)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _broken_base(base.path, f"it is not sound parquet ({error})") from error
 
 
 def load_base_schema(storage: Storage, base: BaseFile) -> pa.Schema:

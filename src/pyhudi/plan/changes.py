@@ -119,7 +119,7 @@ def plan_changes(
             _refuse_missing(slice_, there)
             reads.append(SliceRead(slice_, whole=_whole(there, slice_, times, spec)))
     refuse_unordered(spec, reads)
-    return ScanPlan(spec, tuple(reads))
+    return ScanPlan(spec, tuple(reads), schema, state.config)
 
 
 def _whole(

@@ -11,7 +11,8 @@ There is no node for BETWEEN, which is two comparisons, and none for arithmetic 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -173,6 +174,23 @@ class Like:
 
 
 Predicate: TypeAlias = Comparison | And | Or | Not | In | IsNull | Like | Column | Literal
+
+
+def joined(kind: type[And] | type[Or], operands: Iterable[Predicate]) -> Predicate:
+    """AND or OR of the operands, flat: those that are of the same kind give theirs."""
+    flat: list[Predicate] = []
+    for operand in operands:
+        flat += operand.operands if isinstance(operand, kind) else (operand,)
+    return kind(tuple(flat))
+
+
+def like_text(text: str) -> str:
+    r"""The text as a part of a LIKE pattern that matches it alone.
+
+    >>> print(like_text("5% of a_b"))
+    5\% of a\_b
+    """
+    return re.sub(r"([%_\\])", r"\\\1", text)
 
 
 def like_characters(pattern: str) -> Iterator[tuple[str, bool]]:

@@ -50,7 +50,7 @@ from pyhudi.plan.predicate_algebra import (
 from pyhudi.plan.predicate_columns import BoundField, bound_field, clear_paths, is_text
 from pyhudi.plan.predicate_literals import comparable, compared, never
 from pyhudi.plan.predicate_mask import row_mask
-from pyhudi.plan.predicate_parser import parse_predicate
+from pyhudi.plan.predicate_parser import Where, parse_predicate
 from pyhudi.plan.predicate_ranges import ColumnRange, outcomes
 from pyhudi.plan.predicate_sql import to_sql
 
@@ -68,7 +68,7 @@ _MIRRORED = {
 }
 
 
-def bind(predicate: str | Predicate, schema: pa.Schema) -> BoundPredicate:
+def bind(predicate: Where, schema: pa.Schema) -> BoundPredicate:
     """Resolve the columns and type the literals of a predicate, or say what does not fit.
 
     >>> schema = pa.schema([("day", pa.date32()), ("n", pa.int32())])
@@ -111,6 +111,11 @@ class BoundPredicate:
             case And(operands):
                 return tuple(_with_fields(operand, self.fields) for operand in operands)
         return (self,)
+
+    def both(self, other: BoundPredicate) -> BoundPredicate:
+        """What holds for the rows that both hold for."""
+        fields = {**self.fields, **other.fields}
+        return _with_fields(conjunction((self.predicate, other.predicate)), fields)
 
     def restricted_to(self, columns: Collection[str]) -> BoundPredicate | None:
         """What follows from this predicate for the given top-level columns alone, if anything."""

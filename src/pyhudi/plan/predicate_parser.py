@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC
 from decimal import Decimal
-from typing import get_args
+from typing import Any, TypeAlias, get_args
 
 from pyhudi.errors import InvalidRequestError
 from pyhudi.plan.predicate import (
@@ -48,6 +48,8 @@ from pyhudi.plan.predicate import (
     Scalar,
     check_depth,
 )
+from pyhudi.plan.predicate_from_arrow import from_arrow
+from pyhudi.plan.predicate_from_polars import from_polars
 from pyhudi.plan.predicate_times import DATE_FORM, TIMESTAMP_FORM, date_in, timestamp_in
 from pyhudi.wording import with_article
 
@@ -87,8 +89,31 @@ _LIKE_ESCAPES = {r"\%": r"\%", r"\_": r"\_"}  # LIKE understands the backslash, 
 _ESCAPED = {"''": "'"} | _PLAIN_ESCAPES | _LIKE_ESCAPES
 
 
-def parse_predicate(where: str | Predicate) -> Predicate:
+#: What `where` may be: SQL, a tree, or an expression of pyarrow or Polars, which have no type here.
+Where: TypeAlias = str | Predicate | Any
+
+
+def is_expression(where: Any) -> bool:
+    """Whether it is an expression of pyarrow or Polars, found out without importing Polars."""
+    return _library(where) is not None
+
+
+def _library(where: Any) -> str | None:
+    kind = type(where)
+    names = {("pyarrow", "Expression"): "pyarrow", ("polars", "Expr"): "polars"}
+    return names.get((kind.__module__.partition(".")[0], kind.__name__))
+
+
+def _translated(where: Any) -> Predicate:
+    if _library(where) == "pyarrow":
+        return from_arrow(where)
+    return from_polars(where)
+
+
+def parse_predicate(where: Where) -> Predicate:
     """The tree of a `where` text; a tree that is already built is returned as it is.
+
+    An expression of pyarrow or Polars is translated.
 
     >>> parse_predicate("amount > 5")
     Comparison(op=<Operator.GREATER: '>'>, left=Column(name=('amount',)), right=Literal(value=5))
@@ -97,10 +122,12 @@ def parse_predicate(where: str | Predicate) -> Predicate:
         predicate = _Parser(where).parse()
     elif isinstance(where, get_args(Predicate)):
         predicate = where
+    elif is_expression(where):
+        predicate = _translated(where)
     else:
         raise InvalidRequestError(
             f"{with_article(type(where).__name__)} is not a predicate",
-            why="a predicate is SQL text, or a tree of pyhudi's own values",
+            why="a predicate is SQL text, or an expression of pyarrow or Polars",
             next_step=_SUPPORTED,
         )
     check_depth(predicate)

@@ -25,7 +25,8 @@ from pyhudi.format.merge_rules import (
     PartialUpdateMode,
 )
 from pyhudi.format.table_config import TableConfig
-from pyhudi.plan.predicate_binding import BoundPredicate, ColumnRange
+from pyhudi.plan.predicate import Predicate
+from pyhudi.plan.predicate_binding import BoundPredicate, ColumnRange, bind
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
 from pyhudi.table.merge import MergeRule, NotMine
 from pyhudi.table.partitions import (
@@ -93,6 +94,8 @@ class Split:
 class ScanPlan:
     spec: ReadSpec
     reads: tuple[SliceRead, ...]
+    schema: pa.Schema  # all columns of the table, as of the read
+    config: TableConfig
 
     def splits(self, target_bytes: int = SPLIT_BYTES) -> tuple[Split, ...]:
         return tuple(packed(self.reads, target_bytes))
@@ -149,6 +152,49 @@ def read_spec(
     )
 
 
+def narrowed(
+    plan: ScanPlan, columns: Sequence[str] | None = None, where: Predicate | None = None
+) -> ScanPlan:
+    """The rows of the plan that also satisfy `where`, with some of the plan's columns.
+
+    Both may name what the plan gives. The files stay those of the plan, but for those that cannot
+    hold a match.
+    """
+    spec = plan.spec
+    output = spec.output if columns is None else chosen_columns(spec.output, columns)
+    if where is None:
+        return _with_spec(plan, output, spec.predicate)
+    found = bind(where, spec.output)
+    both = found if spec.predicate is None else spec.predicate.both(found)
+    return _with_spec(plan, output, both)
+
+
+def counting(plan: ScanPlan) -> ScanPlan:
+    """As many rows as the plan has, with no more columns than it takes to find them."""
+    spec = plan.spec
+    needed = [*sorted(spec.predicate.columns if spec.predicate else ()), RECORD_KEY]
+    return _with_spec(plan, _subset(plan.schema, needed[:1]), spec.predicate)
+
+
+def _with_spec(plan: ScanPlan, output: pa.Schema, predicate: BoundPredicate | None) -> ScanPlan:
+    spec = read_spec(
+        plan.config,
+        plan.schema,
+        plan.spec.visibility,
+        output=output,
+        predicate=predicate,
+        row_instants=plan.spec.row_instants,
+        whole_visibility=plan.spec.whole_visibility,
+    )
+    # Constants of a path may differ from what the path stands for: such reads are not skipped.
+    reads = (
+        read
+        for read in plan.reads
+        if read.constants or may_hold_matches(read.slice.partition, plan.schema, plan.config, spec)
+    )
+    return replace(plan, spec=spec, reads=tuple(reads))
+
+
 def chosen_columns(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     if not columns:
         raise InvalidRequestError(
@@ -193,7 +239,7 @@ def plan_scan(state: TableState, schema: pa.Schema, spec: ReadSpec, slice_of: Sl
             if slice_ is not None:
                 reads.append(SliceRead(slice_))
     refuse_unordered(spec, reads)
-    return ScanPlan(spec, tuple(reads))
+    return ScanPlan(spec, tuple(reads), schema, state.config)
 
 
 def refuse_unordered(spec: ReadSpec, reads: Iterable[SliceRead]) -> None:
