@@ -9,7 +9,7 @@ import pytest
 from conformance.client import JudgeClient
 from conformance.combinations import Combination
 from conformance.rows import assert_same_rows
-from conformance.scenes import COPY_ON_WRITE, NON_BLOCKING, Scene, until
+from conformance.scenes import COPY_ON_WRITE, NON_BLOCKING, Scene, held_write, until
 from golden_reads import hudi_options
 from pyhudi.engine.archive_merge import load_times
 from pyhudi.engine.archiving import ArchiveResult, archive
@@ -18,6 +18,7 @@ from pyhudi.engine.local import LocalWriter
 from pyhudi.format.archive import VERSION_FILE, decode_manifest, manifest_name
 from pyhudi.format.instant import Action, State
 from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.plan.compaction import CompactionPolicy
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
@@ -122,4 +123,39 @@ def test_either_engine_reads_and_continues_the_others_archive(
     assert hudis_view(judge, scene) == pyhudis_view(scene)
     agree_on_the_past(judge, scene, done[2].instant, done[1].completed)
     scene.hudi_write(judge, scene.rows(range(40), written=20), **HUDI_ARCHIVES)
+    scene.agree(judge)
+
+
+def test_no_reader_loses_a_log_that_is_older_than_its_base_file(
+    judge: JudgeClient, tmp_path: Path
+) -> None:
+    """Its write began before a compaction was planned, and completed after it.
+
+    hudi-rs goes by the requested times of archived writes, and would not read such a log. So the
+    write stays active until another compaction has merged the log, which no policy puts off.
+    """
+    scene = Scene(tmp_path / "table", NON_BLOCKING)
+    late = scene.rows(range(100, 106), written=1)
+    with held_write(scene, late) as (requested, finish):
+        assert scene.shared.open().services.compact().results
+        finish()
+    scene.expected.upsert(late)
+    for written in range(2, 8):
+        scene.upsert(scene.rows(range(6 * written, 6 * written + 12), written=written))
+    services = scene.shared.open().services
+
+    def is_archived() -> bool:
+        is_held = bool(services.archive(POLICY).held_by)
+        return is_held or len(completed_writes(scene)) <= POLICY.keep_max
+
+    until(is_archived, "all is archived that may go")
+    scene.agree(judge)
+    assert min(completed_writes(scene)) == requested
+    [group] = services.archive(POLICY).held_by
+    assert group in str(services.archive(POLICY, dry_run=True)).splitlines()[0]
+
+    assert services.compact(CompactionPolicy(min_delta_commits=99)).results
+    scene.upsert(scene.rows(range(12), written=9))
+    assert requested in archived_by_pyhudi(scene)
+    assert requested not in completed_writes(scene)
     scene.agree(judge)

@@ -32,6 +32,7 @@ SERVED: dict[str, Services] = {
     "pending passed": Services(archivists=1),
     "version overwritten": Services(archivists=2),
     "fresh ones archived": Services(archivists=2),
+    "old logs passed": Services(compactors=1, archivists=2),
 }
 KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "no settle-first": [("occ", 1), ("nbcc", 1), ("occ", 2), ("nbcc", 2)],
@@ -106,6 +107,7 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "version overwritten": [("nbcc", 21), ("partial", 40), ("occ", 48), ("nbcc", 49)],
     "completed removed first": [("occ", 1), ("nbcc", 3), ("nbcc", 6)],
     "fresh ones archived": [("nbcc", 16), ("nbcc", 19), ("nbcc", 33), ("occ", 38)],
+    "old logs passed": [("nbcc", 1), ("nbcc", 13), ("nbcc", 95), ("partial", 68), ("nbcc", 118)],
     "overtaken carried out": [("shared", 53), ("shared", 50), ("shared", 122), ("shared", 125)],
     "own inflight not asked": [("shared", 249), ("shared", 833)],
     "skew not waited out": [("shared", 1), ("shared", 10), ("shared", 24), ("shared", 30)],

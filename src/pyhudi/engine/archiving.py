@@ -2,7 +2,8 @@
 
 What goes is planned from a listing (`plan.archiving`). Then, a number of instants at a time:
 
-    0  data files are listed: at one of an instant that no timeline tells of, the order stops
+    0  data files are listed: at one of an instant that no timeline tells of, the order stops, and
+       so it does at a write of which a log is older than its base file
     1  what writes that were given up may have left is deleted, if the timeline will pass them;
        pending files of theirs, which somebody brought who slept, in any case
     2  the instants are added to the archive (`engine.archive_files`)
@@ -29,10 +30,13 @@ from typing import Any, TypeAlias
 
 from pyhudi.engine.archive_files import ArchiveFiles, Snapshot
 from pyhudi.engine.archiving_facts import (
+    DataFiles,
     MovedError,
     Remembered,
     ghosts,
+    hiding,
     load_facts,
+    load_old_logs,
     unknown_files,
 )
 from pyhudi.engine.checksum_files import checksum_path, is_checksum
@@ -45,7 +49,6 @@ from pyhudi.engine.writer import TableWriter
 from pyhudi.errors import UnavailableError
 from pyhudi.format.archive import ArchivedInstant
 from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
-from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import Action, Instant, State
 from pyhudi.format.markers import MARKER_ROOT
 from pyhudi.plan.archiving import (
@@ -92,10 +95,11 @@ class ArchiveResult:
     merged: int = 0  # archive files that became part of a larger one
     removed: tuple[str, ...] = ()  # what the archive no longer needs
     stopped_at: str = ""  # a file of an instant that no timeline tells of
+    held_by: tuple[str, ...] = ()  # file groups that must be compacted before more can go
 
     @property
     def did_anything(self) -> bool:
-        return replace(self, stopped_at="") != ArchiveResult()
+        return replace(self, stopped_at="", held_by=()) != ArchiveResult()
 
     def __str__(self) -> str:
         parts = [f"{counted(len(self.archived), 'instant')} archived"]
@@ -109,6 +113,9 @@ class ArchiveResult:
             parts.append(f"{counted(len(self.removed), 'old archive file')} removed")
         if self.stopped_at:
             parts.append(f"stopped at {self.stopped_at}, of whose instant no timeline tells")
+        if self.held_by:
+            more = f" and {len(self.held_by) - 1} more" if len(self.held_by) > 1 else ""
+            parts.append(f"held up until a compaction of {self.held_by[0]}{more}")
         return ", ".join(parts)
 
 
@@ -120,6 +127,7 @@ class _Done:
     merged: int = 0
     removed: list[str] = field(default_factory=list)
     stopped_at: str = ""
+    held_by: tuple[str, ...] = ()
 
     def result(self) -> ArchiveResult:
         return ArchiveResult(
@@ -129,6 +137,7 @@ class _Done:
             self.merged,
             tuple(self.removed),
             self.stopped_at,
+            self.held_by,
         )
 
 
@@ -163,7 +172,7 @@ class Archiver:
         self._turn = turn
         self._history = History(log.storage, log.history_folder)
         self._state: TableState | None = None
-        self._named: dict[str, str] | None = None  # instant → one of its data files
+        self._data: DataFiles | None = None
         self._checksums: set[str] = set()
         self._ghosts: tuple[Instant, ...] = ()
         self._listed: tuple[Instant, ...] = ()
@@ -244,23 +253,25 @@ class Archiver:
             facts = replace(facts, hiding=hiding(self._state))
             plan = plan_archiving(facts, self._policy)
         if plan.begin > (timeline.first_active or ""):
-            self._named = self._data_files() if self._named is None else self._named
-            paths = self._named.values()
-            unknown = unknown_files(facts, self._history, plan.begin, paths)
-            if unknown:
-                plan = plan_archiving(replace(facts, unknown=unknown), self._policy)
+            files = self._data_files(plan)
+            unknown = unknown_files(facts, self._history, plan.begin, files.named.values())
+            held = load_old_logs(files, plan, lambda: self._state or self._load())
+            if unknown or held:
+                facts = replace(facts, unknown=unknown, old_logs=held)
+                plan = plan_archiving(facts, self._policy)
         return plan
 
-    def _data_files(self) -> dict[str, str]:
-        """A data file of each instant that has any."""
-        if self._state is not None:
-            files = (file for group in self._state.groups() for file in group.files)
-            return {file.name.requested: file.path for file in files}
-        found: dict[str, str] = {}
-        for stat in list_data_files(self._storage):
-            if (name := parse_data_file(stat.path.rpartition("/")[2])) is not None:
-                found.setdefault(name.requested, stat.path)
-        return found
+    def _data_files(self, plan: ArchivePlan) -> DataFiles:
+        """The data files, listed once in a run unless the plan must know of newer ones."""
+        known = self._data
+        if known is None or known.is_stale(plan.timeline, plan.leaving):
+            if self._state is not None:
+                groups = self._state.groups()
+                files = ((file.path, file.size) for group in groups for file in group.files)
+            else:
+                files = ((stat.path, stat.size) for stat in list_data_files(self._storage))
+            known = self._data = DataFiles.of(files, plan.timeline)
+        return known
 
     # -- one round
 
@@ -281,7 +292,7 @@ class Archiver:
         except UnavailableError:
             files.require_newest(snapshot)
             raise
-        done.stopped_at = plan.stopped_at
+        done.stopped_at, done.held_by = plan.stopped_at, plan.held_by
         self._sweep_ghosts(done)
         self._sweep_passed(plan, done)
         if plan.is_empty:
@@ -424,13 +435,6 @@ class Archiver:
 
     def _drop_markers(self, requested: str) -> None:
         self._storage.delete_all(marker_objects(self._storage, requested))
-
-
-def hiding(state: TableState) -> frozenset[str]:
-    """Replace commits whose file groups still have files."""
-    there = {(group.partition, group.file_id) for group in state.groups()}
-    found = (instants for group, instants in state.replaced.items() if group in there)
-    return frozenset(instant for instants in found for instant in instants)
 
 
 def is_archiving_due(

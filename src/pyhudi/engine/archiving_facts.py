@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.history import History
 from pyhudi.engine.rollback_targets import load_rollback_target
 from pyhudi.errors import UnavailableError
 from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
-from pyhudi.format.file_names import parse_data_file
+from pyhudi.format.file_names import FileGroupId, parse_data_file
 from pyhudi.format.instant import Action, Instant, State
 from pyhudi.format.log_entry import entry_path
 from pyhudi.format.plan_files import CLEANER_PLAN, RESTORE_PLAN
 from pyhudi.format.service_metadata import CLEAN, RESTORE, ROLLBACK
-from pyhudi.plan.archiving import ArchiveFacts, ArchivePolicy, Pause
+from pyhudi.plan.archiving import ArchiveFacts, ArchivePlan, ArchivePolicy, Pause, old_logs
 from pyhudi.plan.kept import CleanBound, bound_of_clean, bound_of_plan
 from pyhudi.storage.decision_log import load_entry
+from pyhudi.table.file_group import FileGroupFiles
+from pyhudi.table.snapshot import grouped_files
+from pyhudi.table.state import TableState
 from pyhudi.timeline.timeline import Timeline
 
 #: Stores tell times in whole seconds.
@@ -106,6 +110,65 @@ def ghosts(log: DecisionLog, timeline: Timeline) -> tuple[Instant, ...]:
         if instant.requested not in ledger.completed
         and log.rollback_of(instant.requested) in ledger.completed
     )
+
+
+@dataclass(frozen=True, slots=True)
+class DataFiles:
+    """What a listing of the data files showed, and the timeline that was listed before it."""
+
+    timeline: Timeline
+    named: Mapping[str, str]  # instant → one of its files
+    groups: tuple[FileGroupFiles, ...]  # with the files that are not older than the timeline
+
+    @classmethod
+    def of(cls, files: Iterable[tuple[str, int]], timeline: Timeline) -> DataFiles:
+        """Of paths and sizes."""
+        first = timeline.first_active or ""
+        named: dict[str, str] = {}
+        young: dict[str, list[tuple[str, int]]] = {}
+        for path, size in files:
+            folder, _, file_name = path.rpartition("/")
+            if (name := parse_data_file(file_name)) is None:
+                continue
+            named.setdefault(name.requested, path)
+            if name.requested >= first:
+                young.setdefault(folder, []).append((path, size))
+        groups = chain.from_iterable(
+            grouped_files(folder, young[folder]) for folder in sorted(young)
+        )
+        return cls(timeline, named, tuple(groups))
+
+    def is_stale(self, timeline: Timeline, leaving: Iterable[Instant]) -> bool:
+        """Whether a base file may have come since that is younger than a log of these writes.
+
+        Such a base file is of an instant that has completed since, and was requested before one of
+        these completed. What completes later than the timeline was listed is pending there, which
+        keeps these writes.
+        """
+        known = self.timeline.completion_times
+        new = [w.requested for w in timeline.writes if w.requested not in known]
+        return bool(new) and any((i.completed or "") >= min(new) for i in leaving)
+
+
+def load_old_logs(
+    files: DataFiles, plan: ArchivePlan, load: Callable[[], TableState]
+) -> Mapping[str, tuple[FileGroupId, ...]]:
+    """Writes that would go, and the file groups in which a log of theirs is older than its base.
+
+    Which file groups were replaced matters only if there are any; then the table is loaded.
+    """
+    leaving = {instant.requested for instant in plan.leaving}
+    found = old_logs(files.groups, plan.timeline)
+    if leaving & found.keys() and plan.timeline.completed(Action.REPLACECOMMIT):
+        found = old_logs(files.groups, plan.timeline, load().replaced)
+    return {requested: found[requested] for requested in leaving & found.keys()}
+
+
+def hiding(state: TableState) -> frozenset[str]:
+    """Replace commits whose file groups still have files."""
+    there = {(group.partition, group.file_id) for group in state.groups()}
+    found = (instants for group, instants in state.replaced.items() if group in there)
+    return frozenset(instant for instants in found for instant in instants)
 
 
 def unknown_files(

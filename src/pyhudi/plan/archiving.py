@@ -12,6 +12,9 @@ that order has to stop:
 - the earliest savepoint and all behind it stay, and so do the writes that the last clean kept,
   those that a compaction is due by, and those that a consumer has not read;
 - a write that replaced file groups stays as long as files of theirs are there: it hides them;
+- a write stays while one of its logs lies on a younger base file in a latest slice: only the
+  write's completion time says that the log belongs there, and hudi-rs does not know it of archived
+  writes;
 - a write stays in front of a file whose instant no timeline tells of: nobody reads the file as long
   as it is younger than that write, and nobody knows whether it may be removed;
 - what the end of the decision log decided stays until everybody must have read further, for
@@ -25,13 +28,19 @@ can be read stay, so that every read finds them at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from types import MappingProxyType
+from typing import TypeAlias
 
 from pyhudi.errors import InvalidRequestError
+from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.instant import Action, Instant, InstantTime
-from pyhudi.plan.compaction import CompactionPolicy, CompactionTrigger
+from pyhudi.plan.compaction import CompactionPolicy, CompactionTrigger, group_name
+from pyhudi.table.file_group import FileGroupFiles
+from pyhudi.table.snapshot import is_replaced, latest_slice
+from pyhudi.timeline.completion import CompletionTimes, visible_now
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
 from pyhudi.wording import by_reason, counted, first_reasons
 
@@ -117,6 +126,10 @@ def archiving_beside(policy: ArchivePolicy, compaction: CompactionPolicy) -> Arc
     return replace(policy, delta_commits=max(policy.delta_commits, needed))
 
 
+#: Requested times of active writes → file groups.
+OldLogs: TypeAlias = Mapping[str, tuple[FileGroupId, ...]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ArchiveFacts:
     """What is known when instants are chosen. Times are requested times unless they say else."""
@@ -140,6 +153,8 @@ class ArchiveFacts:
     swept: frozenset[str] = frozenset()  # given up, and known to have left nothing
     #: Instants that no timeline tells of, and that were not undone → a data file of each.
     unknown: Mapping[str, str] = field(default_factory=dict)
+    #: Completed writes → the file groups in which a log of theirs is older than its base file.
+    old_logs: OldLogs = field(default_factory=dict)
 
     @cached_property
     def told_of(self) -> frozenset[str]:
@@ -181,6 +196,8 @@ class ArchivePlan:
     stopped_by: str = ""  # why no more instants go
     begin: str = ""  # the first active write afterwards
     stopped_at: str = ""  # a file of an instant that no timeline tells of, if one is in the way
+    #: File groups that keep the next write, for a log of it there is older than its base file.
+    held_by: tuple[str, ...] = ()
 
     @cached_property
     def leaving(self) -> tuple[Instant, ...]:
@@ -220,6 +237,7 @@ class _Stop:
 
     count: int
     why: str
+    held_by: tuple[FileGroupId, ...] = ()
 
 
 def plan_archiving(facts: ArchiveFacts, policy: ArchivePolicy) -> ArchivePlan:
@@ -271,7 +289,14 @@ class _Planning:
         unknown = self._facts.unknown
         in_the_way = unknown[min(unknown)] if unknown else ""
         return ArchivePlan(
-            self._facts.timeline, verdicts, self._finished, passed, stop.why, begin, in_the_way
+            self._facts.timeline,
+            verdicts,
+            self._finished,
+            passed,
+            stop.why,
+            begin,
+            in_the_way,
+            tuple(map(group_name, stop.held_by)),
         )
 
     def _is_swept(self, requested: str) -> bool:
@@ -311,6 +336,10 @@ class _Planning:
         for number, write in enumerate(self._writes):
             if write.requested in self._facts.hiding:
                 yield _Stop(number, "it hides file groups that still have files")
+                break
+        for number, write in enumerate(self._writes):
+            if groups := self._facts.old_logs.get(write.requested):
+                yield _Stop(number, _old_log(groups), groups)
                 break
         newest = max((n for n, w in enumerate(self._writes) if self._brings_rows(w)), default=0)
         yield _Stop(newest, "it is the newest write with a schema")
@@ -427,6 +456,36 @@ class _Planning:
         if instant.requested in self._facts.kept_cleans:
             return Verdict(instant, goes=False, why="it says how far back the table can be read")
         return Verdict(instant, goes=True, why="the writes around it go")
+
+
+def _old_log(groups: Sequence[FileGroupId]) -> str:
+    more = f" and of {len(groups) - 1} more" if len(groups) > 1 else ""
+    where = f"of the file group {group_name(groups[0])}{more}"
+    why = f"its log {where} is older than the base file there, and hudi-rs would lose the rows"
+    return f"{why}; a compaction of the group ends that, see services.compact()"
+
+
+def old_logs(
+    groups: Iterable[FileGroupFiles],
+    timeline: Timeline,
+    replaced: Mapping[tuple[str, str], frozenset[str]] = MappingProxyType({}),
+) -> OldLogs:
+    """The active writes of which a log is older than its base file, in a latest slice.
+
+    The groups need no files that are older than the active timeline: such a base file is older
+    than every active write.
+    """
+    times, now = CompletionTimes(timeline), visible_now(timeline)
+    found: dict[str, list[FileGroupId]] = {}
+    for group in groups:
+        if not group.bases or not group.logs or is_replaced(group, replaced, now):
+            continue
+        active = [log for log in group.logs if log.name.requested in timeline.completion_times]
+        slice_ = latest_slice(group._replace(logs=tuple(active)), times, now)
+        logs = () if slice_ is None else slice_.old_logs
+        for requested in sorted({log.name.requested for log in logs}):
+            found.setdefault(requested, []).append(FileGroupId(group.partition, group.file_id))
+    return {requested: tuple(named) for requested, named in found.items()}
 
 
 def batches(instants: Sequence[Instant], size: int) -> Iterator[tuple[Instant, ...]]:

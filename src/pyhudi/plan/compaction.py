@@ -12,6 +12,12 @@ and each of them can be carried out, or given up, whatever becomes of the others
 The worst file groups come first, by the policy's order, until the work of one run is enough. What
 an operation's metrics say, and the bound, are Hudi's: megabytes, rounded down, of what is read and
 of what is written, the latter taken to be as much as the old base file.
+
+Before all of them come file groups with logs that are older than their base file: the writes of
+these logs cannot be archived until the logs are merged (`plan.archiving`). They come whatever the
+policy's thresholds say, but take no more than half of a bounded run. Writers that are under way
+whenever a compaction is planned leave such a log in each group that it compacts; without that
+limit the same groups would be compacted again and again, and no others.
 """
 
 from __future__ import annotations
@@ -174,7 +180,7 @@ class LeftOut:
     why: str
 
     def __str__(self) -> str:
-        return f"{_named(self.group)}: {self.why}"
+        return f"{group_name(self.group)}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,17 +231,21 @@ def _left_out_line(why: str, left_out: Sequence[LeftOut]) -> str:
     first = left_out[0]
     if len(left_out) == 1:
         return str(first)
-    return f"{counted(len(left_out), 'file group')} such as {_named(first.group)}: {why}"
+    return f"{counted(len(left_out), 'file group')} such as {group_name(first.group)}: {why}"
 
 
 def _slice_line(slice_: FileSlice) -> str:
     base = "no base file" if slice_.base is None else f"base file of {slice_.base_instant}"
     logs = sum(log.size for log in slice_.logs)
-    named = _named(FileGroupId(slice_.partition, slice_.file_id))
-    return f"{named}: {base}, {counted(len(slice_.logs), 'log file')}, {readable(logs, 'B')}"
+    named = group_name(FileGroupId(slice_.partition, slice_.file_id))
+    line = f"{named}: {base}, {counted(len(slice_.logs), 'log file')}, {readable(logs, 'B')}"
+    if old := len(slice_.old_logs):
+        line += f"; {old} older than the base file, so the group comes first"
+    return line
 
 
-def _named(group: FileGroupId) -> str:
+def group_name(group: FileGroupId) -> str:
+    """The file group as previews and errors name it."""
     return f"{group.partition}/{group.file_id}" if group.partition else group.file_id
 
 
@@ -277,11 +287,19 @@ def plan_compaction(
 def worst_first(
     wanted: Iterable[FileSlice], policy: CompactionPolicy
 ) -> tuple[list[FileSlice], list[LeftOut]]:
-    """As much as one run may do, and what is beyond that."""
+    """As much as one run may do, and what is beyond that.
+
+    Slices that archiving waits for come first, within half of the run.
+    """
     slices = sorted(wanted, key=_order(policy.order))
-    chosen = _within(slices, policy.io_bytes_max)
-    late = (FileGroupId(slice_.partition, slice_.file_id) for slice_ in slices[len(chosen) :])
-    return chosen, [LeftOut(group, "the work of one run is enough without it") for group in late]
+    waited_for = sorted((s for s in slices if s.old_logs), key=_oldest_log)
+    first = _within(waited_for, policy.io_bytes_max // 2)
+    taken = {(slice_.partition, slice_.file_id) for slice_ in first}
+    others = [slice_ for slice_ in slices if (slice_.partition, slice_.file_id) not in taken]
+    rest = _within(others, policy.io_bytes_max - MB * sum(map(_io_megabytes, first)))
+    late = (FileGroupId(slice_.partition, slice_.file_id) for slice_ in others[len(rest) :])
+    left = [LeftOut(group, "the work of one run is enough without it") for group in late]
+    return [*first, *rest], left
 
 
 def _with_logs(
@@ -304,6 +322,8 @@ def _with_logs(
 def _objection(slice_: FileSlice, plan: str | None, policy: CompactionPolicy) -> str | None:
     if plan is not None:
         return held_by(plan)
+    if slice_.old_logs:
+        return None  # whatever it is worth: archiving waits for it
     if (commits := _delta_commits(slice_)) < policy.min_delta_commits:
         added, least = counted(commits, "write"), policy.min_delta_commits
         return f"{added} added logs, and min_delta_commits is {least}"
@@ -325,6 +345,10 @@ def _log_bytes(slice_: FileSlice) -> int:
     return sum(log.size for log in slice_.logs)
 
 
+def _oldest_log(slice_: FileSlice) -> str:
+    return min(log.name.requested for log in slice_.logs)
+
+
 def _order(order: CompactionOrder) -> Callable[[FileSlice], tuple[Any, ...]]:
     """The worst first; where that does not tell, by name, so that a plan is the same each time."""
 
@@ -333,7 +357,7 @@ def _order(order: CompactionOrder) -> Callable[[FileSlice], tuple[Any, ...]]:
             case CompactionOrder.DELTA_COMMITS:
                 first: Any = -_delta_commits(slice_)
             case CompactionOrder.AGE:
-                first = min(log.name.requested for log in slice_.logs)
+                first = _oldest_log(slice_)
             case _:
                 first = -_log_bytes(slice_)
         return first, slice_.partition, slice_.file_id
@@ -345,10 +369,14 @@ def _within(slices: list[FileSlice], io_bytes_max: int) -> list[FileSlice]:
     """As Hudi bounds a run: the slice that reaches the bound is the last, and one is always in."""
     left = io_bytes_max // MB
     for count, slice_ in enumerate(slices, 1):
-        left -= int(metrics_of(slice_)["TOTAL_IO_MB"])
+        left -= _io_megabytes(slice_)
         if left <= 0:
             return slices[:count]
     return slices
+
+
+def _io_megabytes(slice_: FileSlice) -> int:
+    return int(metrics_of(slice_)["TOTAL_IO_MB"])
 
 
 def operation_of(slice_: FileSlice) -> CompactionOperation:

@@ -2,7 +2,8 @@
 
 An instant leaves the active timeline when it is in the archive and not before. The archive never
 forgets. Readers count what is older than the active timeline as committed, so when that moves on,
-no file of a write that did not complete may be there.
+no file of a write that did not complete may be there. And no log that is older than its base file
+may be read by the time of its request alone, as hudi-rs reads those of archived writes.
 """
 
 from __future__ import annotations
@@ -156,6 +157,24 @@ class _Story:
     def _visible(self, path: str, requested: str) -> Iterator[str]:
         if requested < self._first and not any(n.startswith(requested) for n in self._names):
             yield f"{path} is visible, and its instant did not complete"
+
+
+def logs_stay_in_place(evidence: Evidence) -> Iterator[str]:
+    """A write leaves the active timeline when none of its logs lies on a younger base file."""
+    left: set[str] = set()
+    for change in filter(_is_archivers, evidence.changes):
+        if change.data is not None or change.path.startswith(f"{HISTORY_FOLDER}/"):
+            continue
+        requested = str(Instant.parse(change.path[len(TIMELINE_FOLDER) + 1 :]).requested)
+        write = evidence.writes.get(requested)
+        if write is None or requested in left:
+            continue
+        left.add(requested)
+        done = [w for w in evidence.writes.values() if w.change.place < change.place]
+        for group in sorted(write.groups - write.opened):
+            newest = max((w.requested for w in done if group in w.opened), default="")
+            if requested < newest <= write.completed:
+                yield f"{requested} is archived, and its log in {group} lies on {newest}"
 
 
 def _looked_up(evidence: Evidence) -> Iterator[str]:

@@ -22,7 +22,7 @@ from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import Action, Instant, State
 from pyhudi.format.log_entry import LOG_FOLDER, EntryKind
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.simulate.archive_checks import archive_is_whole, unlisted_files
+from pyhudi.simulate.archive_checks import archive_is_whole, logs_stay_in_place, unlisted_files
 from pyhudi.simulate.checks import (
     consumers_receive_each_change_once,
     order_is_that_of_real_time,
@@ -453,6 +453,7 @@ PREDICATES: dict[str, Predicate] = {
         case.evidence, case.history, case.clean_policy
     ),
     "archive": lambda case: iter(()) if case.archived else archive_is_whole(case.evidence),
+    "archived logs": lambda case: logs_stay_in_place(case.evidence),
     "I12 rollback exactness": rollback_is_exact,
     "I12 live writers are spared": live_writers_are_spared,
     "I13 zombies are harmless": zombies_are_harmless,

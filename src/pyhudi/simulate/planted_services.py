@@ -194,6 +194,11 @@ def _completed_removed_first() -> AbstractContextManager[Any]:
     return replaced(Archiver, "_remove", weak)
 
 
+def _old_logs_passed() -> AbstractContextManager[Any]:
+    """A write is archived though a log of it is older than its base file."""
+    return replaced(archiving_facts, "old_logs", lambda groups, timeline, replaced=None: {})
+
+
 def _fresh_ones_archived() -> AbstractContextManager[Any]:
     """What was decided a moment ago is archived: whoever slept carries it out once more."""
     return _all(
@@ -228,4 +233,5 @@ SERVICE_BUGS: dict[str, _Bug] = {
     "version overwritten": _version_overwritten,
     "completed removed first": _completed_removed_first,
     "fresh ones archived": _fresh_ones_archived,
+    "old logs passed": _old_logs_passed,
 }

@@ -36,6 +36,17 @@ class FileSlice(NamedTuple):
     def bytes(self) -> int:
         return (self.base.size if self.base else 0) + sum(log.size for log in self.logs)
 
+    @property
+    def old_logs(self) -> tuple[LogFile, ...]:
+        """The logs that are older than their base file.
+
+        Their writes began before it was planned and completed after that. Only their completion
+        times say that they belong on top of it.
+        """
+        if self.base is None:
+            return ()
+        return tuple(log for log in self.logs if log.name.requested < self.base_instant)
+
 
 class FileGroupFiles(NamedTuple):
     """All files of one group that a listing found, committed or not."""
