@@ -15,6 +15,7 @@ from pyhudi.engine.compaction_task import CompactionSpec, compact_slice
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.table_config import TableType
 from pyhudi.storage.heartbeats import heartbeat_path
+from pyhudi.timeline.instant_time import milliseconds_between
 
 SCHEMA = pa.schema([("id", pa.string()), ("at", pa.int64())])
 
@@ -154,3 +155,68 @@ def test_a_limit_that_is_no_number_of_rows_is_refused(limit: Any) -> None:
     for look in (inspect.writers, inspect.conflicts):
         with pytest.raises(pyhudi.InvalidRequestError, match="not a number of rows"):
             look(limit=limit)
+
+
+# -- history
+
+
+def test_the_history_says_when_who_and_what_the_latest_first() -> None:
+    memory = made()
+    table = memory.table("person", job="nightly")
+    second = table.upsert(pa.table({"id": ["b", "c"], "at": [1, 1]}, schema=SCHEMA))
+    table.delete("id = 'b'")
+    table.services.compact()
+    found = table.history()
+    rows = found.to_pylist()
+    assert [row["operation"] for row in rows[:3]] == ["COMPACT", "DELETE", "UPSERT"]
+    assert [row["completed"] for row in rows] == sorted(
+        (row["completed"] for row in rows), reverse=True
+    )
+    upsert = rows[2]
+    assert (upsert["rows"], upsert["deletes"], upsert["files"]) == (2, 0, 1)
+    assert (rows[1]["rows"], rows[1]["deletes"]) == (0, 1)
+    assert (upsert["job"], upsert["requested"]) == ("nightly", second.requested)
+    assert upsert["bytes"] == second.bytes
+    assert upsert["completed"].strftime("%Y%m%d%H%M%S%f")[:17] == second.completed
+    took_ms = milliseconds_between(second.requested, second.completed)
+    assert upsert["seconds"] == took_ms / 1000
+    after = table.read(as_of=upsert["completed"]).to_arrow().sort_by("id")
+    assert after["id"].to_pylist() == ["a", "b", "c"]
+    assert table.history(limit=2).equals(found.slice(0, 2))
+
+
+def test_a_commit_that_cannot_be_read_has_a_place_in_the_history() -> None:
+    memory = made()
+    [*_, name] = [name for name in memory.names() if name.endswith(".deltacommit")]
+    memory.storage.write(f"{TIMELINE}/{name}", b"no commit")
+    [latest, *others] = memory.table().history().to_pylist()
+    assert latest["requested"] == name[:17]
+    assert (latest["rows"], latest["job"], latest["operation"]) == (None, None, None)
+    assert all(row["operation"] for row in others)
+
+
+def test_the_history_costs_a_request_for_each_commit_that_it_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory = made()
+    table = memory.table()
+    table.history()
+    reads: list[str] = []
+    real = memory.storage.read
+
+    def noted(path: str, *rest: Any) -> bytes:
+        reads.append(path)
+        return real(path, *rest)
+
+    monkeypatch.setattr(memory.storage, "read", noted)
+    assert len(table.history(limit=2)) == 2
+    assert len(reads) == 2
+    assert len(table.inspect.writers(limit=2)) == 2
+    assert len(reads) == 4
+
+
+def test_a_history_of_nothing_is_empty() -> None:
+    memory = MemoryTable(SCHEMA, ordering="at", buckets=SimpleBuckets(1))
+    assert memory.table().history().num_rows == 0
+    with pytest.raises(pyhudi.InvalidRequestError, match="not a number of rows"):
+        memory.table().history(limit=-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import tzinfo
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.engine.write_result import stat_rows
 from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
-from pyhudi.format.commit_metadata import CommitMetadata, decode_inflight_commit
+from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, decode_inflight_commit
 from pyhudi.format.instant import Action, Instant, State
 from pyhudi.format.plan_files import CompactionOperation, decode_compaction_plan
 from pyhudi.format.writer_identity import WRITER_KEY, WriterIdentity, parse_writer
@@ -26,12 +27,14 @@ from pyhudi.table.file_group import FileSlice
 from pyhudi.table.snapshot import file_slices, is_replaced
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import visible_now
+from pyhudi.timeline.instant_time import utc_moment
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.wording import public_methods
 from pyhudi.world import World, real_world
 
 #: Table services that somebody carries out after they were planned.
 _PLANS = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN})
+_WHO = ("job", "user", "host")
 _HEARTBEAT_BYTES_MAX = 8_192
 _TIMELINE = pa.schema(
     [
@@ -70,6 +73,21 @@ _WRITERS = pa.schema(
         ("rows", pa.int64()),
         ("bytes", pa.int64()),
         ("last_sign", pa.timestamp("ms", "UTC")),
+    ]
+)
+_HISTORY = pa.schema(
+    [
+        ("completed", pa.timestamp("ms", "UTC")),
+        ("operation", pa.string()),
+        ("rows", pa.int64()),
+        ("deletes", pa.int64()),
+        ("files", pa.int64()),
+        ("bytes", pa.int64()),
+        ("seconds", pa.float64()),
+        ("job", pa.string()),
+        ("user", pa.string()),
+        ("host", pa.string()),
+        ("requested", pa.string()),
     ]
 )
 _CONFLICTS = pa.schema(
@@ -176,6 +194,12 @@ class Inspection:
             (self._plan_row(i) if i.action in _PLANS else self._writer_row(i) for i in chosen),
         )
 
+    def history(self, *, limit: int = 100) -> pa.Table:
+        """What has become of the table, the latest first: see `Table.history`."""
+        count, zone = checked_limit(limit), self._loader.config.zone
+        chosen = [*reversed(self._state().timeline.writes)][:count]
+        return _table(_HISTORY, (_history_row(i, self._said(i), zone) for i in chosen))
+
     def _plan_row(self, instant: Instant) -> dict[str, Any]:
         path = heartbeat_path(instant.requested)
         sign = self._loader.storage.stat(path)
@@ -253,6 +277,29 @@ class Inspection:
             return decode_compaction_plan(data, path).operations or ()
         except (FileNotFoundError, CorruptTableError):
             return ()
+
+
+def _history_row(instant: Instant, metadata: CommitMetadata, zone: tzinfo | None) -> dict[str, Any]:
+    began = utc_moment(instant.requested, zone)
+    ended = None if instant.completed is None else utc_moment(instant.completed, zone)
+    stats = [stat for stats in metadata.write_stats.values() for stat in stats]
+    return {
+        "completed": ended,
+        "operation": metadata.operation,
+        **(_written(stats) if metadata != CommitMetadata() else {}),  # else it cannot be read
+        "seconds": (ended - began).total_seconds() if began and ended else None,
+        **{name: _identity_row(metadata.extra_metadata).get(name) for name in _WHO},
+        "requested": instant.requested,
+    }
+
+
+def _written(stats: Sequence[WriteStat]) -> dict[str, int]:
+    return {
+        "rows": sum(map(stat_rows, stats)),
+        "deletes": sum(stat.num_deletes or 0 for stat in stats),
+        "files": len(stats),
+        "bytes": sum(stat.total_write_bytes or 0 for stat in stats),
+    }
 
 
 def _consumer_row(found: FoundConsumer, now_ms: int) -> dict[str, Any]:

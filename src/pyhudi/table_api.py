@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, tzinfo
+from datetime import date, datetime
 from enum import StrEnum
 from functools import partial
 from os import PathLike
@@ -26,7 +26,7 @@ from pyhudi.format.conflict_strategy import Strategy
 from pyhudi.format.lock_address import given_lock_address
 from pyhudi.format.lock_kind import LockKind, given_lock_kind
 from pyhudi.format.merge_rules import MergeMode
-from pyhudi.format.table_config import TableType, TimelineTimezone
+from pyhudi.format.table_config import TableType
 from pyhudi.format.table_definition import TableDefinition
 from pyhudi.html import table_html
 from pyhudi.hudi_options import parse_read_options
@@ -263,6 +263,15 @@ class Table:
         """Of a joined table, who writes which columns; empty for others."""
         return dict(load_owners(self._loader.storage).columns)
 
+    def history(self, *, limit: int = 100) -> pa.Table:
+        """What has become of the table: its writes and compactions, the latest first.
+
+        Each says when it completed, what it wrote, how long it took and who did it; what another
+        engine does not say is null. `read(as_of=completed)` is the table after it. Archived ones
+        are not listed.
+        """
+        return self.inspect.history(limit=limit)
+
     # -- reading
 
     def read(
@@ -421,11 +430,7 @@ class Table:
     def _time(self, time: Time) -> str:
         if isinstance(time, WriteResult):
             return time.completed
-        return timeline_time(time, self._zone)
-
-    @property
-    def _zone(self) -> tzinfo | None:
-        return UTC if self._loader.config.timezone is TimelineTimezone.UTC else None
+        return timeline_time(time, self._loader.config.zone)
 
     def _repr_html_(self) -> str:
         config = self._loader.config

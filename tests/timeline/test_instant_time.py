@@ -10,6 +10,7 @@ from pyhudi.timeline.instant_time import (
     following_time,
     milliseconds_between,
     timeline_time,
+    utc_moment,
 )
 
 EAST = timezone(timedelta(hours=2))
@@ -35,6 +36,16 @@ TIMES: list[tuple[Any, tzinfo, str]] = [
 @pytest.mark.parametrize(("given", "zone", "digits"), TIMES)
 def test_times_become_digits_of_the_timelines_zone(given: Any, zone: tzinfo, digits: str) -> None:
     assert timeline_time(given, zone) == digits
+
+
+def test_a_time_of_the_timeline_is_a_moment_in_utc() -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+    assert utc_moment("20260102030405678", UTC) == moment
+    assert utc_moment("20260102050405678", EAST) == moment
+    here = moment.astimezone().strftime("%Y%m%d%H%M%S") + "678"
+    assert utc_moment(here, None) == moment
+    assert utc_moment("00000000000000001", UTC) is None
+    assert utc_moment("99999999999999999", UTC) is None
 
 
 REFUSED: list[tuple[Any, str]] = [

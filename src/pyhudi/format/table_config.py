@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from enum import StrEnum
 from typing import Final, Self
 
@@ -195,6 +196,11 @@ class TableConfig:
             lock=_lock_kind(properties),
             lock_address=kept_lock_address(_lock_kind(properties), properties),
         )
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The zone of the timeline's times; None for this machine's own."""
+        return UTC if self.timezone is TimelineTimezone.UTC else None
 
     @property
     def merge_mode(self) -> MergeMode:

@@ -52,6 +52,19 @@ def timeline_time(time: str | date | datetime, zone: tzinfo | None) -> str:
     return there.strftime(_FORMAT).rjust(14, "0") + f"{there.microsecond // 1000:03d}"
 
 
+def utc_moment(time: str, zone: tzinfo | None) -> datetime | None:
+    """When a time of the timeline was; None for one that is no date and time of day.
+
+    >>> utc_moment("20260102030405678", UTC)
+    datetime.datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=datetime.timezone.utc)
+    """
+    try:
+        there = _moment(time)
+        return (there if zone is None else there.replace(tzinfo=zone)).astimezone(UTC)
+    except (CorruptTableError, OverflowError, ValueError, OSError):
+        return None
+
+
 def clock_time(now_ms: int, zone: tzinfo | None) -> str:
     """A clock's reading as seventeen digits in the timeline's zone.
 
