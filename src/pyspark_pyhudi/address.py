@@ -9,7 +9,7 @@ from pyhudi.errors import InvalidRequestError
 
 #: Options with this prefix are for the store, such as `storage.aws_region`.
 STORAGE_PREFIX = "storage."
-_PATH = "path"
+PATH = "path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +18,20 @@ class Address:
     storage_options: dict[str, str] | None
 
 
-def parse_address(options: Mapping[str, str]) -> tuple[Address, dict[str, str]]:
-    """The address, and the options that are about something else."""
+def parse_address(
+    options: Mapping[str, str], *, unless: tuple[str, str]
+) -> tuple[Address, dict[str, str]]:
+    """The address, and the options that are about something else.
+
+    `unless` has the reason and the next step of the error that is raised without an address.
+    """
     others = dict(options)
     given = {name: others.pop(name) for name in options if name.startswith(STORAGE_PREFIX)}
-    uri = others.pop(_PATH, None)
+    uri = others.pop(PATH, None)
     if uri is None:
+        why, next_step = unless
         raise InvalidRequestError(
-            "no table is named",
-            why="the option path is not given",
-            next_step='Write .format("pyhudi").load(path) to read, or .save(path) to write',
+            "no table is named", why=f"the option path is not given; {why}", next_step=next_step
         )
     storage = {name.removeprefix(STORAGE_PREFIX): value for name, value in given.items()}
     return Address(uri, storage or None), others

@@ -25,10 +25,16 @@ from pyhudi.table_api import Table, open_table
 from pyhudi.version import __version__
 from pyspark_pyhudi.address import parse_address
 
+_NO_PATH = (
+    "for a table of its catalog that was created with columns Spark gives no location",
+    "Write .format(\"pyhudi\").load(path); in SQL, CREATE TABLE ... USING pyhudi LOCATION 'path',"
+    " without columns",
+)
+
 
 def opened_table(options: dict[str, str]) -> tuple[Table, dict[str, str]]:
     """The table, and the options that describe the read."""
-    address, others = parse_address(options)
+    address, others = parse_address(options, unless=_NO_PATH)
     return open_table(address.uri, storage_options=address.storage_options), others
 
 
@@ -85,13 +91,14 @@ class PushdownReader(PyhudiReader):
         return filters
 
 
-_OPERATORS: dict[type[Any], Operator] = {
-    api.EqualTo: Operator.EQUAL,
-    api.EqualNullSafe: Operator.NULL_SAFE_EQUAL,
-    api.GreaterThan: Operator.GREATER,
-    api.GreaterThanOrEqual: Operator.GREATER_OR_EQUAL,
-    api.LessThan: Operator.LESS,
-    api.LessThanOrEqual: Operator.LESS_OR_EQUAL,
+#: By the names of Spark's classes, which Spark 4.0 does not have.
+_OPERATORS = {
+    "EqualTo": Operator.EQUAL,
+    "EqualNullSafe": Operator.NULL_SAFE_EQUAL,
+    "GreaterThan": Operator.GREATER,
+    "GreaterThanOrEqual": Operator.GREATER_OR_EQUAL,
+    "LessThan": Operator.LESS,
+    "LessThanOrEqual": Operator.LESS_OR_EQUAL,
 }
 
 
@@ -104,11 +111,11 @@ def _predicate(pushed: Any) -> Predicate | None:
 
 
 def _known_predicate(pushed: Any) -> Predicate | None:
-    kind = type(pushed)
+    kind = type(pushed).__name__
     if kind in _OPERATORS:
         return Comparison(_OPERATORS[kind], Column(pushed.attribute), Literal(pushed.value))
-    if kind is api.In:
+    if kind == "In":
         return In(Column(pushed.attribute), tuple(map(Literal, pushed.value)))
-    if kind is api.IsNull or kind is api.IsNotNull:
-        return IsNull(Column(pushed.attribute), negated=kind is api.IsNotNull)
+    if kind in ("IsNull", "IsNotNull"):
+        return IsNull(Column(pushed.attribute), negated=kind == "IsNotNull")
     return None

@@ -10,6 +10,8 @@ from pyspark.sql import datasource as api
 from pyspark.sql.types import StructType
 
 from pyhudi.engine.spark.types import spark_schema
+from pyspark_pyhudi.address import PATH
+from pyspark_pyhudi.catalog import given_options, is_for_catalog, kept_in_schema, options_of
 from pyspark_pyhudi.reader import PushdownReader, PyhudiReader, opened_table
 from pyspark_pyhudi.writer import PyhudiWriter
 
@@ -25,12 +27,19 @@ class PyhudiSource(api.DataSource):
         return "pyhudi"
 
     def schema(self) -> StructType:
-        table, options = opened_table(dict(self.options))
-        options.pop(FILTER_PUSHDOWN, None)
-        return spark_schema(table.read_with_hudi_options(options).schema)
+        options = dict(self.options)
+        for_catalog = is_for_catalog(options)
+        if for_catalog:
+            options = given_options(options)
+        table, others = opened_table(options)
+        others.pop(FILTER_PUSHDOWN, None)
+        schema = spark_schema(table.read_with_hudi_options(others).schema)
+        return kept_in_schema(schema, table.uri, options) if for_catalog else schema
 
     def reader(self, schema: StructType) -> api.DataSourceReader:
         options = dict(self.options)
+        if PATH not in options:
+            options = {**options_of(schema), **options}
         pushdown = options.pop(FILTER_PUSHDOWN, "false").lower() == "true"
         return (PushdownReader if pushdown else PyhudiReader)(options, schema.names)
 

@@ -53,6 +53,12 @@ WRITE_ID = "write_id"
 _FILES_PER_GROUP = 4
 _FILES = 1_000
 
+_NO_PATH = (
+    "for a table of its catalog Spark does not say where to write",
+    "Write .save(path); in SQL, INSERT INTO ... WITH (path = 'path') ..., or insert into a"
+    " temporary view USING pyhudi OPTIONS (path 'path')",
+)
+
 _OPERATIONS = {
     Operation.UPSERT: "UPSERT",
     Operation.APPEND: "INSERT",
@@ -72,7 +78,7 @@ class PyhudiWriter(api.DataSourceArrowWriter):
     """One save. It travels to the tasks, and to the process that commits."""
 
     def __init__(self, options: dict[str, str], schema: StructType, *, overwrite: bool) -> None:
-        address, others = parse_address(options)
+        address, others = parse_address(options, unless=_NO_PATH)
         write_id = others.pop(WRITE_ID, None)
         asked = parse_write_options(others)
         if overwrite:

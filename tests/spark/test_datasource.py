@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -95,6 +97,18 @@ def test_filters_are_pushed_down_where_spark_allows_it(
         assert sorted(row["id"] for row in pushed.collect()) == expected
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_the_source_loads_where_spark_has_no_filters_yet() -> None:
+    """As Spark 4.0, whose sources are not given filters."""
+    program = (
+        "from pyspark.sql import datasource as api\n"
+        "for found in api.Filter.__subclasses__(): delattr(api, found.__name__)\n"
+        "del api.Filter\n"
+        "import pyspark_pyhudi; print(pyspark_pyhudi.DefaultSource.name())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "pyhudi\n", done.stderr
 
 
 def test_a_wrong_option_is_an_error_with_the_nearest_name(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, concat, lit, sha2
 
 import pyhudi
+from pyhudi.engine.spark.workers import worker_python
 from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
 from pyhudi.version import __version__
 from spark.drivers.verbs import SCHEMA, create, row, rows_of, unknown_files
@@ -126,11 +128,20 @@ def test_executors_with_another_release_are_refused(
     shutil.rmtree(other / "engine")  # as if the release did not have it yet
     with (
         _workers_find(other.parent, spark),
-        pytest.raises(UnavailableError, match="the executors do not have this pyhudi"),
+        pytest.raises(UnavailableError, match="the executors do not have this pyhudi") as missing,
     ):
         pyhudi.open_table(path).upsert(rows)
+    assert f"their Python, {os.environ['PYSPARK_PYTHON']}, cannot load it" in str(missing.value)
+    assert f"this process runs {sys.executable} with pyhudi {__version__}" in str(missing.value)
     assert rows_of(str(path)) == frozenset(_FIRST)
     assert not unknown_files(path)
+
+
+def test_a_python_of_the_executors_that_was_not_chosen_is_named(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    assert worker_python(spark) == "python3 (PYSPARK_PYTHON is not set)"
 
 
 @contextmanager

@@ -8,6 +8,7 @@ or the heartbeat gone, and what they wrote is removed with the rollback or swept
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -21,6 +22,7 @@ from pyhudi.engine.owned_columns import Recheck
 from pyhudi.engine.spark.placing import placed, quoted
 from pyhudi.engine.spark.scan import split_bytes
 from pyhudi.engine.spark.types import empty_batch
+from pyhudi.engine.spark.workers import worker_python
 from pyhudi.engine.spark.write_task import (
     KINDS,
     REFUSAL,
@@ -45,6 +47,7 @@ from pyhudi.plan.scan import ScanPlan
 from pyhudi.storage.progress_files import JobProgress, clear_progress
 from pyhudi.table.input_rows import conformed
 from pyhudi.table.schema import META_COLUMNS
+from pyhudi.version import __version__
 
 _CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|OPERATION_CANCELLED")
 _RAISED = re.compile(r"^(?:pyhudi\.errors\.)(\w+): (.+)$", re.MULTILINE)
@@ -229,7 +232,7 @@ def collected_stats(
         with _cancelled_on_error(rows.sparkSession, f"pyhudi-{requested}"):
             results = rows.mapInArrow(task, RESULT_SCHEMA).collect()
     except Exception as error:  # cancelled, it is not even PySpark's
-        if (told := _told(error, what)) is error:
+        if (told := _told(error, what, rows.sparkSession)) is error:
             raise
         raise told from error
     if refusals := [decode_refusal(row[REFUSAL]) for row in results if row[REFUSAL]]:
@@ -268,14 +271,16 @@ def _first(refusals: list[HudiError]) -> HudiError:
     )
 
 
-def _told(error: Exception, what: str) -> Exception:
+def _told(error: Exception, what: str, session: SparkSession) -> Exception:
     """What failed in a task of ours, in its own words; what failed elsewhere, as Spark says it."""
     text = str(error)
     if _NOT_THERE.search(text):
         return UnavailableError(
             "the executors do not have this pyhudi",
-            why="their Python cannot load it, or has another release",
-            next_step="Install the driver's release of pyhudi on every executor",
+            why=f"their Python, {worker_python(session)}, cannot load it, or has another release;"
+            f" this process runs {sys.executable} with pyhudi {__version__}",
+            next_step="Set PYSPARK_PYTHON to a Python that has this release on every executor, in"
+            " local mode to this process's own, or install it there",
         )
     if _CANCELLED.search(text):
         return UnavailableError(
