@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 import pyarrow as pa
 import pytest
@@ -48,6 +49,7 @@ def foreign(
     began: Action = Action.DELTACOMMIT,
     operation: str = "UPSERT",
     requested: str | None = None,
+    extra: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Let another engine commit a write without rows, which records the schema."""
     last = max(name[:17] for name in made.names() if name[:1].isdigit())
@@ -56,7 +58,9 @@ def foreign(
     completed = str(int(max(done, requested)) + 1)
     for state in ("requested", "inflight"):
         made.storage.create(f"{TIMELINE}/{requested}.{began.value}.{state}", b"")
-    metadata = CommitMetadata({}, extra_metadata={"schema": avro(schema)}, operation_type=operation)
+    metadata = CommitMetadata(
+        {}, extra_metadata={"schema": avro(schema), **extra}, operation_type=operation
+    )
     data = encode_commit_metadata(metadata, bytes(16))
     made.storage.create(f"{TIMELINE}/{requested}_{completed}.{began.completed_as.value}", data)
     made.clock.ms += 1_000
@@ -231,3 +235,36 @@ def test_a_schema_that_another_engine_spells_differently_is_no_change() -> None:
     storage = Meddled(made, ".log.", lambda: foreign(made, nullable))
     assert made.table("b", storage).upsert(rows("b")).retries == 0
     assert storage.is_done
+
+
+def test_a_commit_whose_schema_cannot_be_read_refuses_the_write_and_leaves_nothing() -> None:
+    made = shared_table()
+
+    def evolve_on_read() -> None:
+        foreign(made, NARROW, extra={"latest_schema": "[{}]"})
+
+    storage = Meddled(made, ".log.", evolve_on_read)
+    with pytest.raises(pyhudi.UnsupportedTableError, match="schema-on-read"):
+        made.table("b", storage).upsert(rows("b"))
+    assert storage.is_done
+    assert made.pending() == []
+
+
+def test_a_writer_forgets_a_schema_that_a_restore_has_undone() -> None:
+    made = shared_table()
+    before, table = set(made.names()), made.table("long")
+    foreign(made, WIDE)
+    table.upsert(rows("b", schema=WIDE))  # the writer knows the wide schema now
+    undone = {name[:17] for name in set(made.names()) - before}
+    last = max(name[18:35] for name in made.names() if "_" in name)
+    for stat in list(made.storage.list("")):
+        in_place = stat.path.startswith(TIMELINE) or not stat.path.startswith(".hoodie")
+        if in_place and any(time in stat.path for time in undone):
+            made.storage.delete(stat.path)
+    made.storage.create(f"{TIMELINE}/{int(last) + 5}_{int(last) + 9}.restore", b"")
+    made.clock.ms += 10_000
+    assert made.table("fresh").schema.data_columns == ["id", "v"]
+    table.delete("id = 'none'")
+    assert made.table("fresh").schema.data_columns == ["id", "v"]
+    table.upsert(rows("c"))
+    assert made.table("fresh").read(columns=["id"]).to_arrow().num_rows == 2

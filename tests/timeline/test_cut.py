@@ -7,7 +7,7 @@ import pytest
 from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.timeline.cut import (
     at_cut,
-    cleans_since,
+    cleans_beyond,
     cut_time,
     is_archived_since,
     is_undone,
@@ -85,8 +85,8 @@ def test_a_clean_and_a_rollback_of_the_second_listing_are_known() -> None:
     first = listed(done(1, 2), begun(3))
     second = listed(done(1, 2), begun(3), clean, rollback)
     assert {clean, rollback} <= set(at_cut(first, second).instants)
-    assert cleans_since(first, second) == (clean,)
-    assert cleans_since(second, second) == ()
+    assert cleans_beyond(first, second) == (clean,)
+    assert cleans_beyond(second, second) == ()
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,7 @@ def test_a_clean_and_a_rollback_of_the_second_listing_are_known() -> None:
         ([done(1, 2), done(3, 4)], [done(1, 2), begun(3)], True),  # made inflight again
         ([done(1, 2), done(3, 4)], [done(3, 4)], False),  # archived
         ([done(1, 2), begun(3)], [done(1, 2), done(5, 6, Action.ROLLBACK)], False),
+        ([done(3, 4)], [begun(3)], True),  # the only one
         ([done(1, 2)], [done(1, 2), begun(5, Action.RESTORE)], True),
         ([done(1, 2), begun(5, Action.RESTORE)], [done(1, 2), begun(5, Action.RESTORE)], False),
     ],
@@ -122,6 +123,21 @@ def test_a_savepointed_write_does_not_tell_that_nothing_was_archived() -> None:
     second = listed(done(1, 2), saved, done(5, 6))
     assert is_archived_since(first, second, at(1))
     assert not is_undone(first, second)
+
+
+def test_a_clean_is_in_question_if_it_began_since_or_counted_what_the_first_listing_missed() -> (
+    None
+):
+    clean = begun(6, Action.CLEAN)
+    missed = listed(done(1, 2), done(3, 5), clean)
+    assert cleans_beyond(listed(done(1, 2), begun(3), clean), missed) == (clean,)
+    later = listed(done(1, 2), done(3, 7), clean)
+    assert cleans_beyond(listed(done(1, 2), begun(3), clean), later) == ()
+
+
+def test_a_clean_that_completed_since_is_pending_as_of_the_cut() -> None:
+    cut = at_cut(listed(done(1, 2)), listed(done(1, 2), done(4, 6, Action.CLEAN)))
+    assert Instant(at(4), Action.CLEAN, State.INFLIGHT) in cut.instants
 
 
 def test_the_cut_is_the_highest_completion_of_a_write() -> None:

@@ -20,14 +20,27 @@ A table without an archive costs no look.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from pyhudi.errors import UnavailableError
 from pyhudi.format.instant import Action, Instant, State, is_timeline_file
 from pyhudi.storage.protocol import Storage
+from pyhudi.timeline.cut import unsaved_writes
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, strays, without_strays
 
 #: Listings from which instants keep vanishing, before we say so.
 LIST_ATTEMPTS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The state files of a timeline, but for what is archived.
+
+    `doubtful` are writes that were pending when the listing began and are archived or undone now.
+    """
+
+    instants: tuple[Instant, ...]
+    doubtful: frozenset[str] = frozenset()
 
 
 def list_timeline(
@@ -37,6 +50,14 @@ def list_timeline(
 
     `has_strays` is for those who remove them.
     """
+    listed = list_whole_timeline(storage, folder, is_guarded=is_guarded, has_strays=has_strays)
+    return listed.instants
+
+
+def list_whole_timeline(
+    storage: Storage, folder: str, *, is_guarded: bool = False, has_strays: bool = False
+) -> Listed:
+    """The same, with the writes of which the listing does not say whether they have completed."""
     before: tuple[Instant, ...] | None = None
     for _ in range(LIST_ATTEMPTS_MAX):
         listing = storage.list_folder(folder)
@@ -45,12 +66,12 @@ def list_timeline(
         instants = (*instants, *_missed(storage, folder, instants))
         instants = instants if has_strays else without_strays(instants)
         if is_guarded or not listing.folders:
-            return instants
-        if before is not None and (whole := _whole_part(before, instants)):
+            return Listed(instants)
+        if before is not None and (whole := _whole_part(before, instants)) is not None:
             return whole
         timeline = Timeline.of(instants)
         if before is None and _straggler(timeline) is None and is_whole(storage, folder, timeline):
-            return instants
+            return Listed(instants)
         before = instants
     raise UnavailableError(
         f"the timeline of the table at {storage.uri} changes faster than it can be listed",
@@ -59,13 +80,18 @@ def list_timeline(
     )
 
 
-def _whole_part(before: tuple[Instant, ...], now: tuple[Instant, ...]) -> tuple[Instant, ...]:
-    """What no archiver can have torn of a listing, by another one that was begun after it."""
+def _whole_part(before: tuple[Instant, ...], now: tuple[Instant, ...]) -> Listed | None:
+    """What no archiver can have torn of a listing, by another one that was begun after it.
+
+    None if both have no write in common, but for savepointed ones, which archiving passes by.
+    """
     both = frozenset(before).intersection(now)
-    oldest = Timeline.of(both).first_active
+    oldest = min(unsaved_writes(Timeline.of(both)), default=None)
     if oldest is None:
-        return ()
-    return tuple(instant for instant in before if instant.requested >= oldest or instant in both)
+        return None
+    whole = tuple(i for i in before if i.requested >= oldest or i in both)
+    left_out = Timeline.of(before).pending_writes - Timeline.of(whole).pending_writes
+    return Listed(whole, left_out)
 
 
 def lone_inflights(storage: Storage, folder: str, listed: Iterable[Instant]) -> list[Instant]:

@@ -22,7 +22,7 @@ from typing import TypeAlias
 from pyhudi.engine.clean_bounds import load_clean_bound
 from pyhudi.engine.empty_table import is_begun_now
 from pyhudi.engine.history import History, as_instant
-from pyhudi.engine.listed_timeline import is_torn_by_archiving, list_timeline
+from pyhudi.engine.listed_timeline import is_torn_by_archiving, list_whole_timeline
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.errors import (
     CorruptTableError,
@@ -47,7 +47,7 @@ from pyhudi.table.snapshot import grouped_files, with_files
 from pyhudi.table.state import TableState
 from pyhudi.timeline.cut import (
     at_cut,
-    cleans_since,
+    cleans_beyond,
     cut_time,
     is_archived_since,
     is_undone,
@@ -138,7 +138,8 @@ class TableLoader:
 
     def load(self) -> TableState:
         for _ in range(LOAD_ATTEMPTS_MAX):
-            timeline = Timeline.of(list_timeline(self.storage, self.timeline_folder))
+            if (timeline := self._listed()) is None:
+                continue
             partitions = _partitions(list_data_files(self.storage))
             if not timeline.instants and not self._is_new(partitions):
                 continue
@@ -150,6 +151,17 @@ class TableLoader:
             " listed, or a restore undid it",
             next_step="Read again, and keep more commits when cleaning",
         )
+
+    def _listed(self) -> Timeline | None:
+        """The timeline; None if an archived write may lie beyond the cut, so that another is taken.
+
+        A write that was pending when the listing began may have completed and been archived. Then
+        it counts like all that is archived, which is right only if it completed up to the cut.
+        """
+        listed = list_whole_timeline(self.storage, self.timeline_folder)
+        timeline = Timeline.of(listed.instants)
+        done = self.history.completion_times(listed.doubtful)
+        return None if any(time > cut_time(timeline) for time in done.values()) else timeline
 
     def _is_new(self, partitions: Mapping[str, tuple[FileGroupFiles, ...]]) -> bool:
         """Whether a table without an instant has no rows yet.
@@ -183,8 +195,9 @@ class TableLoader:
                 return None
             archived = self._archived_since(first, start)
         state = self._state(at_cut(first, second, archived), partitions, known)
-        is_spared = all(self._spares(clean, state) for clean in cleans_since(first, second))
-        return state if is_spared else None
+        late = state.timeline.pending_writes - second.pending_writes
+        cleans = cleans_beyond(first, second)
+        return state if all(self._spares(clean, state, late) for clean in cleans) else None
 
     def _state(
         self,
@@ -199,19 +212,17 @@ class TableLoader:
 
     def _archived_since(self, first: Timeline, start: str) -> tuple[Instant, ...]:
         """Writes that completed up to the cut, that the listing missed, and that are archived."""
-        recent = [write for write in first.writes if write.requested >= start]
-        since = min((write.completed or "" for write in recent), default="")
-        found = self.history.writes(since, cut_time(first))
+        found = self.history.writes(start, cut_time(first))
         missed = {write.requested for write in found} - first.completion_times.keys()
         return tuple(map(as_instant, self.history.recorded(frozenset(missed)).values()))
 
-    def _spares(self, clean: Instant, state: TableState) -> bool:
+    def _spares(self, clean: Instant, state: TableState, late: Iterable[str]) -> bool:
         """Whether the files that the state needs stay."""
         try:
             bound = load_clean_bound(self.storage, self.timeline_folder, clean)
         except UnavailableError:
             return False  # it was archived or undone since the timeline was listed
-        return bound is not None and spares(bound, state)
+        return bound is not None and spares(bound, state, late)
 
     def _recent(self, start: str) -> Timeline:
         """The timeline from a requested time on."""
@@ -332,7 +343,7 @@ class TableLoader:
         if not is_whole and is_same:
             return known
         if older or not last <= set(recent.instants) or self._is_archived_from(recent):
-            return Timeline.of(list_timeline(self.storage, self.timeline_folder))
+            return self._listed()
         return known if is_same else recent
 
     def _is_archived_from(self, recent: Timeline) -> bool:

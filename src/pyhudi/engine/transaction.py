@@ -55,6 +55,7 @@ from pyhudi.errors import (
     InvalidRequestError,
     OutcomeUnknownError,
     UnavailableError,
+    UnsupportedTableError,
 )
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
 from pyhudi.format.conflict_strategy import Strategy
@@ -330,7 +331,7 @@ class Transaction:
         """Why the write may not complete on the timeline as it is; None if it may."""
         try:
             return self._judged(own, checks, ledger) or self._outdated(ledger)
-        except CorruptTableError as error:
+        except (CorruptTableError, UnsupportedTableError) as error:
             self._denied = error
             return Refused(Rule.DENIED, detail=error.why)
         except UnavailableError as error:  # asked before anything was decided

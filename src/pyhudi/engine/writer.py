@@ -395,6 +395,8 @@ class TableWriter:
     def _current_schema(self) -> str:
         config, known = self.config, self._schema
         ledger = self.log.ledger
+        if known is not None and not ledger.is_committed(known.instant.requested):
+            known = None  # a restore undid it
         since = "" if known is None else known.instant.completed or ""
         new = ledger.completed_after(since)
         self._schema = known = last_recorded(new, ledger.began_as, self._metadata, known)

@@ -106,10 +106,12 @@ def kept_after(
     )
 
 
-def spares(clean: CleanBound, state: TableState) -> bool:
-    """Return whether a clean that began after the state's cut leaves all that the state needs.
+def spares(clean: CleanBound, state: TableState, late: Iterable[str]) -> bool:
+    """Return whether a clean that knew of later completions leaves all that the state needs.
 
-    A clean by versions that does not name a completion time counted versions of later writes.
+    `late` are the requested times of writes that completed after the state's cut. A clean of Hudi
+    goes by requested times: such a write below its earliest one takes the place of what the state
+    needs. A clean by versions that names no completion time counted versions of later writes.
     """
     if not clean.is_bound:
         return True
@@ -117,7 +119,7 @@ def spares(clean: CleanBound, state: TableState) -> bool:
         return clean.since <= cut_time(state.timeline)
     if not clean.earliest or not state.timeline.is_committed(clean.earliest):
         return False
-    return kept_after(state, [clean]).since <= cut_time(state.timeline)
+    return not any(requested < clean.earliest for requested in late)
 
 
 def _since_by_request(

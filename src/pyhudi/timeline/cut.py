@@ -9,15 +9,20 @@ highest completion time that a first listing shows is a cut: every completion up
 when that listing ended. A second listing, begun afterwards, shows all of them, or the archive has
 them. Later completions do not count; their instants are pending as of the cut.
 
-**Removals.** Data files are listed after the first listing of the timeline. A rollback removes only
-files of writes that never completed, and no cut shows those. A clean that was planned before the
-first listing spares what was visible then. One that began since spares the state of the cut if it
-keeps every state from then on (`plan.kept`). An instant that was completed in the first listing and
-is not in the second, although an older one is still there, was undone. Then, and after a restore,
-the reader takes a newer cut.
+**Removals.** Data files are listed after the first listing of the timeline. A rollback of a write
+that never completed removes only files that no cut shows. A clean spares what had completed before
+it was planned. One that counted a completion beyond the cut spares the state of the cut only if it
+keeps every state from then on (`plan.kept`); so does one that began after the first listing. An
+instant that was completed in the first listing, and is pending in the second, or gone although an
+older one is still there, was undone. Then, and after a restore, the reader takes a newer cut.
 
-**Archiving** takes instants away in the order of their requests. If the oldest write of the first
-listing is in the second, then nothing was archived in between.
+A clean that completes after the first listing is pending as of the cut: the data files were listed
+before that, so the next refresh must list its partitions again.
+
+**Archiving** takes instants away in the order of their requests. If all writes of the first listing
+are in the second, then nothing that the first one missed was archived in between. A write that
+began after the first listing passed its name, and completed and was archived before the second one
+reached it, would be missed. Archiving waits longer than a listing takes (`ArchivePolicy.grace_ms`).
 """
 
 from __future__ import annotations
@@ -46,7 +51,10 @@ def at_cut(first: Timeline, second: Timeline, archived: Iterable[Instant] = ()) 
         key = _key(instant)
         is_write = instant.action.completed_as in WRITE_ACTIONS
         known = merged.get(key)
-        if not is_write or (instant.completed or "") <= time:
+        if instant.action is Action.CLEAN and instant.completed is not None:
+            pending = Instant(instant.requested, Action.CLEAN, State.INFLIGHT)
+            merged[key] = known or pending
+        elif not is_write or (instant.completed or "") <= time:
             if known is None or known.completed is None:
                 merged[key] = instant
         elif known is None:
@@ -63,6 +71,8 @@ def is_undone(first: Timeline, second: Timeline) -> bool:
     known = {_key(instant) for instant in first.instants}
     if any(i.action is Action.RESTORE and _key(i) not in known for i in second.instants):
         return True
+    if first.completion_times.keys() & second.pending_writes:
+        return True
     kept = kept_writes(first, second)
     return any(
         instant.requested > kept[0] and instant.requested not in second.completion_times
@@ -76,22 +86,30 @@ def is_archived_since(first: Timeline, second: Timeline, start: str) -> bool:
 
     The second listing begins with instants requested at `start`.
     """
-    oldest = min((time for time in _unsaved(first) if time >= start), default=None)
-    return oldest is not None and oldest not in _unsaved(second)
+    return any(time >= start for time in unsaved_writes(first) - unsaved_writes(second))
 
 
-def cleans_since(first: Timeline, second: Timeline) -> tuple[Instant, ...]:
-    """Return the cleans that began after the first listing."""
-    known = {_key(instant) for instant in first.instants}
-    return tuple(i for i in second.instants if i.action is Action.CLEAN and _key(i) not in known)
+def cleans_beyond(first: Timeline, second: Timeline) -> tuple[Instant, ...]:
+    """Return the cleans that may have counted a completion beyond the cut of the first listing.
+
+    The first listing may show a clean on a later page than the completions that it missed.
+    """
+    time, known = cut_time(first), {_key(instant) for instant in first.instants}
+    beyond = [done for done in second.completion_times.values() if done > time]
+    return tuple(
+        instant
+        for instant in second.instants
+        if instant.action is Action.CLEAN
+        and (_key(instant) not in known or any(done < instant.requested for done in beyond))
+    )
 
 
 def kept_writes(first: Timeline, second: Timeline) -> list[str]:
     """Return the requested times of writes that both listings show, oldest first."""
-    return sorted(_unsaved(first) & _unsaved(second))
+    return sorted(unsaved_writes(first) & unsaved_writes(second))
 
 
-def _unsaved(timeline: Timeline) -> set[str]:
+def unsaved_writes(timeline: Timeline) -> set[str]:
     """Return the requested times of writes; archiving passes by the savepointed ones."""
     saved = {i.requested for i in timeline.instants if i.action is Action.SAVEPOINT}
     return (timeline.completion_times.keys() | timeline.pending_writes) - saved
