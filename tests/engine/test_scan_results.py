@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import pyhudi
+from golden_tables import NAMES, GoldenTables
 from handmade import HandmadeTable, at
 from pyhudi.engine import tasks
 from pyhudi.errors import InvalidRequestError
@@ -73,6 +75,24 @@ def test_a_count_is_that_of_the_rows(
     found = scan(table)
     assert found.count() == rows
     assert found.to_arrow().num_rows == rows
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tables_that_hudi_wrote_are_counted_and_given_to_polars_as_they_are_read(
+    golden: GoldenTables, name: str
+) -> None:
+    table = pyhudi.open_table(golden.path(name))
+    scans = [
+        table.read(),
+        table.read(read_optimized=True),
+        table.read(where="_hoodie_record_key > 'id:1'", meta=True),
+        table.changes(),
+    ]
+    for scan in scans:
+        rows = scan.to_arrow().num_rows
+        assert scan.count() == rows
+        assert pickle.loads(pickle.dumps(scan)).head(2).num_rows == min(2, rows)
+        assert scan.to_polars(lazy=True).collect().height == rows
 
 
 def test_a_count_reads_footers_and_elsewhere_keys(

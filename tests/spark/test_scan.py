@@ -75,6 +75,12 @@ def test_columns_and_predicates_reach_sparks_scan(
     assert ids(frame) == ["x2"]
 
 
+def test_a_limit_holds_in_spark_too(made: HandmadeTable, spark: SparkSession) -> None:
+    table = pyhudi.open_table(made.storage.uri)
+    assert table.read(limit=2).to_spark(spark).count() == 2
+    assert table.read(limit=99).to_spark(spark).count() == table.read().count() == 7
+
+
 def test_files_that_need_promotion_are_read_by_tasks(
     tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
