@@ -229,9 +229,13 @@ def test_a_range_whose_files_were_cleaned_is_an_error_and_never_fewer_rows(
     committed_base(made, 1, 2, row("a", 1, "first"))
     committed_base(made, 3, 4, row("a", 2, "second"))
     committed_base(made, 5, 6, row("a", 3, "third"))
-    memory.delete(f"f-0_0-1-0_{at(3)}.parquet")
+    gone = f"f-0_0-1-0_{at(3)}.parquet"
+    memory.delete(gone)
     table = pyhudi.open_table(memory.uri)
-    with pytest.raises(pyhudi.InvalidRequestError, match="cleaned"):
+    with pytest.raises(pyhudi.CorruptTableError, match=f"{at(3)} committed, is gone"):
+        table.changes(since=at(2), until=at(4))
+    made.clean(7, 8, earliest=at(5), removed=[gone])
+    with pytest.raises(pyhudi.InvalidRequestError, match=f"was cleaned, by the clean {at(7)}"):
         table.changes(since=at(2), until=at(4))
     assert values(table.changes(since=at(2))) == {"a": "third"}
 

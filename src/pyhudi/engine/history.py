@@ -94,10 +94,18 @@ class History:
         return self._asked(lambda files: find(_around(files, [requested])))
 
     def writes(self, since: str, until: str) -> list[CompletedWrite]:
-        """Archived writes that completed in (since, until], by completion time.
+        """Archived writes that completed in (since, until], by completion time."""
+        found = self.from_writes(since, until, lambda write: (write,))
+        return sorted(found, key=lambda write: (write.completed, write.requested))
+
+    def from_writes(
+        self, since: str, until: str, taken: Callable[[CompletedWrite], Iterable[_T]]
+    ) -> list[_T]:
+        """What is taken from each archived write that completed in (since, until].
 
         A write may be archived soon after it completes, however long ago it was requested, so
-        every file is asked: only completion times say what is in the range.
+        every file is asked: only completion times say what is in the range. One write is in memory
+        at a time.
         """
 
         # Not made at import: the first array that Arrow makes of a list loads pandas.
@@ -108,20 +116,30 @@ class History:
             ranged = pc.and_(pc.greater(done, since), pc.less_equal(done, until))
             return pc.and_(ranged, pc.is_in(action, value_set=actions))
 
-        def find(files: _Files) -> list[CompletedWrite]:
+        def find(files: _Files) -> list[_T]:
             chosen = self._chosen(files, lambda i: i.with_completed(since, until), inside)
-            # An archiver that was interrupted may have put an instant into two files.
-            found = {row["instantTime"]: row for row in self._rows(chosen, inside)}
-            return [self._write(row) for row in found.values()]
+            found: list[_T] = []
+            seen: set[object] = set()
+            for row in self._rows(chosen, inside):
+                # An archiver that was interrupted may have put an instant into two files.
+                if row["instantTime"] not in seen:
+                    seen.add(row["instantTime"])
+                    found += taken(self._write(row))
+            return found
 
-        return sorted(self._asked(find), key=lambda write: (write.completed, write.requested))
+        return self._asked(find)
+
+    def cleans(self) -> Iterator[ArchivedInstant]:
+        """Archived cleans with their contents, the newest first."""
+        for requested in self._times_of(Action.CLEAN):
+            if (found := self.instant(requested)) is not None:
+                yield found
 
     def clean_bounds(self) -> Iterator[CleanBound]:
         """What archived cleans leave, the newest first, of those that tell."""
-        for requested in self._times_of(Action.CLEAN):
-            if (found := self.instant(requested)) is not None:
-                bound = archived_clean_bound(found, f"{self._folder} ({requested})")
-                yield from [] if bound is None else [bound]
+        for found in self.cleans():
+            bound = archived_clean_bound(found, f"{self._folder} ({found.requested})")
+            yield from [] if bound is None else [bound]
 
     def is_undone(self, requested: str) -> bool:
         """Whether an archived rollback undid the instant."""

@@ -42,6 +42,7 @@ from pyhudi.format.service_metadata import CLEAN
 from pyhudi.format.table_config import TableConfig, unsupported_features
 from pyhudi.plan.kept import CleanBound, spares
 from pyhudi.storage.protocol import ObjectStat, Storage
+from pyhudi.table.committed_files import CommittedFile, committed_files
 from pyhudi.table.file_group import FileGroupFiles
 from pyhudi.table.snapshot import grouped_files, with_files
 from pyhudi.table.state import TableState
@@ -122,6 +123,7 @@ class TableLoader:
         self.storage = storage
         self.config = config
         self._metadata: dict[str, CommitMetadata] = {}
+        self._committed: dict[str, tuple[CommittedFile, ...]] = {}
         #: What the cleans of the active timeline leave, which the readers of this table share.
         self.clean_bounds: dict[Instant, CleanBound | None] = {}
         self.history = History(storage, self.history_folder)
@@ -248,9 +250,23 @@ class TableLoader:
         if name not in self._metadata:
             metadata = self.history.write_metadata(self.timeline_folder, instant)
             if len(self._metadata) >= METADATA_KEPT_MAX:
-                del self._metadata[next(iter(self._metadata))]  # the one read longest ago
+                oldest = next(iter(self._metadata))  # the one read longest ago
+                del self._metadata[oldest]
+                self._committed.pop(oldest, None)
             self._metadata[name] = metadata
         return self._metadata[name]
+
+    def committed_files(self, instant: Instant) -> tuple[CommittedFile, ...]:
+        """The files that a completed write names."""
+        name = instant.file_name
+        if name not in self._committed:
+            self._committed[name] = committed_files(instant.requested, self.metadata(instant))
+        return self._committed[name]
+
+    def known_files(self, timeline: Timeline) -> list[CommittedFile]:
+        """The files of those writes whose metadata was read already, so at no request."""
+        known = (i for i in timeline.writes if i.file_name in self._metadata)
+        return [file for instant in known for file in self.committed_files(instant)]
 
     # -- again
 

@@ -20,11 +20,13 @@ import pyarrow as pa
 
 from pyhudi.engine.clean_bounds import archived_clean_bound, load_clean_bound
 from pyhudi.engine.load import TableLoader
+from pyhudi.engine.lost_files import loss_error, removing_clean
 from pyhudi.engine.schema_in_force import schema_in_force
-from pyhudi.errors import InvalidRequestError, UnavailableError
+from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.column_owners import is_joined
+from pyhudi.format.file_names import BaseFileName
 from pyhudi.format.instant import Action, Instant
-from pyhudi.plan.changes import CompletedWrite, in_range, plan_changes
+from pyhudi.plan.changes import READ_ANEW, CompletedWrite, in_range, plan_changes
 from pyhudi.plan.kept import CleanBound, Kept, kept_after
 from pyhudi.plan.predicate_binding import bind
 from pyhudi.plan.predicate_parser import Where
@@ -38,6 +40,7 @@ from pyhudi.plan.scan import (
     read_spec,
     with_path_columns,
 )
+from pyhudi.table.committed_files import LostFile, lost_files
 from pyhudi.table.partitions import with_dropped_columns
 from pyhudi.table.schema import without_meta_columns
 from pyhudi.table.snapshot import archive_needed, latest_slice, slice_at_request
@@ -93,6 +96,8 @@ class Reader:
         self._loader = loader
         self._history = loader.history
         self._archived: tuple[frozenset[Instant], tuple[CleanBound, ...]] | None = None
+        #: The last state that was found whole, and by how many files that commits name.
+        self._whole: tuple[TableState, int] | None = None
 
     # -- snapshots
 
@@ -102,7 +107,9 @@ class Reader:
         visibility = _visibility(times, point)
         schema = self.schema_at(state, visibility, by_request=isinstance(point, AtRequest))
         spec = _spec(state, schema, visibility, question)
-        plan = plan_scan(state, schema, spec, _slice_of(times, visibility, point))
+        slice_of = _slice_of(times, visibility, point)
+        self.refuse_losses(state, point, slice_of, visibility, bases=question.read_optimized)
+        plan = plan_scan(state, schema, spec, slice_of)
         if question.read_optimized:
             plan = read_optimized(plan)
         return with_path_columns(plan, schema, state.config, as_in_path=question.path_columns)
@@ -126,11 +133,39 @@ class Reader:
         kept = self.kept(state)
         earliest = kept.since if isinstance(point, AtCompletion) else kept.earliest
         if point.time < earliest:
-            raise InvalidRequestError(
-                f"the table as of {point.time} can no longer be read",
-                why=f"cleaning has kept what is needed from {earliest} on",
-                next_step="Ask for a later time, or keep more commits when cleaning",
-            )
+            raise _cleaned(point.time, f"cleaning has kept what is needed from {earliest} on")
+
+    def refuse_losses(
+        self,
+        state: TableState,
+        point: Point,
+        slice_of: SliceOf,
+        visibility: Visibility,
+        *,
+        bases: bool = False,
+    ) -> None:
+        """CorruptTableError if a file that the read needs is lost, as far as known commits say.
+
+        With `bases` no log is needed.
+        """
+        files = self._loader.known_files(state.timeline)
+        files = [f for f in files if isinstance(f.name, BaseFileName)] if bases else files
+        is_now, known = isinstance(point, Now) and not bases, self._whole
+        if is_now and known is not None and known[0] is state and known[1] == len(files):
+            return
+        losses = lost_files(state, files, visibility, slice_of)
+        if losses:
+            raise self._loss(state, losses[0], point)
+        if is_now:
+            self._whole = state, len(files)
+
+    def _loss(self, state: TableState, lost: LostFile, point: Point) -> HudiError:
+        what = f"the table at {self._loader.storage.uri} cannot be read"
+        if not isinstance(point, Now):
+            clean = removing_clean(self._loader, state.timeline, lost.path)
+            if clean is not None:
+                return _cleaned(point.time, f"the clean {clean} has removed {lost.path!r}")
+        return loss_error(self._loader.storage, state.timeline, lost, what)
 
     def kept(self, state: TableState) -> Kept:
         """From where on the table can be read, by what cleans removed or are about to."""
@@ -252,7 +287,23 @@ class Reader:
         spec = _spec(state, schema, only(instants), question, instants, at_end)
         as_in_path = question.path_columns
         plan = plan_changes(state, writes, times, schema, spec, prune=not as_in_path)
+        if isinstance(plan, LostFile):
+            raise self._lost_change(state, plan)
         return with_path_columns(plan, schema, state.config, as_in_path=as_in_path), end
+
+    def _lost_change(self, state: TableState, lost: LostFile) -> HudiError:
+        """The error for a file of the range that is gone: cleaned, or lost."""
+        clean = None
+        if lost.found is None:
+            clean = removing_clean(self._loader, state.timeline, lost.path)
+        if clean is None:
+            what = f"the changes of the table at {self._loader.storage.uri} cannot be read"
+            return loss_error(self._loader.storage, state.timeline, lost, what)
+        return InvalidRequestError(
+            "the changes of this range are no longer complete",
+            why=f"{lost.path!r} was cleaned, by the clean {clean}",
+            next_step=READ_ANEW,
+        )
 
     def _active_writes(
         self, state: TableState, requested: frozenset[str]
@@ -262,6 +313,14 @@ class Reader:
             for i in state.timeline.writes
             if i.requested in requested
         ]
+
+
+def _cleaned(time: str, why: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the table as of {time} can no longer be read",
+        why=why,
+        next_step="Ask for a later time, or keep more commits when cleaning",
+    )
 
 
 def _visibility(times: CompletionTimes, point: Point) -> Visibility:

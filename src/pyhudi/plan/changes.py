@@ -7,8 +7,9 @@ whenever it was requested.
 As in Hudi, the files that those writes wrote are sliced on their own and merged, and of their rows
 those count whose commit time is in the range. A compaction in the range carries older rows along;
 they are dropped before the merge, so that a late row of the range is shown as it would be without
-the compaction. Deletes leave no row. Files that a later write of the range replaced are not needed,
-and a file that is needed and was cleaned is an error, never fewer rows.
+the compaction. Deletes leave no row. Files that a later write of the range replaced are not needed.
+A file that is needed and is gone, or shorter than its write says, is an error, never fewer rows:
+it was cleaned, or it is lost, which the caller finds out.
 
 Rows of partial-update blocks are not whole without what came before the range; for them the whole
 slice is given along.
@@ -25,10 +26,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pyhudi.errors import CorruptTableError, InvalidRequestError
+from pyhudi.errors import CorruptTableError
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, may_hold_matches, refuse_unordered
-from pyhudi.table.file_group import FileGroupFiles, FileSlice
+from pyhudi.table.committed_files import LostFile
+from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
 from pyhudi.table.snapshot import grouped_files, latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
@@ -68,14 +70,15 @@ def in_range(writes: Iterable[tuple[str, str]], since: str, until: str | None) -
     )
 
 
-def written_files(writes: Sequence[CompletedWrite]) -> dict[str, set[str]]:
-    """Partition path → paths of the data files that the writes recorded."""
-    files: dict[str, set[str]] = {}
+def written_files(writes: Sequence[CompletedWrite]) -> dict[str, dict[str, int]]:
+    """Partition path → paths of the data files that the writes recorded → bytes that they say."""
+    files: dict[str, dict[str, int]] = {}
     for write in writes:
         for partition, stats in write.metadata.write_stats.items():
-            paths = files.setdefault(partition, set())
-            # A write may record a file group in which nothing was left.
-            paths.update(_data_path(stat, partition) for stat in stats if stat.path)
+            paths = files.setdefault(partition, {})
+            for stat in stats:
+                if stat.path:  # a write may record a file group in which nothing was left
+                    paths[_data_path(stat, partition)] = stat.file_size_in_bytes or 0
     return files
 
 
@@ -98,8 +101,8 @@ def plan_changes(
     spec: ReadSpec,
     *,
     prune: bool = True,
-) -> ScanPlan:
-    """The slices made of the files that these writes wrote.
+) -> ScanPlan | LostFile:
+    """The slices made of the files that these writes wrote; or a file of theirs that is not whole.
 
     With `prune` a predicate skips partitions by the values that their paths stand for.
     """
@@ -116,7 +119,8 @@ def plan_changes(
             if slice_ is None or (partition, group.file_id) in replaced:
                 continue
             there = listed.get(group.file_id)
-            _refuse_missing(slice_, there)
+            if (lost := _lost(slice_, sizes, files)) is not None:
+                return lost
             reads.append(SliceRead(slice_, whole=_whole(there, slice_, times, spec)))
     refuse_unordered(spec, reads)
     return ScanPlan(spec, tuple(reads), schema, state.config)
@@ -140,16 +144,13 @@ def _replaced(writes: Sequence[CompletedWrite]) -> set[tuple[str, str]]:
     }
 
 
-def _refuse_missing(slice_: FileSlice, there: FileGroupFiles | None) -> None:
-    paths: Mapping[str, object] = {}
-    if there is not None:
-        paths = {file.path: file for file in there.files}
-    needed = [*(log.path for log in slice_.logs), *([slice_.base.path] if slice_.base else [])]
-    missing = [path for path in needed if path not in paths]
-    if missing:
-        raise InvalidRequestError(
-            "the changes of this range are no longer complete",
-            why=f"{missing[0]!r} was cleaned, and {len(missing)} of {len(needed)} files of its"
-            " slice are gone",
-            next_step=READ_ANEW,
-        )
+def _lost(
+    slice_: FileSlice, sizes: Mapping[str, int], written: Mapping[str, int]
+) -> LostFile | None:
+    """A file of the slice that is not listed, or shorter than its write says."""
+    files: list[BaseFile | LogFile] = [*slice_.logs, *([slice_.base] if slice_.base else [])]
+    for file in files:
+        size, found = written[file.path], sizes.get(file.path)
+        if found is None or found < size:
+            return LostFile(file.path, file.name.requested, size or None, found)
+    return None
