@@ -40,6 +40,7 @@ from pyhudi.engine.cleaning import (
 )
 from pyhudi.engine.consumers import register_consumer
 from pyhudi.engine.decisions import Begin, Decided
+from pyhudi.engine.lost_files import CommitRecords
 from pyhudi.engine.table_compaction import compact
 from pyhudi.errors import (
     ConflictError,
@@ -409,7 +410,8 @@ class Interrupted:
 
     def cleanings(self) -> Cleanings:
         writer = self.writer
-        return Cleanings(writer.log, self._load, self._times, self._whole._kept, writer.settings)
+        records, kept = CommitRecords(writer.loader), self._whole._kept
+        return Cleanings(writer.log, self._load, self._times, kept, records, writer.settings)
 
 
 def test_a_compaction_planned_since_the_load_has_the_table_loaded_again() -> None:
@@ -624,7 +626,8 @@ def test_a_table_on_which_services_never_rest_is_an_error() -> None:
         plan_clustering(scene.writer("busy"), [])
         return whole._times(state)
 
-    work = Cleanings(writer.log, writer.state, busy, whole._kept, writer.settings)
+    records = CommitRecords(writer.loader)
+    work = Cleanings(writer.log, writer.state, busy, whole._kept, records, writer.settings)
     with pytest.raises(UnavailableError, match="could not be cleaned"):
         work.schedule(CleanPolicy.versions(1))
 
@@ -1123,7 +1126,8 @@ def test_whoever_slept_until_the_clean_was_archived_does_not_bring_it_back() -> 
             archive(scene.storage, TIMELINE, requests(scene)[-1])
         return whole._times(state)
 
-    work = Cleanings(writer.log, writer.state, sleeping, whole._kept, writer.settings)
+    records = CommitRecords(writer.loader)
+    work = Cleanings(writer.log, writer.state, sleeping, whole._kept, records, writer.settings)
     assert work.execute(requested).files == 0
     assert not any(name.startswith(requested) for name in scene.names())
 

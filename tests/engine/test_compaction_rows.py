@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import pyhudi
 from golden_tables import FOLDER as GOLDEN
 from handmade import HandmadeTable, at
-from memory_tables import MemoryTable
+from memory_tables import TIMELINE, MemoryTable
 from pyhudi.engine.compaction_task import CompactionSpec, compact_slice
 from pyhudi.engine.decisions import Begin, Decided
 from pyhudi.engine.local import LocalWriter
@@ -30,6 +30,7 @@ from pyhudi.format.instant import Action, InstantTime
 from pyhudi.format.log_file import HeaderKey
 from pyhudi.format.plan_files import CompactionOperation, encode_compaction_plan
 from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.scan import CommitFolders
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.open import open_storage
@@ -241,6 +242,7 @@ def test_a_block_of_a_log_compaction_counts_in_the_place_of_those_it_replaced() 
         json.dumps(avro_record_schema(schema, "handmade")),
         MergeRule(),
         only(frozenset(at(number) for number in logs)),
+        CommitFolders(TIMELINE, f"{TIMELINE}/history"),
     )
     operation = CompactionOperation(at(1), tuple(logs.values()), None, "f-0", "")
     stat = compact_slice(made.storage, spec, operation)

@@ -202,7 +202,7 @@ def test_two_file_groups_of_one_bucket_are_refused_without_reading(memory: Stora
     table = with_bases(memory, {file_id(1): [], "00000001-aaaa-0": []})
     for stat in table.storage.list(""):
         if stat.path.endswith(".parquet"):
-            table.storage.write(stat.path, b"unreadable")
+            table.storage.write(stat.path, b"unreadable".ljust(stat.size))
     with pytest.raises(UnsupportedTableError, match="bucket 1 of partition '' has two file groups"):
         found_buckets(loader(memory))
 

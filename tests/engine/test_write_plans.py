@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from handmade import parquet_bytes
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.engine import group_jobs
 from pyhudi.engine.write_plans import MakePlan, WritePlans
@@ -630,6 +631,8 @@ def test_a_foreign_commit_that_breaks_the_bucket_layout_is_an_error_at_publish(
         latest = max(name[:17] for name in bench.names() if name[:1].isdigit())
         requested = following_time(latest)
         stat = WriteStat(file_id=file_id, path=f"d0/{file_id}_0-0-0_{requested}.parquet")
+        no_rows = pa.table({"id": pa.array([], pa.string())})
+        bench.storage.create(stat.data_path, parquet_bytes(no_rows, None))
         data = encode_commit_metadata(CommitMetadata({"d0": (stat,)}), b"s" * 16)
         completed = following_time(requested)
         bench.storage.create(f"{TIMELINE}/{requested}.deltacommit.requested", b"")

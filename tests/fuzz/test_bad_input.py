@@ -171,24 +171,33 @@ def test_a_torn_block_is_skipped_with_a_warning_and_blocks_around_it_are_read(
     assert re.match(rf"bytes {len(first)} to \d+ of {re.escape(repr(LOG))}", str(caught[0].message))
 
 
-def test_a_log_file_that_ends_in_a_torn_block_keeps_what_came_before(made: HandmadeTable) -> None:
-    commit(made, 3, made.log(3, good(made), bad(made)[:-10]))
-    with pytest.warns(pyhudi.CorruptBlockWarning, match="the file ends before"):
+#: What is left of a log file whose end is lost, and what is said of it.
+ENDS: dict[str, tuple[Build, str]] = {
+    "a torn last block": (lambda made: good(made) + bad(made)[:-10], "the file ends before"),
+    "rubbish behind a block": (lambda made: good(made) + b"rubbish", "no block follows"),
+    "a part of a magic": (lambda made: b"#HU", "inside a block's first 14 bytes"),
+    "nothing": (lambda made: b"", "empty"),
+}
+
+
+@pytest.mark.parametrize(("build", "why"), ENDS.values(), ids=ENDS)
+def test_a_log_file_that_a_commit_names_and_whose_end_is_torn_is_an_error(
+    made: HandmadeTable, build: Build, why: str
+) -> None:
+    commit(made, 3, made.log(3, build(made)))
+    with pytest.raises(pyhudi.CorruptTableError, match=f"the write {at(3)}.*{why}") as caught:
+        values(made)
+    assert caught.value.path == LOG
+
+
+@pytest.mark.parametrize(("build", "why"), ENDS.values(), ids=ENDS)
+def test_a_torn_log_file_that_its_commit_does_not_name_is_skipped_with_a_warning(
+    made: HandmadeTable, build: Build, why: str
+) -> None:
+    made.log(3, build(made), token="9-9-9")
+    commit(made, 3, made.log(3, good(made)))
+    with pytest.warns(pyhudi.CorruptBlockWarning, match=why):
         assert [*ROWS_IN_BASE, "good of c"] == values(made)
-
-
-def test_rubbish_behind_a_block_takes_that_block_with_it_as_in_hudi(made: HandmadeTable) -> None:
-    commit(made, 3, made.log(3, good(made), b"rubbish"))
-    with pytest.warns(pyhudi.CorruptBlockWarning, match="no block follows"):
-        assert values(made) == ROWS_IN_BASE
-
-
-@pytest.mark.parametrize("data", [b"", b"#HU"])
-def test_a_log_file_without_a_whole_magic_is_harmless(made: HandmadeTable, data: bytes) -> None:
-    commit(made, 3, made.log(3, data))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore" if data else "error", pyhudi.CorruptBlockWarning)
-        assert values(made) == ROWS_IN_BASE
 
 
 @dataclass(frozen=True)
@@ -346,6 +355,7 @@ def test_a_broken_base_file_is_refused_by_name(
     made: HandmadeTable, data: bytes, why: str, column: str
 ) -> None:
     made.storage.write(BASE, data)
+    commit(made, 1, BASE)  # of this length: a shorter file would not be opened at all
     scan = pyhudi.open_table(made.storage.uri).read(columns=[column])
     with pytest.raises(pyhudi.CorruptTableError, match=why) as caught:
         scan.to_arrow()

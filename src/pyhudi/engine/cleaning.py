@@ -30,7 +30,7 @@ Files are deleted outside of `turn`, so that other threads that share the table 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -51,6 +51,7 @@ from pyhudi.engine.decisions import (
 )
 from pyhudi.engine.listed_timeline import list_timeline
 from pyhudi.engine.local import LocalWriter
+from pyhudi.engine.lost_files import CommitRecords
 from pyhudi.engine.read import AtCompletion, Reader
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.engine.transaction import writer_identity
@@ -69,6 +70,7 @@ from pyhudi.plan.clean_news import clean_news, decided_news, weighty_decisions
 from pyhudi.plan.clean_records import (
     believed_plan,
     clean_metadata,
+    group_of,
     planned_paths,
     refuse_needed,
     spared_files,
@@ -125,13 +127,15 @@ def writer_cleanings(writer: LocalWriter) -> Cleanings:
     def times(state: TableState) -> CompletionTimes:
         return reader.completion_times(state, AtCompletion(""))
 
-    return Cleanings(writer.log, load, times, reader.kept, writer.settings, writer.turn)
+    records = CommitRecords(writer.loader)
+    return Cleanings(writer.log, load, times, reader.kept, records, writer.settings, writer.turn)
 
 
 class _Facts(NamedTuple):
     """What a plan is made of."""
 
     state: TableState
+    times: CompletionTimes
     holds: Holds
     now_ms: int  # by the store's clock
 
@@ -145,6 +149,7 @@ class Cleanings:
         load: Callable[[], TableState],
         times: Callable[[TableState], CompletionTimes],
         kept: Callable[[TableState], Kept],
+        records: CommitRecords,
         settings: WriteSettings,
         turn: AbstractContextManager[Any] = _NOTHING,
     ) -> None:
@@ -155,6 +160,7 @@ class Cleanings:
         self._load = load
         self._times = times
         self._kept = kept
+        self._records = records
         self._settings = settings
         self._turn = turn
 
@@ -225,6 +231,9 @@ class Cleanings:
             plan = self._plan(facts, policy)
             if not plan.count:
                 return None, None if plan.earliest is None else plan.earliest.requested
+            going = plan.going.select(["partition", "file_group"]).to_pydict()
+            groups = set(zip(*going.values(), strict=True))
+            self._refuse_losses(facts, groups)
             data = encode_cleaner_plan(
                 plan.cleaner_plan(self._storage.uri), self._log.world.random_bytes(16)
             )
@@ -246,18 +255,23 @@ class Cleanings:
     def _facts(self, now_ms: int) -> _Facts:
         state = self._load()
         holds = load_holds(self._storage, self._log.folder, state.timeline, now_ms)
-        return _Facts(state, holds, now_ms)
+        return _Facts(state, self._times(state), holds, now_ms)
 
     def _plan(self, facts: _Facts, policy: CleanPolicy) -> CleanPlan:
         state = facts.state
         return plan_cleaning(
             state,
-            self._times(state),
+            facts.times,
             policy,
             now_ms=facts.now_ms,
             holds=facts.holds,
             kept=self._kept(state),
         )
+
+    def _refuse_losses(self, facts: _Facts, groups: Collection[tuple[str, str]]) -> None:
+        """CorruptTableError if a file group is to lose files whose latest slice is not whole."""
+        what = f"the table at {self._storage.uri} cannot be cleaned"
+        self._records.refuse_lost(facts.state, facts.times, groups, what)
 
     def _begin(self, data: bytes, check: Check) -> Decided | AlreadyDone | Refused:
         staged = self._log.stage("plan", data)
@@ -421,6 +435,9 @@ class Cleanings:
         """
         facts = self._facts(self._log.clock.read_ms())
         _refuse_beside_restore(f"the clean {requested}", facts.state.timeline.pending)
+        # First: where the latest slice is lost, one that is planned takes its place.
+        groups = {group_of(path) for paths in planned.values() for path in paths}
+        self._refuse_losses(facts, groups)
         now = self._plan(facts, CleanPolicy.versions(1)).files
         # A process that has known the table for long may not know files of writes under way.
         under_way = facts.state.timeline.pending_writes

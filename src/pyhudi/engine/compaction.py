@@ -50,8 +50,8 @@ from pyhudi.engine.compaction_schedule import (
     Advance,
     Draft,
     Scheduling,
-    load_omitted,
     load_plans_beside,
+    refuse_omitted,
 )
 from pyhudi.engine.compaction_task import (
     broken_plan,
@@ -68,6 +68,7 @@ from pyhudi.engine.decisions import (
     Rule,
     refusal_error,
 )
+from pyhudi.engine.lost_files import CommitRecords
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.engine.transaction import writer_identity
@@ -128,6 +129,7 @@ class Compactions:
         load_whole: Callable[[], TableState],
         advance: Advance,
         times: Callable[[TableState], CompletionTimes],
+        records: CommitRecords,
         merge: Merge,
         schema: Callable[[], str],
         turn: AbstractContextManager[Any] = _NOTHING,
@@ -143,6 +145,7 @@ class Compactions:
         self._load_whole = load_whole
         self._advance = advance
         self._times = times
+        self._records = records
         self._merge = merge
         self._schema = schema
         self._turn = turn
@@ -224,7 +227,11 @@ class Compactions:
         """A plan from the table as it is now, which is not before the ledger."""
         plans = load_plans_beside(self._log, ledger, {})
         state = self._load_whole() if is_whole else self._load()
-        preview = plan_compaction(state, self._times(state), plans, policy)
+        times = self._times(state)
+        preview = plan_compaction(state, times, plans, policy)
+        groups = {(slice_.partition, slice_.file_id) for slice_ in preview.slices}
+        what = f"the table at {self._storage.uri} cannot be compacted"
+        self._records.refuse_lost(state, times, groups, what)
         return Draft(without_old_slices(preview, state), plans, preview)
 
     def _adjusted(
@@ -290,8 +297,7 @@ class Compactions:
         except CorruptTableError as error:
             raise broken_plan(requested, f"{error.what} ({error.why})") from None
         operations = checked_groups(plan.operations or (), requested)
-        if omitted := load_omitted(self._log, self._load(), operations, requested):
-            raise broken_plan(requested, f"it leaves out {omitted!r}, which had completed by then")
+        refuse_omitted(self._log, self._records, self._load(), operations, requested)
         return plan
 
     def _pending(self, requested: str) -> Instant:

@@ -25,9 +25,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from pyhudi.engine.compaction_task import broken_plan, planned_slice
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.decisions import AlreadyDone, Begin, Facts, Refused, Rule
 from pyhudi.engine.history import History
+from pyhudi.engine.lost_files import CommitRecords, loss_error
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
 from pyhudi.format.file_names import FileGroupId
@@ -49,6 +51,7 @@ from pyhudi.plan.compaction import (
     unnamed_files,
 )
 from pyhudi.plan.compaction_news import is_torn, news
+from pyhudi.table.committed_files import LostFile, with_committed
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.timeline.ledger import Ledger
@@ -169,17 +172,29 @@ def _groups(instant: Instant, data: bytes, path: str) -> frozenset[FileGroupId]:
     return frozenset(FileGroupId(o.partition_path or "", o.file_id or "") for o in operations)
 
 
-def load_omitted(
+def refuse_omitted(
     log: DecisionLog,
+    records: CommitRecords,
     state: TableState,
     operations: Mapping[FileGroupId, CompactionOperation],
     requested: str,
-) -> str | None:
-    """A file whose rows the plan would hide, for it was complete by the plan's time and is not in
-    it. Of archived writes that the plan does not name, the archive tells when they completed."""
+) -> None:
+    """CorruptTableError for a file whose rows the plan would hide: its write had completed by the
+    plan's time, and the plan does not name it. The file is lost if it is not there either."""
+    committed = records.load(state, [planned_slice(o) for o in operations.values()])
+    whole = with_committed(state, committed.files)
     timeline = state.timeline
-    unnamed = {file.name.requested for file in unnamed_files(state, operations, requested)}
+    unnamed = {file.name.requested for file in unnamed_files(whole, operations, requested)}
     archived = frozenset(time for time in unnamed if timeline.is_archived(time))
     history = History(log.storage, log.history_folder)
     times = CompletionTimes(timeline, history.completion_times(archived))
-    return omitted_file(state, times, operations, requested)
+    omitted = omitted_file(whole, times, operations, requested)
+    if omitted is None:
+        return
+    listed = {file.path for group in state.groups() for file in group.files}
+    if omitted in listed:
+        raise broken_plan(requested, f"it leaves out {omitted!r}, which had completed by then")
+    file = next(file for file in committed.files if file.path == omitted)
+    lost = LostFile(file.path, file.commit, file.size, None)
+    what = f"the compaction {requested} cannot be carried out"
+    raise loss_error(log.storage, timeline, lost, what)

@@ -13,8 +13,8 @@ checked before it is opened; the plan may only lead to older files of the file g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,8 +27,9 @@ from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import BaseFileName, FileGroupId, LogFileName, parse_data_file
 from pyhudi.format.instant import InstantTime
 from pyhudi.format.plan_files import CompactionOperation
-from pyhudi.plan.scan import ReadSpec, SliceRead, Split
+from pyhudi.plan.scan import CommitFolders, ReadSpec, SliceRead, Split
 from pyhudi.storage.protocol import Storage
+from pyhudi.table.committed_files import LostFile, lost_file_error
 from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
 from pyhudi.table.merge import MergeRule
 from pyhudi.table.schema import with_meta_columns
@@ -43,6 +44,8 @@ class CompactionSpec:
     avro_schema: str  # the table's, without meta columns
     rule: MergeRule
     visibility: Visibility  # of log blocks
+    commits: CommitFolders
+    sizes: Mapping[str, int] = field(default_factory=dict)  # path → bytes that its commit says
 
     @property
     def write(self) -> WriteSpec:
@@ -54,7 +57,7 @@ def compact_slice(
 ) -> WriteStat:
     """Carry one operation of the plan out; may be called again, and by several at once."""
     group = operation_group(operation, spec.requested)
-    slice_ = _slice(storage, group, operation, spec.requested)
+    slice_ = _slice(storage, group, operation, spec)
     stat, tally = _found(storage, spec, slice_), Tally()
     if stat is None:
         rows = _merged(storage, spec, slice_, tally)
@@ -80,7 +83,7 @@ def _merged(
     storage: Storage, spec: CompactionSpec, slice_: FileSlice, tally: Tally
 ) -> Iterator[pa.RecordBatch]:
     schema = with_meta_columns(spec.write.layout.data)
-    read = ReadSpec(schema, schema, schema, spec.rule, spec.visibility)
+    read = ReadSpec(schema, schema, schema, spec.rule, spec.visibility, commits=spec.commits)
     return read_split(storage, read, Split((SliceRead(slice_),)), tally)
 
 
@@ -175,15 +178,29 @@ def _names(
     return bases, logs
 
 
+def planned_slice(operation: CompactionOperation) -> FileSlice:
+    """The slice that the plan names, without its files."""
+    paths = (*operation.log_file_paths, operation.base_file_path or "")
+    names = (parse_data_file(path.rpartition("/")[2]) for path in paths)
+    first = min((name.requested for name in names if name is not None), default="")
+    group = operation.partition_path or "", operation.file_id or ""
+    return FileSlice(*group, min(operation.base_instant_time or first, first), None, ())
+
+
 def _slice(
-    storage: Storage, group: FileGroupId, operation: CompactionOperation, requested: str
+    storage: Storage, group: FileGroupId, operation: CompactionOperation, spec: CompactionSpec
 ) -> FileSlice:
     """The slice that the plan names, as a listing would give it."""
-    bases, logs = _names(group, operation, requested)
-    sizes = _sizes(storage, [path for path, _ in (*bases, *logs)], requested)
+    bases, logs = _names(group, operation, spec.requested)
+    sizes = _sizes(storage, [path for path, _ in (*bases, *logs)], spec.requested)
+    commits = {**{p: n.requested for p, n in bases}, **{p: n.requested for p, n in logs}}
+    for path, found_bytes in sizes.items():
+        if found_bytes < (size := spec.sizes.get(path, 0)):
+            lost = LostFile(path, commits[path], size, found_bytes)
+            raise lost_file_error(lost, f"the compaction {spec.requested} cannot be carried out")
     found = [LogFile(path, sizes[path], name) for path, name in logs]
     base = next((BaseFile(path, sizes[path], name) for path, name in bases), None)
-    instant = operation.base_instant_time or requested
+    instant = operation.base_instant_time or spec.requested
     ordered = tuple(sorted(found, key=lambda log: log.name.order))
     return FileSlice(group.partition, group.file_id, instant, base, ordered)
 

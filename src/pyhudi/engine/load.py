@@ -244,11 +244,14 @@ class TableLoader:
                     replaced[group] = replaced.get(group, frozenset()) | {instant.requested}
         return replaced
 
-    def metadata(self, instant: Instant) -> CommitMetadata:
-        """What a completed write says of itself; it may have been archived meanwhile."""
+    def metadata(self, instant: Instant, known: CommitMetadata | None = None) -> CommitMetadata:
+        """What a completed write says of itself; it may have been archived meanwhile.
+
+        A caller that has it already gives it as `known`, which spares the request.
+        """
         name = instant.file_name
         if name not in self._metadata:
-            metadata = self.history.write_metadata(self.timeline_folder, instant)
+            metadata = known or self.history.write_metadata(self.timeline_folder, instant)
             if len(self._metadata) >= METADATA_KEPT_MAX:
                 oldest = next(iter(self._metadata))  # the one read longest ago
                 del self._metadata[oldest]

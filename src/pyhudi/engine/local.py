@@ -239,7 +239,8 @@ class LocalWriter(TableWriter):
         rows: Mapping[Place, KeyedRows],
         deletes: Mapping[Place, DeleteRows],
     ) -> list[WriteStat]:
-        bases = {p: s.base for p, s in self.current_slices().items() if s.base is not None}
+        slices = self.current_slices(are_rewritten=True)
+        bases = {place: s.base for place, s in slices.items() if s.base is not None}
         rule = merge_rule(self.config)
         stats: list[WriteStat] = []
         for place in sorted({*rows, *deletes}):

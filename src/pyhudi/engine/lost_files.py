@@ -13,7 +13,7 @@ need; a restore takes its writes off the timeline, and while it is under way the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyhudi.engine.load import TableLoader
@@ -34,7 +34,7 @@ from pyhudi.table.committed_files import (
     lost_files,
 )
 from pyhudi.table.file_group import FileSlice
-from pyhudi.table.snapshot import latest_slice
+from pyhudi.table.snapshot import is_replaced, latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes, visible_now
 from pyhudi.timeline.timeline import Timeline
@@ -55,31 +55,60 @@ class Committed:
         return {file.path: file.size for file in self.files if file.size is not None}
 
 
-#: Loads what the commits say of the slices' file groups, from the oldest of the slices on.
-LoadCommitted = Callable[[TableState, Collection[FileSlice]], Committed]
+class CommitRecords:
+    """Loads what commits say of their files, for services that rewrite or remove."""
 
+    def __init__(self, loader: TableLoader) -> None:
+        self._loader = loader
 
-def load_committed(
-    loader: TableLoader, state: TableState, slices: Collection[FileSlice]
-) -> Committed:
-    """What the writes that completed since the slices were begun name of their file groups."""
-    groups = {(slice_.partition, slice_.file_id) for slice_ in slices}
-    since = min((slice_.base_instant for slice_ in slices), default=_END_OF_TIME)
-    writes = (i for i in state.timeline.writes if (i.completed or "") >= since)
-    active = [f for i in writes for f in loader.committed_files(i) if f.group in groups]
-    archived: list[tuple[CommittedFile, str]] = []
-    if any(_reaches_archive(slice_, state.timeline) for slice_ in slices):
+    def load(self, state: TableState, slices: Collection[FileSlice]) -> Committed:
+        """What writes that completed since the slices began say of the slices' file groups."""
+        groups = {(slice_.partition, slice_.file_id) for slice_ in slices}
+        since = min((slice_.base_instant for slice_ in slices), default=_END_OF_TIME)
+        writes = (i for i in state.timeline.writes if (i.completed or "") >= since)
+        named = (file for instant in writes for file in self._of_active(instant))
+        active = [file for file in named if file.group in groups]
+        archived: list[tuple[CommittedFile, str]] = []
+        if any(_reaches_archive(slice_, state.timeline) for slice_ in slices):
 
-        def taken(write: CompletedWrite) -> Iterator[tuple[CommittedFile, str]]:
-            for file in committed_files(write.requested, write.metadata):
-                if file.group in groups:
-                    yield file, write.completed
+            def taken(write: CompletedWrite) -> Iterator[tuple[CommittedFile, str]]:
+                for file in committed_files(write.requested, write.metadata):
+                    if file.group in groups:
+                        yield file, write.completed
 
-        archived = loader.history.from_writes(since, _END_OF_TIME, taken)
-    return Committed(
-        (*active, *(file for file, _ in archived)),
-        {file.commit: completed for file, completed in archived},
-    )
+            archived = self._loader.history.from_writes(since, _END_OF_TIME, taken)
+        return Committed(
+            (*active, *(file for file, _ in archived)),
+            {file.commit: completed for file, completed in archived},
+        )
+
+    def _of_active(self, instant: Instant) -> tuple[CommittedFile, ...]:
+        """The files of a write; none of one that was rolled back since the timeline was listed."""
+        try:
+            return self._loader.committed_files(instant)
+        except UnavailableError:
+            path = f"{self._loader.timeline_folder}/{instant.file_name}"
+            if self._loader.storage.stat(path) is not None:
+                raise
+            return ()
+
+    def refuse_lost(
+        self,
+        state: TableState,
+        times: CompletionTimes,
+        groups: Collection[tuple[str, str]],
+        what: str,
+    ) -> None:
+        """CorruptTableError if a file is lost that the latest slice of one of the groups needs."""
+        now = visible_now(state.timeline)
+        listed = (g for g in state.groups() if (g.partition, g.file_id) in groups)
+        live = (g for g in listed if not is_replaced(g, state.replaced, now))
+        found = (latest_slice(group, times, now) for group in live)
+        committed = self.load(state, [slice_ for slice_ in found if slice_ is not None])
+        times = CompletionTimes(times.timeline, {**times.archived, **committed.archived})
+        lost = lost_files(state, committed.files, now, lambda g: latest_slice(g, times, now))
+        if lost:
+            raise loss_error(self._loader.storage, state.timeline, lost[0], what)
 
 
 def _reaches_archive(slice_: FileSlice, timeline: Timeline) -> bool:
@@ -91,29 +120,13 @@ def _reaches_archive(slice_: FileSlice, timeline: Timeline) -> bool:
 # ---- what is refused
 
 
-def refuse_lost_slices(
-    storage: Storage,
-    state: TableState,
-    times: CompletionTimes,
-    committed: Committed,
-    what: str,
-) -> None:
-    """CorruptTableError if a file is lost that the latest slices of these file groups need."""
-    times = CompletionTimes(times.timeline, {**times.archived, **committed.archived})
-    now = visible_now(state.timeline)
-    lost = lost_files(state, committed.files, now, lambda g: latest_slice(g, times, now))
-    if lost:
-        raise loss_error(storage, state.timeline, lost[0], what)
-
-
-def refuse_known_losses(
-    loader: TableLoader, state: TableState, times: CompletionTimes, what: str
-) -> None:
-    """CorruptTableError if a file of a latest slice is known to be lost."""
+def refuse_known_losses(loader: TableLoader, state: TableState, times: CompletionTimes) -> None:
+    """CorruptTableError if a file of a latest slice, which is to be rewritten, is known as lost."""
     now = visible_now(state.timeline)
     files = loader.known_files(state.timeline)
     lost = lost_files(state, files, now, lambda group: latest_slice(group, times, now))
     if lost:
+        what = f"the table at {loader.storage.uri} cannot be written"
         raise loss_error(loader.storage, state.timeline, lost[0], what)
 
 

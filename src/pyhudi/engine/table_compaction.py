@@ -7,7 +7,8 @@ from datetime import UTC
 
 from pyhudi.engine.compaction import Compactions, Merge
 from pyhudi.engine.compaction_result import Compacted, CompactionResult
-from pyhudi.engine.compaction_task import CompactionSpec, compact_slice
+from pyhudi.engine.compaction_task import CompactionSpec, compact_slice, planned_slice
+from pyhudi.engine.lost_files import CommitRecords
 from pyhudi.engine.read import Reader
 from pyhudi.engine.writer import TableWriter
 from pyhudi.errors import HudiError, InvalidRequestError, fault
@@ -16,7 +17,7 @@ from pyhudi.format.instant import Instant, InstantTime
 from pyhudi.format.plan_files import CompactionOperation
 from pyhudi.format.table_config import TimelineTimezone
 from pyhudi.plan.compaction import NOTHING, CompactionPolicy, is_due
-from pyhudi.plan.scan import merge_rule
+from pyhudi.plan.scan import CommitFolders, merge_rule
 from pyhudi.progress import ProgressBoard
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import clock_time
@@ -32,7 +33,7 @@ class LocalMerge:
         self, requested: str, schema: str, operations: Sequence[CompactionOperation]
     ) -> Iterator[WriteStat]:
         writer = self._writer
-        spec = compaction_spec(writer, requested, schema)
+        spec = compaction_spec(writer, requested, schema, operations)
         with ProgressBoard(writer.listener, writer.world) as board:
             for operation in operations:
                 stat = compact_slice(writer.storage, spec, operation)
@@ -40,11 +41,21 @@ class LocalMerge:
                 yield stat
 
 
-def compaction_spec(writer: TableWriter, requested: str, schema: str) -> CompactionSpec:
+def compaction_spec(
+    writer: TableWriter, requested: str, schema: str, operations: Sequence[CompactionOperation]
+) -> CompactionSpec:
     """What tasks need to know to carry a plan out."""
     with writer.turn:
-        visibility = visible_now(writer.state().timeline)
-        return CompactionSpec(InstantTime(requested), schema, merge_rule(writer.config), visibility)
+        state = writer.state()
+        slices = [planned_slice(operation) for operation in operations]
+        return CompactionSpec(
+            InstantTime(requested),
+            schema,
+            merge_rule(writer.config),
+            visible_now(state.timeline),
+            CommitFolders.of(writer.config),
+            CommitRecords(writer.loader).load(state, slices).sizes,
+        )
 
 
 def compactions(writer: TableWriter, merge: Merge | None = None) -> Compactions:
@@ -59,6 +70,7 @@ def compactions(writer: TableWriter, merge: Merge | None = None) -> Compactions:
             load_whole=lambda: writer.loader.refresh(writer.state(), is_whole=True),
             advance=writer.loader.advanced,
             times=Reader(writer.loader).completion_times,
+            records=CommitRecords(writer.loader),
             merge=merge or LocalMerge(writer),
             schema=lambda: writer.spec("").avro_schema,
             turn=writer.turn,

@@ -15,14 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pyhudi.engine.committed_file import load_committed_file
 from pyhudi.engine.parquet_batches import batch_rows
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
 from pyhudi.format.log_file import BlockType, CorruptSpan, decode_blocks
 from pyhudi.format.parquet_footer import RowGroup, decode_row_groups
 from pyhudi.plan.changes import READ_ANEW
 from pyhudi.plan.predicate_binding import BoundPredicate, ColumnRange
-from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, Split
+from pyhudi.plan.scan import CommitFolders, ReadSpec, ScanPlan, SliceRead, Split
 from pyhudi.storage.protocol import Storage
+from pyhudi.table.committed_files import CommittedFile, LostFile, lost_file_error
 from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
 from pyhudi.table.log_blocks import PlacedBlock, counting_blocks, decode_log_block
 from pyhudi.table.merge import LogDeletes, LogRows, MergedLogs, fold_logs, merge_slice
@@ -272,7 +274,7 @@ def _log_blocks(
 ) -> list[LogRows | LogDeletes]:
     """What the visible blocks of a slice's log files say, in merge order."""
     tally = tally or Tally()
-    sources = {log.path: _LogSource(storage, log) for log in logs}
+    sources = {log.path: _LogSource(storage, log, spec.commits) for log in logs}
     placed = [block for log in logs for block in sources[log.path].blocks()]
     counting = counting_blocks(placed, visibility)
     decoded = (
@@ -298,9 +300,10 @@ def _log_blocks(
 class _LogSource:
     """One log file: small ones are read whole, once."""
 
-    def __init__(self, storage: Storage, log: LogFile) -> None:
+    def __init__(self, storage: Storage, log: LogFile, commits: CommitFolders | None) -> None:
         self._storage = storage
         self._log = log
+        self._commits = commits
         self._whole: bytes | None = None
         self.corrupt = 0  # spans that hold no whole block, once all blocks were asked for
 
@@ -309,17 +312,31 @@ class _LogSource:
         if self._log.size <= _WHOLE_LOG_BYTES:
             self._whole = self._fetch(0, None)
         size = self._log.size if self._whole is None else len(self._whole)
+        if not size:
+            self._step_over(CorruptSpan(0, 0, "the file is empty"), size)
         for found in decode_blocks(self.read, size, path):
             if isinstance(found, CorruptSpan):
-                self.corrupt += 1
-                warnings.warn(
-                    f"bytes {found.start} to {found.end} of {path!r} hold no whole log block"
-                    f" ({found.why}) and are skipped",
-                    CorruptBlockWarning,
-                    stacklevel=2,
-                )
+                self._step_over(found, size)
             else:
                 yield PlacedBlock(path, found)
+
+    def _step_over(self, span: CorruptSpan, size: int) -> None:
+        """Warn of bytes that hold no block.
+
+        CorruptTableError at the end of a file that a commit names: what is missing there was
+        committed. In the middle of one, an attempt failed that was made again behind it.
+        """
+        if span.end == size and self._commits is not None:
+            named = load_committed_file(self._storage, self._commits, self._log)
+            if named is not None:
+                raise _torn_log(named, span, size)
+        self.corrupt += 1
+        warnings.warn(
+            f"bytes {span.start} to {span.end} of {self._log.path!r} hold no whole log block"
+            f" ({span.why}) and are skipped",
+            CorruptBlockWarning,
+            stacklevel=2,
+        )
 
     def read(self, start: int, end: int) -> bytes:
         if self._whole is not None:
@@ -344,3 +361,17 @@ class _LogSource:
                 why="it was cleaned, or its write rolled back, after this read was planned",
                 next_step="Read again, or keep more commits when cleaning",
             ) from None
+
+
+def _torn_log(file: CommittedFile, span: CorruptSpan, size: int) -> CorruptTableError:
+    if not size or size < (file.size or 0):
+        lost = LostFile(file.path, file.commit, file.size, size)
+        return lost_file_error(lost, "a log file cannot be read")
+    return CorruptTableError(
+        "a log file cannot be read",
+        why=f"the write {file.commit} committed it, and its end is no whole block ({span.why})",
+        next_step="Restore the file from a copy, or from versions that the store keeps. Before that"
+        " do not compact the table, which would make the loss permanent",
+        path=file.path,
+        offset=span.start,
+    )

@@ -128,7 +128,7 @@ class WritePlans:
         writer = self._writer
         bases = {}
         if stood_for or not writer.is_mor:
-            slices = writer.current_slices()
+            slices = writer.current_slices(are_rewritten=not stood_for)
             bases = {place: s.base for place, s in slices.items() if s.base is not None}
         return Files(writer.storage, spec, writer.config, writer.file_ids(), bases)
 

@@ -25,6 +25,7 @@ from pyhudi.engine.found_buckets import found_buckets, refuse_other_buckets
 from pyhudi.engine.gathering import Place
 from pyhudi.engine.kept_lock import is_first_lock, kept_lock, lock_change, record_lock
 from pyhudi.engine.load import TableLoader, load_config
+from pyhudi.engine.lost_files import refuse_known_losses
 from pyhudi.engine.lost_timeline import require_timeline
 from pyhudi.engine.properties_file import load_properties_file, switch_off_metadata_table
 from pyhudi.engine.repair import GRACE_MS, Repair, Repaired
@@ -427,8 +428,7 @@ class TableWriter:
         return groups
 
     def _metadata(self, instant: Instant) -> CommitMetadata:
-        known = self.log.metadata(instant.requested)
-        return known or self.loader.history.write_metadata(self.log.folder, instant)
+        return self.loader.metadata(instant, self.log.metadata(instant.requested))
 
     # -- file groups
 
@@ -475,16 +475,17 @@ class TableWriter:
     def _are_closed(self, groups: frozenset[FileGroupId], *, opens_all: bool) -> bool:
         return self.groups.are_closed(groups, self.log.ledger, opens_all=opens_all)
 
-    def current_slices(self) -> dict[Place, FileSlice]:
+    def current_slices(self, *, are_rewritten: bool = False) -> dict[Place, FileSlice]:
         """The slice of each bucket. Called after the instant began: what completes from then on
-        is found by the check for conflicts."""
+        is found by the check for conflicts. If they are to be rewritten, none may lack a file."""
         state = self.state()
         times, now = CompletionTimes(state.timeline), visible_now(state.timeline)
+        if are_rewritten:
+            refuse_known_losses(self.loader, state, times)
         slices = {}
         for group in state.groups():
-            if is_replaced(group, state.replaced, now):
-                continue
-            found = latest_slice(group, times, now)
+            is_out = is_replaced(group, state.replaced, now)
+            found = None if is_out else latest_slice(group, times, now)
             if found is None:
                 continue
             place = (group.partition, bucket_of_file(group.file_id))

@@ -47,6 +47,14 @@ def planned_paths(plan: CleanerPlan, base_uri: str, place: str) -> dict[str, tup
     return {partition: tuple(dict.fromkeys(paths)) for partition, paths in found.items()}
 
 
+def group_of(path: str) -> tuple[str, str]:
+    """The partition and the file id of a planned file."""
+    partition, _, text = path.rpartition("/")
+    name = parse_data_file(text)
+    assert name is not None, "planned files are data files"
+    return partition, name.file_id
+
+
 def _refuse_foreign(partition: str, paths: Iterable[str], place: str) -> None:
     for path in paths:
         folder, _, name = path.rpartition("/")

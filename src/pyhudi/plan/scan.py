@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -49,6 +50,18 @@ _RECORD_INDEX = "record_index"
 _UNAVAILABLE_DEFAULT = "__debezium_unavailable_value"
 
 
+class CommitFolders(NamedTuple):
+    """Where a task finds what a commit says, should it have to ask."""
+
+    timeline: str
+    history: str
+
+    @classmethod
+    def of(cls, config: TableConfig) -> CommitFolders:
+        timeline = f".hoodie/{config.timeline_folder}"
+        return cls(timeline, f"{timeline}/{config.history_folder}")
+
+
 @dataclass(frozen=True, slots=True)
 class ReadSpec:
     """What each task of a read has to know besides its slices."""
@@ -63,6 +76,7 @@ class ReadSpec:
     row_instants: frozenset[str] | None = None  # changes: only rows of these instants
     whole_visibility: Visibility | None = None  # changes: for slices read with their past
     by_keys: bool = False  # changes: of rows that several writers join, keys tell the changed ones
+    commits: CommitFolders | None = None  # needed for slices with logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +163,7 @@ def read_spec(
         row_instants=row_instants,
         whole_visibility=whole_visibility,
         by_keys=row_instants is not None and is_joined(config),
+        commits=CommitFolders.of(config),
     )
 
 

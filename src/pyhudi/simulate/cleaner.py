@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from pyhudi.engine.cleaning import Cleanings
 from pyhudi.engine.load import TableLoader
+from pyhudi.engine.lost_files import CommitRecords
 from pyhudi.engine.writer import TableWriter
 from pyhudi.errors import HudiError
 from pyhudi.plan.cleaning import CleanPolicy
@@ -80,7 +81,8 @@ def cleanings(stage: Stage, process: Process) -> Cleanings:
         return reader.times(state, "")
 
     load = partial(reader.load, is_whole=True)
-    return Cleanings(log, load, times, reader.kept, stage.settings)
+    records = CommitRecords(reader.loader)
+    return Cleanings(log, load, times, reader.kept, records, stage.settings)
 
 
 def clean_all(stage: Stage, process: Process) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from pyhudi.engine.compaction import Compactions
+from pyhudi.engine.lost_files import CommitRecords
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.errors import (
     ConflictError,
@@ -80,6 +81,7 @@ def compactions(stage: Stage, process: Process) -> Compactions:
         load_whole=reader.load,
         advance=reader.loader.advanced,
         times=reader.times,
+        records=CommitRecords(reader.loader),
         merge=LightMerge(stage, process),
         schema=lambda: avro_schema(stage.kind),
     )

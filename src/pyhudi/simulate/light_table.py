@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from pyhudi.engine.load import TableLoader
-from pyhudi.engine.read import AtCompletion, Point, Question, Reader
+from pyhudi.engine.read import AtCompletion, Now, Point, Question, Reader
 from pyhudi.engine.transaction import BucketLayout
 from pyhudi.engine.write_files import WRITE_TOKEN, WriteSpec, create_marker, data_path, file_stat
 from pyhudi.errors import UnavailableError
@@ -300,12 +300,24 @@ class LightReader:
 
     def snapshot(self, state: TableState) -> dict[str, Row]:
         """Key → its row, of all keys that ever were: a deleted one is marked."""
-        return self._merged(state, self.times(state), visible_now(state.timeline))
+        times, visibility = self.times(state), visible_now(state.timeline)
+        self._refuse_losses(state, Now(), times, visibility)
+        return self._merged(state, times, visibility)
+
+    def _refuse_losses(
+        self, state: TableState, point: Point, times: CompletionTimes, visibility: Visibility
+    ) -> None:
+        """Whether a file that a commit names is missing: in a simulation, none ever is."""
+        slice_of = partial(latest_slice, times=times, visibility=visibility)
+        self._plans.refuse_losses(state, point, slice_of, visibility)
 
     def at(self, state: TableState, time: str) -> dict[str, Row]:
         """The same as of a completion time; InvalidRequestError if that has been cleaned."""
         self._plans.refuse_cleaned(state, time)
-        return self.as_of(state, time)
+        times = self.times(state, time)
+        visibility = visible_at_completion(times, time)
+        self._refuse_losses(state, AtCompletion(time), times, visibility)
+        return self._merged(state, times, visibility)
 
     def as_of(self, state: TableState, time: str) -> dict[str, Row]:
         """The same of a time that is known to have been kept."""

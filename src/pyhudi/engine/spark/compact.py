@@ -43,7 +43,8 @@ class SparkMerge:
             return []
         storage = self._writer.storage
         work = balanced(operations, TASKS_MAX)
-        task = CompactionTask(storage, compaction_spec(self._writer, requested, schema), work)
+        spec = compaction_spec(self._writer, requested, schema, operations)
+        task = CompactionTask(storage, spec, work)
         numbers = self._session.range(0, len(work), 1, len(work))
         try:
             return collected_stats(numbers, requested, task, what="the compaction")
