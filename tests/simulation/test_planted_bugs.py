@@ -99,7 +99,7 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "cleaned without a look": [("shared", 156), ("shared", 284), ("shared", 350)],
     "registered without a look": [("shared", 3), ("occ", 11), ("shared", 11)],
     "cleaned times read": [("occ", 12)],
-    "undone cleans tell nothing": [("shared", 327), ("shared", 441)],
+    "undone cleans tell nothing": [("shared", 328), ("shared", 342)],
     "late files believed": [("occ", 3), ("nbcc", 6), ("occ", 15), ("nbcc", 15)],
     "pending passed": [("nbcc", 14), ("occ", 31), ("nbcc", 57)],
     "removed before archived": [("occ", 1), ("nbcc", 3), ("nbcc", 6)],
