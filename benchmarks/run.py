@@ -16,6 +16,7 @@ import merge
 import planning
 import services
 import spark_paths
+import verify
 import writes
 
 import many_writers
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[], bool]] = {
     "planning": planning.main,
     "services": services.main,
     "spark_paths": spark_paths.main,
+    "verify": verify.main,
     "writes": writes.main,
 }
 

@@ -29,6 +29,8 @@ _HOMES = {
     "CorruptBlockWarning": "pyhudi.engine.tasks",
     "CorruptTableError": "pyhudi.errors",
     "FailedWrites": "pyhudi.settings",
+    "Finding": "pyhudi.engine.verified",
+    "FindingKind": "pyhudi.engine.verified",
     "HudiError": "pyhudi.errors",
     "InvalidRequestError": "pyhudi.errors",
     "LogBlockFormat": "pyhudi.settings",
@@ -46,6 +48,7 @@ _HOMES = {
     "Upkeep": "pyhudi.engine.upkeep",
     "UpkeepResult": "pyhudi.engine.upkeep",
     "UpkeepWarning": "pyhudi.services",
+    "Verified": "pyhudi.engine.verified",
     "WriteResult": "pyhudi.engine.write_result",
     "WriteSettings": "pyhudi.settings",
     "create_table": "pyhudi.table_api",
@@ -63,6 +66,9 @@ if TYPE_CHECKING:
     from pyhudi.engine.tasks import CorruptBlockWarning as CorruptBlockWarning
     from pyhudi.engine.upkeep import Upkeep as Upkeep
     from pyhudi.engine.upkeep import UpkeepResult as UpkeepResult
+    from pyhudi.engine.verified import Finding as Finding
+    from pyhudi.engine.verified import FindingKind as FindingKind
+    from pyhudi.engine.verified import Verified as Verified
     from pyhudi.engine.write_result import WriteResult as WriteResult
     from pyhudi.errors import ConflictError as ConflictError
     from pyhudi.errors import CorruptTableError as CorruptTableError

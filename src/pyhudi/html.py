@@ -100,6 +100,34 @@ def result_html(result: Written, *, zone: tzinfo | None = UTC) -> str:
     return _box(title, _rows(facts))
 
 
+class Checked(Counts, Protocol):
+    """A table that was verified."""
+
+    @property
+    def findings(self) -> Sequence[object]: ...
+    @property
+    def left_out(self) -> int: ...
+    @property
+    def commits(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+
+
+def verified_html(result: Checked) -> str:
+    """What a verification found."""
+    total = len(result.findings) + result.left_out
+    facts = [
+        ("Findings", "none: the table is whole" if not total else f"{total:,}"),
+        ("Commits", f"{result.commits:,}"),
+        ("Files", f"{result.files:,}"),
+        ("Rows", f"{result.rows:,}"),
+        ("Size", readable(result.bytes, "B")),
+        ("Seconds", f"{result.seconds:,.1f}"),
+    ]
+    shown = [(str(number), finding) for number, finding in enumerate(result.findings, 1)]
+    return _box("Hudi table, verified", _rows([*facts, *shown[:COLUMNS_MAX]]))
+
+
 def readable_time(digits: str, zone: tzinfo | None) -> str:
     """An instant time, of a timeline in the zone, as UTC. Digits that name no moment are kept.
 

@@ -32,6 +32,8 @@ from pyhudi.engine.upkeep import (
     run_services,
 )
 from pyhudi.engine.use_lock import use_lock
+from pyhudi.engine.verification import verify
+from pyhudi.engine.verified import Verified
 from pyhudi.engine.write_result import WriteResult
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.consumer_file import Consumer
@@ -84,6 +86,15 @@ class Services:
                 next_step="Leave it out, or give 0 when no writer runs",
             )
         return self._writer.repair(round(grace_minutes * 60_000), is_whole=True)
+
+    def verify(self) -> Verified:
+        """Look at every file and key of the table, and say what is wrong; nothing is written.
+
+        Each file that a retained commit names must be there and have its length, footers and log
+        blocks must be readable, and each key must be in its bucket, once in its partition. Safe
+        beside any writer and service. The result is true, and has no findings, if all is well.
+        """
+        return verify(self._writer.storage, self._writer.world, self._writer.listener)
 
     # -- table services (docs/services.md). A dry run writes nothing: see TableWriter.looking.
 

@@ -34,7 +34,10 @@ from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.table_config import TableConfig
 from pyhudi.index.simple_bucket import bucket_of_file, file_id
 from pyhudi.storage.protocol import Storage
-from pyhudi.table.snapshot import grouped_files
+from pyhudi.table.file_group import FileSlice
+from pyhudi.table.snapshot import grouped_files, is_replaced, latest_slice
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import CompletionTimes, visible_now
 from pyhudi.timeline.ledger import Ledger
 
 BUCKETS_FOLDER: Final = ".hoodie/.pyhudi/buckets"
@@ -234,6 +237,25 @@ class BucketGroups:
         ids = tuple(groups[bucket] for bucket in range(self._count))
         self._known[partition] = ids
         self._storage.create(_groups_path(partition), json.dumps({"groups": ids}).encode())
+
+
+def bucket_slices(
+    state: TableState, times: CompletionTimes, count: int
+) -> dict[tuple[str, int], FileSlice]:
+    """Partition and bucket → the latest slice; CorruptTableError if two file groups share one."""
+    now = visible_now(state.timeline)
+    slices: dict[tuple[str, int], FileSlice] = {}
+    for group in state.groups():
+        if is_replaced(group, state.replaced, now):
+            continue
+        found = latest_slice(group, times, now)
+        if found is None:
+            continue
+        place = (group.partition, bucket_of_file(group.file_id))
+        if place in slices or place[1] >= count:
+            raise out_of_place(group.partition, group.file_id, count)
+        slices[place] = found
+    return slices
 
 
 def out_of_place(partition: str, file_id: str, count: int) -> CorruptTableError:

@@ -90,14 +90,14 @@ def _slice_rows(
     if not slice_.logs:
         plain = _base_rows(storage, slice_.base, spec.plain, _file_predicate(spec, read))
         return tally.counted(plain)
-    blocks = _log_blocks(storage, slice_.logs, spec, spec.visibility, tally)
+    blocks = read_log_blocks(storage, slice_.logs, spec, spec.visibility, tally)
     instants = spec.row_instants
     changed = _keys(blocks) if spec.by_keys else None
     if spec.row_instants is not None and any(isinstance(b, LogRows) and b.columns for b in blocks):
         if read.whole is None or spec.whole_visibility is None:
             raise _lost_past(slice_)
         slice_, instants = read.whole, None
-        blocks = _log_blocks(storage, slice_.logs, spec, spec.whole_visibility)
+        blocks = read_log_blocks(storage, slice_.logs, spec, spec.whole_visibility)
     # A partial row has its key columns from the base row, so that no base row may be left out.
     whole = all(isinstance(block, LogDeletes) or block.columns is None for block in blocks)
     predicate = spec.key_predicate if whole else None
@@ -265,7 +265,7 @@ def _broken_base(path: str, why: str) -> CorruptTableError:
 # ---- log files
 
 
-def _log_blocks(
+def read_log_blocks(
     storage: Storage,
     logs: Sequence[LogFile],
     spec: ReadSpec,

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from pyhudi.engine.archiving_facts import Remembered
 from pyhudi.engine.attempts import Attempts, Work
-from pyhudi.engine.buckets import BucketGroups, out_of_place, replaced_for_good
+from pyhudi.engine.buckets import BucketGroups, bucket_slices, replaced_for_good
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.found_buckets import found_buckets, refuse_other_buckets
 from pyhudi.engine.gathering import Place
@@ -45,7 +45,7 @@ from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.lock_address import LockAddress
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.table_config import TableConfig, TableType, TimelineTimezone
-from pyhudi.index.simple_bucket import bucket_of_file, file_id
+from pyhudi.index.simple_bucket import file_id
 from pyhudi.plan.writable import refuse_unwritable, told_config
 from pyhudi.progress import Listener, ProgressBoard
 from pyhudi.settings import WriteSettings
@@ -53,9 +53,8 @@ from pyhudi.storage.probe import is_true_by_construction, require_true_create, r
 from pyhudi.storage.progress_files import Totals
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import FileSlice
-from pyhudi.table.snapshot import is_replaced, latest_slice
 from pyhudi.table.state import TableState
-from pyhudi.timeline.completion import CompletionTimes, visible_now
+from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.timeline.ledger import Ledger
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.world import World
@@ -479,20 +478,10 @@ class TableWriter:
         """The slice of each bucket. Called after the instant began: what completes from then on
         is found by the check for conflicts. If they are to be rewritten, none may lack a file."""
         state = self.state()
-        times, now = CompletionTimes(state.timeline), visible_now(state.timeline)
+        times = CompletionTimes(state.timeline)
         if are_rewritten:
             refuse_known_losses(self.loader, state, times)
-        slices = {}
-        for group in state.groups():
-            is_out = is_replaced(group, state.replaced, now)
-            found = None if is_out else latest_slice(group, times, now)
-            if found is None:
-                continue
-            place = (group.partition, bucket_of_file(group.file_id))
-            if place in slices or place[1] >= self.buckets.count:
-                raise out_of_place(group.partition, group.file_id, self.buckets.count)
-            slices[place] = found
-        return slices
+        return bucket_slices(state, times, self.buckets.count)
 
     def state(self) -> TableState:
         """The table as it is now, for work that depends on what is there."""

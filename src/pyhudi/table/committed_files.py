@@ -20,9 +20,9 @@ from pyhudi.errors import CorruptTableError
 from pyhudi.format.commit_metadata import CommitMetadata
 from pyhudi.format.file_names import BaseFileName, LogFileName, parse_data_file
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
-from pyhudi.table.snapshot import is_replaced, with_files
+from pyhudi.table.snapshot import file_slices, is_replaced, with_files
 from pyhudi.table.state import TableState
-from pyhudi.timeline.completion import Visibility
+from pyhudi.timeline.completion import CompletionTimes, Visibility
 
 
 class CommittedFile(NamedTuple):
@@ -136,6 +136,36 @@ def listed_size(group: FileGroupFiles | None, file: CommittedFile) -> int | None
 def slice_paths(slice_: FileSlice) -> set[str]:
     base = () if slice_.base is None else (slice_.base.path,)
     return {*base, *(log.path for log in slice_.logs)}
+
+
+def slices_since(
+    group: FileGroupFiles, times: CompletionTimes, visibility: Visibility, since: str
+) -> tuple[FileSlice, ...]:
+    """The slices that some state from the completion time on needs, the newest first.
+
+    A slice has been the latest since its base file completed. What a base file that completed by
+    then stands on is not needed any more.
+    """
+    found: list[FileSlice] = []
+    for slice_ in file_slices(group, times, visibility):
+        found.append(slice_)
+        if slice_.base is not None and (times.of(slice_.base_instant) or "") <= since:
+            break
+    return tuple(found)
+
+
+def is_superseded(
+    group: FileGroupFiles, file: CommittedFile, completed: str, times: CompletionTimes, since: str
+) -> bool:
+    """Whether a listed base file stands for the file in every state from the time on.
+
+    Cheaper than slicing the group: most files that are gone were cleaned.
+    """
+    own = file.commit if isinstance(file.name, BaseFileName) else completed
+    return any(
+        base.name.requested > own and (times.of(base.name.requested) or "9") <= since
+        for base in group.bases
+    )
 
 
 def with_committed(state: TableState, committed: Iterable[CommittedFile]) -> TableState:

@@ -1,0 +1,89 @@
+"""Whether keys are in their bucket, and each of them once, in bounded memory.
+
+Keys come in a stream that can be had again. They are held up to a number of bytes; where there are
+more, the stream is read several times, and each time another share of the keys is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyhudi.format.hashing import java_string_hashes
+from pyhudi.index.simple_bucket import bucket_ids
+
+#: Bytes of keys that are held at a time.
+HELD_BYTES_MAX: Final = 256 << 20
+#: Keys that a finding names.
+SAMPLE_MAX: Final = 3
+_CHARACTERS_MAX = 100
+
+Keys = Callable[[], Iterator[pa.Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFault:
+    """Keys that are not as they should be."""
+
+    count: int
+    sample: tuple[str, ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(repr(key[:_CHARACTERS_MAX]) for key in self.sample)
+        return f"{shown} and {self.count - len(self.sample)} more" if self.is_cut else shown
+
+    @property
+    def is_cut(self) -> bool:
+        return self.count > len(self.sample)
+
+
+def misplaced(
+    keys: pa.Array, hash_fields: Sequence[str], count: int, bucket: int
+) -> KeyFault | None:
+    """The keys that belong in another bucket."""
+    is_wrong = pc.not_equal(bucket_ids(keys, hash_fields, count), bucket)
+    wrong = is_wrong.true_count
+    if not wrong:
+        return None
+    return KeyFault(wrong, tuple(keys.filter(is_wrong)[:SAMPLE_MAX].to_pylist()))
+
+
+def repeated(keys: Keys, held_bytes_max: int = HELD_BYTES_MAX) -> KeyFault | None:
+    """The keys that the stream has more than once."""
+    held: list[pa.Array] = []
+    total = 0
+    for part in keys():
+        total += part.nbytes
+        held = [*held, part] if total <= held_bytes_max else []
+    if total <= held_bytes_max:
+        return _repeated(held)
+    shares = total // held_bytes_max + 1
+    found = [_repeated([_share(p, shares, n) for p in keys()]) for n in range(shares)]
+    faults = [fault for fault in found if fault is not None]
+    if not faults:
+        return None
+    sample = [key for fault in faults for key in fault.sample]
+    return KeyFault(sum(fault.count for fault in faults), tuple(sample[:SAMPLE_MAX]))
+
+
+def _share(keys: pa.Array, shares: int, number: int) -> pa.Array:
+    """The keys of one share. Keys of one bucket have hashes that are alike, so they are mixed."""
+    hashes = java_string_hashes(keys).astype(np.uint32)
+    mixed = (hashes.astype(np.uint64) * np.uint64(2_654_435_761) >> np.uint64(16)) % np.uint64(
+        1 << 16
+    )
+    return keys.filter(pa.array(mixed % np.uint64(shares) == number))
+
+
+def _repeated(parts: Sequence[pa.Array]) -> KeyFault | None:
+    keys = pa.chunked_array(parts, pa.string())
+    if len(pc.unique(keys)) == len(keys):
+        return None
+    counts = pc.value_counts(keys)
+    several = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    return KeyFault(len(several), tuple(several[:SAMPLE_MAX].to_pylist()))
