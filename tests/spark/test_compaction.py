@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import pyhudi
@@ -92,6 +94,24 @@ def test_what_spark_left_half_done_is_finished_without_it(path: Path, spark: Spa
     [result] = compact(writer(path)).results
     assert result.file_groups == 6
     assert rows_of(path) == before
+
+
+@pytest.mark.parametrize("left", [None, 0, -20], ids=["gone", "empty", "cut"])
+def test_spark_neither_reads_nor_compacts_over_a_lost_log(
+    path: Path, spark: SparkSession, left: int | None
+) -> None:
+    """A plan that was made before, so that its tasks meet the file; and a scan that was made."""
+    table = pyhudi.open_table(str(path), progress=False)
+    assert table.services.compact(plan_only=True).pending
+    scan = table.read(columns=["id"])
+    log = sorted(path.rglob(".*.log.*"))[-1]
+    data = log.read_bytes()
+    log.unlink() if left is None else log.write_bytes(data[:left])
+    with pytest.raises(CorruptTableError, match=re.escape(log.name)):
+        pyhudi.open_table(str(path), progress=False).services.compact(spark=spark)
+    assert not list((path / ".hoodie" / "timeline").glob("*_*.commit"))
+    with pytest.raises(PySparkException, match=re.escape(log.name)):
+        scan.to_spark(spark).collect()
 
 
 def operation(name: str, size: int) -> CompactionOperation:
