@@ -300,10 +300,7 @@ def test_an_archive_version_of_100_megabytes_is_refused(made: HandmadeTable) -> 
 # ---- sizes that a write says of itself
 
 
-@pytest.mark.parametrize("size", [None, 0, -1, 2**31, 2**62])
-def test_what_a_write_says_of_a_files_size_is_not_believed(
-    made: HandmadeTable, size: int | None
-) -> None:
+def changes_of_a_log_said_to_have(made: HandmadeTable, size: int | None) -> tuple[str, Answer]:
     path = made.log(3, made.rows_block(3, [row("b", 3, "log")]))
     stat = WriteStat(file_id="f-0", path=path, partition_path="", file_size_in_bytes=size)
     schema = json.dumps(avro_record_schema(SCHEMA, "handmade"))
@@ -312,6 +309,21 @@ def test_what_a_write_says_of_a_files_size_is_not_believed(
     )
     commit_path = f"{TIMELINE}/{at(3)}_{at(4)}.deltacommit"
     made.storage.write(commit_path, encode_commit_metadata(metadata, SYNC))
-    changes = judged(made)["changes"]
+    return path, judged(made)["changes"]
+
+
+@pytest.mark.parametrize("size", [None, 0, -1])
+def test_a_size_that_a_write_does_not_tell_is_taken_from_the_file(
+    made: HandmadeTable, size: int | None
+) -> None:
+    _, changes = changes_of_a_log_said_to_have(made, size)
     assert isinstance(changes, pa.Table)
     assert sorted(changes["v"].to_pylist()) == ["base of a", "log of b"]
+
+
+@pytest.mark.parametrize("size", [2**31, 2**62])
+def test_a_file_that_is_shorter_than_its_write_says_is_refused_before_memory_is_taken(
+    made: HandmadeTable, size: int
+) -> None:
+    path, changes = changes_of_a_log_said_to_have(made, size)
+    assert_refused(changes, path)

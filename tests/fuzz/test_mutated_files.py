@@ -145,7 +145,7 @@ def test_damaged_log_files_give_rows_that_were_written_or_a_typed_error(
         seen += kinds(found.values())
         if mutation.is_structural:
             _assert_nothing_is_made_up(subject, found, _label(subject, path, mutation))
-    assert seen["rows"] > seen.total() // 10
+    assert seen["rows"] > seen.total() // 20  # most damage to a committed file is an error
     assert seen["CorruptTableError"] > seen.total() // 10
 
 
