@@ -59,8 +59,8 @@ def repository() -> Iterator[Repository]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        served = Repository(f"http://127.0.0.1:{server.server_port}/maven", {})
-        served.files[f"/maven/{IN_MAVEN}.jar"] = CONTENT
+        served = Repository(f"http://127.0.0.1:{server.server_port}/repository", {})
+        served.files[f"/repository/{IN_MAVEN}.jar"] = CONTENT
         thread = Thread(target=server.serve_forever)
         thread.start()
         yield served
@@ -131,7 +131,7 @@ def test_what_maven_left_half_done_in_the_home_does_not_stop_a_fetch(
 
 def test_a_whole_jar_in_the_home_needs_no_network(machine: Machine) -> None:
     machine.keep(f"home/.m2/repository/{IN_MAVEN}.jar", CONTENT)
-    status, _, err = ended(machine.fetch("http://127.0.0.1:9/maven"))
+    status, _, err = ended(machine.fetch("http://127.0.0.1:9/repository"))
     assert (status, err) == (0, "")
     assert (machine.jars / JAR).read_bytes() == CONTENT
 
@@ -139,7 +139,7 @@ def test_a_whole_jar_in_the_home_needs_no_network(machine: Machine) -> None:
 def test_two_processes_fetch_a_jar_once(machine: Machine, repository: Repository) -> None:
     both = [machine.fetch(repository.address) for _ in range(2)]
     assert [ended(process)[:2] for process in both] == [(0, f"{machine.jars / JAR}\n")] * 2
-    assert repository.fetched.count(f"/maven/{IN_MAVEN}.jar") == 1
+    assert repository.fetched.count(f"/repository/{IN_MAVEN}.jar") == 1
 
 
 def test_a_torn_jar_of_the_project_is_fetched_again(
@@ -152,7 +152,7 @@ def test_a_torn_jar_of_the_project_is_fetched_again(
 
 
 def test_a_jar_with_another_checksum_is_refused(machine: Machine, repository: Repository) -> None:
-    repository.files[f"/maven/{IN_MAVEN}.jar"] = b"another"
+    repository.files[f"/repository/{IN_MAVEN}.jar"] = b"another"
     status, out, err = ended(machine.fetch(repository.address))
     assert (status, out) == (1, "")
     assert f"the repository's {JAR} does not have the checksum" in err
@@ -170,7 +170,7 @@ def test_the_repositories_that_spark_is_configured_with_are_asked(
 
 
 def test_without_a_network_the_reason_is_the_one_that_skips_the_suite(machine: Machine) -> None:
-    status, out, err = ended(machine.fetch("http://127.0.0.1:9/maven"))
+    status, out, err = ended(machine.fetch("http://127.0.0.1:9/repository"))
     assert (status, out) == (1, "")
     meanings = [meaning for pattern, meaning in MISSING if re.search(pattern, err)]
     assert meanings == ["the network is out of reach, and Hudi's bundle has not been fetched yet"]

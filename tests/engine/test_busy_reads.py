@@ -22,6 +22,8 @@ SCHEMA = pa.schema(
 )
 COLUMNS = ["id", "day", "v"]
 DAYS = ("mon", "tue")
+#: With these, readers that repeated their listings until two agreed failed.
+SEEDS = (0, 2)
 CLEAN = pyhudi.CleanPolicy.commits(8)
 ARCHIVE = pyhudi.ArchivePolicy(
     keep_min=9, keep_max=10, delta_commits=0, grace_ms=0, aborted_grace_ms=0
@@ -138,7 +140,7 @@ def is_right(made: MemoryTable, table: Table, found: pa.Table) -> bool | None:
         return None
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("is_new", [True, False], ids=["opened anew", "refreshed"])
 @pytest.mark.parametrize("kind", [{"ordering": "v"}, {}], ids=["nbcc", "occ"])
 def test_a_reader_that_meets_others_in_each_of_its_listings_reads_one_state(
@@ -156,7 +158,7 @@ def test_a_reader_that_meets_others_in_each_of_its_listings_reads_one_state(
     assert {"_upsert", "_compact", "_clean", "_archive", "_fail"} <= set(others.done)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_consumer_that_meets_others_in_each_of_its_listings_misses_no_row(seed: int) -> None:
     made, _, storage = busy_table(seed, ordering="v")
     made.table("setup").services.register_consumer("mirror")
