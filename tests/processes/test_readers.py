@@ -1,6 +1,6 @@
 """Reads and polls beside eight writers that are killed, and a service that never rests: none fails.
 
-`PYHUDI_READS` says how many of each there are.
+`PYHUDI_READS` says how many there are of both together.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Readings:
                 self.once()
             except Exception as error:
                 self.failed.append(f"{type(error).__name__}: {error}")
-            self.done += 1
+            self.done += 2
 
     def once(self) -> None:
-        table = self._open if self.done % 2 else pyhudi.open_table(self._uri)
+        table = self._open if self.done % 4 else pyhudi.open_table(self._uri)
         rows = table.read(columns=_ROW).to_arrow()
         keys = rows.select(["id", "day"]).to_pylist()
         if len({tuple(key.values()) for key in keys}) < len(keys):

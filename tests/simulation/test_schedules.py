@@ -64,7 +64,7 @@ def test_no_schedule_full_of_table_services_breaks_a_promise(mode: Mode) -> None
 
 
 #: Seeds of each mode in which every listing comes in two pages, and others act in between.
-SPLIT = SCHEDULES // 80
+SPLIT = max(1, SCHEDULES // 160)
 _READS = {Operation.SNAPSHOT, Operation.CHANGES, Operation.RESTART}
 
 
