@@ -41,6 +41,7 @@ from pyhudi.engine.cleaning import (
 from pyhudi.engine.consumers import register_consumer
 from pyhudi.engine.decisions import Begin, Decided
 from pyhudi.engine.lost_files import CommitRecords
+from pyhudi.engine.read import Question, Reader
 from pyhudi.engine.table_compaction import compact
 from pyhudi.errors import (
     ConflictError,
@@ -646,6 +647,28 @@ def test_a_pending_clean_is_finished_before_a_new_one_is_planned() -> None:
     assert scene.pending() == []
     assert cleaned(scene, CleanPolicy.commits(1)).cleans == ()
     assert preview(scene, CleanPolicy.commits(1)).pending == ()
+
+
+@pytest.mark.parametrize("then", ["pending", "completed", "archived"])
+def test_changes_that_a_pending_clean_is_about_to_take_are_refused_by_name(then: str) -> None:
+    """Else a file could go between the plan of a poll and its read."""
+    scene = written("cow")
+    _, first, *_, before, _ = completions(scene)
+    work, consumer = cleanings(scene), scene.writer("consumer")
+    consumer.open()
+    reader = Reader(consumer.loader)
+    reader.plan_changes(consumer.state(), "", first, Question())
+    requested = work.schedule(CleanPolicy.commits(1))
+    assert requested is not None
+    state = consumer.state()  # then the poll sleeps
+    if then != "pending":
+        work.execute(requested)
+    if then == "archived":
+        archive(scene.storage, TIMELINE, "9" * 17)
+    with pytest.raises(InvalidRequestError, match=f"the clean {requested} removes"):
+        reader.plan_changes(state, "", first, Question())
+    plan, _ = reader.plan_changes(state, before, None, Question())
+    assert plan.reads
 
 
 STEPS_OF_EXECUTE = ["_examined", "_make_inflight", "_complete"]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pyhudi.engine.load import TableLoader
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.errors import CorruptTableError, HudiError, UnavailableError
+from pyhudi.format.archive import ArchivedInstant
 from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import Action, Instant, State
 from pyhudi.format.plan_files import CLEANER_PLAN
@@ -149,7 +150,24 @@ def loss_error(storage: Storage, timeline: Timeline, lost: LostFile, what: str) 
     return lost_file_error(lost, what)
 
 
-# ---- what cleans have removed
+# ---- what cleans remove
+
+
+def doomed_files(loader: TableLoader, timeline: Timeline) -> frozenset[str]:
+    """Names of the files that pending cleans are about to remove.
+
+    One request for each pending clean, and none without.
+    """
+    pending = [instant for instant in timeline.pending if instant.action is Action.CLEAN]
+    return frozenset(name for clean in pending for name in _doomed(loader, clean))
+
+
+def _doomed(loader: TableLoader, clean: Instant) -> set[str]:
+    try:
+        return _removed(loader, clean)
+    except UnavailableError:  # without a plan, or over since the timeline was listed
+        archived = loader.history.instant(clean.requested)
+        return set() if archived is None else _removed_by_archived(loader, archived)
 
 
 def removing_clean(loader: TableLoader, timeline: Timeline, path: str) -> str | None:
@@ -177,9 +195,12 @@ def _cleans(loader: TableLoader, timeline: Timeline) -> Iterator[tuple[str, set[
         except UnavailableError:
             continue  # archived since: it comes with the others
     for archived in loader.history.cleans():
-        place = f"{loader.history_folder} ({archived.requested})"
-        names = _names(loader.storage.uri, archived.metadata or b"", archived.plan or b"", place)
-        yield archived.requested, names
+        yield archived.requested, _removed_by_archived(loader, archived)
+
+
+def _removed_by_archived(loader: TableLoader, clean: ArchivedInstant) -> set[str]:
+    place = f"{loader.history_folder} ({clean.requested})"
+    return _names(loader.storage.uri, clean.metadata or b"", clean.plan or b"", place)
 
 
 def _removed(loader: TableLoader, clean: Instant) -> set[str]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pyhudi.engine.clean_bounds import archived_clean_bound, load_clean_bound
 from pyhudi.engine.load import TableLoader
-from pyhudi.engine.lost_files import loss_error, removing_clean
+from pyhudi.engine.lost_files import doomed_files, loss_error, removing_clean
 from pyhudi.engine.schema_in_force import schema_in_force
 from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.column_owners import is_joined
@@ -286,7 +286,8 @@ class Reader:
         schema = self.schema_at(state, visible_now(timeline))
         spec = _spec(state, schema, only(instants), question, instants, at_end)
         as_in_path = question.path_columns
-        plan = plan_changes(state, writes, times, schema, spec, prune=not as_in_path)
+        doomed = doomed_files(self._loader, timeline) if writes else frozenset()
+        plan = plan_changes(state, writes, times, schema, spec, doomed=doomed, prune=not as_in_path)
         if isinstance(plan, LostFile):
             raise self._lost_change(state, plan)
         return with_path_columns(plan, schema, state.config, as_in_path=as_in_path), end
@@ -301,7 +302,7 @@ class Reader:
             return loss_error(self._loader.storage, state.timeline, lost, what)
         return InvalidRequestError(
             "the changes of this range are no longer complete",
-            why=f"{lost.path!r} was cleaned, by the clean {clean}",
+            why=f"the clean {clean} removes {lost.path!r}, or has removed it",
             next_step=READ_ANEW,
         )
 

@@ -9,7 +9,8 @@ those count whose commit time is in the range. A compaction in the range carries
 they are dropped before the merge, so that a late row of the range is shown as it would be without
 the compaction. Deletes leave no row. Files that a later write of the range replaced are not needed.
 A file that is needed and is gone, or shorter than its write says, is an error, never fewer rows:
-it was cleaned, or it is lost, which the caller finds out.
+it was cleaned, or it is lost, which the caller finds out. A file that a pending clean names counts
+as gone: it may go between the plan and the read.
 
 Rows of partial-update blocks are not whole without what came before the range; for them the whole
 slice is given along.
@@ -21,7 +22,7 @@ which rows have changed, and a compaction, which brings no keys, is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -100,11 +101,13 @@ def plan_changes(
     schema: pa.Schema,
     spec: ReadSpec,
     *,
+    doomed: Set[str] = frozenset(),
     prune: bool = True,
 ) -> ScanPlan | LostFile:
     """The slices made of the files that these writes wrote; or a file of theirs that is not whole.
 
-    With `prune` a predicate skips partitions by the values that their paths stand for.
+    Files whose names are `doomed` are about to be removed. With `prune` a predicate skips
+    partitions by the values that their paths stand for.
     """
     replaced = _replaced(writes)
     reads: list[SliceRead] = []
@@ -119,7 +122,7 @@ def plan_changes(
             if slice_ is None or (partition, group.file_id) in replaced:
                 continue
             there = listed.get(group.file_id)
-            if (lost := _lost(slice_, sizes, files)) is not None:
+            if (lost := _lost(slice_, sizes, files, doomed)) is not None:
                 return lost
             reads.append(SliceRead(slice_, whole=_whole(there, slice_, times, spec)))
     refuse_unordered(spec, reads)
@@ -145,12 +148,13 @@ def _replaced(writes: Sequence[CompletedWrite]) -> set[tuple[str, str]]:
 
 
 def _lost(
-    slice_: FileSlice, sizes: Mapping[str, int], written: Mapping[str, int]
+    slice_: FileSlice, sizes: Mapping[str, int], written: Mapping[str, int], doomed: Set[str]
 ) -> LostFile | None:
-    """A file of the slice that is not listed, or shorter than its write says."""
+    """A file of the slice that is not listed, about to go, or shorter than its write says."""
     files: list[BaseFile | LogFile] = [*slice_.logs, *([slice_.base] if slice_.base else [])]
     for file in files:
-        size, found = written[file.path], sizes.get(file.path)
+        is_doomed = file.path.rpartition("/")[2] in doomed
+        size, found = written[file.path], None if is_doomed else sizes.get(file.path)
         if found is None or found < size:
             return LostFile(file.path, file.name.requested, size or None, found)
     return None

@@ -201,26 +201,13 @@ def _undeserved_refusals(
                 yield f"{event.process} was refused {asked}, and all from {bound} on is kept"
 
 
-def _removed_at(evidence: Evidence, path: str) -> int:
-    """The place of the chronicle at which a file was removed last; -1 if it never was."""
-    removals = (c.place for c in evidence.changes if c.path == path and c.data is None)
-    return max(removals, default=-1)
-
-
 def _undeserved_losses(evidence: Evidence, history: History) -> Iterator[str]:
-    """A file may vanish from a read that began before its clean was planned, and from no other.
-
-    A poll of changes may also meet a clean that is being carried out: the file is removed after the
-    poll began. The consumer reads again, and then the range is refused by name.
-    """
+    """A file may vanish from a read that began before its clean was planned, and from no other."""
     for exchange in history.exchanges(*Operation):
         answer = exchange.answer
         if answer is not None and answer.missing:
             planned = [c.place for c in evidence.cleans if answer.missing in c.paths]
-            began = exchange.invoke.place
-            if planned and answer.operation is Operation.CHANGES:
-                planned.append(_removed_at(evidence, answer.missing))
-            if not any(place >= began for place in planned):
+            if not any(place >= exchange.invoke.place for place in planned):
                 yield f"{answer.process} did not find {answer.missing}"
     given_up = {plan.target: plan.change.place for plan in evidence.plans}
     for lost in history.lost:
