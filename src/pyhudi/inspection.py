@@ -13,7 +13,6 @@ from pyhudi.engine.conflict_notes import load_conflicts
 from pyhudi.engine.load import TableLoader
 from pyhudi.engine.read import Reader
 from pyhudi.engine.timeline_files import load_timeline_file
-from pyhudi.engine.write_result import stat_rows
 from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.avro_container import CONTAINER_BYTES_MAX
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, decode_inflight_commit
@@ -229,7 +228,7 @@ class Inspection:
             "action": instant.action.value,
             "operation": metadata.operation,
             **_identity_row(metadata.extra_metadata),
-            "rows": sum(map(stat_rows, stats)) if is_done else None,
+            "rows": sum(stat.rows_written for stat in stats) if is_done else None,
             "bytes": sum(stat.total_write_bytes or 0 for stat in stats) if is_done else None,
             "last_sign": None if sign is None else sign.modified_ms,
         }
@@ -295,7 +294,7 @@ def _history_row(instant: Instant, metadata: CommitMetadata, zone: tzinfo | None
 
 def _written(stats: Sequence[WriteStat]) -> dict[str, int]:
     return {
-        "rows": sum(map(stat_rows, stats)),
+        "rows": sum(stat.rows_written for stat in stats),
         "deletes": sum(stat.num_deletes or 0 for stat in stats),
         "files": len(stats),
         "bytes": sum(stat.total_write_bytes or 0 for stat in stats),

@@ -10,6 +10,7 @@ from traceback import format_exc
 from typing import Any, Literal, overload
 
 from pyhudi.engine.archiving import ArchiveResult
+from pyhudi.engine.archiving_facts import ServiceMemory
 from pyhudi.engine.clean_result import Cleaned, CleanResult
 from pyhudi.engine.cleaning import clean, undo_clean
 from pyhudi.engine.compaction import Merge
@@ -22,7 +23,7 @@ from pyhudi.engine.consumers import (
 )
 from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.owned_columns import own_columns, release_columns
-from pyhudi.engine.repair import GRACE_MS, Repaired
+from pyhudi.engine.repair import GRACE_MS, Repaired, repair_table
 from pyhudi.engine.table_compaction import compact, compactions
 from pyhudi.engine.upkeep import (
     Upkeep,
@@ -65,6 +66,7 @@ class Services:
 
     def __init__(self, writer: LocalWriter) -> None:
         self._writer = writer
+        self._memory = ServiceMemory()
 
     def __repr__(self) -> str:
         return f"<services of {self._writer.storage.uri}: {', '.join(public_methods(type(self)))}>"
@@ -85,7 +87,7 @@ class Services:
                 why="it is not a number of minutes",
                 next_step="Leave it out, or give 0 when no writer runs",
             )
-        return self._writer.repair(round(grace_minutes * 60_000), is_whole=True)
+        return repair_table(self._writer, round(grace_minutes * 60_000), is_whole=True)
 
     def verify(self) -> Verified:
         """Look at every file and key of the table, and say what is wrong; nothing is written.
@@ -117,6 +119,7 @@ class Services:
             result = run_services(
                 self._writer,
                 given_upkeep(upkeep) or Upkeep(),
+                self._memory,
                 merge=self._merge(spark),
                 dry_run=dry_run,
             )
@@ -215,7 +218,7 @@ class Services:
         """
         require_policy("policy", policy, ArchivePolicy)
         with self._look(dry_run=dry_run):
-            return archived_table(self._writer, policy, dry_run=dry_run)
+            return archived_table(self._writer, self._memory, policy, dry_run=dry_run)
 
     # -- consumers
 

@@ -28,11 +28,11 @@ from archived_tables import (
 from many_writers.services_by_hand import begin_service, clean, plan_clustering, replacement
 from memory_tables import TIMELINE
 from pyhudi.engine.archiving import Archiver, ArchiveResult, archive, is_archiving_due
-from pyhudi.engine.archiving_facts import fresh_times
+from pyhudi.engine.archiving_facts import ServiceMemory, fresh_times
 from pyhudi.engine.checksum_files import checked_path, checksum_path, is_checksum
 from pyhudi.engine.history import History
 from pyhudi.engine.local import LocalWriter
-from pyhudi.engine.repair import Repair
+from pyhudi.engine.pruning import prune
 from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.archive import (
     VERSION_FILE,
@@ -86,17 +86,17 @@ def test_each_instant_is_archived_once_with_all_its_bytes(table_type: TableType)
 def test_a_writer_knows_whether_archiving_is_due_without_asking() -> None:
     bench = Bench()
     watched = FaultyStorage(bench.storage)
-    writer = bench.writer("long lived", watched)
+    writer, memory = bench.writer("long lived", watched), ServiceMemory()
     for n in range(POLICY.keep_max - 2):
         writer.write(iter(rows(n, "x").to_batches()), "UPSERT")
-        assert not is_archiving_due(writer, POLICY)
+        assert not is_archiving_due(writer, memory, POLICY)
     writer.write(iter(rows(9, "x").to_batches()), "UPSERT")
     before = len(watched.trace)
-    assert is_archiving_due(writer, POLICY)
+    assert is_archiving_due(writer, memory, POLICY)
     assert len(watched.trace) - before <= 1  # the table's properties
     bench.clock.sleep(10_000)
-    assert archive(writer, POLICY).archived  # type: ignore[union-attr]
-    assert not is_archiving_due(writer, POLICY)
+    assert archive(writer, POLICY, memory=memory).archived  # type: ignore[union-attr]
+    assert not is_archiving_due(writer, memory, POLICY)
 
 
 def test_a_dry_run_says_why_and_changes_nothing() -> None:
@@ -486,7 +486,7 @@ def test_a_pruned_log_holds_nothing_back_for_long() -> None:
     writer.open()
     writer.log.refresh()
     writer.log.clock.read_ms()
-    Repair(writer.log, writer.recovery).prune()
+    prune(writer.log)
     numbers = [parse_entry_path(s.path) for s in bench.storage.list(LOG_FOLDER)]
     assert min(n for n in numbers if n is not None) > 1
     assert fresh_times(writer.log, bench.clock.ms) == (writer.log.tail.time,) * 2  # type: ignore[union-attr]

@@ -42,6 +42,7 @@ from pyhudi.engine.consumers import register_consumer
 from pyhudi.engine.decisions import Begin, Decided
 from pyhudi.engine.lost_files import CommitRecords
 from pyhudi.engine.read import Question, Reader
+from pyhudi.engine.repair import repair_table
 from pyhudi.engine.table_compaction import compact
 from pyhudi.errors import (
     ConflictError,
@@ -1120,7 +1121,7 @@ def test_an_inflight_file_without_a_plan_stops_nobody_and_is_swept_up() -> None:
     register_consumer(scene.writer("consumer"), "new")
     scene.table("more").upsert(rows("again", "a", ts=81))
     assert isinstance(cleaned(scene, CleanPolicy.versions(1)), CleanResult)
-    assert path in scene.writer("repairer").repair(0).removed
+    assert path in repair_table(scene.writer("repairer"), 0).removed
     assert scene.storage.stat(path) is None
 
 
@@ -1129,7 +1130,7 @@ def test_an_inflight_compaction_without_a_plan_stops_no_clean_and_is_swept_up() 
     late = f"{TIMELINE}/{completions(scene)[0]}.compaction.inflight"
     scene.storage.create(late, b"")
     assert cleaned(scene, CleanPolicy.versions(1)).attended is None
-    assert late in scene.writer("repairer").repair(0).removed
+    assert late in repair_table(scene.writer("repairer"), 0).removed
     assert scene.storage.stat(late) is None
 
 

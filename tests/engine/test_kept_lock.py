@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from memory_tables import TIMELINE, MemoryTable
-from pyhudi.engine import repair as repair_module
+from pyhudi.engine import pruning
 from pyhudi.engine import writer as writer_module
 from pyhudi.engine.decide import STALE_MS
 from pyhudi.engine.load import PROPERTIES, TableLoader, load_config
@@ -219,7 +219,7 @@ def test_a_write_decides_nothing_without_the_lock_that_the_table_got_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(writer_module, "PRUNE_EVERY", 1)  # it tidies up when it has completed
-    monkeypatch.setattr(repair_module, "ENTRIES_KEPT", 1)
+    monkeypatch.setattr(pruning, "ENTRIES_KEPT", 1)
     once, repeated = (list(failures_of_a_frozen_write(retries, 0)) for retries in (0, 5))
     long_ago = list(failures_of_a_frozen_write(0, STALE_MS + 1_000))
     assert all("'file', and not 'none'" in text for text in once + repeated + long_ago)

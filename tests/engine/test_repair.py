@@ -13,7 +13,8 @@ import pytest
 import pyhudi
 from pyhudi.engine import writer
 from pyhudi.engine.decide import DecisionLog
-from pyhudi.engine.repair import ENTRIES_KEPT, ENTRIES_KEPT_MS, Repair
+from pyhudi.engine.pruning import ENTRIES_KEPT, ENTRIES_KEPT_MS, prune
+from pyhudi.engine.repair import Repair
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.transaction import Transaction
 from pyhudi.errors import CorruptTableError
@@ -426,10 +427,10 @@ def test_pruning_looks_no_further_than_the_first_entry_that_stays(
     clock.sleep(ENTRIES_KEPT_MS)
     for _ in range(100):
         a.begin().complete(DONE)
-    Repair(a.log, a.recovery).prune()
+    prune(a.log)
     assert numbers(storage) == list(range(201, 401)), "the others are young"
     seen.clear()
-    Repair(a.log, a.recovery).prune()
+    prune(a.log)
     assert len(seen) <= 10
 
 
@@ -439,7 +440,7 @@ def test_the_log_of_a_single_writer_is_pruned_whether_its_numbers_are_odd_or_eve
 ) -> None:
     monkeypatch.setattr(writer, "PRUNE_EVERY", 10)
     pruned: list[int] = []
-    monkeypatch.setattr(Repair, "prune", lambda self: pruned.append(self._log._known.n))
+    monkeypatch.setattr(writer, "prune", lambda log: pruned.append(log._known.n))
     table = pyhudi.create_table(
         f"memory://pruned-{table_type}",
         pa.schema([("id", pa.string())]),

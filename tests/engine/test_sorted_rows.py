@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyhudi.engine.gathering import Place
 from pyhudi.engine.sorted_rows import KEY_BITS, Arrived, grouped, in_place, joined_rows
 from pyhudi.engine.write_files import KeyedRows
 from pyhudi.format.bucket_config import SimpleBuckets
+from pyhudi.index.placement import Place
 from pyhudi.index.simple_bucket import bucket_ids
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("n", pa.int64())])

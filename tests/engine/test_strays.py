@@ -7,6 +7,7 @@ import pytest
 from archived_tables import Bench, content, rows
 from memory_tables import TIMELINE
 from pyhudi.engine.cleaning import clean
+from pyhudi.engine.repair import repair_table
 from pyhudi.engine.table_compaction import compact, compactions
 from pyhudi.engine.write_result import commit_metadata
 from pyhudi.plan.cleaning import CleanPolicy
@@ -86,7 +87,7 @@ def test_strays_are_swept_up(how: str) -> None:
     if how == "archive":
         assert late in bench.archive().swept
     else:
-        assert late in bench.writer("repairer").repair(0).removed
+        assert late in repair_table(bench.writer("repairer"), 0).removed
     assert bench.storage.stat(late) is None
 
 
@@ -119,7 +120,7 @@ def test_a_live_write_keeps_its_files_though_listings_miss_its_requested_one(
         if how == "archive":
             bench.archive(storage=torn)
         else:
-            bench.writer("repairer", torn).repair(0)
+            repair_table(bench.writer("repairer", torn), 0)
         assert [path for path in pending if bench.storage.stat(path) is None] == []
         assert len(pending) == 2
         assert len(bench.completed()) >= writes, "nothing behind it was archived"

@@ -19,8 +19,8 @@ from pyhudi.engine import upkeep as upkeep_module
 from pyhudi.engine.compaction_task import CompactionSpec, compact_slice
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.engine.local import LocalWriter
-from pyhudi.engine.repair import WRITE_ID_FOLDER
 from pyhudi.engine.upkeep import MARK_AHEAD_MAX_MS, REPAIRED
+from pyhudi.engine.write_ids import WRITE_ID_FOLDER
 from pyhudi.format.bucket_config import SimpleBuckets
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.log_entry import LOG_FOLDER, STAGED_FOLDER

@@ -20,7 +20,7 @@ from pyhudi.conflict.rules import OtherWrite
 from pyhudi.conflict.writes import first_overlap
 from pyhudi.engine.buckets import BUCKETS_FOLDER
 from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
-from pyhudi.engine.repair import WRITE_ID_FOLDER
+from pyhudi.engine.write_ids import WRITE_ID_FOLDER
 from pyhudi.engine.writer import PROBED
 from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.log_entry import LOG_FOLDER, EntryKind

@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 
 from light_scenarios import NBCC, OCC, OpenWrite, judged, stage_of
+from pyhudi.engine.archiving_facts import ServiceMemory
 from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.upkeep import Upkeep, run_services
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
@@ -40,12 +41,13 @@ class Service:
 
     def __init__(self, stage: Stage, process: Process) -> None:
         self._writer = cast(LocalWriter, LightWriter(stage, process))
+        self._memory = ServiceMemory()
         self._merge = LightMerge(stage, process)
         compaction = CompactionPolicy(trigger_delta_commits=1)
         self._upkeep = Upkeep(compaction=compaction, clean=POLICY, archive=policy())
 
     def run(self) -> None:
-        run_services(self._writer, self._upkeep, merge=self._merge).or_raise()
+        run_services(self._writer, self._upkeep, self._memory, merge=self._merge).or_raise()
 
 
 @pytest.mark.parametrize("kind", KINDS)

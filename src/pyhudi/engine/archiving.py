@@ -32,7 +32,7 @@ from pyhudi.engine.archive_files import ArchiveFiles, Snapshot
 from pyhudi.engine.archiving_facts import (
     DataFiles,
     MovedError,
-    Remembered,
+    ServiceMemory,
     ghosts,
     hiding,
     load_facts,
@@ -153,7 +153,7 @@ class Archiver:
         is_mor: bool,
         consumers_since: str | None = None,
         kept_from: str | None = None,
-        known: Remembered | None = None,
+        known: ServiceMemory | None = None,
         turn: AbstractContextManager[Any] = _NOTHING,
     ) -> None:
         """`kept_from`: the write from which on a clean of now would keep, if it finds no file.
@@ -168,7 +168,7 @@ class Archiver:
         self._is_mor = is_mor
         self._since = consumers_since
         self._kept_from = kept_from or ""
-        self._known = Remembered() if known is None else known
+        self._known = ServiceMemory() if known is None else known
         self._turn = turn
         self._history = History(log.storage, log.history_folder)
         self._state: TableState | None = None
@@ -438,7 +438,10 @@ class Archiver:
 
 
 def is_archiving_due(
-    writer: TableWriter, policy: ArchivePolicy, asked: ArchivePolicy | None = None
+    writer: TableWriter,
+    memory: ServiceMemory,
+    policy: ArchivePolicy,
+    asked: ArchivePolicy | None = None,
 ) -> bool:
     """Whether a run could archive anything, by what the writer knows; it seldom asks storage.
 
@@ -447,18 +450,20 @@ def is_archiving_due(
     """
     with writer.turn:
         writer.open()
-        writes, pause = _writes(writer), writer.archiving.pause
+        writes, pause = _writes(writer), memory.pause
         if writes <= policy.keep_max:
             return False
         return pause is None or pause.is_over(asked or policy, writes, writer.world.elapsed_ms())
 
 
-def pause_archiving(writer: TableWriter, policy: ArchivePolicy, asked: ArchivePolicy) -> None:
+def pause_archiving(
+    writer: TableWriter, memory: ServiceMemory, policy: ArchivePolicy, asked: ArchivePolicy
+) -> None:
     """After a run: do not try again at once if it had to leave more than the policy does."""
     with writer.turn:
         writes, now_ms = _writes(writer), writer.world.elapsed_ms()
         is_stopped = writes > policy.keep_max
-        writer.archiving.pause = Pause.after(asked, writes, now_ms) if is_stopped else None
+        memory.pause = Pause.after(asked, writes, now_ms) if is_stopped else None
 
 
 def _writes(writer: TableWriter) -> int:
@@ -473,6 +478,7 @@ def archive(
     consumers_since: str | None = None,
     kept_from: str | None = None,
     dry_run: bool = False,
+    memory: ServiceMemory | None = None,
 ) -> ArchiveResult | ArchivePlan:
     """Archive what is due, or say what would be.
 
@@ -487,7 +493,7 @@ def archive(
             is_mor=writer.is_mor,
             consumers_since=consumers_since,
             kept_from=kept_from,
-            known=writer.archiving,
+            known=memory,
             turn=writer.turn,
         )
         if dry_run:

@@ -37,8 +37,8 @@ class MovedError(UnavailableError):
 
 
 @dataclass(slots=True)
-class Remembered:
-    """What one process has learned of completed instants, and of its own last run."""
+class ServiceMemory:
+    """What one process has learned of completed instants, and of its own last run of services."""
 
     bounds: dict[Instant, CleanBound | None] = field(default_factory=dict)  # by clean
     undone: dict[Instant, tuple[str, ...]] = field(default_factory=dict)  # by rollback or restore
@@ -63,7 +63,7 @@ def load_facts(
     now_ms: Callable[[], int],
     *,
     is_mor: bool,
-    known: Remembered,
+    known: ServiceMemory,
 ) -> ArchiveFacts:
     """The facts, but for those that need a listing of the data files. The log was just read.
 
@@ -223,7 +223,7 @@ def _time_at(log: DecisionLog, numbers: range) -> str:
 
 
 def _telling_cleans(
-    log: DecisionLog, timeline: Timeline, known: Remembered
+    log: DecisionLog, timeline: Timeline, known: ServiceMemory
 ) -> tuple[frozenset[str], str]:
     """The cleans that say how far back the table can be read, and the write the last one kept."""
     bounds: dict[str, CleanBound] = {}
@@ -258,7 +258,7 @@ def _bound(log: DecisionLog, clean: Instant) -> CleanBound | None:
 
 
 def _undoes(
-    log: DecisionLog, timeline: Timeline, known: Remembered
+    log: DecisionLog, timeline: Timeline, known: ServiceMemory
 ) -> Mapping[str, tuple[str, ...]]:
     """Rollbacks and restores → the instants that they undo."""
     found: dict[str, tuple[str, ...]] = {}
@@ -322,7 +322,7 @@ def _young(
     timeline: Timeline,
     undoes: Mapping[str, tuple[str, ...]],
     before_ms: int,
-    known: Remembered,
+    known: ServiceMemory,
 ) -> frozenset[str]:
     """Completed ones that are not old enough for every late file to have come."""
     found = set()

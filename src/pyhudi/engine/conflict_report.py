@@ -18,7 +18,6 @@ from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
 from pyhudi.engine.decisions import Refused, Rule
 from pyhudi.engine.file_keys import shared_keys
 from pyhudi.engine.rivals import has_untold_deletes
-from pyhudi.engine.write_result import stat_rows
 from pyhudi.errors import ConflictError, HudiError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import FileGroupId, parse_data_file
@@ -154,7 +153,7 @@ def _facts(
         "bucket": None,
         "keys": None,
         "lost": {
-            "rows": sum(stat_rows(s) + (s.num_deletes or 0) for s in loser.stats),
+            "rows": sum(s.rows_written + (s.num_deletes or 0) for s in loser.stats),
             "bytes": sum(s.total_write_bytes or 0 for s in loser.stats),
             "files": len(loser.stats),
             "seconds": round(loser.seconds, 3),

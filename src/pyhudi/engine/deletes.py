@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyhudi.engine.gathering import GatheredDeletes, Place, ordering_columns
+from pyhudi.engine.gathering import GatheredDeletes, ordering_columns
 from pyhudi.engine.write_files import DeleteRows
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table_config import TableConfig
-from pyhudi.index.placement import latest_per_key, refuse_null_ordering
+from pyhudi.index.placement import Place, latest_per_key, refuse_null_ordering
 from pyhudi.index.simple_bucket import bucket_ids
 from pyhudi.table.input_rows import conformed
 from pyhudi.table.partition_paths import partition_paths

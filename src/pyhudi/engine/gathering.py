@@ -15,11 +15,9 @@ import pyarrow as pa
 from pyhudi.engine.write_files import DeleteRows, KeyedRows
 from pyhudi.format.merge_rules import MergeMode
 from pyhudi.format.table_config import TableConfig
-from pyhudi.index.placement import Placed, latest_per_key, placed, refuse_null_ordering
+from pyhudi.index.placement import Place, Placed, latest_per_key, placed, refuse_null_ordering
 from pyhudi.table.input_rows import conformed
 from pyhudi.table.large_columns import one_batch
-
-Place = tuple[str, int]  # partition, bucket
 
 
 def ordering_columns(config: TableConfig, names: Collection[str]) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from pyhudi.engine.base_writer import write_base
 from pyhudi.engine.copy_on_write import rewrite_base
-from pyhudi.engine.gathering import Place
 from pyhudi.engine.log_writer import write_log
 from pyhudi.engine.lookup import Lookup
 from pyhudi.engine.sorted_rows import joined_rows
@@ -25,6 +24,7 @@ from pyhudi.engine.write_files import (
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import FileGroupId
 from pyhudi.format.table_config import TableConfig, TableType
+from pyhudi.index.placement import Place
 from pyhudi.plan.scan import merge_rule
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import BaseFile

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyhudi.engine.deletes import gathered_deletes, is_located, keyed_rows, looked_up
-from pyhudi.engine.gathering import Place, ordering_columns
+from pyhudi.engine.gathering import ordering_columns
 from pyhudi.engine.group_files import EmptyBuckets, Files
 from pyhudi.engine.lookup import Lookup
 from pyhudi.engine.sorted_rows import joined_rows
@@ -34,7 +34,7 @@ from pyhudi.engine.write_files import KeyedRows
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.table_config import TableConfig
-from pyhudi.index.placement import refuse_null_ordering
+from pyhudi.index.placement import Place, refuse_null_ordering
 from pyhudi.table.bad_rows import SAMPLE_ROWS_MAX, sample, true_rows
 from pyhudi.table.input_rows import conformed
 from pyhudi.table.partition_paths import partition_paths

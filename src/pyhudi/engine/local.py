@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyhudi.engine.attempts import Clears, Work
 from pyhudi.engine.buckets import replaced_for_good
 from pyhudi.engine.copy_on_write import rewrite_base
-from pyhudi.engine.gathering import GatheredDeletes, GatheredRows, Place
+from pyhudi.engine.gathering import GatheredDeletes, GatheredRows
 from pyhudi.engine.group_files import Files
 from pyhudi.engine.log_writer import write_log
 from pyhudi.engine.new_keys import NewKeys
@@ -35,6 +35,7 @@ from pyhudi.engine.writer import TableWriter
 from pyhudi.engine.written_rows import files_by_place, written_rows
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.file_names import FileGroupId
+from pyhudi.index.placement import Place
 from pyhudi.index.simple_bucket import file_id
 from pyhudi.plan.scan import merge_rule
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from pyhudi.engine.gathering import Place
 from pyhudi.engine.tasks import read_split
+from pyhudi.index.placement import Place
 from pyhudi.index.simple_bucket import bucket_of_file
 from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, Split
 from pyhudi.storage.protocol import Storage

@@ -12,15 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
+from pyhudi.engine import pruning
 from pyhudi.engine.conflict_notes import CONFLICT_FOLDER
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.empty_table import lost_timeline
 from pyhudi.engine.history import History
 from pyhudi.engine.listed_timeline import list_timeline, lone_inflights
 from pyhudi.engine.load import list_data_files
+from pyhudi.engine.pruning import prune
 from pyhudi.engine.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
+from pyhudi.engine.write_ids import WRITE_ID_FOLDER
+from pyhudi.engine.writer import TableWriter
 from pyhudi.format.file_names import parse_data_file
 from pyhudi.format.instant import (
     Action,
@@ -29,9 +32,9 @@ from pyhudi.format.instant import (
     is_instant_time,
     is_timeline_file,
 )
-from pyhudi.format.log_entry import STAGED_FOLDER, entry_path
+from pyhudi.format.log_entry import STAGED_FOLDER
 from pyhudi.format.markers import MARKER_ROOT
-from pyhudi.storage.decision_log import completed_by_log, entries_in, load_entry, log_folders
+from pyhudi.storage.decision_log import completed_by_log
 from pyhudi.storage.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
 from pyhudi.storage.marker_files import load_markers, marker_stats
 from pyhudi.storage.progress_files import PROGRESS_FOLDER
@@ -42,12 +45,8 @@ from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 #: No single create is delayed longer than this (assumption A1 of the protocol).
 GRACE_MS = 24 * 3_600_000
-#: The newest entries of the log that pruning keeps, and how long it keeps the others.
-ENTRIES_KEPT = 100
-ENTRIES_KEPT_MS = 7 * 24 * 3_600_000
 
 _GIVEN_UP_ACTIONS = (*ROLLED_BACK_ACTIONS, *PLANNED_ACTIONS)
-WRITE_ID_FOLDER = ".hoodie/.pyhudi/writes"
 _SCRATCH_FOLDERS = (".hoodie/.pyhudi/clock", ".hoodie/.pyhudi/probe", PROGRESS_FOLDER)
 
 
@@ -80,7 +79,7 @@ class Repair:
         self.sweep()
         if is_whole:
             self.sweep_data_files()
-        self.prune()
+        self._removed += prune(self._log)
         return Repaired(rolled_back, tuple(self._removed), tuple(self._kept))
 
     def sweep(self) -> None:
@@ -110,7 +109,9 @@ class Repair:
             if beat is None:  # a fence stands until then
                 self._remove(stat.path)
         self._remove_older(scratch, now - self._grace_ms)
-        self._remove_older([*write_ids, *conflicts], now - max(self._grace_ms, ENTRIES_KEPT_MS))
+        self._remove_older(
+            [*write_ids, *conflicts], now - max(self._grace_ms, pruning.ENTRIES_KEPT_MS)
+        )
 
     def _marked_instants(self) -> list[str]:
         folders = self._storage.list_folder(MARKER_ROOT).folders
@@ -245,58 +246,6 @@ class Repair:
             self._storage.delete_all(paths)
             self._removed += paths
 
-    # -- pruning
-
-    def prune(self) -> None:
-        """Remove old entries, oldest first: never the tail, nor what an open instant needs.
-
-        And the notes of conflicts that are as old.
-        """
-        reached = self._log.clock.at_least_ms() or 0
-        self._remove_older(list(self._storage.list(CONFLICT_FOLDER)), reached - ENTRIES_KEPT_MS)
-        pending, tail = self._log.refresh().pending, self._log.tail
-        last = 0 if tail is None else tail.n - ENTRIES_KEPT
-        if last <= 0:
-            return
-        oldest = min(pending, default=None)
-        left: list[int] = []
-        for folder in log_folders(self._storage):  # one at a time: a log may have many entries
-            entries = entries_in(self._storage, folder)
-            may_go = [*left, *_leading(entries, last, reached - ENTRIES_KEPT_MS)]
-            count = len(may_go) if oldest is None else self._count_before(may_go, oldest)
-            for number in may_go[:count]:
-                self._remove(entry_path(number))
-            if count < len(may_go) - 1 or may_go[-1:] != [n for n, _ in entries[-1:]]:
-                return
-            left = may_go[count:]
-
-    def _count_before(self, numbers: list[int], oldest: str) -> int:
-        """How many of the entries come before the last one that is older than that instant."""
-        low, high = 0, len(numbers)
-        while low < high:
-            middle = (low + high) // 2
-            time = self._time_from(numbers[middle])
-            if time is not None and time < oldest:
-                low = middle + 1
-            else:
-                high = middle
-        return max(low - 1, 0)
-
-    def _time_from(self, number: int) -> str | None:
-        """The time of the first entry from this one on that has one; a void has none."""
-        assert self._log.tail is not None
-        for n in range(number, self._log.tail.n + 1):
-            entry = load_entry(self._storage, n)
-            if entry is not None and entry.time is not None:
-                return entry.time
-        return None
-
-
-def _leading(entries: Iterable[tuple[int, ObjectStat]], last: int, before_ms: int) -> list[int]:
-    """The first entries, up to that number, as long as they are old."""
-    old = takewhile(lambda e: e[0] <= last and e[1].modified_ms <= before_ms, entries)
-    return [number for number, _ in old]
-
 
 def _has_write(ledger: Ledger) -> bool:
     """Whether a write has completed, as on every table with data: the last is never archived."""
@@ -306,3 +255,16 @@ def _has_write(ledger: Ledger) -> bool:
 def _is_alive(requested: str, ledger: Ledger) -> bool:
     """Whether files of the instant count, or may count one day."""
     return requested in ledger.pending or ledger.is_committed(requested)
+
+
+def repair_table(
+    writer: TableWriter, grace_ms: int = GRACE_MS, *, is_whole: bool = False
+) -> Repaired:
+    """Finish what crashed writers began, and remove what they left.
+
+    With `is_whole` also data files of instants that no timeline names, by a listing of all.
+    """
+    with writer.turn:
+        writer.open()
+        repair = Repair(writer.log, writer.recovery, grace_ms=grace_ms)
+        return repair.run(writer.own, is_whole=is_whole)

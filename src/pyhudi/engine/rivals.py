@@ -12,9 +12,9 @@ from functools import lru_cache
 
 from pyhudi.conflict.rules import Kind, OtherWrite, OwnWrite
 from pyhudi.conflict.writes import touched_groups
-from pyhudi.engine.compaction_schedule import load_planned_groups
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.history import History
+from pyhudi.engine.pending_plans import load_planned_groups
 from pyhudi.engine.schema_in_force import RecordedSchema, last_recorded
 from pyhudi.engine.timeline_files import load_timeline_file
 from pyhudi.errors import HudiError, UnavailableError

@@ -20,10 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pyhudi.engine.gathering import Place
 from pyhudi.engine.write_files import KeyedRows
 from pyhudi.format.bucket_config import SimpleBuckets
-from pyhudi.index.placement import latest_places
+from pyhudi.index.placement import Place, latest_places
 from pyhudi.index.simple_bucket import bucket_ids
 from pyhudi.table.large_columns import one_batch
 

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from pyhudi.engine.deletes import gathered_deletes
-from pyhudi.engine.gathering import GatheredRows, Place
+from pyhudi.engine.gathering import GatheredRows
 from pyhudi.engine.group_files import Files
 from pyhudi.engine.log_writer import write_log
 from pyhudi.engine.write_files import DeleteRows, KeyedRows
 from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.index.placement import Place
 
 #: Keys of the table that a task holds, to tell new ones, before it forgets those of other buckets.
 LIVE_BYTES = 256 << 20

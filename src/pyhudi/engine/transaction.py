@@ -46,8 +46,6 @@ from pyhudi.engine.decisions import (
 from pyhudi.engine.rivals import Rivals
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.schema_in_force import RecordedSchema, is_same_schema, schema_change
-from pyhudi.engine.write_files import attempts_disagree
-from pyhudi.engine.write_result import stat_rows
 from pyhudi.errors import (
     ConflictError,
     CorruptTableError,
@@ -182,16 +180,16 @@ class Transaction:
 
     # -- the good end
 
-    def close(self, files: Collection[str]) -> None:
-        """Let no task create another file; InvalidRequestError if one did, or still may.
+    def close(self, files: Collection[str]) -> list[str]:
+        """Let no task create another file; return announced files that are not among `files`.
 
-        `files` are those that tasks told of. For writes whose tasks may outlive them.
+        For writes whose tasks may outlive them. A file that no reported attempt wrote means that
+        two attempts of a task disagree.
         """
         storage = self._log.storage
         close_fence(storage, self.requested)
         announced = (marker.data_file for marker in load_markers(storage, self.requested))
-        if unknown := sorted(set(announced) - set(files)):
-            raise attempts_disagree(unknown[0], "no attempt that counts wrote it")
+        return sorted(set(announced) - set(files))
 
     def complete(self, metadata: CommitMetadata, checks: Checks | None = None) -> str:
         """Make the write visible; its completion time.
@@ -289,7 +287,9 @@ class Transaction:
         One that depends on rows it finds has none left there, and would do without.
         """
         brings_rows = checks.is_blind or checks.is_part or checks.clears is not None
-        if checks.are_closed is None or not (brings_rows and any(map(stat_rows, stats))):
+        if checks.are_closed is None or not (
+            brings_rows and any(stat.rows_written for stat in stats)
+        ):
             return False
         try:
             return checks.are_closed(own.touched)

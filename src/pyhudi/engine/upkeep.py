@@ -22,12 +22,13 @@ from datetime import UTC
 from typing import Any, Self
 
 from pyhudi.engine.archiving import ArchiveResult, archive, is_archiving_due, pause_archiving
+from pyhudi.engine.archiving_facts import ServiceMemory
 from pyhudi.engine.clean_result import CleanResult
 from pyhudi.engine.cleaning import clean
 from pyhudi.engine.compaction import Merge
 from pyhudi.engine.compaction_result import Compacted
 from pyhudi.engine.local import LocalWriter
-from pyhudi.engine.repair import Repaired
+from pyhudi.engine.repair import Repaired, repair_table
 from pyhudi.engine.table_compaction import compact, is_compaction_due
 from pyhudi.errors import HudiError, InvalidRequestError, fault, first_of
 from pyhudi.format.table_config import TimelineTimezone
@@ -107,7 +108,12 @@ class UpkeepResult:
 
 
 def run_services(
-    writer: LocalWriter, upkeep: Upkeep, *, merge: Merge | None = None, dry_run: bool = False
+    writer: LocalWriter,
+    upkeep: Upkeep,
+    memory: ServiceMemory,
+    *,
+    merge: Merge | None = None,
+    dry_run: bool = False,
 ) -> UpkeepResult:
     """Do what is due. A service that failed is among the errors of the result."""
     errors: list[tuple[str, HudiError]] = []
@@ -122,7 +128,9 @@ def run_services(
         return None
 
     compaction = cleaned = archived = None
-    repaired = tried("rollback", lambda: _repaired(writer, dry_run=dry_run)) or Repaired((), ())
+    repaired = tried("rollback", lambda: _repaired(writer, memory, dry_run=dry_run)) or Repaired(
+        (), ()
+    )
     if upkeep.compaction is not None:
         policy = upkeep.compaction
         compaction = tried("compaction", lambda: _compacted(writer, policy, merge, dry_run=dry_run))
@@ -134,30 +142,31 @@ def run_services(
     if upkeep.archive is not None:
         archiving = upkeep.archive
         archived = tried(
-            "archive", lambda: _archived(writer, upkeep, archiving, cleaned, dry_run=dry_run)
+            "archive",
+            lambda: _archived(writer, memory, upkeep, archiving, cleaned, dry_run=dry_run),
         )
     return UpkeepResult(
         compaction, cleaned, archived, tuple(errors), repaired.rolled_back, repaired.removed
     )
 
 
-def _repaired(writer: LocalWriter, *, dry_run: bool) -> Repaired:
+def _repaired(writer: LocalWriter, memory: ServiceMemory, *, dry_run: bool) -> Repaired:
     """Roll failed writes back; now and then sweep up as well."""
     with writer.turn:
         writer.open()
         if dry_run:
             return Repaired(writer.failed(), ())
-        if _is_repair_due(writer):
-            return writer.repair()
+        if _is_repair_due(writer, memory):
+            return repair_table(writer)
         return Repaired(writer.recover(), ())
 
 
-def _is_repair_due(writer: LocalWriter) -> bool:
+def _is_repair_due(writer: LocalWriter, memory: ServiceMemory) -> bool:
     """Whether nobody has swept the table up of late. The store is asked as seldom."""
-    now_ms, last_ms = writer.world.elapsed_ms(), writer.archiving.repaired_at_ms
+    now_ms, last_ms = writer.world.elapsed_ms(), memory.repaired_at_ms
     if last_ms is not None and now_ms - last_ms < REPAIR_EVERY_MS:
         return False
-    writer.archiving.repaired_at_ms = now_ms
+    memory.repaired_at_ms = now_ms
     found = writer.storage.stat(REPAIRED)
     if found is not None:
         age_ms = writer.log.clock.glimpse_ms() - found.modified_ms
@@ -180,6 +189,7 @@ def _compacted(
 
 def _archived(
     writer: LocalWriter,
+    memory: ServiceMemory,
     upkeep: Upkeep,
     asked: ArchivePolicy,
     cleaned: CleanResult | CleanPlan | None,
@@ -196,12 +206,12 @@ def _archived(
     if upkeep.clean is not None and cleaned is not None:
         kept_from = _kept_from(writer, upkeep.clean, cleaned)
     if dry_run:
-        return archived_table(writer, policy, dry_run=True, kept_from=kept_from)
-    if not is_archiving_due(writer, policy, asked):
+        return archived_table(writer, memory, policy, dry_run=True, kept_from=kept_from)
+    if not is_archiving_due(writer, memory, policy, asked):
         return ArchiveResult()
-    done = archived_table(writer, policy, dry_run=False, kept_from=kept_from)
+    done = archived_table(writer, memory, policy, dry_run=False, kept_from=kept_from)
     with suppress(HudiError):  # it only spares the next ones a listing
-        pause_archiving(writer, policy, asked)
+        pause_archiving(writer, memory, policy, asked)
     return done
 
 
@@ -224,6 +234,7 @@ def _kept_from(
 
 def archived_table(
     writer: LocalWriter,
+    memory: ServiceMemory,
     policy: ArchivePolicy | None,
     *,
     dry_run: bool,
@@ -233,7 +244,14 @@ def archived_table(
     with writer.turn:
         writer.open()
         since = _oldest_read(writer, dry_run=dry_run)
-    return archive(writer, policy, consumers_since=since, kept_from=kept_from, dry_run=dry_run)
+    return archive(
+        writer,
+        policy,
+        consumers_since=since,
+        kept_from=kept_from,
+        dry_run=dry_run,
+        memory=memory,
+    )
 
 
 def leaving(policy: ArchivePolicy, count: int) -> ArchivePolicy:

@@ -15,7 +15,7 @@ the winner's file, which they read. So every function here may be called again, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -193,6 +193,12 @@ def file_stat(
 
 
 # ---- what may be found where another attempt was first
+
+
+def refuse_unknown(files: Sequence[str]) -> None:
+    """InvalidRequestError if tasks announced files that no attempt which counts wrote."""
+    if files:
+        raise attempts_disagree(files[0], "no attempt that counts wrote it")
 
 
 def attempts_disagree(path: str, why: str) -> InvalidRequestError:

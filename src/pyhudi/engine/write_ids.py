@@ -15,11 +15,11 @@ import json
 
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.history import History, as_instant
-from pyhudi.engine.repair import WRITE_ID_FOLDER
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.errors import ConflictError, InvalidRequestError
 from pyhudi.format.instant import Instant, is_instant_time
 
+WRITE_ID_FOLDER = ".hoodie/.pyhudi/writes"
 WRITE_ID_KEY = "pyhudi.write_id"
 _ID_CHARACTERS_MAX = 1_000
 

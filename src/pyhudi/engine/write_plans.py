@@ -14,7 +14,6 @@ from typing import TypeAlias
 from pyhudi.conflict.rules import Cleared
 from pyhudi.engine.attempts import Clears
 from pyhudi.engine.deletes import lookup_columns
-from pyhudi.engine.gathering import Place
 from pyhudi.engine.group_files import Files
 from pyhudi.engine.group_jobs import DeleteJob, GroupJob, RowsJob, Target, UpdateJob
 from pyhudi.engine.lookup import Lookup
@@ -25,6 +24,7 @@ from pyhudi.errors import ConflictError
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.concurrency_mode import ConcurrencyMode
 from pyhudi.format.file_names import FileGroupId
+from pyhudi.index.placement import Place
 from pyhudi.index.simple_bucket import bucket_of_file
 from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
 from pyhudi.table.state import TableState

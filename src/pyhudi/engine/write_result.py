@@ -66,11 +66,6 @@ def commit_metadata(
     )
 
 
-def stat_rows(stat: WriteStat) -> int:
-    """The rows that the write put into a file; those it only carried over do not count."""
-    return (stat.num_inserts or 0) + (stat.num_update_writes or 0)
-
-
 def write_result(
     requested: str,
     completed: str,
@@ -84,7 +79,7 @@ def write_result(
     return WriteResult(
         instant=requested,
         completed=completed,
-        rows=sum(map(stat_rows, stats)),
+        rows=sum(stat.rows_written for stat in stats),
         deletes=sum(stat.num_deletes or 0 for stat in stats),
         files=len(stats),
         bytes=sum(stat.total_write_bytes or 0 for stat in stats),

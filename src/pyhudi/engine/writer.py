@@ -17,25 +17,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyhudi.engine.archiving_facts import Remembered
 from pyhudi.engine.attempts import Attempts, Work
 from pyhudi.engine.buckets import BucketGroups, bucket_slices, replaced_for_good
 from pyhudi.engine.decide import DecisionLog
 from pyhudi.engine.found_buckets import found_buckets, refuse_other_buckets
-from pyhudi.engine.gathering import Place
 from pyhudi.engine.kept_lock import is_first_lock, kept_lock, lock_change, record_lock
 from pyhudi.engine.load import TableLoader, load_config
 from pyhudi.engine.lost_files import refuse_known_losses
 from pyhudi.engine.lost_timeline import require_timeline
 from pyhudi.engine.properties_file import load_properties_file, switch_off_metadata_table
-from pyhudi.engine.repair import GRACE_MS, Repair, Repaired
+from pyhudi.engine.pruning import prune
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.schema_in_force import RecordedSchema, avro_in_force, last_recorded
 from pyhudi.engine.table_lease import SHARED_LOCKS
 from pyhudi.engine.transaction import BucketLayout, Checks, Transaction, preparing
-from pyhudi.engine.write_files import FileIds, WriteSpec
+from pyhudi.engine.write_files import FileIds, WriteSpec, refuse_unknown
 from pyhudi.engine.write_ids import WriteIds
-from pyhudi.engine.write_result import WriteResult, commit_metadata, stat_rows, write_result
+from pyhudi.engine.write_result import WriteResult, commit_metadata, write_result
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.bucket_config import BUCKET_COUNT, SimpleBuckets
 from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
@@ -45,6 +43,7 @@ from pyhudi.format.instant import Action, Instant, InstantTime, State
 from pyhudi.format.lock_address import LockAddress
 from pyhudi.format.lock_kind import LockKind
 from pyhudi.format.table_config import TableConfig, TableType, TimelineTimezone
+from pyhudi.index.placement import Place
 from pyhudi.index.simple_bucket import file_id
 from pyhudi.plan.writable import refuse_unwritable, told_config
 from pyhudi.progress import Listener, ProgressBoard
@@ -93,19 +92,8 @@ class TableWriter:
         self._schema: RecordedSchema | None = None  # the last one that a commit recorded
         self._state: TableState | None = None
         self._found: SimpleBuckets | None = None
-        self.archiving = Remembered()
         #: Services that come with each write: its result, and Spark's session if it was Spark's.
         self.after_commit: Callable[[WriteResult, Any], None] = lambda *_: None
-
-    def repair(self, grace_ms: int = GRACE_MS, *, is_whole: bool = False) -> Repaired:
-        """Finish what crashed writers began, and remove what they left.
-
-        With `is_whole` also data files of instants that no timeline tells of, by a listing of all.
-        """
-        with self.turn:
-            self.open()
-            repair = Repair(self.log, self.recovery, grace_ms=grace_ms)
-            return repair.run(frozenset(self._own), is_whole=is_whole)
 
     def disable_metadata_table(self) -> None:
         """Under the table's lock, where it has one that other engines heed."""
@@ -252,13 +240,18 @@ class TableWriter:
         self.board.set_totals(result)
         return result
 
+    @property
+    def own(self) -> frozenset[str]:
+        """The instants that this process works on: no repair gives them up."""
+        return frozenset(self._own)
+
     def failed(self) -> tuple[str, ...]:
         """What `recover` would give up, by a look that changes nothing."""
-        return self.recovery.failed(frozenset(self._own))
+        return self.recovery.failed(self.own)
 
     def recover(self) -> tuple[str, ...]:
         """Give up what failed writers left; their instants."""
-        return self.recovery.recover(frozenset(self._own))
+        return self.recovery.recover(self.own)
 
     def is_under_way(self, requested: str) -> bool:
         """Whether the write has neither ended nor been given up, as far as we know."""
@@ -272,7 +265,7 @@ class TableWriter:
     def noted(self, stats: Iterable[WriteStat]) -> Iterator[WriteStat]:
         """The stats, which whoever watches the write is told of."""
         for stat in stats:
-            self.board.add(rows=stat_rows(stat), bytes=stat.total_write_bytes or 0, files=1)
+            self.board.add(rows=stat.rows_written, bytes=stat.total_write_bytes or 0, files=1)
             yield stat
 
     def finished(self, write_id: str | None, operation: str) -> WriteResult | None:
@@ -293,8 +286,7 @@ class TableWriter:
         """Register the write under its id; the result of the one that completed, if one did."""
         if write_id is None:
             return None
-        own = frozenset(self._own)
-        done = self._write_ids.register(write_id, transaction.requested, operation, own)
+        done = self._write_ids.register(write_id, transaction.requested, operation, self.own)
         if done is None:
             return None
         transaction.abandon()
@@ -311,7 +303,7 @@ class TableWriter:
     ) -> str:
         """Complete a write that made these files; its completion time."""
         if spec.is_fenced:
-            transaction.close([stat.data_path for stat in stats])
+            refuse_unknown(transaction.close([stat.data_path for stat in stats]))
         metadata = commit_metadata(stats, spec, operation, write_id)
         checks = replace(
             checks or Checks(),
@@ -332,7 +324,7 @@ class TableWriter:
         """Now and then, tidy up behind all writers; the write itself has completed."""
         if transaction.number % PRUNE_EVERY < 2:
             with suppress(HudiError):  # the next one does
-                Repair(self.log, self.recovery).prune()
+                prune(self.log)
 
     def make_beginning(self) -> None:
         """Let the table have a completed write before the first one that has data files.

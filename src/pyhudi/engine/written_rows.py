@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pyhudi.engine.gathering import Place
 from pyhudi.engine.parquet_batches import batch_rows
 from pyhudi.engine.write_files import KeyedRows, not_whole, taken_away
 from pyhudi.format.column_owners import RANK_COLUMN, ROW_RANK
 from pyhudi.format.commit_metadata import WriteStat
 from pyhudi.format.log_file import CorruptSpan, decode_blocks
+from pyhudi.index.placement import Place
 from pyhudi.index.simple_bucket import bucket_of_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.log_blocks import PlacedBlock, decode_log_block

@@ -69,6 +69,11 @@ class WriteStat:
         return required_path(self.path, "a write stat")
 
     @property
+    def rows_written(self) -> int:
+        """The rows that the write put into the file, without those that it only carried over."""
+        return (self.num_inserts or 0) + (self.num_update_writes or 0)
+
+    @property
     def cdc_paths(self) -> tuple[str, ...]:
         """The paths in the table of the change files written beside this one."""
         return tuple(required_path(path, "a write stat") for path in self.cdc_stats or ())

@@ -26,6 +26,8 @@ from pyhudi.table.ordering import dense_ranks
 from pyhudi.table.partition_paths import partition_paths
 from pyhudi.table.record_keys import record_keys
 
+Place = tuple[str, int]  # partition, bucket
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:

@@ -15,6 +15,7 @@ from pyhudi.engine.owned_columns import Owned
 from pyhudi.engine.repair import Repair
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.transaction import Checks, Transaction
+from pyhudi.engine.write_files import refuse_unknown
 from pyhudi.errors import (
     ConflictError,
     HudiError,
@@ -219,7 +220,7 @@ class _Attempt:
         try:
             stats = self._writer.write_files(self._files())
             if self._way.is_fenced:
-                transaction.close([stat.data_path for stat in stats])
+                refuse_unknown(transaction.close([stat.data_path for stat in stats]))
         except (UnavailableError, ConflictError, InvalidRequestError) as error:
             # Storage failed, others rolled it back, or a late attempt of a task disagreed.
             if isinstance(error, GoneError):

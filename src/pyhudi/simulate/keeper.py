@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
+from pyhudi.engine.archiving_facts import ServiceMemory
 from pyhudi.engine.local import LocalWriter
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.engine.upkeep import Upkeep, run_services
@@ -51,10 +52,13 @@ class Keeper(Servant):
 
     def _begun(self, process: Process) -> Callable[[], object]:
         writer = cast(LocalWriter, LightWriter(self._stage, process))
-        return partial(self._keep_up, process, writer, LightMerge(self._stage, process))
+        merge = LightMerge(self._stage, process)
+        return partial(self._keep_up, process, writer, ServiceMemory(), merge)
 
-    def _keep_up(self, process: Process, writer: LocalWriter, merge: LightMerge) -> None:
-        for _, error in run_services(writer, self._upkeep, merge=merge).errors:
+    def _keep_up(
+        self, process: Process, writer: LocalWriter, memory: ServiceMemory, merge: LightMerge
+    ) -> None:
+        for _, error in run_services(writer, self._upkeep, memory, merge=merge).errors:
             self._told(process, error)
 
 

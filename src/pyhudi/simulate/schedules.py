@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pyhudi.engine import decide, repair, transaction
+from pyhudi.engine import decide, pruning, transaction
 from pyhudi.engine.repair import Repair
 from pyhudi.engine.rollback import FailedWriteRecovery
 from pyhudi.errors import HudiError
@@ -185,12 +185,12 @@ def _figures(chance: random.Random) -> Iterator[None]:
     Whoever waits for another one to look around looks seldom: each look is many steps.
     """
     inline = 64 if happens(chance, 0.25) else INLINE_BYTES_MAX
-    kept, kept_ms = (2, 0) if happens(chance, 0.25) else (100, repair.ENTRIES_KEPT_MS)
+    kept, kept_ms = (2, 0) if happens(chance, 0.25) else (100, pruning.ENTRIES_KEPT_MS)
     with (
         replaced(decide, "INLINE_BYTES_MAX", inline),
         replaced(transaction, "LOOK_AROUND_PAUSE_MS", 1_000),
-        replaced(repair, "ENTRIES_KEPT", kept),
-        replaced(repair, "ENTRIES_KEPT_MS", kept_ms),
+        replaced(pruning, "ENTRIES_KEPT", kept),
+        replaced(pruning, "ENTRIES_KEPT_MS", kept_ms),
     ):
         yield
 
@@ -261,7 +261,7 @@ class _Schedule:
             history,
             SETTINGS.heartbeat_timeout_ms,
             clean_policy=self._services.policy,
-            pruned=self._pruned or repair.ENTRIES_KEPT < 100,
+            pruned=self._pruned or pruning.ENTRIES_KEPT < 100,
             archived=self._archived,
             fresh_write=self._fresh_write,
             struck=frozenset(fault.process for fault in self._simulation.faults.struck),

@@ -20,7 +20,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from pyhudi.engine.deletes import gathered_deletes
-from pyhudi.engine.gathering import Place
 from pyhudi.engine.group_files import Files
 from pyhudi.engine.group_jobs import GroupJob
 from pyhudi.engine.sorted_rows import Arrived, grouped, in_place, joined_rows
@@ -28,7 +27,6 @@ from pyhudi.engine.spark.scan import refuse_other_release
 from pyhudi.engine.spark.workers import spare_modules
 from pyhudi.engine.tasks import read_split
 from pyhudi.engine.write_files import KeyedRows, WriteOverError
-from pyhudi.engine.write_result import stat_rows
 from pyhudi.engine.written_rows import written_rows
 from pyhudi.errors import (
     ConflictError,
@@ -39,6 +37,7 @@ from pyhudi.errors import (
     UnsupportedTableError,
 )
 from pyhudi.format.commit_metadata import WriteStat
+from pyhudi.index.placement import Place
 from pyhudi.index.simple_bucket import bucket_ids
 from pyhudi.plan.scan import ReadSpec, SliceRead, Split
 from pyhudi.storage.progress_files import TaskProgress
@@ -92,7 +91,7 @@ class Task:
             for stat in self.stats(batches):
                 yield _results(stats=[_encode_stat(stat)])
                 size = stat.total_write_bytes or 0
-                progress.add(rows=stat_rows(stat), bytes=size, files=1)
+                progress.add(rows=stat.rows_written, bytes=size, files=1)
             progress.end()
         except UnavailableError:
             raise
