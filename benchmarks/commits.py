@@ -18,17 +18,23 @@ import pyarrow as pa
 from measure import verdict
 
 import pyhudi
-from pyhudi.engine.load import TableLoader, load_config
-from pyhudi.engine.local import LocalWriter
-from pyhudi.format.instant import Action
-from pyhudi.format.log_entry import Entry, EntryKind, creation, encode_entry, entry_path
+from pyhudi.api.table import Table
+from pyhudi.format.timeline.decision_entry import (
+    Entry,
+    EntryKind,
+    creation,
+    encode_entry,
+    entry_path,
+)
+from pyhudi.format.timeline.instant import Action
+from pyhudi.read.load import TableLoader, load_config
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.decision_log import last_entries, load_entry
-from pyhudi.storage.faulty import FaultyStorage
+from pyhudi.storage.objects.decision_log import last_entries, load_entry
 from pyhudi.storage.open import open_storage
-from pyhudi.table_api import Table
+from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.timeline.instant_time import following_time
 from pyhudi.world import real_world
+from pyhudi.write.local import LocalWriter
 
 ROWS = 100
 BUCKETS = 4

@@ -22,11 +22,11 @@ import pyarrow as pa
 from measure import best_of, cost_of
 
 import pyhudi
-from pyhudi.engine.load import TableLoader, load_config
-from pyhudi.engine.local import LocalWriter
-from pyhudi.storage.faulty import FaultyStorage
+from pyhudi.read.load import TableLoader, load_config
 from pyhudi.storage.open import open_storage
+from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.world import real_world
+from pyhudi.write.local import LocalWriter
 
 SCHEMA = pa.schema(
     [

@@ -29,13 +29,13 @@ from side import (
 )
 
 import pyhudi
-from pyhudi.engine.load import TableLoader, load_config
-from pyhudi.engine.local import LocalWriter
-from pyhudi.format.log_entry import LOG_FOLDER
-from pyhudi.storage.file_lock import LOCK_PATH
+from pyhudi.format.timeline.decision_entry import LOG_FOLDER
+from pyhudi.read.load import TableLoader, load_config
+from pyhudi.storage.locks.file_lock import LOCK_PATH
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.world import World, real_world
+from pyhudi.write.local import LocalWriter
 
 #: A driver that shares the machine with others.
 SESSION = {"spark.master": "local[1]", "spark.driver.memory": "1g"}

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from measure import best_of, peak_memory_mb, verdict
 
 import pyhudi
-from pyhudi.format.avro_schema import avro_record_schema
-from pyhudi.format.log_file import BlockType, HeaderKey, encode_block
+from pyhudi.format.avro.schema import avro_record_schema
+from pyhudi.format.files.log_file import BlockType, HeaderKey, encode_block
 from pyhudi.storage.open import open_storage
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

@@ -15,7 +15,7 @@ import pyarrow as pa
 from measure import best_of, verdict
 
 import pyhudi
-from pyhudi.format.archive import (
+from pyhudi.format.timeline.archive import (
     VERSION_FILE,
     ArchivedInstant,
     Manifest,
@@ -26,7 +26,7 @@ from pyhudi.format.archive import (
     encode_manifest,
     manifest_name,
 )
-from pyhudi.format.instant import InstantTime
+from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
 

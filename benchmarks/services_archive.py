@@ -20,15 +20,15 @@ import commits
 from measure import cost_of, verdict
 
 import pyhudi
-from pyhudi.engine.archive_files import ArchiveFiles
-from pyhudi.engine.archiving import ArchiveResult, archive
-from pyhudi.engine.history import History
-from pyhudi.engine.local import LocalWriter
-from pyhudi.format.archive import ArchivedInstant
-from pyhudi.format.instant import InstantTime
+from pyhudi.format.timeline.archive import ArchivedInstant
+from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.read.archive import History
+from pyhudi.services.archiving.archive_files import ArchiveFiles
+from pyhudi.services.archiving.run import ArchiveResult, archive
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
+from pyhudi.write.local import LocalWriter
 
 HISTORY = ".hoodie/timeline/history"
 LOOKUPS = 10

@@ -35,12 +35,7 @@ import pyarrow as pa
 from measure import peak_memory_mb, verdict
 
 import pyhudi
-from pyhudi.engine import archiving, cleaning
-from pyhudi.engine.archiving import ArchiveResult, archive
-from pyhudi.engine.cleaning import clean
-from pyhudi.engine.local import LocalWriter
-from pyhudi.format.instant import Action
-from pyhudi.format.log_entry import (
+from pyhudi.format.timeline.decision_entry import (
     LOG_FOLDER,
     Entry,
     EntryKind,
@@ -48,11 +43,17 @@ from pyhudi.format.log_entry import (
     encode_entry,
     entry_path,
 )
-from pyhudi.format.plan_files import CompactionPlan, encode_compaction_plan
+from pyhudi.format.timeline.instant import Action
+from pyhudi.format.timeline.plan_files import CompactionPlan, encode_compaction_plan
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
+from pyhudi.services.archiving import run as archiving
+from pyhudi.services.archiving.run import ArchiveResult, archive
+from pyhudi.services.cleaning import execute as cleaning
+from pyhudi.services.cleaning.execute import clean
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
+from pyhudi.write.local import LocalWriter
 
 PARTITIONS = 100
 FILES_PER_INSTANT = 10

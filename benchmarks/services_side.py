@@ -32,7 +32,7 @@ from side import (
 )
 
 import pyhudi
-from pyhudi.engine.compaction_result import Compacted
+from pyhudi.services.compaction.result import Compacted
 
 FUEL = bytes(100_000)
 #: What happens beside writers; they are alone otherwise.

@@ -41,7 +41,7 @@ def main() -> bool:
     from pyspark.sql import SparkSession
 
     import pyhudi
-    from pyhudi.engine.spark import scan as spark_scan
+    from pyhudi.spark import scan as spark_scan
 
     spark = (
         SparkSession.builder.master("local[2]")

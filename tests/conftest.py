@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from golden_reads import score_lines
 from golden_tables import GoldenTables
+from pyhudi.storage.open import open_storage
+from pyhudi.storage.protocol import Storage
+
+_numbers = count()
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +25,12 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> GoldenTables:
 def vectors() -> Path:
     """The folder of answers recorded from Hudi's own classes."""
     return Path(__file__).parent / "vectors"
+
+
+@pytest.fixture
+def memory() -> Storage:
+    """A storage in memory that no other test has."""
+    return open_storage(f"memory://test-{next(_numbers)}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -15,18 +15,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pyhudi.format.avro_records import encode_avro_content
-from pyhudi.format.avro_schema import avro_record_schema
-from pyhudi.format.commit_metadata import (
+from pyhudi.format.avro.records import encode_avro_content
+from pyhudi.format.avro.schema import avro_record_schema
+from pyhudi.format.files.delete_records import delete_batch, encode_delete_records
+from pyhudi.format.files.log_file import BlockType, HeaderKey, encode_block
+from pyhudi.format.table.properties import encode_properties, table_checksum
+from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,
     WriteStat,
     encode_commit_metadata,
     encode_replace_commit_metadata,
 )
-from pyhudi.format.delete_records import delete_batch, encode_delete_records
-from pyhudi.format.log_file import BlockType, HeaderKey, encode_block
-from pyhudi.format.properties import encode_properties, table_checksum
-from pyhudi.format.service_metadata import CleanedPartition, CleanMetadata, encode_clean_metadata
+from pyhudi.format.timeline.service_metadata import (
+    CleanedPartition,
+    CleanMetadata,
+    encode_clean_metadata,
+)
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.schema import META_COLUMNS
 

@@ -6,27 +6,27 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
-from pyhudi.engine.rollback import FailedWriteRecovery
-from pyhudi.engine.transaction import Checks, Transaction
+from pyhudi.commit.rollback import FailedWriteRecovery
+from pyhudi.commit.transaction import Checks, Transaction
 from pyhudi.errors import ConflictError, HudiError, OutcomeUnknownError
-from pyhudi.format.table_config import TableType
+from pyhudi.format.table.table_config import TableType
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.simulate.actors import Habits, Writer
-from pyhudi.simulate.evidence import Evidence, Violation
-from pyhudi.simulate.history import Event, Operation, Outcome
-from pyhudi.simulate.invariants import Case, violations
-from pyhudi.simulate.light_rows import OWNERS, Row, TableKind
-from pyhudi.simulate.light_table import (
+from pyhudi.simulate.lock import SharedLock
+from pyhudi.simulate.simulation import Process, Simulation
+from pyhudi.simulate.table.actors.writers import Habits, Writer
+from pyhudi.simulate.table.checks.evidence import Evidence, Violation
+from pyhudi.simulate.table.checks.invariants import Case, violations
+from pyhudi.simulate.table.history import Event, Operation, Outcome
+from pyhudi.simulate.table.rows import OWNERS, Row, TableKind
+from pyhudi.simulate.table.schedules import SETTINGS, finish, new_stage
+from pyhudi.simulate.table.stage import Stage
+from pyhudi.simulate.table.table import (
     LightReader,
     base_files,
     commit_metadata,
     log_files,
     write_data_file,
 )
-from pyhudi.simulate.schedules import SETTINGS, finish, new_stage
-from pyhudi.simulate.simulated_lock import SharedLock
-from pyhudi.simulate.simulation import Process, Simulation
-from pyhudi.simulate.stage import Stage
 
 OCC = TableKind(TableType.COPY_ON_WRITE, by_event_time=False)
 NBCC = TableKind(TableType.MERGE_ON_READ, by_event_time=True)

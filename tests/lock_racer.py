@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from pyhudi.errors import UnavailableError
-from pyhudi.format.lock_address import given_lock_address
-from pyhudi.format.lock_kind import LockKind
-from pyhudi.storage.lock import Lock
-from pyhudi.storage.memory import MemoryStorage
+from pyhudi.format.lock.lock_address import given_lock_address
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.storage.locks.lock import Lock
+from pyhudi.storage.locks.open_lock import open_lock
 from pyhudi.storage.open import open_storage
-from pyhudi.storage.open_lock import open_lock
+from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.world import real_world
 
 WAIT_MS = 120_000

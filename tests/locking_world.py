@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyhudi.storage.memory import MemoryStorage
+from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.world import World
 
 START_MS = 1_700_000_000_000

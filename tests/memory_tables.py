@@ -6,15 +6,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyhudi.engine.create import create_table_files
-from pyhudi.engine.load import TableLoader, load_config
-from pyhudi.engine.local import LocalWriter
-from pyhudi.format.table_definition import TableDefinition
+from pyhudi.api.table import Table
+from pyhudi.plan.table_definition import TableDefinition
+from pyhudi.read.load import TableLoader, load_config
+from pyhudi.session.create import create_table_files
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.protocol import Storage
-from pyhudi.table_api import Table
+from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.world import World
+from pyhudi.write.local import LocalWriter
 from worlds import Clock, still_world
 
 TIMELINE = ".hoodie/timeline"

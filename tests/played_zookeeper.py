@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from locking_world import Universe
 from pyhudi.errors import UnavailableError
-from pyhudi.format.lock_address import ZookeeperAddress
-from pyhudi.storage.zookeeper_lock import ZookeeperLock
-from pyhudi.storage.zookeeper_session import Node, SessionOverError
+from pyhudi.format.lock.lock_address import ZookeeperAddress
+from pyhudi.storage.locks.zookeeper_lock import ZookeeperLock
+from pyhudi.storage.locks.zookeeper_session import Node, SessionOverError
 
 ADDRESS = ZookeeperAddress(url="played:2181", base_path="/locks", lock_key="orders")
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from pyhudi.plan.predicate import (
+from pyhudi.plan.predicate.tree import (
     And,
     Column,
     Comparison,

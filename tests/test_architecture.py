@@ -26,18 +26,14 @@ _TIMELINE = _FORMAT | {"timeline"}
 _TABLE = _TIMELINE | {"table"}
 _INDEX = _TABLE | {"index"}
 _PURE = _INDEX | {"plan", "conflict"}
-_ENGINE = _PURE | {"world", "progress", "html", "storage", "engine"}
-_FACADE = _ENGINE | {
-    "hudi_options",
-    "hudi_write_options",
-    "inputs",
-    "inspection",
-    "polars_source",
-    "scan",
-    "services",
-    "table_columns",
-    "writing",
-}
+_STORAGE = _PURE | {"world", "progress", "storage"}
+_READ = _STORAGE | {"read"}
+_COMMIT = _READ | {"commit"}
+_SESSION = _COMMIT | {"session"}
+_WRITE = _SESSION | {"notebook", "write"}
+_SERVICES = _WRITE | {"services"}
+_SPARK = _SERVICES | {"spark"}
+_API = _SPARK | {"hudi_options", "api"}
 MAY_IMPORT = {
     "errors": set[str](),
     "version": set[str](),
@@ -45,7 +41,7 @@ MAY_IMPORT = {
     "settings": {"errors"},
     "world": {"errors"},
     "progress": {"errors", "wording", "world"},
-    "html": {"progress", "wording"},
+    "notebook": {"progress", "wording"},
     "format": _BASE,
     "timeline": _FORMAT,
     "table": _TIMELINE,
@@ -53,23 +49,18 @@ MAY_IMPORT = {
     "plan": _INDEX,
     "conflict": _INDEX,
     "storage": _TIMELINE | {"world"},
-    "engine": _PURE | {"world", "progress", "html", "storage"},
-    "option_classes": {"errors"},
-    "hudi_idle_options": {"option_classes"},
-    "hudi_write_classes": _FORMAT | {"option_classes", "hudi_idle_options"},
-    "hudi_write_options": _FORMAT | {"option_classes", "hudi_write_classes"},
-    "hudi_options": _ENGINE | {"option_classes"},
-    "inputs": _ENGINE,
-    "writing": _ENGINE | {"inputs", "scan"},
-    "polars_source": _ENGINE,
-    "scan": _ENGINE | {"inputs", "polars_source"},
-    "inspection": _ENGINE | {"inputs"},
-    "services": _ENGINE,
-    "table_columns": _PURE,
-    "simulate": _FACADE | {"table_api"},
-    "table_api": _FACADE,
-    "service": _FACADE | {"table_api"},
-    "__init__": _FACADE | {"table_api"},
+    "read": _STORAGE,
+    "commit": _READ,
+    "session": _COMMIT,
+    "write": _SESSION | {"notebook"},
+    "services": _WRITE,
+    "spark": _SERVICES,
+    "hudi_options": _READ,
+    "api": _SPARK | {"hudi_options"},
+    "cli": _API,
+    "service": {"cli"},
+    "simulate": _SERVICES,
+    "__init__": _API,
 }
 
 # Where the pure parts would reach for the world. What they need of it comes in as an argument.
@@ -88,7 +79,7 @@ BANNED_CALLS = {"eval", "exec", "compile", "__import__", "importlib.import_modul
 
 # A user may lack these, so they are imported when used.
 OPTIONAL_MODULES = {
-    *("pyspark", "pandas", "polars", "duckdb", "pyhudi.engine.spark"),
+    *("pyspark", "pandas", "polars", "duckdb", "pyhudi.spark"),
     *("boto3", "botocore", "kazoo"),
 }
 
@@ -121,7 +112,7 @@ class Module:
 
     @property
     def holds_spark(self) -> bool:
-        return self.path.startswith(("pyhudi/engine/spark/", "pyspark_pyhudi/"))
+        return self.path.startswith(("pyhudi/spark/", "pyspark_pyhudi/"))
 
 
 Violations = Iterator[tuple[int, str]]
@@ -205,7 +196,7 @@ def pyspark_stays_in_its_adapter(module: Module) -> Violations:
     for_types = set(type_only_imports(module.tree))  # a signature may name what it never loads
     for line, name in imports(module.tree):
         if is_within(name, {"pyspark"}) and (line, name) not in for_types:
-            yield line, "pyspark is imported under engine/spark and pyspark_pyhudi alone"
+            yield line, "pyspark is imported under spark and pyspark_pyhudi alone"
 
 
 def functions_import_only_what_is_optional(module: Module) -> Violations:
@@ -276,11 +267,18 @@ LONG_FUNCTION = "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX
 PLANTED = [
     (folders_import_only_downwards, "pyhudi/format/a.py", "from pyhudi.timeline import timeline"),
     (folders_import_only_downwards, "pyhudi/format/a.py", "import pyhudi.storage.protocol"),
-    (folders_import_only_downwards, "pyhudi/plan/a.py", "from pyhudi.conflict.writes import x"),
+    (
+        folders_import_only_downwards,
+        "pyhudi/plan/a.py",
+        "from pyhudi.conflict.file_groups import x",
+    ),
     (folders_import_only_downwards, "pyhudi/storage/a.py", "from pyhudi.table import snapshot"),
-    (folders_import_only_downwards, "pyhudi/engine/a.py", "from pyhudi import table_api"),
-    (folders_import_only_downwards, "pyhudi/engine/spark/a.py", "import pyhudi"),
-    (folders_import_only_downwards, "pyhudi/table/a.py", "def f():\n    import pyhudi.engine"),
+    (folders_import_only_downwards, "pyhudi/read/a.py", "from pyhudi.commit import log"),
+    (folders_import_only_downwards, "pyhudi/commit/a.py", "from pyhudi.write.result import x"),
+    (folders_import_only_downwards, "pyhudi/write/a.py", "from pyhudi.services import repair"),
+    (folders_import_only_downwards, "pyhudi/services/a.py", "from pyhudi.api import table"),
+    (folders_import_only_downwards, "pyhudi/spark/a.py", "import pyhudi"),
+    (folders_import_only_downwards, "pyhudi/table/a.py", "def f():\n    import pyhudi.read"),
     (folders_import_only_downwards, "pyhudi/newcomer/a.py", ""),
     (imports_are_absolute, "pyhudi/format/a.py", "from . import instant"),
     (imports_are_absolute, "pyhudi/format/a.py", "from ..timeline import timeline"),
@@ -289,8 +287,8 @@ PLANTED = [
     (pure_folders_do_not_touch_the_world, "pyhudi/index/a.py", "data = open('x').read()"),
     (pure_folders_do_not_touch_the_world, "pyhudi/timeline/a.py", "t = datetime.now(UTC)"),
     (pure_folders_do_not_touch_the_world, "pyhudi/timeline/a.py", "t = datetime.datetime.now()"),
-    (pyspark_stays_in_its_adapter, "pyhudi/engine/local.py", "from pyspark.sql import DataFrame"),
-    (pyspark_stays_in_its_adapter, "pyhudi/table_api.py", "def f():\n    import pyspark"),
+    (pyspark_stays_in_its_adapter, "pyhudi/write/local.py", "from pyspark.sql import DataFrame"),
+    (pyspark_stays_in_its_adapter, "pyhudi/api/table.py", "def f():\n    import pyspark"),
     (functions_import_only_what_is_optional, "pyhudi/a.py", "def f():\n    import json"),
     (nothing_runs_foreign_code, "pyhudi/a.py", "import pickle"),
     (nothing_runs_foreign_code, "pyhudi/a.py", "from pickle import loads"),
@@ -319,12 +317,12 @@ def test_every_rule_has_been_seen_to_fail() -> None:
 ALLOWED = [
     ("pyhudi/plan/a.py", "from pyhudi.index import simple_bucket\nimport pyarrow.compute"),
     ("pyhudi/storage/a.py", "import os\nfrom pyhudi.errors import UnavailableError"),
-    ("pyhudi/engine/spark/a.py", "from pyspark.sql import DataFrame"),
-    ("pyhudi/scan.py", "def to_spark():\n    from pyhudi.engine.spark import scan"),
-    ("pyhudi/scan.py", "if TYPE_CHECKING:\n    from pyspark.sql import DataFrame"),
-    ("pyhudi/__init__.py", "from pyhudi.table_api import open_table"),
+    ("pyhudi/spark/a.py", "from pyspark.sql import DataFrame"),
+    ("pyhudi/api/scan.py", "def to_spark():\n    from pyhudi.spark import scan"),
+    ("pyhudi/api/scan.py", "if TYPE_CHECKING:\n    from pyspark.sql import DataFrame"),
+    ("pyhudi/__init__.py", "from pyhudi.api.table import open_table"),
     ("pyhudi/format/a.py", "import re\npattern = re.compile('x')"),
-    ("pyspark_pyhudi/__init__.py", "from pyhudi.engine.spark.datasource import DefaultSource"),
+    ("pyspark_pyhudi/__init__.py", "from pyhudi.spark.datasource import DefaultSource"),
 ]
 
 

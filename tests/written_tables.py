@@ -10,12 +10,12 @@ import pyarrow as pa
 
 import pyhudi
 from handmade import SYNC, TIMELINE, HandmadeTable, at
-from pyhudi.engine.write_files import DeleteRows, KeyedRows, WriteSpec
-from pyhudi.format.avro_schema import avro_record_schema
-from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
-from pyhudi.format.file_names import FileGroupId, parse_data_file
-from pyhudi.format.instant import InstantTime
+from pyhudi.format.avro.schema import avro_record_schema
+from pyhudi.format.files.file_names import FileGroupId, parse_data_file
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
+from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.table.file_group import BaseFile
+from pyhudi.write.files.spec import DeleteRows, KeyedRows, WriteSpec
 
 GROUP = FileGroupId("", "00000001-0000-0000-0000-000000000000-0")
 

@@ -14,62 +14,56 @@ from pyhudi.version import __version__ as __version__
 _HOMES = {
     "ArchivePlan": "pyhudi.plan.archiving",
     "ArchivePolicy": "pyhudi.plan.archiving",
-    "ArchiveResult": "pyhudi.engine.archiving",
-    "Changes": "pyhudi.scan",
+    "ArchiveResult": "pyhudi.services.archiving.run",
+    "Changes": "pyhudi.api.scan",
     "CleanPlan": "pyhudi.plan.cleaning",
     "CleanPolicy": "pyhudi.plan.cleaning",
-    "CleanResult": "pyhudi.engine.clean_result",
-    "Cleaned": "pyhudi.engine.clean_result",
-    "Compacted": "pyhudi.engine.compaction_result",
+    "CleanResult": "pyhudi.services.cleaning.result",
+    "Cleaned": "pyhudi.services.cleaning.result",
+    "Compacted": "pyhudi.services.compaction.result",
     "CompactionPolicy": "pyhudi.plan.compaction",
     "CompactionPreview": "pyhudi.plan.compaction",
-    "CompactionResult": "pyhudi.engine.compaction_result",
+    "CompactionResult": "pyhudi.services.compaction.result",
     "ConflictError": "pyhudi.errors",
-    "Consumer": "pyhudi.format.consumer_file",
-    "CorruptBlockWarning": "pyhudi.engine.tasks",
+    "Consumer": "pyhudi.format.table.consumer_file",
+    "CorruptBlockWarning": "pyhudi.read.slice",
     "CorruptTableError": "pyhudi.errors",
     "FailedWrites": "pyhudi.settings",
-    "Finding": "pyhudi.engine.verified",
-    "FindingKind": "pyhudi.engine.verified",
+    "Finding": "pyhudi.services.verification.result",
+    "FindingKind": "pyhudi.services.verification.result",
     "HudiError": "pyhudi.errors",
     "InvalidRequestError": "pyhudi.errors",
     "LogBlockFormat": "pyhudi.settings",
     "OutcomeUnknownError": "pyhudi.errors",
     "Progress": "pyhudi.progress",
-    "Repaired": "pyhudi.engine.repair",
+    "Repaired": "pyhudi.services.repair",
     "RequestedTime": "pyhudi.timeline.instant_time",
-    "Scan": "pyhudi.scan",
-    "SimpleBuckets": "pyhudi.format.bucket_config",
-    "Table": "pyhudi.table_api",
+    "Scan": "pyhudi.api.scan",
+    "SimpleBuckets": "pyhudi.format.table.bucket_config",
+    "Table": "pyhudi.api.table",
     "TableExistsError": "pyhudi.errors",
     "TableNotFoundError": "pyhudi.errors",
     "UnavailableError": "pyhudi.errors",
     "UnsupportedTableError": "pyhudi.errors",
-    "Upkeep": "pyhudi.engine.upkeep",
-    "UpkeepResult": "pyhudi.engine.upkeep",
-    "UpkeepWarning": "pyhudi.services",
-    "Verified": "pyhudi.engine.verified",
-    "WriteResult": "pyhudi.engine.write_result",
+    "Upkeep": "pyhudi.services.maintenance",
+    "UpkeepResult": "pyhudi.services.maintenance",
+    "UpkeepWarning": "pyhudi.api.services",
+    "Verified": "pyhudi.services.verification.result",
+    "WriteResult": "pyhudi.write.result",
     "WriteSettings": "pyhudi.settings",
-    "create_table": "pyhudi.table_api",
-    "is_table": "pyhudi.table_api",
-    "open_table": "pyhudi.table_api",
+    "create_table": "pyhudi.api.table",
+    "is_table": "pyhudi.api.table",
+    "open_table": "pyhudi.api.table",
 }
 
 if TYPE_CHECKING:
-    from pyhudi.engine.archiving import ArchiveResult as ArchiveResult
-    from pyhudi.engine.clean_result import Cleaned as Cleaned
-    from pyhudi.engine.clean_result import CleanResult as CleanResult
-    from pyhudi.engine.compaction_result import Compacted as Compacted
-    from pyhudi.engine.compaction_result import CompactionResult as CompactionResult
-    from pyhudi.engine.repair import Repaired as Repaired
-    from pyhudi.engine.tasks import CorruptBlockWarning as CorruptBlockWarning
-    from pyhudi.engine.upkeep import Upkeep as Upkeep
-    from pyhudi.engine.upkeep import UpkeepResult as UpkeepResult
-    from pyhudi.engine.verified import Finding as Finding
-    from pyhudi.engine.verified import FindingKind as FindingKind
-    from pyhudi.engine.verified import Verified as Verified
-    from pyhudi.engine.write_result import WriteResult as WriteResult
+    from pyhudi.api.scan import Changes as Changes
+    from pyhudi.api.scan import Scan as Scan
+    from pyhudi.api.services import UpkeepWarning as UpkeepWarning
+    from pyhudi.api.table import Table as Table
+    from pyhudi.api.table import create_table as create_table
+    from pyhudi.api.table import is_table as is_table
+    from pyhudi.api.table import open_table as open_table
     from pyhudi.errors import ConflictError as ConflictError
     from pyhudi.errors import CorruptTableError as CorruptTableError
     from pyhudi.errors import HudiError as HudiError
@@ -79,8 +73,8 @@ if TYPE_CHECKING:
     from pyhudi.errors import TableNotFoundError as TableNotFoundError
     from pyhudi.errors import UnavailableError as UnavailableError
     from pyhudi.errors import UnsupportedTableError as UnsupportedTableError
-    from pyhudi.format.bucket_config import SimpleBuckets as SimpleBuckets
-    from pyhudi.format.consumer_file import Consumer as Consumer
+    from pyhudi.format.table.bucket_config import SimpleBuckets as SimpleBuckets
+    from pyhudi.format.table.consumer_file import Consumer as Consumer
     from pyhudi.plan.archiving import ArchivePlan as ArchivePlan
     from pyhudi.plan.archiving import ArchivePolicy as ArchivePolicy
     from pyhudi.plan.cleaning import CleanPlan as CleanPlan
@@ -88,17 +82,23 @@ if TYPE_CHECKING:
     from pyhudi.plan.compaction import CompactionPolicy as CompactionPolicy
     from pyhudi.plan.compaction import CompactionPreview as CompactionPreview
     from pyhudi.progress import Progress as Progress
-    from pyhudi.scan import Changes as Changes
-    from pyhudi.scan import Scan as Scan
-    from pyhudi.services import UpkeepWarning as UpkeepWarning
+    from pyhudi.read.slice import CorruptBlockWarning as CorruptBlockWarning
+    from pyhudi.services.archiving.run import ArchiveResult as ArchiveResult
+    from pyhudi.services.cleaning.result import Cleaned as Cleaned
+    from pyhudi.services.cleaning.result import CleanResult as CleanResult
+    from pyhudi.services.compaction.result import Compacted as Compacted
+    from pyhudi.services.compaction.result import CompactionResult as CompactionResult
+    from pyhudi.services.maintenance import Upkeep as Upkeep
+    from pyhudi.services.maintenance import UpkeepResult as UpkeepResult
+    from pyhudi.services.repair import Repaired as Repaired
+    from pyhudi.services.verification.result import Finding as Finding
+    from pyhudi.services.verification.result import FindingKind as FindingKind
+    from pyhudi.services.verification.result import Verified as Verified
     from pyhudi.settings import FailedWrites as FailedWrites
     from pyhudi.settings import LogBlockFormat as LogBlockFormat
     from pyhudi.settings import WriteSettings as WriteSettings
-    from pyhudi.table_api import Table as Table
-    from pyhudi.table_api import create_table as create_table
-    from pyhudi.table_api import is_table as is_table
-    from pyhudi.table_api import open_table as open_table
     from pyhudi.timeline.instant_time import RequestedTime as RequestedTime
+    from pyhudi.write.result import WriteResult as WriteResult
 
 else:  # a type checker that saw this would take any name for a public one
     __all__ = [*_HOMES, "__version__"]

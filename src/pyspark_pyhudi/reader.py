@@ -12,16 +12,25 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import datasource as api
 
-from pyhudi.engine.spark.scan import refuse_other_release
-from pyhudi.engine.tasks import read_split
+from pyhudi.api.scan import Scan
+from pyhudi.api.table import Table, open_table
 from pyhudi.errors import InvalidRequestError
-from pyhudi.hudi_options import COLUMNS, WHERE
-from pyhudi.plan.predicate import And, Column, Comparison, In, IsNull, Literal, Operator, Predicate
-from pyhudi.plan.predicate_parser import parse_predicate
-from pyhudi.plan.predicate_sql import to_sql
+from pyhudi.hudi_options.read_options import COLUMNS, WHERE
+from pyhudi.plan.predicate.parser import parse_predicate
+from pyhudi.plan.predicate.sql import to_sql
+from pyhudi.plan.predicate.tree import (
+    And,
+    Column,
+    Comparison,
+    In,
+    IsNull,
+    Literal,
+    Operator,
+    Predicate,
+)
 from pyhudi.plan.scan import Split
-from pyhudi.scan import Scan
-from pyhudi.table_api import Table, open_table
+from pyhudi.read.slice import read_split
+from pyhudi.spark.scan import refuse_other_release
 from pyhudi.version import __version__
 from pyspark_pyhudi.address import parse_address
 

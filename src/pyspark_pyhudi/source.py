@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import datasource as api
 from pyspark.sql.types import StructType
 
-from pyhudi.engine.spark.types import spark_schema
+from pyhudi.spark.types import spark_schema
 from pyspark_pyhudi.address import PATH
 from pyspark_pyhudi.catalog import given_options, is_for_catalog, kept_in_schema, options_of
 from pyspark_pyhudi.reader import PushdownReader, PyhudiReader, opened_table

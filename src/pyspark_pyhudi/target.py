@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from pyspark.sql.types import StructType
 
-from pyhudi.engine.create import create_table_files
-from pyhudi.engine.load import is_table, load_config
-from pyhudi.engine.spark.types import arrow_schema
-from pyhudi.engine.writer import TableWriter
 from pyhudi.errors import InvalidRequestError
-from pyhudi.format.lock_kind import LockKind
-from pyhudi.format.table_config import TableType
-from pyhudi.format.table_definition import TableDefinition, legal_table_name
-from pyhudi.hudi_write_options import (
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.format.table.table_config import TableType
+from pyhudi.hudi_options.write_options import (
     HudiWrite,
     Operation,
     refuse_contradictions,
     refuse_incomplete_table,
 )
+from pyhudi.plan.table_definition import TableDefinition, legal_table_name
+from pyhudi.read.load import is_table, load_config
+from pyhudi.session.create import create_table_files
+from pyhudi.spark.types import arrow_schema
+from pyhudi.storage.locks.open_lock import open_lock
 from pyhudi.storage.open import open_storage
-from pyhudi.storage.open_lock import open_lock
 from pyhudi.storage.protocol import Storage
-from pyhudi.table.input_rows import storable_schema
+from pyhudi.table.rows.input_rows import storable_schema
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.world import World
+from pyhudi.write.writer import TableWriter
 from pyspark_pyhudi.address import Address
 
 

@@ -21,8 +21,19 @@ from pyspark import TaskContext
 from pyspark.sql import datasource as api
 from pyspark.sql.types import StructType
 
-from pyhudi.engine.deletes import is_located, keyed_rows
-from pyhudi.engine.detached import (
+from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
+from pyhudi.format.table.table_config import TableType
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.hudi_options.write_options import HudiWrite, Operation, parse_write_options
+from pyhudi.hudi_options.write_table import HEARTBEAT_INTERVAL
+from pyhudi.spark.scan import refuse_other_release
+from pyhudi.spark.types import empty_batch
+from pyhudi.storage.objects.write_fence import close_fence
+from pyhudi.table.rows.input_rows import conformed
+from pyhudi.version import __version__
+from pyhudi.world import World, real_world
+from pyhudi.write.deletes import is_located, keyed_rows
+from pyhudi.write.detached import (
     DetachedWrite,
     abandon,
     beating,
@@ -31,19 +42,8 @@ from pyhudi.engine.detached import (
     write_deletes,
     write_rows,
 )
-from pyhudi.engine.spark.scan import refuse_other_release
-from pyhudi.engine.spark.types import empty_batch
-from pyhudi.engine.write_files import WriteOverError
-from pyhudi.engine.writer import TableWriter
-from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
-from pyhudi.format.commit_metadata import WriteStat
-from pyhudi.format.table_config import TableType
-from pyhudi.hudi_write_classes import HEARTBEAT_INTERVAL
-from pyhudi.hudi_write_options import HudiWrite, Operation, parse_write_options
-from pyhudi.storage.write_fence import close_fence
-from pyhudi.table.input_rows import conformed
-from pyhudi.version import __version__
-from pyhudi.world import World, real_world
+from pyhudi.write.files.spec import WriteOverError
+from pyhudi.write.writer import TableWriter
 from pyspark_pyhudi.address import parse_address
 from pyspark_pyhudi.target import opened_writer
 

@@ -8,8 +8,8 @@ import pytest
 
 from pyhudi.conflict.bucket_layout import LayoutOffence, Offence, first_offence, layout_error
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
-from pyhudi.format.file_names import FileGroupId
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.index.simple_bucket import file_id
 
 FOREIGN = "20260101000000003"

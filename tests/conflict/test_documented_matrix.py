@@ -24,23 +24,27 @@ from many_writers.services_by_hand import (
     plan_clustering,
     replacement,
 )
-from pyhudi.engine import group_jobs
-from pyhudi.engine.group_jobs import RowsJob, Target
-from pyhudi.engine.write_files import WriteSpec
-from pyhudi.engine.write_plans import WritePlan, WritePlans
-from pyhudi.engine.write_result import WriteResult
+from pyhudi.api.table import Table
 from pyhudi.errors import ConflictError, UnavailableError
-from pyhudi.format.column_owners import ColumnOwners
-from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
-from pyhudi.format.file_names import FileGroupId
-from pyhudi.format.instant import Action
-from pyhudi.format.plan_files import CompactionOperation, CompactionPlan, encode_compaction_plan
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.column_owners import ColumnOwners
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
+from pyhudi.format.timeline.instant import Action
+from pyhudi.format.timeline.plan_files import (
+    CompactionOperation,
+    CompactionPlan,
+    encode_compaction_plan,
+)
 from pyhudi.index.simple_bucket import file_id
-from pyhudi.storage.faulty import FaultyStorage
-from pyhudi.storage.memory import MemoryStorage
-from pyhudi.storage.owner_files import declare_owners
+from pyhudi.storage.objects.column_owners import declare_owners
 from pyhudi.storage.protocol import Storage
-from pyhudi.table_api import Table
+from pyhudi.storage.stores.faulty import FaultyStorage
+from pyhudi.storage.stores.memory import MemoryStorage
+from pyhudi.write import tasks as group_jobs
+from pyhudi.write.files.spec import WriteSpec
+from pyhudi.write.plan import WritePlan, WritePlans
+from pyhudi.write.result import WriteResult
+from pyhudi.write.tasks import RowsJob, Target
 from worlds import Clock
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "concurrency.md"

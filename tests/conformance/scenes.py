@@ -33,10 +33,10 @@ from conformance.rivals import Deed, Shared, hudi_write, shared_numbers
 from conformance.rows import assert_same_rows
 from conformance.sample_rows import Row
 from conformance.writing import ExpectedTable, create_table
-from pyhudi.engine.transaction import Transaction
-from pyhudi.format.instant import Action, Instant, InstantTime, State, is_timeline_file
-from pyhudi.format.plan_files import decode_rollback_plan
-from pyhudi.storage.file_lock import LOCK_PATH
+from pyhudi.commit.transaction import Transaction
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State, is_timeline_file
+from pyhudi.format.timeline.plan_files import decode_rollback_plan
+from pyhudi.storage.locks.file_lock import LOCK_PATH
 
 WAIT_S = 60.0  # for what takes a second or two
 #: A writer of which nothing is heard for twice as long counts as dead, to those who are told so; on
@@ -297,8 +297,8 @@ DYING = f"""
 import os, sys
 import pyarrow.feather
 import pyhudi
-from pyhudi.engine.rollback import FailedWriteRecovery
-from pyhudi.engine.transaction import Transaction
+from pyhudi.commit.rollback import FailedWriteRecovery
+from pyhudi.commit.transaction import Transaction
 path, rows, where = sys.argv[1:]
 owner = {{"complete": Transaction, "undo": FailedWriteRecovery}}[where]
 setattr(owner, where, lambda *_, **__: os._exit(9))

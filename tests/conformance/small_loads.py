@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from pyspark.daemon import manager
 
-import pyhudi.engine.group_jobs
+import pyhudi.write.tasks
 
 LOAD_BYTES_MIN = 500
 
 if __name__ == "__main__":
-    pyhudi.engine.group_jobs.LOAD_BYTES_MIN = LOAD_BYTES_MIN
+    pyhudi.write.tasks.LOAD_BYTES_MIN = LOAD_BYTES_MIN
     manager()

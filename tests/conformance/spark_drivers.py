@@ -31,7 +31,7 @@ import pytest
 import pyhudi
 from conformance.client import JudgeClient
 from conformance.rows import assert_same_rows, encoded_rows
-from pyhudi.format.column_owners import RANK_COLUMN
+from pyhudi.format.table.column_owners import RANK_COLUMN
 from pyhudi.table.schema import META_COLUMNS
 from spark.cluster import DRIVERS, START_S, Process
 

@@ -11,17 +11,17 @@ from conformance.combinations import Combination
 from conformance.rows import assert_same_rows
 from conformance.scenes import COPY_ON_WRITE, NON_BLOCKING, Scene, held_write, until
 from golden_reads import hudi_options
-from pyhudi.engine.archive_merge import load_times
-from pyhudi.engine.archiving import ArchiveResult, archive
-from pyhudi.engine.history import History
-from pyhudi.engine.local import LocalWriter
-from pyhudi.format.archive import VERSION_FILE, decode_manifest, manifest_name
-from pyhudi.format.instant import Action, State
+from pyhudi.format.timeline.archive import VERSION_FILE, decode_manifest, manifest_name
+from pyhudi.format.timeline.instant import Action, State
 from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.read.archive import History
+from pyhudi.services.archiving.archive_merge import load_times
+from pyhudi.services.archiving.run import ArchiveResult, archive
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
+from pyhudi.write.local import LocalWriter
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 

@@ -14,13 +14,13 @@ from conformance.rivals import EAGER_LOCK
 from conformance.rows import assert_same_rows
 from conformance.scenes import COPY_ON_WRITE, OPTIMISTIC, Scene
 from conformance.writing import QUIET, hudi_writer_options
-from pyhudi.engine.clean_result import CleanResult
-from pyhudi.engine.cleaning import Cleanings, writer_cleanings
-from pyhudi.format.file_names import parse_data_file
-from pyhudi.format.instant import Action, State
-from pyhudi.format.plan_files import decode_cleaner_plan
-from pyhudi.format.service_metadata import decode_clean_metadata
+from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.timeline.instant import Action, State
+from pyhudi.format.timeline.plan_files import decode_cleaner_plan
+from pyhudi.format.timeline.service_metadata import decode_clean_metadata
 from pyhudi.plan.cleaning import CleanPolicy
+from pyhudi.services.cleaning.execute import Cleanings, writer_cleanings
+from pyhudi.services.cleaning.result import CleanResult
 from pyhudi.timeline.instant_time import RequestedTime
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]

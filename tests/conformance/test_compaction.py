@@ -28,22 +28,22 @@ from conformance.scenes import (
     until,
 )
 from conformance.writing import QUIET, hudi_writer_options
-from pyhudi.engine.local import LocalWriter
-from pyhudi.engine.spark.compact import SparkMerge
-from pyhudi.engine.table_compaction import compact, compactions
-from pyhudi.format.instant import Action, State
+from pyhudi.format.timeline.instant import Action, State
+from pyhudi.services.compaction.run import compact, compactions
 from pyhudi.settings import WriteSettings
+from pyhudi.spark.compact import SparkMerge
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
+from pyhudi.write.local import LocalWriter
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 
 #: Carries a plan out, and dies when its files are there.
 DYING = """
 import os, sys
-from pyhudi.engine.compaction import Compactions
-from pyhudi.engine.table_compaction import compactions
-from pyhudi.engine.local import LocalWriter
+from pyhudi.services.compaction.execute import Compactions
+from pyhudi.services.compaction.run import compactions
+from pyhudi.write.local import LocalWriter
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world

@@ -25,8 +25,8 @@ import pyhudi
 from conformance.client import ENVIRONMENT, SERVE, TESTS, JudgeClient, JudgeMissingError
 from lock_racer import Racer, opened
 from pyhudi.errors import UnavailableError
-from pyhudi.format.lock_address import address_properties, given_lock_address
-from pyhudi.format.lock_kind import LockKind
+from pyhudi.format.lock.lock_address import address_properties, given_lock_address
+from pyhudi.format.lock.lock_kind import LockKind
 from true_moto import start_true_moto
 from true_zookeeper import SESSION_MAX_MS, TICK_MS, TrueZookeeper, ZookeeperMissingError
 

@@ -24,13 +24,13 @@ from conformance.sample_rows import ORDERING, Sample
 from golden_reads import differences, hudi_options, recorded_reads
 from golden_tables import NAMES, load_description, unpack
 from handmade import HandmadeTable, at
-from pyhudi.format.avro_schema import avro_record_schema
-from pyhudi.format.instant import instant_time
-from pyhudi.format.partition_metadata import (
+from pyhudi.format.avro.schema import avro_record_schema
+from pyhudi.format.files.partition_metadata import (
     PARTITION_METADATA_FILE,
     PartitionMetadata,
     encode_partition_metadata,
 )
+from pyhudi.format.timeline.instant import instant_time
 from pyhudi.storage.open import open_storage
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]

@@ -22,16 +22,16 @@ import pyhudi
 from conformance.client import JudgeClient
 from conformance.rows import assert_same_rows
 from conformance.writing import QUIET
-from pyhudi.engine.attempts import Work
-from pyhudi.engine.local import LocalWriter
-from pyhudi.engine.write_files import create_marker, data_path, file_stat
-from pyhudi.format.column_owners import RANK_COLUMN
-from pyhudi.format.commit_metadata import WriteStat
-from pyhudi.format.file_names import FileGroupId, IoType, LogFileName
-from pyhudi.format.row_blocks import encode_rows_block
+from pyhudi.format.files.file_names import FileGroupId, IoType, LogFileName
+from pyhudi.format.files.row_blocks import encode_rows_block
+from pyhudi.format.table.column_owners import RANK_COLUMN
+from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.storage.open import open_storage
-from pyhudi.table.row_layout import RowOrigin, row_layout, stored_rows
+from pyhudi.table.rows.row_layout import RowOrigin, row_layout, stored_rows
 from pyhudi.world import real_world
+from pyhudi.write.files.spec import create_marker, data_path, file_stat
+from pyhudi.write.local import LocalWriter
+from pyhudi.write.retry import Work
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 

@@ -34,16 +34,16 @@ from conformance.test_cleaning import (
 )
 from conformance.writing import QUIET
 from golden_tables import load_description, unpack
-from pyhudi.engine.archiving import archive
-from pyhudi.engine.cleaning import writer_cleanings
-from pyhudi.engine.local import LocalWriter
-from pyhudi.format.instant import Action, State
+from pyhudi.format.timeline.instant import Action, State
 from pyhudi.plan.cleaning import CleanPolicy
+from pyhudi.services.archiving.run import archive
+from pyhudi.services.cleaning.execute import writer_cleanings
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.open import open_storage
+from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.table.schema import FILE_NAME
 from pyhudi.world import real_world
+from pyhudi.write.local import LocalWriter
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 

@@ -32,7 +32,7 @@ from conformance.plots import (
 from conformance.rows import spark_columns
 from conformance.sample_rows import ORDERING, Row
 from conformance.story import Partition, Story
-from pyhudi.engine.spark import placing
+from pyhudi.spark import shuffle as placing
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance, pytest.mark.spark]
 

@@ -31,7 +31,7 @@ from conformance.rows import assert_same_rows, encoded_rows
 from conformance.scenes import combination
 from conformance.writing import create_table
 from processes.stores import Store, moto_store
-from pyhudi.engine import transaction
+from pyhudi.commit import transaction
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 

@@ -31,11 +31,12 @@ from conformance.scenes import (
     until,
 )
 from conformance.writing import QUIET, create_table, hudi_writer_options
-from pyhudi.engine import foreigners, transaction
-from pyhudi.format.instant import Action
-from pyhudi.format.table_config import CLOCK_SKEW_DEFAULT_MS
-from pyhudi.storage.file_lock import LOCK_PATH
-from pyhudi.storage.local_disk import LocalStorage
+from pyhudi.commit import foreign_writers as foreigners
+from pyhudi.commit import transaction
+from pyhudi.format.table.table_config import CLOCK_SKEW_DEFAULT_MS
+from pyhudi.format.timeline.instant import Action
+from pyhudi.storage.locks.file_lock import LOCK_PATH
+from pyhudi.storage.stores.local_disk import LocalStorage
 from pyhudi.timeline.instant_time import clock_time
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from golden_tables import GoldenTables
 from pyhudi.errors import CorruptTableError
-from pyhudi.format import archive
-from pyhudi.format.archive import (
+from pyhudi.format.timeline import archive
+from pyhudi.format.timeline.archive import (
     CONTENTS,
     TIMES,
     VERSION_FILE,
@@ -32,8 +32,8 @@ from pyhudi.format.archive import (
     manifest_name,
     parse_manifest_name,
 )
-from pyhudi.format.commit_metadata import decode_commit_metadata
-from pyhudi.format.instant import InstantTime
+from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
+from pyhudi.format.timeline.instant import InstantTime
 
 PATH = "history/a"
 TIMES_17 = st.integers(0, 10**17 - 1).map(lambda n: InstantTime(f"{n:017}"))

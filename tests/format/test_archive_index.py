@@ -10,7 +10,7 @@ import pytest
 
 from golden_tables import GoldenTables
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.archive import (
+from pyhudi.format.timeline.archive import (
     ARCHIVE_SCHEMA,
     CONTENTS,
     ROW_GROUP_BYTES,
@@ -19,14 +19,14 @@ from pyhudi.format.archive import (
     ArchivedInstant,
     encode_archive_file,
 )
-from pyhudi.format.archive_index import (
+from pyhudi.format.timeline.archive_index import (
     BATCH_INSTANTS,
     ArchiveIndex,
     decode_archive_index,
     decode_contents,
     decode_times,
 )
-from pyhudi.format.instant import InstantTime
+from pyhudi.format.timeline.instant import InstantTime
 
 
 def at(n: int) -> InstantTime:

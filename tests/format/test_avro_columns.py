@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 
 from golden_tables import GoldenTables
 from pyhudi.errors import CorruptTableError, UnsupportedTableError
-from pyhudi.format import avro_records
-from pyhudi.format.avro_layout import RecordLayout
-from pyhudi.format.avro_leaves import NullColumn
-from pyhudi.format.avro_records import decode_avro_content, encode_avro_content
-from pyhudi.format.avro_schema import avro_record_schema, decode_arrow_schema
-from pyhudi.format.avro_types import AvroError, Record, linked_type
-from pyhudi.format.log_file import BlockType, HeaderKey, LogBlock, decode_blocks
+from pyhudi.format.avro import records as avro_records
+from pyhudi.format.avro.layout import RecordLayout
+from pyhudi.format.avro.leaves import NullColumn
+from pyhudi.format.avro.records import decode_avro_content, encode_avro_content
+from pyhudi.format.avro.schema import avro_record_schema, decode_arrow_schema
+from pyhudi.format.avro.types import AvroError, Record, linked_type
+from pyhudi.format.files.log_file import BlockType, HeaderKey, LogBlock, decode_blocks
 
 PATH = "p/.f_20240101000000000.log.1_0-0-0"
 OFFSET = 1000

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.avro_container import (
+from pyhudi.format.avro.container import (
     Container,
     decode_container,
     decode_record,
     encode_container,
     encode_record,
 )
-from pyhudi.format.avro_encoding import write_bytes, write_long
+from pyhudi.format.avro.encoding import write_bytes, write_long
 
 SYNC = bytes(range(16))
 PATH = ".hoodie/timeline/1.commit"
@@ -264,9 +264,9 @@ def test_forged_container_is_refused_by_name_and_at_once(data: bytes) -> None:
 
 
 def test_container_above_the_cap_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyhudi.format.avro_container.CONTAINER_BYTES_MAX", len(GOOD))
+    monkeypatch.setattr("pyhudi.format.avro.container.CONTAINER_BYTES_MAX", len(GOOD))
     assert decode_record(GOOD, PATH)[1] == {"a": "text"}
-    monkeypatch.setattr("pyhudi.format.avro_container.CONTAINER_BYTES_MAX", len(GOOD) - 1)
+    monkeypatch.setattr("pyhudi.format.avro.container.CONTAINER_BYTES_MAX", len(GOOD) - 1)
     with pytest.raises(CorruptTableError, match="more than"):
         decode_record(GOOD, PATH)
 
@@ -275,7 +275,7 @@ def test_inflating_stops_at_the_absolute_cap(monkeypatch: pytest.MonkeyPatch) ->
     text = json.dumps(list(range(200))).encode()
     data = framed(one_field("bytes"), deflated(sized(text)), b"deflate")
     assert decode_record(data, PATH)[1] == {"a": text}
-    monkeypatch.setattr("pyhudi.format.avro_container.INFLATED_BYTES_MAX", len(text))
+    monkeypatch.setattr("pyhudi.format.avro.container.INFLATED_BYTES_MAX", len(text))
     with pytest.raises(CorruptTableError, match="inflates to more than"):
         decode_record(data, PATH)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import UnsupportedTableError
-from pyhudi.format.avro_schema import avro_record_schema, decimal_bytes, decode_arrow_schema
+from pyhudi.format.avro.schema import avro_record_schema, decimal_bytes, decode_arrow_schema
 
 scalars = st.sampled_from(
     [

@@ -10,7 +10,7 @@ import pytest
 
 from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.base_file import (
+from pyhudi.format.files.base_file import (
     BaseFileFooter,
     base_file_footer,
     decode_footer,

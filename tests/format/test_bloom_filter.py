@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.base_file import decode_footer
-from pyhudi.format.bloom_filter import (
+from pyhudi.format.files.base_file import decode_footer
+from pyhudi.format.files.bloom_filter import (
     BloomFilter,
     BloomType,
     GrowingFilter,

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhudi.errors import CorruptTableError, InvalidRequestError
-from pyhudi.format.bucket_config import (
+from pyhudi.format.table.bucket_config import (
     BUCKETS_MAX,
     SimpleBuckets,
     bucket_properties,
     kept_buckets,
 )
-from pyhudi.format.concurrency_mode import ConcurrencyMode, kept_concurrency
-from pyhudi.format.properties import TableProperties
+from pyhudi.format.table.concurrency_mode import ConcurrencyMode, kept_concurrency
+from pyhudi.format.table.properties import TableProperties
 
 BUCKET = {
     "hoodie.index.type": "BUCKET",

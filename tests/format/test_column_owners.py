@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhudi.errors import CorruptTableError, InvalidRequestError
-from pyhudi.format.bucket_config import SimpleBuckets
-from pyhudi.format.column_owners import (
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.column_owners import (
     OWNERS_MAX,
     RANK_COLUMN,
     ColumnOwners,
@@ -20,12 +20,12 @@ from pyhudi.format.column_owners import (
     encode_owners,
     is_joined,
 )
-from pyhudi.format.concurrency_mode import ConcurrencyMode
-from pyhudi.format.merge_rules import MergeMode
-from pyhudi.format.new_table import table_properties
-from pyhudi.format.properties import decode_table_properties, encode_properties
-from pyhudi.format.table_config import TableConfig, TableType
-from pyhudi.format.table_definition import TableDefinition
+from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.format.table.merge_rules import MergeMode
+from pyhudi.format.table.properties import decode_table_properties, encode_properties
+from pyhudi.format.table.table_config import TableConfig, TableType
+from pyhudi.plan.new_table import table_properties
+from pyhudi.plan.table_definition import TableDefinition
 
 SCHEMA = pa.schema(
     [

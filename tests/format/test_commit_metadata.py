@@ -6,7 +6,7 @@ import pytest
 
 from golden_tables import GoldenTables
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.commit_metadata import (
+from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,
     RuntimeStats,
     WriteStat,

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhudi.errors import CorruptTableError, InvalidRequestError
-from pyhudi.format.consumer_file import (
+from pyhudi.format.paths import table_path
+from pyhudi.format.table.consumer_file import (
     CONSUMER_BYTES_MAX,
     HOURS_MAX,
     Consumer,
@@ -22,7 +23,6 @@ from pyhudi.format.consumer_file import (
     encode_consumer,
     is_consumer_path,
 )
-from pyhudi.format.paths import table_path
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,99}", fullmatch=True)
 TIMES = st.integers(0, 2**53)

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnsupportedTableError
-from pyhudi.format.avro_encoding import write_long
-from pyhudi.format.delete_records import (
+from pyhudi.format.avro.encoding import write_long
+from pyhudi.format.files.delete_records import (
     DeleteBatch,
     OrderingKind,
     decode_delete_records,
     delete_batch,
     encode_delete_records,
 )
-from pyhudi.format.log_file import BlockType, LogBlock, decode_blocks
+from pyhudi.format.files.log_file import BlockType, LogBlock, decode_blocks
 
 PATH = "p/.f_1.log.1_0-1-0"
 

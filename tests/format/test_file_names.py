@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golden_tables import NAMES, GoldenTables
-from pyhudi.format.file_names import (
+from pyhudi.format.files.file_names import (
     BASE_EXTENSIONS,
     BaseFileName,
     FileGroupId,
@@ -20,7 +20,7 @@ from pyhudi.format.file_names import (
     WriteToken,
     parse_data_file,
 )
-from pyhudi.format.instant import InstantTime
+from pyhudi.format.timeline.instant import InstantTime
 
 T = InstantTime("20260102030405678")
 ID = "00000001-57eb-4a1c-9d38-3c5f0c9d7a11-0"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.instant import Action, Instant, InstantTime, State, instant_time
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State, instant_time
 
 T1 = InstantTime("20260102030405678")
 T2 = InstantTime("20260102030406789")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.lease import LEASE_BYTES_MAX, LEASE_PATH, Lease, decode_lease, encode_lease
+from pyhudi.format.lock.lease import LEASE_BYTES_MAX, LEASE_PATH, Lease, decode_lease, encode_lease
 
 UUID = "d0f1c3e8-4a67-4a7e-9d0c-0f8f6f0e2b11"
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhudi.errors import CorruptTableError, InvalidRequestError
-from pyhudi.format.lock_address import (
+from pyhudi.format.lock.lock_address import (
     DynamodbAddress,
     LockAddress,
     ZookeeperAddress,
@@ -18,8 +18,8 @@ from pyhudi.format.lock_address import (
     kept_lock_address,
     require_fitting_address,
 )
-from pyhudi.format.lock_kind import LockKind
-from pyhudi.format.properties import TableProperties
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.format.table.properties import TableProperties
 
 ZOOKEEPER, DYNAMODB = LockKind.ZOOKEEPER, LockKind.DYNAMODB
 URL = {"url": "zk1:2181,zk2:2182"}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.lock_item import LockItem, decode_lock_item, encode_lock_item
+from pyhudi.format.lock.lock_item import LockItem, decode_lock_item, encode_lock_item
 
 #: What the Java client left in a table, with attributes of its user beside.
 JAVA: dict[str, dict[str, Any]] = {

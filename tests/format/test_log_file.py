@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import CorruptTableError, UnsupportedTableError
-from pyhudi.format import log_file
-from pyhudi.format.log_file import (
+from pyhudi.format.files import log_file
+from pyhudi.format.files.log_file import (
     MAGIC,
     BlockType,
     CorruptSpan,

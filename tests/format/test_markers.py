@@ -6,9 +6,9 @@ import pytest
 
 from golden_tables import GoldenTables
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.file_names import IoType, MarkerName, parse_data_file
-from pyhudi.format.instant import InstantTime
-from pyhudi.format.markers import (
+from pyhudi.format.files.file_names import IoType, MarkerName, parse_data_file
+from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.format.timeline.markers import (
     decode_marker_list,
     decode_marker_type,
     encode_marker_list,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.merge_rules import (
+from pyhudi.format.table.merge_rules import (
     DELETE_FIELD,
     DELETE_MARKER,
     MergeMode,
@@ -13,7 +13,7 @@ from pyhudi.format.merge_rules import (
     PartialUpdateMode,
     merge_rules,
 )
-from pyhudi.format.properties import TableProperties
+from pyhudi.format.table.properties import TableProperties
 
 COMMIT, EVENT, CUSTOM = (
     MergeMode.COMMIT_TIME_ORDERING,

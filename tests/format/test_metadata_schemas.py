@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 from golden_tables import GoldenTables
-from pyhudi.format import metadata_schemas
-from pyhudi.format.avro_container import decode_container
-from pyhudi.format.avro_types import linked_type
+from pyhudi.format.avro.container import decode_container
+from pyhudi.format.avro.types import linked_type
+from pyhudi.format.timeline import metadata_schemas
 
 OURS: dict[str, Any] = {
     schema["name"]: schema

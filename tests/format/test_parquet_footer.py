@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from golden_tables import GoldenTables
-from pyhudi.format.parquet_footer import (
+from pyhudi.format.files.parquet_footer import (
     FooterError,
     RowGroup,
     decode_row_groups,

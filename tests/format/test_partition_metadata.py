@@ -6,14 +6,14 @@ import pytest
 
 from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.instant import InstantTime
-from pyhudi.format.partition_metadata import (
+from pyhudi.format.files.partition_metadata import (
     PARTITION_METADATA_FILE,
     PartitionMetadata,
     decode_partition_metadata,
     encode_partition_metadata,
     partition_depth,
 )
+from pyhudi.format.timeline.instant import InstantTime
 
 T = InstantTime("20260102030405678")
 

@@ -6,7 +6,7 @@ import pytest
 
 from golden_tables import GoldenTables
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.plan_files import (
+from pyhudi.format.timeline.plan_files import (
     CleanerPlan,
     CleanFile,
     ClusteringSlice,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.properties import (
+from pyhudi.format.table.properties import (
     TableProperties,
     crc_side_file,
     decode_properties,

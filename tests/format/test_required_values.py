@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pyhudi.errors import InvalidRequestError
-from pyhudi.format.required_values import stored_column
+from pyhudi.format.files.required_values import stored_column
 
 INNER = pa.struct([pa.field("n", pa.int32(), nullable=False), ("t", pa.string())])
 LOOSE = pa.struct([("n", pa.int32()), ("t", pa.string())])

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import CorruptTableError, InvalidRequestError
-from pyhudi.format import ring_file
-from pyhudi.format.instant import InstantTime
-from pyhudi.format.ring_file import (
+from pyhudi.format.table import ring_file
+from pyhudi.format.table.ring_file import (
     FIRST_INSTANT,
     RING_MAX,
     NodeTag,
@@ -31,6 +30,7 @@ from pyhudi.format.ring_file import (
     initial_ring,
     ring_folder,
 )
+from pyhudi.format.timeline.instant import InstantTime
 
 T = InstantTime("20260102030405678")
 PREFIX = "226498a1-8628-4733-a898-ebfc08982934"

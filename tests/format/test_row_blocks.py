@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from column_types import SCHEMA, any_rows, full_row
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.avro_schema import avro_record_schema
-from pyhudi.format.log_file import BlockType, LogBlock, decode_blocks, encode_block
-from pyhudi.format.row_blocks import (
+from pyhudi.format.avro.schema import avro_record_schema
+from pyhudi.format.files.log_file import BlockType, LogBlock, decode_blocks, encode_block
+from pyhudi.format.files.row_blocks import (
     block_records,
     block_sized,
     encode_deletes_block,

@@ -4,8 +4,8 @@ import pytest
 
 from golden_tables import GoldenTables
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.plan_files import InstantName
-from pyhudi.format.service_metadata import (
+from pyhudi.format.timeline.plan_files import InstantName
+from pyhudi.format.timeline.service_metadata import (
     CleanedPartition,
     RestoreMetadata,
     RollbackMetadata,

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.stored_paths import path_in_partition, relative_to_table, required_path
+from pyhudi.format.timeline.stored_paths import path_in_partition, relative_to_table, required_path
 
 
 @pytest.mark.parametrize(

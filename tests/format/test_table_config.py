@@ -8,12 +8,12 @@ import pytest
 
 from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.bucket_config import SimpleBuckets
-from pyhudi.format.concurrency_mode import ConcurrencyMode
-from pyhudi.format.lock_kind import LockKind
-from pyhudi.format.merge_rules import MergeMode, PartialUpdateMode
-from pyhudi.format.properties import TableProperties, decode_table_properties
-from pyhudi.format.table_config import (
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.format.table.merge_rules import MergeMode, PartialUpdateMode
+from pyhudi.format.table.properties import TableProperties, decode_table_properties
+from pyhudi.format.table.table_config import (
     CLOCK_SKEW,
     BaseFileFormat,
     CdcLoggingMode,

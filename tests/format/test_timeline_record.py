@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import CorruptTableError
-from pyhudi.format import avro_types, commit_metadata, plan_files, service_metadata
-from pyhudi.format.avro_container import decode_container, encode_container
-from pyhudi.format.avro_types import linked_type
-from pyhudi.format.instant import Action, Instant, State
-from pyhudi.format.timeline_record import TimelineRecord
+from pyhudi.format.avro import types as avro_types
+from pyhudi.format.avro.container import decode_container, encode_container
+from pyhudi.format.avro.types import linked_type
+from pyhudi.format.timeline import commit_metadata, plan_files, service_metadata
+from pyhudi.format.timeline.instant import Action, Instant, State
+from pyhudi.format.timeline.timeline_record import TimelineRecord
 
 SYNC = b"0123456789abcdef"
 PATH = "a timeline file"

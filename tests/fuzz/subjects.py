@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pyhudi
 from golden_tables import GoldenTables
 from handmade import HandmadeTable, at
-from pyhudi.format.log_file import BlockType, HeaderKey, LogBlock, decode_blocks
+from pyhudi.format.files.log_file import BlockType, HeaderKey, LogBlock, decode_blocks
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.log_blocks import PlacedBlock, decode_log_block

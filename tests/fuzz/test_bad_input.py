@@ -23,9 +23,9 @@ import pyhudi
 from fuzz.mutations import log_parts
 from fuzz.subjects import SCHEMA, commit, new_memory, row
 from handmade import TIMELINE, HandmadeTable, at, parquet_bytes
-from pyhudi.format.avro_schema import avro_record_schema
-from pyhudi.format.delete_records import delete_batch, encode_delete_records
-from pyhudi.format.log_file import BlockType, HeaderKey, encode_block
+from pyhudi.format.avro.schema import avro_record_schema
+from pyhudi.format.files.delete_records import delete_batch, encode_delete_records
+from pyhudi.format.files.log_file import BlockType, HeaderKey, encode_block
 
 LOG = f".f-0_{at(3)}.log.1_0-1-0"
 BASE = f"f-0_0-1-0_{at(1)}.parquet"

@@ -20,14 +20,14 @@ import pyhudi
 from fuzz.front_door import Answer, answers, bounded
 from fuzz.subjects import SCHEMA, commit, new_memory, row
 from handmade import SYNC, TIMELINE, HandmadeTable, at
-from pyhudi.format.archive import CONTENTS, TIMES
-from pyhudi.format.avro_container import Container, encode_container
-from pyhudi.format.avro_encoding import write_bytes, write_long, write_string
-from pyhudi.format.avro_schema import avro_record_schema
-from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
-from pyhudi.format.log_file import BlockType, HeaderKey, encode_block
-from pyhudi.format.metadata_schemas import REPLACE_COMMIT_METADATA
-from pyhudi.format.properties import decode_properties, encode_properties
+from pyhudi.format.avro.container import Container, encode_container
+from pyhudi.format.avro.encoding import write_bytes, write_long, write_string
+from pyhudi.format.avro.schema import avro_record_schema
+from pyhudi.format.files.log_file import BlockType, HeaderKey, encode_block
+from pyhudi.format.table.properties import decode_properties, encode_properties
+from pyhudi.format.timeline.archive import CONTENTS, TIMES
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
+from pyhudi.format.timeline.metadata_schemas import REPLACE_COMMIT_METADATA
 from pyhudi.table.schema import META_COLUMNS
 
 MEGABYTE = 1024 * 1024

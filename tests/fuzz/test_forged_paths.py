@@ -18,13 +18,13 @@ import pyhudi
 from fuzz.front_door import ROWS, Answer, answers
 from fuzz.subjects import SCHEMA, commit, row
 from handmade import SYNC, TIMELINE, HandmadeTable, at
-from pyhudi.format.avro_schema import avro_record_schema
-from pyhudi.format.commit_metadata import (
+from pyhudi.format.avro.schema import avro_record_schema
+from pyhudi.format.table.properties import decode_properties, encode_properties
+from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,
     WriteStat,
     encode_replace_commit_metadata,
 )
-from pyhudi.format.properties import decode_properties, encode_properties
 from pyhudi.storage.open import open_storage
 
 CANARY = "canary"

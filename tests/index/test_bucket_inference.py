@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyhudi.format.bucket_config import BUCKETS_MAX
-from pyhudi.format.file_names import FileGroupId
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.hashing import java_list_hash
+from pyhudi.format.table.bucket_config import BUCKETS_MAX
 from pyhudi.index.bucket_inference import (
     NoSimpleBuckets,
     PossibleCounts,

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from golden_tables import GoldenTables
-from pyhudi.format.file_names import BaseFileName, parse_data_file
+from pyhudi.format.files.file_names import BaseFileName, parse_data_file
 from pyhudi.format.hashing import xxhash32
-from pyhudi.format.instant import InstantTime
-from pyhudi.format.ring_file import RING_MAX, Ring, RingNode, decode_ring, initial_ring
+from pyhudi.format.table.ring_file import RING_MAX, Ring, RingNode, decode_ring, initial_ring
+from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.index.consistent_bucket import bucket_ids, bucket_of, ring_positions
 
 

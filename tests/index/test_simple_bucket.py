@@ -13,7 +13,7 @@ import pytest
 
 from golden_tables import GoldenTables
 from pyhudi.errors import UnsupportedTableError
-from pyhudi.format.file_names import BaseFileName, parse_data_file
+from pyhudi.format.files.file_names import BaseFileName, parse_data_file
 from pyhudi.index.simple_bucket import bucket_ids, bucket_of_file, file_id
 
 BUCKET_TABLES = ["mor_simple_bucket_v8", "mor_simple_bucket_v9", "mor_with_rollback"]

@@ -17,27 +17,27 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from many_writers.services_by_hand import begin_service
-from pyhudi.engine.base_writer import write_base
-from pyhudi.engine.decisions import Begin, Complete, Decided, Refused, Rule
-from pyhudi.engine.read import Reader
-from pyhudi.engine.tasks import read_split
-from pyhudi.engine.writer import TableWriter
-from pyhudi.format.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
-from pyhudi.format.file_names import FileGroupId
-from pyhudi.format.instant import Action, Instant, InstantTime, State
-from pyhudi.format.plan_files import (
+from pyhudi.commit.proposals import Begin, Complete, Decided, Refused, Rule
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.plan_files import (
     CompactionOperation,
     CompactionPlan,
     decode_compaction_plan,
     encode_compaction_plan,
 )
 from pyhudi.plan.scan import ReadSpec, SliceRead, Split, merge_rule
-from pyhudi.storage.marker_files import marker_objects
+from pyhudi.read.plan import Reader
+from pyhudi.read.slice import read_split
+from pyhudi.storage.objects.markers import marker_objects
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice
 from pyhudi.table.schema import with_meta_columns
 from pyhudi.table.snapshot import grouped_files, is_replaced, latest_slice
 from pyhudi.timeline.completion import only, visible_now
-from pyhudi.timeline.ledger import Ledger
+from pyhudi.timeline.live import Ledger
+from pyhudi.write.files.base_file import write_base
+from pyhudi.write.writer import TableWriter
 
 _SERVICES = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
 

@@ -18,22 +18,22 @@ from typing import Any
 import pyarrow as pa
 
 from memory_tables import TIMELINE, MemoryTable
-from pyhudi.engine.load import PROPERTIES, TableLoader, load_config
-from pyhudi.engine.local import LocalWriter
-from pyhudi.engine.transaction import Transaction
-from pyhudi.engine.write_result import WriteResult
-from pyhudi.format.bucket_config import SimpleBuckets
-from pyhudi.format.concurrency_mode import ConcurrencyMode
-from pyhudi.format.conflict_strategy import CONFLICT_STRATEGY, Strategy
-from pyhudi.format.file_names import parse_data_file
-from pyhudi.format.lock_kind import LockKind
-from pyhudi.format.table_config import TableConfig, TableType
+from pyhudi.api.table import Table
+from pyhudi.commit.transaction import Transaction
+from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.format.table.conflict_strategy import CONFLICT_STRATEGY, Strategy
+from pyhudi.format.table.table_config import TableConfig, TableType
+from pyhudi.read.load import PROPERTIES, TableLoader, load_config
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.protocol import Storage
-from pyhudi.table_api import Table
+from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.world import World
+from pyhudi.write.local import LocalWriter
+from pyhudi.write.result import WriteResult
 from worlds import START_MS, Clock, still_world
 
 SCHEMA = pa.schema(

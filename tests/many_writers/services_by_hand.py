@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from pyhudi.engine.decisions import Begin, Complete, Decided
-from pyhudi.engine.writer import TableWriter
-from pyhudi.format.archive import (
+from pyhudi.commit.proposals import Begin, Complete, Decided
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.timeline.archive import (
     VERSION_FILE,
     ArchivedInstant,
     Manifest,
@@ -24,18 +24,22 @@ from pyhudi.format.archive import (
     encode_manifest,
     manifest_name,
 )
-from pyhudi.format.commit_metadata import CommitMetadata, encode_replace_commit_metadata
-from pyhudi.format.file_names import FileGroupId
-from pyhudi.format.instant import Action, Instant, InstantTime, State
-from pyhudi.format.plan_files import (
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_replace_commit_metadata
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.plan_files import (
     ClusteringGroup,
     ClusteringPlan,
     ClusteringSlice,
     RequestedReplaceMetadata,
     encode_requested_replace,
 )
-from pyhudi.format.service_metadata import CleanedPartition, CleanMetadata, encode_clean_metadata
+from pyhudi.format.timeline.service_metadata import (
+    CleanedPartition,
+    CleanMetadata,
+    encode_clean_metadata,
+)
 from pyhudi.storage.protocol import Storage
+from pyhudi.write.writer import TableWriter
 
 _SYNC = bytes(16)
 

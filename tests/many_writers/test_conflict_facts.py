@@ -30,18 +30,18 @@ from many_writers.scene import (
     upsert,
 )
 from memory_tables import TIMELINE
-from pyhudi.engine.base_writer import write_base
+from pyhudi.api.table import Table
 from pyhudi.errors import ConflictError, UnsupportedTableError
-from pyhudi.format.bucket_config import SimpleBuckets
-from pyhudi.format.commit_metadata import (
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,
     WriteStat,
     encode_replace_commit_metadata,
 )
-from pyhudi.format.file_names import FileGroupId
-from pyhudi.format.instant import Action
+from pyhudi.format.timeline.instant import Action
 from pyhudi.index.simple_bucket import bucket_ids, file_id
-from pyhudi.table_api import Table
+from pyhudi.write.files.base_file import write_base
 from written_tables import keyed
 
 HUDI_ID = "00000000-57eb-4d0f-a1b2-6b1f3c1d2e3f-0"

@@ -14,8 +14,8 @@ from pyhudi.conflict.rules import (
     Retry,
     first_conflict,
 )
-from pyhudi.format.conflict_strategy import Strategy
-from pyhudi.format.file_names import FileGroupId
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.index.simple_bucket import file_id
 
 G = FileGroupId("mo", file_id(0))

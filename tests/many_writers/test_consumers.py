@@ -32,9 +32,9 @@ from many_writers.scene import (
 )
 from many_writers.services_by_hand import archive, clean
 from memory_tables import TIMELINE
+from pyhudi.api.table import Table
 from pyhudi.errors import InvalidRequestError
 from pyhudi.storage.open import open_storage
-from pyhudi.table_api import Table
 
 _names = count()
 

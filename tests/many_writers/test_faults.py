@@ -26,30 +26,30 @@ from many_writers.scene import (
     upsert,
 )
 from memory_tables import TIMELINE
-from pyhudi.engine.base_writer import write_base
-from pyhudi.engine.foreigners import GLANCE_AGAIN_MS
-from pyhudi.engine.load import PROPERTIES, TableLoader, load_config
-from pyhudi.engine.local import LocalWriter
-from pyhudi.engine.write_result import commit_metadata
+from pyhudi.api.table import Table
+from pyhudi.commit.foreign_writers import GLANCE_AGAIN_MS
 from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
-from pyhudi.format.commit_metadata import encode_commit_metadata
-from pyhudi.format.file_names import FileGroupId
-from pyhudi.format.instant import Action, Instant, InstantTime, State
-from pyhudi.format.lock_kind import LockKind
-from pyhudi.format.plan_files import (
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.format.table.table_config import TableType
+from pyhudi.format.timeline.commit_metadata import encode_commit_metadata
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.plan_files import (
     CompactionPlan,
     InstantName,
     RollbackPlan,
     encode_compaction_plan,
     encode_rollback_plan,
 )
-from pyhudi.format.service_metadata import encode_rollback_metadata
-from pyhudi.format.table_config import TableType
+from pyhudi.format.timeline.service_metadata import encode_rollback_metadata
 from pyhudi.index.simple_bucket import file_id
 from pyhudi.plan.rollback import rollback_metadata
+from pyhudi.read.load import PROPERTIES, TableLoader, load_config
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.storage_lock import StorageLock
-from pyhudi.table_api import Table
+from pyhudi.storage.locks.storage_lock import StorageLock
+from pyhudi.write.files.base_file import write_base
+from pyhudi.write.local import LocalWriter
+from pyhudi.write.result import commit_metadata
 from written_tables import keyed
 
 TEN_MINUTES_MS = 600_000

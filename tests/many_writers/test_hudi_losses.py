@@ -1,6 +1,6 @@
 """Cases in which Apache Hudi 1.2.0 loses rows, or commits, and pyhudi does not.
 
-The names say where each was reported. `tests/engine/test_known_failures.py` has the same failures
+The names say where each was reported. `tests/write/test_known_failures.py` has the same failures
 at the level of the commit core; here they happen to whole writes, and rows are counted.
 """
 
@@ -28,8 +28,8 @@ from many_writers.scene import (
 )
 from pyhudi.errors import ConflictError
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.faulty import FaultyStorage
-from pyhudi.storage.heartbeats import HEARTBEAT_FOLDER
+from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER
+from pyhudi.storage.stores.faulty import FaultyStorage
 
 SIX = tuple(f"k{number}" for number in range(6))
 TIMEOUT_MS = WriteSettings().heartbeat_timeout_ms

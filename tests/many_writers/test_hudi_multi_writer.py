@@ -33,17 +33,17 @@ from many_writers.scene import (
     upsert,
 )
 from many_writers.services_by_hand import clean, plan_clustering
-from pyhudi.engine import group_jobs
-from pyhudi.engine.write_plans import WritePlans
-from pyhudi.engine.write_result import WriteResult
+from pyhudi.api.table import Table
 from pyhudi.errors import ConflictError
-from pyhudi.format.bucket_config import SimpleBuckets
-from pyhudi.format.conflict_strategy import Strategy
-from pyhudi.format.file_names import FileGroupId
-from pyhudi.format.lock_kind import LockKind
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.index.simple_bucket import bucket_ids, file_id
 from pyhudi.settings import WriteSettings
-from pyhudi.table_api import Table
+from pyhudi.write import tasks as group_jobs
+from pyhudi.write.plan import WritePlans
+from pyhudi.write.result import WriteResult
 
 LOCKS = (LockKind.NONE, LockKind.IN_PROCESS, LockKind.FILE, LockKind.STORAGE)
 OVERLAPPING = ORDERS[1:5]

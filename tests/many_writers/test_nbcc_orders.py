@@ -32,8 +32,8 @@ from many_writers.scene import (
 )
 from pyhudi.errors import ConflictError, OutcomeUnknownError
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.open import open_storage
+from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 
 #: What was there before, and what the two writers write: key → ordering value.
 BEFORE = {"untouched": 1, "first wins": 1, "second wins": 1, "tie": 1, "late": 9}

@@ -37,21 +37,21 @@ from many_writers.services_by_hand import (
     replacement,
 )
 from memory_tables import TIMELINE
-from pyhudi.engine.attempts import LATER_MS, LOOK_MS
-from pyhudi.engine.base_writer import write_base
-from pyhudi.engine.write_files import create_partition_metadata
-from pyhudi.engine.write_result import WriteResult, commit_metadata
+from pyhudi.api.table import Table
 from pyhudi.errors import ConflictError
-from pyhudi.format.bucket_config import SimpleBuckets
-from pyhudi.format.commit_metadata import WriteStat, encode_commit_metadata
-from pyhudi.format.file_names import FileGroupId
-from pyhudi.format.instant import Action, InstantTime
-from pyhudi.format.lock_kind import LockKind
-from pyhudi.format.table_config import TableType
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.table_config import TableType
+from pyhudi.format.timeline.commit_metadata import WriteStat, encode_commit_metadata
+from pyhudi.format.timeline.instant import Action, InstantTime
 from pyhudi.index.simple_bucket import bucket_ids, file_id
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.heartbeats import HEARTBEAT_FOLDER
-from pyhudi.table_api import Table
+from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER
+from pyhudi.write.files.base_file import write_base
+from pyhudi.write.files.spec import create_partition_metadata
+from pyhudi.write.result import WriteResult, commit_metadata
+from pyhudi.write.retry import LATER_MS, LOOK_MS
 from written_tables import keyed
 
 G = FileGroupId("mo", file_id(0))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhudi.errors import InvalidRequestError
-from pyhudi.format.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.plan.archiving import (
     ArchiveFacts,
     ArchivePlan,

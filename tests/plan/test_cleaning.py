@@ -13,15 +13,19 @@ from hypothesis import strategies as st
 
 from handmade import at
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnsupportedTableError
-from pyhudi.format.file_names import BaseFileName, LogFileName
-from pyhudi.format.instant import Action, Instant, InstantTime, State
-from pyhudi.format.plan_files import CleanerPlan, CleanFile, RetainedInstant
-from pyhudi.format.properties import decode_table_properties, encode_properties, table_checksum
-from pyhudi.format.table_config import TableConfig
+from pyhudi.format.files.file_names import BaseFileName, LogFileName
+from pyhudi.format.table.properties import (
+    decode_table_properties,
+    encode_properties,
+    table_checksum,
+)
+from pyhudi.format.table.table_config import TableConfig
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.plan_files import CleanerPlan, CleanFile, RetainedInstant
 from pyhudi.plan.clean_records import clean_metadata, planned_paths
 from pyhudi.plan.clean_verdicts import Holds, Rule, Verdict
 from pyhudi.plan.cleaning import CleanBy, CleanPlan, CleanPolicy, plan_cleaning
-from pyhudi.plan.kept import KEPT_SINCE_KEY, Kept, bound_of_clean, bound_of_plan, kept_after
+from pyhudi.plan.retention import KEPT_SINCE_KEY, Kept, bound_of_clean, bound_of_plan, kept_after
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
 from pyhudi.table.snapshot import (
     file_slices,

@@ -12,15 +12,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pyhudi.errors import InvalidRequestError
-from pyhudi.format.file_names import FileGroupId
-from pyhudi.format.instant import Action, Instant, InstantTime, State
-from pyhudi.format.plan_files import (
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.properties import decode_table_properties
+from pyhudi.format.table.table_config import TableConfig
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.plan_files import (
     CompactionOperation,
     decode_compaction_plan,
     encode_compaction_plan,
 )
-from pyhudi.format.properties import decode_table_properties
-from pyhudi.format.table_config import TableConfig
 from pyhudi.plan.compaction import (
     MB,
     CompactionOrder,
@@ -33,7 +33,7 @@ from pyhudi.plan.compaction import (
     plan_compaction,
     unnamed_files,
 )
-from pyhudi.plan.compaction_news import (
+from pyhudi.plan.compaction_rebase import (
     adjusted_plan,
     is_torn,
     news,
@@ -43,7 +43,7 @@ from pyhudi.plan.compaction_news import (
 from pyhudi.table.snapshot import grouped_files, with_files
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
-from pyhudi.timeline.ledger import Ledger
+from pyhudi.timeline.live import Ledger
 from pyhudi.timeline.timeline import Timeline
 
 NO_PLANS = PendingPlans({})

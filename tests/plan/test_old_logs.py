@@ -26,8 +26,8 @@ from plan.test_compaction import (
     planned,
     state,
 )
-from pyhudi.format.file_names import FileGroupId
-from pyhudi.format.instant import Action, Instant
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.plan.archiving import ArchiveFacts, ArchivePlan, ArchivePolicy, old_logs, plan_archiving
 from pyhudi.plan.compaction import MB, PendingPlans
 from pyhudi.table.snapshot import grouped_files, with_files

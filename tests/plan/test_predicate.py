@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from pyhudi.errors import InvalidRequestError
-from pyhudi.plan.predicate import (
+from pyhudi.plan.predicate.parser import parse_predicate
+from pyhudi.plan.predicate.tree import (
     DEPTH_MAX,
     And,
     Column,
@@ -25,7 +26,6 @@ from pyhudi.plan.predicate import (
     Predicate,
     columns_of,
 )
-from pyhudi.plan.predicate_parser import parse_predicate
 
 A, B = Column(("a",)), Column(("b", "c"))
 TREE = And((Comparison(Operator.EQUAL, A, Literal(1)), Or((Not(A), IsNull(B), Like(B, "x%")))))

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 
 from predicate_cases import SCHEMA, batch_of, expected, predicates, rows
 from pyhudi.errors import InvalidRequestError
-from pyhudi.plan.predicate import And, Column, In, Literal, Or, Predicate
-from pyhudi.plan.predicate_binding import EQUALITY_KEYS_MAX, bind
-from pyhudi.plan.predicate_parser import parse_predicate
+from pyhudi.plan.predicate.binding import EQUALITY_KEYS_MAX, bind
+from pyhudi.plan.predicate.parser import parse_predicate
+from pyhudi.plan.predicate.tree import And, Column, In, Literal, Or, Predicate
 
 WIDE = pa.schema(
     [

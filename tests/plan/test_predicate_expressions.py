@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhudi.errors import InvalidRequestError
-from pyhudi.plan.predicate import And, Column, Comparison, IsNull, Literal, Operator, Or
-from pyhudi.plan.predicate_binding import bind
-from pyhudi.plan.predicate_from_polars import translated_conjuncts
-from pyhudi.plan.predicate_parser import parse_predicate
+from pyhudi.plan.predicate.binding import bind
+from pyhudi.plan.predicate.from_polars import translated_conjuncts
+from pyhudi.plan.predicate.parser import parse_predicate
+from pyhudi.plan.predicate.tree import And, Column, Comparison, IsNull, Literal, Operator, Or
 
 field, col = pc.field, pl.col
 UTC = dt.UTC

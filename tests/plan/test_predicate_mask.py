@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predicate_cases import SCHEMA, batch_of, expected, predicates, rows
-from pyhudi.plan.predicate import Column, Like, Predicate
-from pyhudi.plan.predicate_binding import bind
+from pyhudi.plan.predicate.binding import bind
+from pyhudi.plan.predicate.tree import Column, Like, Predicate
 
 NAN, INF = float("nan"), float("inf")
 

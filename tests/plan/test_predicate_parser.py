@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from predicate_cases import predicates
 from pyhudi.errors import InvalidRequestError
-from pyhudi.plan.predicate import (
+from pyhudi.plan.predicate.parser import LENGTH_MAX, parse_predicate
+from pyhudi.plan.predicate.sql import to_sql
+from pyhudi.plan.predicate.tree import (
     And,
     Column,
     Comparison,
@@ -23,8 +25,6 @@ from pyhudi.plan.predicate import (
     Or,
     Predicate,
 )
-from pyhudi.plan.predicate_parser import LENGTH_MAX, parse_predicate
-from pyhudi.plan.predicate_sql import to_sql
 
 A, B, C = Column(("a",)), Column(("b",)), Column(("c",))
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predicate_cases import SCHEMA, batch_of, expected, predicates, rows
-from pyhudi.plan.predicate import Column, Like, Predicate
-from pyhudi.plan.predicate_binding import ColumnRange, bind
+from pyhudi.plan.predicate.binding import ColumnRange, bind
+from pyhudi.plan.predicate.tree import Column, Like, Predicate
 
 NAN = float("nan")
 ALL_NULL = ColumnRange(null_count=4, row_count=4)

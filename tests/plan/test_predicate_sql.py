@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pyhudi.plan.predicate import Column, Literal
-from pyhudi.plan.predicate_parser import parse_predicate
-from pyhudi.plan.predicate_sql import to_sql
+from pyhudi.plan.predicate.parser import parse_predicate
+from pyhudi.plan.predicate.sql import to_sql
+from pyhudi.plan.predicate.tree import Column, Literal
 
 
 @pytest.mark.parametrize(

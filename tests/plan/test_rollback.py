@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.file_names import IoType, MarkerName
-from pyhudi.format.instant import Action, Instant, InstantTime, State
-from pyhudi.format.plan_files import RollbackPlan, RollbackRequest
+from pyhudi.format.files.file_names import IoType, MarkerName
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.plan_files import RollbackPlan, RollbackRequest
 from pyhudi.plan.rollback import files_to_delete, is_final, plan_rollback, rollback_metadata
 
 R = "20260101000000001"

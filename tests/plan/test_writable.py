@@ -9,12 +9,12 @@ import pytest
 
 from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
-from pyhudi.format.bucket_config import SimpleBuckets
-from pyhudi.format.kept_lock import with_lock
-from pyhudi.format.lock_address import DynamodbAddress, LockAddress, ZookeeperAddress
-from pyhudi.format.lock_kind import LockKind
-from pyhudi.format.properties import TableProperties, decode_table_properties
-from pyhudi.format.table_config import TableConfig
+from pyhudi.format.lock.lock_address import DynamodbAddress, LockAddress, ZookeeperAddress
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.format.lock.lock_properties import with_lock
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.properties import TableProperties, decode_table_properties
+from pyhudi.format.table.table_config import TableConfig
 from pyhudi.plan.writable import refuse_unwritable, told_config, with_first_lock
 
 WRITABLE = {

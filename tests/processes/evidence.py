@@ -11,13 +11,13 @@ from typing import Any
 import pyhudi
 from processes.journal import History
 from processes.workload import Kind
-from pyhudi.conflict.writes import touched_groups
-from pyhudi.engine.write_ids import WRITE_ID_KEY
-from pyhudi.format.commit_metadata import decode_commit_metadata
-from pyhudi.format.file_names import FileGroupId
-from pyhudi.format.instant import Action, Instant, State
-from pyhudi.format.log_entry import LOG_FOLDER, Entry, decode_entry
-from pyhudi.format.plan_files import decode_rollback_plan
+from pyhudi.commit.write_ids import WRITE_ID_KEY
+from pyhudi.conflict.file_groups import touched_groups
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
+from pyhudi.format.timeline.decision_entry import LOG_FOLDER, Entry, decode_entry
+from pyhudi.format.timeline.instant import Action, Instant, State
+from pyhudi.format.timeline.plan_files import decode_rollback_plan
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
 

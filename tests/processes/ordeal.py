@@ -15,8 +15,8 @@ from processes.journal import Event, History, load_history
 from processes.stores import Store
 from processes.worker import Orders
 from processes.workload import HEARTBEAT_TIMEOUT_S, Kind, create_table, open_table
-from pyhudi.engine.repair import Repaired
-from pyhudi.storage.heartbeats import HEARTBEAT_FOLDER
+from pyhudi.services.repair import Repaired
+from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER
 from pyhudi.storage.open import open_storage
 
 WRITERS = {Kind.NON_BLOCKING: 4, Kind.OPTIMISTIC: 4}

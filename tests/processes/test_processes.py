@@ -27,7 +27,7 @@ from processes.journal import Event, History, Journal, Read, Write, load_history
 from processes.ordeal import Goal, run_ordeal
 from processes.stores import STORES, TESTS
 from processes.workload import Batch, Kind, create_table, next_batch, open_table, write
-from pyhudi.format.instant import Instant
+from pyhudi.format.timeline.instant import Instant
 
 #: On an idle machine the first figure is the one that counts.
 GOAL = Goal(seconds=25, seconds_max=400, kills=6, freezes=3, acknowledged=10)

@@ -24,7 +24,7 @@ from processes.journal import Event, History, load_history
 from processes.stores import TESTS
 from processes.worker import Orders, Worker
 from processes.workload import SETTINGS, Kind, create_table, partition_of, payload_of
-from pyhudi.format.instant import Action, Instant, State
+from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 KIND = Kind.NON_BLOCKING

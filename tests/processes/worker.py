@@ -24,7 +24,7 @@ from typing import Any
 import pyhudi
 from processes.journal import Event, Journal
 from processes.workload import Batch, Kind, next_batch, open_table, write
-from pyhudi.engine.write_result import WriteResult
+from pyhudi.write.result import WriteResult
 
 _CALLS_AGAIN = 0.5  # of the lives that begin with an undecided batch
 _READS = 0.05  # of the writes are followed by one

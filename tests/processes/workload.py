@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 
 import pyhudi
-from pyhudi.engine.write_result import WriteResult
 from pyhudi.index.simple_bucket import bucket_ids
+from pyhudi.write.result import WriteResult
 
 SCHEMA = pa.schema(
     [

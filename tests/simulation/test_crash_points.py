@@ -20,10 +20,10 @@ from light_scenarios import (
     stage_of,
     steady_writer,
 )
-from pyhudi.simulate.evidence import Violation
 from pyhudi.simulate.faults import Effect, Fault, FixedFaults
 from pyhudi.simulate.simulation import Process, Simulation
-from pyhudi.simulate.stage import Stage
+from pyhudi.simulate.table.checks.evidence import Violation
+from pyhudi.simulate.table.stage import Stage
 
 CRASHES = (Effect.CRASH_BEFORE, Effect.CRASH_AFTER)
 #: Every so manieth pair of crashes is tried; 1 tries them all.

@@ -17,19 +17,19 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
-from pyhudi.engine.create import create_table_files
-from pyhudi.engine.load import TableLoader, is_table, load_config
-from pyhudi.engine.local import LocalWriter
+from pyhudi.api.table import Table
 from pyhudi.errors import HudiError
-from pyhudi.format.bucket_config import SimpleBuckets
-from pyhudi.format.file_names import parse_data_file
-from pyhudi.format.table_config import TableType
-from pyhudi.format.table_definition import TableDefinition
+from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.table_config import TableType
+from pyhudi.plan.table_definition import TableDefinition
+from pyhudi.read.load import TableLoader, is_table, load_config
+from pyhudi.session.create import create_table_files
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
-from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.protocol import Storage
-from pyhudi.table_api import Table
+from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
+from pyhudi.storage.stores.memory import MemoryStorage
+from pyhudi.write.local import LocalWriter
 from worlds import Clock, still_world
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])

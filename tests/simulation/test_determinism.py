@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from pyhudi.simulate.schedules import MODES, Mode, run_schedule
+from pyhudi.simulate.table.schedules import MODES, Mode, run_schedule
 
 SEEDS = range(int(os.environ.get("PYHUDI_DETERMINISM_SEEDS", "8")))
 _PROGRAM = """
 import sys
-from pyhudi.simulate.schedules import run_schedule
+from pyhudi.simulate.table.schedules import run_schedule
 for seed in range(int(sys.argv[2])):
     print(run_schedule(seed, mode=sys.argv[1]).digest)
 """

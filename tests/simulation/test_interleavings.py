@@ -22,10 +22,10 @@ from light_scenarios import (
     steady_writer,
 )
 from pyhudi.simulate.explore import explore
-from pyhudi.simulate.history import Outcome
-from pyhudi.simulate.readers import Consumer
 from pyhudi.simulate.simulation import Simulation
-from pyhudi.simulate.stage import Stage
+from pyhudi.simulate.table.actors.readers import Consumer
+from pyhudi.simulate.table.history import Outcome
+from pyhudi.simulate.table.stage import Stage
 
 #: Of two writers, all orders are tried. With a rescuer there are thousands and more, of which a
 #: quick run tries the first; PYHUDI_ALL_ORDERS=1 goes on to the end.

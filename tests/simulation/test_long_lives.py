@@ -11,23 +11,23 @@ from typing import cast
 import pytest
 
 from light_scenarios import NBCC, OCC, OpenWrite, judged, stage_of
-from pyhudi.engine.archiving_facts import ServiceMemory
-from pyhudi.engine.local import LocalWriter
-from pyhudi.engine.upkeep import Upkeep, run_services
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
-from pyhudi.format.log_entry import entry_path
+from pyhudi.format.timeline.decision_entry import entry_path
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
-from pyhudi.simulate.archivist import policy
-from pyhudi.simulate.compactor import LightMerge, compactions
-from pyhudi.simulate.evidence import Violation
+from pyhudi.services.archiving.facts import ServiceMemory
+from pyhudi.services.maintenance import Upkeep, run_services
 from pyhudi.simulate.faults import Effect, Fault, FixedFaults
-from pyhudi.simulate.keeper import LightWriter
-from pyhudi.simulate.light_rows import TableKind
-from pyhudi.simulate.light_table import LightReader
 from pyhudi.simulate.simulation import Process, Simulation
-from pyhudi.simulate.stage import Stage
-from pyhudi.storage.decision_log import entries_after
+from pyhudi.simulate.table.actors.archiver import policy
+from pyhudi.simulate.table.actors.compactor import LightMerge, compactions
+from pyhudi.simulate.table.actors.maintainer import LightWriter
+from pyhudi.simulate.table.checks.evidence import Violation
+from pyhudi.simulate.table.rows import TableKind
+from pyhudi.simulate.table.stage import Stage
+from pyhudi.simulate.table.table import LightReader
+from pyhudi.storage.objects.decision_log import entries_after
+from pyhudi.write.local import LocalWriter
 
 HOUR_MS = 3_600_000
 #: Longer than what a refresh takes for recent, so that what is archived is not even listed by it.

@@ -12,8 +12,8 @@ import os
 import pytest
 
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.simulate.planted import BUGS
-from pyhudi.simulate.schedules import Mode, ScheduleResult, Services, run_schedule
+from pyhudi.simulate.table.schedules import Mode, ScheduleResult, Services, run_schedule
+from simulation.planted.commit import BUGS
 
 SEARCH = int(os.environ.get("PYHUDI_SEARCH", "0"))
 #: Where rollbacks are archived at once, which is more than the protocol promises to stand.
@@ -117,12 +117,13 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
 
 
 def catches(bug: str, mode: Mode, seed: int) -> bool:
-    return bool(played(bug, mode, seed, planted=bug).violations)
+    with BUGS[bug]():
+        return bool(played(bug, mode, seed).violations)
 
 
-def played(bug: str, mode: Mode, seed: int, *, planted: str | None = None) -> ScheduleResult:
+def played(bug: str, mode: Mode, seed: int) -> ScheduleResult:
     archives, services = bug in ARCHIVING, SERVED.get(bug)
-    return run_schedule(seed, mode=mode, planted=planted, archives=archives, services=services)
+    return run_schedule(seed, mode=mode, archives=archives, services=services)
 
 
 def test_every_planted_bug_has_seeds() -> None:

@@ -12,12 +12,12 @@ import pytest
 
 from light_scenarios import NBCC, judged, stage_of
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.simulate.actors import Habits, Writer
-from pyhudi.simulate.cleaner import LONG_POLICIES
 from pyhudi.simulate.faults import DrawnFaults, Effect, FaultRates
-from pyhudi.simulate.history import Operation, Outcome
-from pyhudi.simulate.schedules import MODES, Mode, Services, run_schedule
 from pyhudi.simulate.simulation import Simulation
+from pyhudi.simulate.table.actors.cleaner import LONG_POLICIES
+from pyhudi.simulate.table.actors.writers import Habits, Writer
+from pyhudi.simulate.table.history import Operation, Outcome
+from pyhudi.simulate.table.schedules import MODES, Mode, Services, run_schedule
 
 SCHEDULES = int(os.environ.get("PYHUDI_SCHEDULES", "1250"))
 FIRST_SEED = int(os.environ.get("PYHUDI_FIRST_SEED", "0"))

@@ -21,20 +21,20 @@ import pytest
 
 from light_scenarios import NBCC, OCC, OpenWrite, judged, judged_after_repair, recover, stage_of
 from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
-from pyhudi.format.instant import Action
-from pyhudi.format.table_config import TableType
+from pyhudi.format.table.table_config import TableType
+from pyhudi.format.timeline.instant import Action
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.simulate.archive_checks import archived_now, half_archived, unlisted_files
-from pyhudi.simulate.archivist import GRACE_MS, archiver
-from pyhudi.simulate.cleaner import cleanings
-from pyhudi.simulate.compactor import compactions
-from pyhudi.simulate.evidence import TIMELINE_FOLDER, Evidence, Violation
 from pyhudi.simulate.faults import Effect, Fault, FixedFaults
-from pyhudi.simulate.history import Outcome
-from pyhudi.simulate.java_writer import JavaWriter
-from pyhudi.simulate.light_rows import Row, TableKind
 from pyhudi.simulate.simulation import Process, Simulation
-from pyhudi.simulate.stage import Stage
+from pyhudi.simulate.table.actors.archiver import GRACE_MS, archiver
+from pyhudi.simulate.table.actors.cleaner import cleanings
+from pyhudi.simulate.table.actors.compactor import compactions
+from pyhudi.simulate.table.actors.java_writer import JavaWriter
+from pyhudi.simulate.table.checks.archive import archived_now, half_archived, unlisted_files
+from pyhudi.simulate.table.checks.evidence import TIMELINE_FOLDER, Evidence, Violation
+from pyhudi.simulate.table.history import Outcome
+from pyhudi.simulate.table.rows import Row, TableKind
+from pyhudi.simulate.table.stage import Stage
 
 #: Of pairs of crashes; 1 tries them all, and looks more closely.
 STRIDE = int(os.environ.get("PYHUDI_CRASH_STRIDE", "197"))

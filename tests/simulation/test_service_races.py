@@ -12,21 +12,21 @@ from collections.abc import Callable
 import pytest
 
 from light_scenarios import NBCC, OCC, OpenWrite, judged, stage_of
-from pyhudi.engine.consumers import register_consumer
 from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
-from pyhudi.format.instant import Action
+from pyhudi.format.timeline.instant import Action
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.simulate.archive_checks import archived_now
-from pyhudi.simulate.archivist import GRACE_MS, archiver
-from pyhudi.simulate.cleaner import cleanings, consumer_table
-from pyhudi.simulate.compactor import compactions
-from pyhudi.simulate.evidence import Evidence
+from pyhudi.services.consumers import register_consumer
 from pyhudi.simulate.explore import explore
-from pyhudi.simulate.light_rows import TableKind
-from pyhudi.simulate.readers import Reader
 from pyhudi.simulate.simulation import Process, Simulation
-from pyhudi.simulate.stage import Stage
-from pyhudi.timeline.ledger import BEFORE_ALL
+from pyhudi.simulate.table.actors.archiver import GRACE_MS, archiver
+from pyhudi.simulate.table.actors.cleaner import cleanings, consumer_table
+from pyhudi.simulate.table.actors.compactor import compactions
+from pyhudi.simulate.table.actors.readers import Reader
+from pyhudi.simulate.table.checks.archive import archived_now
+from pyhudi.simulate.table.checks.evidence import Evidence
+from pyhudi.simulate.table.rows import TableKind
+from pyhudi.simulate.table.stage import Stage
+from pyhudi.timeline.live import BEFORE_ALL
 
 ORDERS = {"an archiver and a reader": 60}
 ALL_ORDERS = os.environ.get("PYHUDI_ALL_ORDERS") == "1"

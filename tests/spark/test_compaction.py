@@ -12,16 +12,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import pyhudi
-from pyhudi.engine.local import LocalWriter
-from pyhudi.engine.spark.compact import SparkMerge, balanced, operation_bytes
-from pyhudi.engine.table_compaction import compact, compactions
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.bucket_config import SimpleBuckets
-from pyhudi.format.commit_metadata import decode_commit_metadata
-from pyhudi.format.plan_files import CompactionOperation
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
+from pyhudi.format.timeline.plan_files import CompactionOperation
+from pyhudi.services.compaction.run import compact, compactions
 from pyhudi.settings import WriteSettings
+from pyhudi.spark.compact import SparkMerge, balanced, operation_bytes
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
+from pyhudi.write.local import LocalWriter
 
 pytestmark = pytest.mark.spark
 

@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import pyhudi
-from pyhudi.engine.spark.write import SparkWrites
 from pyhudi.errors import ConflictError
+from pyhudi.spark.write import SparkWrites
 
 pytestmark = pytest.mark.spark
 

@@ -20,9 +20,9 @@ from pyspark.sql.functions import col, udf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import pyhudi
-from pyhudi.engine.write_files import WriteOverError
 from pyhudi.errors import ConflictError, InvalidRequestError, TableNotFoundError
 from pyhudi.world import real_world
+from pyhudi.write.files.spec import WriteOverError
 from pyspark_pyhudi import DefaultSource
 from pyspark_pyhudi.writer import PyhudiWriter, Written
 

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 import pyhudi
-from pyhudi.engine.spark import placing
 from pyhudi.errors import InvalidRequestError
+from pyhudi.spark import shuffle as placing
 
 pytestmark = pytest.mark.spark
 

@@ -15,16 +15,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 import pyhudi
-from pyhudi.engine.sorted_rows import KEY_BITS
-from pyhudi.engine.spark import placing
-from pyhudi.engine.spark.types import spark_schema
-from pyhudi.engine.spark.write_task import BUCKET, NO_BUCKET, PLACE
-from pyhudi.format.properties import TableProperties
-from pyhudi.format.table_config import TableConfig
+from pyhudi.format.table.properties import TableProperties
+from pyhudi.format.table.table_config import TableConfig
 from pyhudi.index.simple_bucket import bucket_ids
-from pyhudi.table.input_rows import conformed
+from pyhudi.spark import shuffle as placing
+from pyhudi.spark.types import spark_schema
+from pyhudi.spark.write_task import BUCKET, NO_BUCKET, PLACE
 from pyhudi.table.partitions import DEFAULT_PARTITION
-from pyhudi.table.record_keys import record_keys
+from pyhudi.table.rows.input_rows import conformed
+from pyhudi.table.rows.record_keys import record_keys
+from pyhudi.write.sorted_groups import KEY_BITS
 
 pytestmark = pytest.mark.spark
 

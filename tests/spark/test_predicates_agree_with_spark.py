@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from predicate_cases import SCHEMA, VALUES, predicates
-from pyhudi.plan.predicate import Predicate
-from pyhudi.plan.predicate_binding import bind
-from pyhudi.plan.predicate_parser import parse_predicate
-from pyhudi.plan.predicate_sql import to_sql
+from pyhudi.plan.predicate.binding import bind
+from pyhudi.plan.predicate.parser import parse_predicate
+from pyhudi.plan.predicate.sql import to_sql
+from pyhudi.plan.predicate.tree import Predicate
 
 pytestmark = [pytest.mark.spark, pytest.mark.spark35]
 

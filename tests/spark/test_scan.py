@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 import pyhudi
 from golden_tables import GoldenTables
 from handmade import HandmadeTable
-from pyhudi.engine.spark import scan as spark_scan
-from pyhudi.engine.spark.types import spark_schema
+from pyhudi.spark import scan as spark_scan
+from pyhudi.spark.types import spark_schema
 from pyhudi.storage.open import open_storage
 
 pytestmark = [pytest.mark.spark, pytest.mark.spark35]

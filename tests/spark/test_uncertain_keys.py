@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import pyhudi
-from pyhudi.engine.spark import placing
 from pyhudi.errors import InvalidRequestError
+from pyhudi.spark import shuffle as placing
 
 pytestmark = pytest.mark.spark
 

@@ -27,7 +27,7 @@ def test_after_a_write_of_spark_its_tasks_compact(tmp_path: Path, spark: SparkSe
         upkeep=pyhudi.Upkeep(compaction=eager, clean=None, archive=None),
     )
     frame = spark.createDataFrame([(f"k{n}", n) for n in range(20)], "id string, ts long")
-    in_driver = "pyhudi.engine.table_compaction.compact_slice"
+    in_driver = "pyhudi.services.compaction.run.compact_slice"
     with patch(in_driver, side_effect=AssertionError("merged in the driver")):
         table.upsert(frame)
     assert "compaction" in table.inspect.timeline().column("began_as").to_pylist()

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, concat, lit, sha2
 
 import pyhudi
-from pyhudi.engine.spark.workers import worker_python
 from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
+from pyhudi.spark.worker_setup import worker_python
 from pyhudi.version import __version__
 from spark.drivers.verbs import SCHEMA, create, row, rows_of, unknown_files
 

@@ -18,10 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 import pyhudi
-from pyhudi.engine.spark import placing, write
+from pyhudi.api.inputs import is_spark_frame
 from pyhudi.errors import ConflictError, InvalidRequestError
-from pyhudi.inputs import is_spark_frame
-from pyhudi.storage.progress_files import PROGRESS_FOLDER, clear_progress
+from pyhudi.spark import shuffle as placing
+from pyhudi.spark import write
+from pyhudi.storage.objects.progress import PROGRESS_FOLDER, clear_progress
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.partitions import DEFAULT_PARTITION
 
@@ -373,7 +374,7 @@ def test_values_of_all_types_are_kept_in_any_time_zone(
     spark: SparkSession, tmp_path: Path, key: str
 ) -> None:
     """Also as a key: written again, from Spark and without it, each row is found again."""
-    from pyhudi.engine.spark.types import spark_schema
+    from pyhudi.spark.types import spark_schema
 
     rows = [wide_row(number) for number in range(24)]  # a day in which New York lacks an hour
     table = create(tmp_path / "t", WIDE, record_key=key, ordering=(), partition_by="day")

@@ -11,9 +11,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
+from pyhudi.storage.stores.memory import MemoryStorage
 from true_moto import start_true_moto
 
 BUCKET = "a-bucket"

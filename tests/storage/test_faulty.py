@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from pyhudi.errors import UnavailableError
-from pyhudi.storage.faulty import Effect, Fault, FaultyStorage, Operation
-from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.protocol import Storage
+from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage, Operation
+from pyhudi.storage.stores.memory import MemoryStorage
 
 FAIL, LOSE_REPLY, TEAR = Effect.FAIL, Effect.LOSE_REPLY, Effect.TEAR
 DELAY, STALE, LIE = Effect.DELAY, Effect.STALE, Effect.LIE

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from pyhudi.errors import InvalidRequestError, UnavailableError
-from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
-from pyhudi.storage.heartbeats import Heartbeat, heartbeat_path
-from pyhudi.storage.memory import MemoryStorage
+from pyhudi.storage.objects.heartbeats import Heartbeat, heartbeat_path
+from pyhudi.storage.objects.store_clock import StoreClock
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.store_clock import StoreClock
+from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
+from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.world import World
 from worlds import Clock, still_world
 

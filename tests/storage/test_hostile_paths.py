@@ -11,9 +11,9 @@ from urllib.parse import quote
 import pytest
 
 from pyhudi.errors import CorruptTableError, HudiError
-from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
+from pyhudi.storage.stores.memory import MemoryStorage
 
 CLIMBS = [
     *["..", "../..", "a/..", "a/../..", "day=1/../../..", "./..", ".../..", "..//..", "a/./.."],

@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 
 import pyhudi
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
-from pyhudi.format.markers import MARKER_ROOT as MARKERS
-from pyhudi.storage import local_files
-from pyhudi.storage.local_disk import TEMPORARY_FOLDER, LocalStorage
-from pyhudi.storage.local_files import held
-from pyhudi.storage.memory import MemoryStorage
+from pyhudi.format.timeline.markers import MARKER_ROOT as MARKERS
 from pyhudi.storage.protocol import Storage
+from pyhudi.storage.stores import local_files
+from pyhudi.storage.stores.local_disk import TEMPORARY_FOLDER, LocalStorage
+from pyhudi.storage.stores.local_files import held
+from pyhudi.storage.stores.memory import MemoryStorage
 
 PROCESSES = 4
 
@@ -155,7 +155,7 @@ CRASHES = [
 ]
 CRASHING = """
 import os, sys
-from pyhudi.storage.local_disk import LocalStorage
+from pyhudi.storage.stores.local_disk import LocalStorage
 root, name, when = sys.argv[1:]
 storage = LocalStorage(root)
 stat = storage.stat("old")

@@ -19,18 +19,18 @@ from lock_racer import Racer
 from locking_world import START_MS, Universe
 from played_zookeeper import ADDRESS, PlayedZookeeper
 from pyhudi.errors import InvalidRequestError, UnavailableError
-from pyhudi.format.lock_address import DynamodbAddress, LockAddress
-from pyhudi.format.lock_kind import LockKind
-from pyhudi.storage.dynamodb_lock import DynamodbLock
-from pyhudi.storage.faulty import FaultyStorage
-from pyhudi.storage.file_lock import FileLock
-from pyhudi.storage.lock import POLL_MS, HeldLock, Lock, moment
-from pyhudi.storage.memory import MemoryStorage
-from pyhudi.storage.open_lock import open_lock
-from pyhudi.storage.process_lock import InProcessLock
+from pyhudi.format.lock.lock_address import DynamodbAddress, LockAddress
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.storage.locks.dynamodb_lock import DynamodbLock
+from pyhudi.storage.locks.file_lock import FileLock
+from pyhudi.storage.locks.lock import POLL_MS, HeldLock, Lock, moment
+from pyhudi.storage.locks.open_lock import open_lock
+from pyhudi.storage.locks.process_lock import InProcessLock
+from pyhudi.storage.locks.storage_lock import StorageLock
+from pyhudi.storage.locks.zookeeper_lock import LOOK_MS, ZookeeperLock
 from pyhudi.storage.protocol import ObjectStat, Storage
-from pyhudi.storage.storage_lock import StorageLock
-from pyhudi.storage.zookeeper_lock import LOOK_MS, ZookeeperLock
+from pyhudi.storage.stores.faulty import FaultyStorage
+from pyhudi.storage.stores.memory import MemoryStorage
 
 THREADS = 8
 

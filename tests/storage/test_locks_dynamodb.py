@@ -21,24 +21,24 @@ from botocore.exceptions import EndpointConnectionError
 
 from lock_racer import Racer
 from locking_world import START_MS, Universe
-from pyhudi.engine.create import create_table_files
-from pyhudi.engine.load import TableLoader, load_config
-from pyhudi.engine.local import LocalWriter
+from pyhudi.api.table import Table
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
-from pyhudi.format.bucket_config import SimpleBuckets
-from pyhudi.format.lock_address import DynamodbAddress
-from pyhudi.format.table_definition import TableDefinition
+from pyhudi.format.lock.lock_address import DynamodbAddress
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.plan.table_definition import TableDefinition
+from pyhudi.read.load import TableLoader, load_config
+from pyhudi.session.create import create_table_files
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.dynamodb_items import DynamodbItems
-from pyhudi.storage.dynamodb_lock import (
+from pyhudi.storage.locks.dynamodb_items import DynamodbItems
+from pyhudi.storage.locks.dynamodb_lock import (
     LEASE_MS,
     PATIENCE_MAX_MS,
     RENEWALS_PER_LEASE,
     DynamodbLock,
 )
-from pyhudi.storage.lock import MARGIN_MS, POLL_MS, HeldLock
-from pyhudi.storage.open_lock import is_same_lock
-from pyhudi.table_api import Table
+from pyhudi.storage.locks.lock import MARGIN_MS, POLL_MS, HeldLock
+from pyhudi.storage.locks.open_lock import is_same_lock
+from pyhudi.write.local import LocalWriter
 
 SAFE_MS = LEASE_MS - MARGIN_MS
 KEY = "orders"

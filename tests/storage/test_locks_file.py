@@ -19,11 +19,11 @@ from pyhudi.errors import (
     InvalidRequestError,
     UnavailableError,
 )
-from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
-from pyhudi.storage.file_lock import LOCK_PATH, FileLock
-from pyhudi.storage.lock import HeldLock
-from pyhudi.storage.memory import MemoryStorage
+from pyhudi.storage.locks.file_lock import LOCK_PATH, FileLock
+from pyhudi.storage.locks.lock import HeldLock
 from pyhudi.storage.protocol import Storage
+from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
+from pyhudi.storage.stores.memory import MemoryStorage
 
 EFFECTS = [Effect.FAIL, Effect.LOSE_REPLY]
 

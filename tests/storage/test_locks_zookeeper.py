@@ -13,8 +13,8 @@ import pytest
 from locking_world import Universe
 from played_zookeeper import ADDRESS, PlayedZookeeper
 from pyhudi.errors import InvalidRequestError, UnavailableError
-from pyhudi.storage.lock import MARGIN_MS, HeldLock
-from pyhudi.storage.zookeeper_lock import LOOK_MS, ZookeeperLock, queue_order
+from pyhudi.storage.locks.lock import MARGIN_MS, HeldLock
+from pyhudi.storage.locks.zookeeper_lock import LOOK_MS, ZookeeperLock, queue_order
 
 JAVA = "_c_8f14e45f-ceea-467f-a8d3-1b6f4c2d9e10-lock-"
 JAVA_DATA = b"application_id=local-1763283000000"

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyhudi.storage.memory import MemoryStorage
+from pyhudi.storage.stores.memory import MemoryStorage
 
 PATHS = st.sampled_from(["a", "b/c", "b/d", "b-c"])
 

@@ -25,11 +25,11 @@ from pyhudi.errors import (
     InvalidRequestError,
     UnavailableError,
 )
-from pyhudi.storage import object_store
-from pyhudi.storage.folder_markers import in_order
-from pyhudi.storage.object_store import ObstoreStorage
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import ObjectStat, Storage
+from pyhudi.storage.stores import object_store
+from pyhudi.storage.stores.folder_markers import in_order
+from pyhudi.storage.stores.object_store import ObstoreStorage
 
 VERBS = ("GET", "PUT", "HEAD", "POST", "DELETE")
 

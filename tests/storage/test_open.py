@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pyhudi.errors import InvalidRequestError
-from pyhudi.storage.local_disk import LocalStorage
-from pyhudi.storage.object_store import ObstoreStorage
 from pyhudi.storage.open import SCHEMES, open_storage
+from pyhudi.storage.stores.local_disk import LocalStorage
+from pyhudi.storage.stores.object_store import ObstoreStorage
 
 
 @pytest.mark.parametrize("scheme", ["", "file://", "file:", "FILE://", "file://localhost"])

@@ -10,8 +10,6 @@ import pytest
 
 from locking_world import START_MS, Universe
 from pyhudi.errors import InvalidRequestError, UnavailableError, UnsupportedTableError
-from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
-from pyhudi.storage.memory import MemoryStorage
 from pyhudi.storage.probe import (
     PROBE_FOLDER,
     RaceResult,
@@ -20,6 +18,8 @@ from pyhudi.storage.probe import (
     require_true_replace,
 )
 from pyhudi.storage.protocol import Storage
+from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
+from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.world import World
 
 THREADS = 4

@@ -7,9 +7,9 @@ import traceback
 import pytest
 
 from pyhudi.errors import HudiError
-from pyhudi.storage.object_store import ObstoreStorage
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.redaction import redacted, secret_values
+from pyhudi.storage.stores.object_store import ObstoreStorage
 
 CANARY = "Canary/7+x="  # with what a quoted form would change
 NOBODY = "http://127.0.0.1:1"  # refuses every connection

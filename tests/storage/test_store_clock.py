@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from locking_world import MINUTE_MS, START_MS, Universe
-from pyhudi.storage.faulty import Effect, Fault, FaultyStorage
-from pyhudi.storage.store_clock import StoreClock
+from pyhudi.storage.objects.store_clock import StoreClock
+from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.world import World
 
 

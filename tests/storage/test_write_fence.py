@@ -16,28 +16,29 @@ import pyarrow as pa
 import pytest
 
 from memory_tables import TIMELINE, MemoryTable
-from pyhudi.engine import log_writer, write_files
-from pyhudi.engine.attempts import Work
-from pyhudi.engine.log_writer import write_log
-from pyhudi.engine.repair import GRACE_MS, repair_table
-from pyhudi.engine.transaction import Transaction
-from pyhudi.engine.write_files import KeyedRows, WriteSpec
+from pyhudi.commit.transaction import Transaction
 from pyhudi.errors import HudiError, InvalidRequestError
-from pyhudi.format.bucket_config import SimpleBuckets
-from pyhudi.format.commit_metadata import decode_commit_metadata
-from pyhudi.format.file_names import FileGroupId
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
 from pyhudi.index.simple_bucket import file_id
-from pyhudi.storage.faulty import FaultyStorage
-from pyhudi.storage.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
-from pyhudi.storage.marker_files import load_markers, marker_objects
-from pyhudi.storage.protocol import Storage
-from pyhudi.storage.write_fence import (
+from pyhudi.services.repair import GRACE_MS, repair_table
+from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
+from pyhudi.storage.objects.markers import load_markers, marker_objects
+from pyhudi.storage.objects.write_fence import (
     FENCE_FOLDER,
     close_fence,
     fence_path,
     is_write_open,
     open_fence,
 )
+from pyhudi.storage.protocol import Storage
+from pyhudi.storage.stores.faulty import FaultyStorage
+from pyhudi.write.files import log_file as log_writer
+from pyhudi.write.files import spec as write_files
+from pyhudi.write.files.log_file import write_log
+from pyhudi.write.files.spec import KeyedRows, WriteSpec
+from pyhudi.write.retry import Work
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
 ROWS = pa.table({"id": ["a", "b", "c", "d"], "day": ["d0"] * 4, "ts": [1] * 4}, schema=SCHEMA)

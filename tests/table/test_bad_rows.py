@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pyhudi.table.bad_rows import sample, true_rows
+from pyhudi.table.rows.bad_rows import sample, true_rows
 
 
 @pytest.mark.parametrize(

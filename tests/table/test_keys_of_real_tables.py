@@ -18,15 +18,15 @@ import pytest
 import golden_tables
 import pyhudi
 from golden_tables import GoldenTables
-from pyhudi.engine.load import load_config
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
-from pyhudi.format.properties import TableProperties
-from pyhudi.format.table_config import PARTITION_FIELDS, TableConfig
-from pyhudi.index.placement import placed
+from pyhudi.format.table.properties import TableProperties
+from pyhudi.format.table.table_config import PARTITION_FIELDS, TableConfig
+from pyhudi.index.routing import placed
 from pyhudi.index.simple_bucket import bucket_of_file
+from pyhudi.read.load import load_config
 from pyhudi.storage.open import open_storage
-from pyhudi.table.partition_paths import partition_paths
-from pyhudi.table.record_keys import record_keys
+from pyhudi.table.rows.partition_paths import partition_paths
+from pyhudi.table.rows.record_keys import record_keys
 from pyhudi.table.schema import FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
 pytestmark = pytest.mark.conformance

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from pyhudi.errors import InvalidRequestError
-from pyhudi.format.properties import TableProperties
-from pyhudi.format.table_config import TableConfig
-from pyhudi.table.named_partitions import named_partitions
+from pyhudi.format.table.properties import TableProperties
+from pyhudi.format.table.table_config import TableConfig
 from pyhudi.table.partitions import DEFAULT_PARTITION
+from pyhudi.table.rows.named_partitions import named_partitions
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("region", pa.string()), ("day", pa.date32()), ("n", pa.int64())]

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
 from pyhudi.format.paths import table_path
-from pyhudi.format.properties import TableProperties
-from pyhudi.format.table_config import TableConfig
-from pyhudi.table.partition_paths import escaped, partition_paths
+from pyhudi.format.table.properties import TableProperties
+from pyhudi.format.table.table_config import TableConfig
 from pyhudi.table.partitions import DEFAULT_PARTITION, partition_texts
+from pyhudi.table.rows.partition_paths import escaped, partition_paths
 
 HIVE = {"hoodie.datasource.write.hive_style_partitioning": "true"}
 ENCODED = {"hoodie.datasource.write.partitionpath.urlencode": "true"}

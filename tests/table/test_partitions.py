@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from pyhudi.errors import UnsupportedTableError
-from pyhudi.format.properties import TableProperties
-from pyhudi.format.table_config import TableConfig
+from pyhudi.format.table.properties import TableProperties
+from pyhudi.format.table.table_config import TableConfig
 from pyhudi.plan.scan import ScanPlan, SliceRead, read_spec, with_path_columns
 from pyhudi.table.file_group import FileSlice
 from pyhudi.table.partitions import (

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
-from pyhudi.format.properties import TableProperties
-from pyhudi.format.table_config import TableConfig
+from pyhudi.format.table.properties import TableProperties
+from pyhudi.format.table.table_config import TableConfig
 from pyhudi.index.hash_values import key_values
-from pyhudi.index.placement import placed
-from pyhudi.table.key_generators import refuse_key_columns
-from pyhudi.table.record_keys import record_keys, rows_without_key
+from pyhudi.index.routing import placed
+from pyhudi.table.rows.key_generators import refuse_key_columns
+from pyhudi.table.rows.record_keys import record_keys, rows_without_key
 
 UTC = pa.timestamp("us", "UTC")
 

@@ -9,10 +9,10 @@ import pytest
 
 from golden_tables import GoldenTables
 from pyhudi.errors import CorruptTableError, InvalidRequestError
-from pyhudi.format.commit_metadata import decode_commit_metadata
-from pyhudi.format.file_names import FileGroupId
-from pyhudi.format.log_file import HeaderKey, LogBlock, decode_blocks
-from pyhudi.table.row_layout import (
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.files.log_file import HeaderKey, LogBlock, decode_blocks
+from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
+from pyhudi.table.rows.row_layout import (
     RowOrigin,
     moved_rows,
     part_layout,

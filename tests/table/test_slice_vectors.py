@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyhudi.format.instant import Action, Instant, State, instant_time
+from pyhudi.format.timeline.instant import Action, Instant, State, instant_time
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
 from pyhudi.table.snapshot import file_slices, grouped_files, latest_slice, slice_at_request
 from pyhudi.timeline.completion import CompletionTimes, visible_at_request, visible_now

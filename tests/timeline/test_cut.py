@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyhudi.format.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.timeline.cut import (
     at_cut,
     cleans_beyond,

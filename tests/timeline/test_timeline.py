@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyhudi.format.instant import Action, Instant, State
+from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.timeline.completion import (
     CompletionTimes,
     only,

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
-from pyhudi.format.file_names import FileGroupId, parse_data_file
+from pyhudi.format.files.file_names import FileGroupId, parse_data_file
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.index.bucket_inference import bucket_number
 
 

@@ -43,8 +43,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from pyhudi.format.conflict_strategy import Strategy
-from pyhudi.format.file_names import FileGroupId
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.index.bucket_inference import bucket_number
 
 #: Whether an overwrite or a delete of partitions is about a partition.

@@ -20,9 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyhudi.format.bucket_config import BUCKETS_MAX
-from pyhudi.format.file_names import FileGroupId
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.hashing import java_list_hashes
+from pyhudi.format.table.bucket_config import BUCKETS_MAX
 from pyhudi.index.hash_values import extracted_key_values
 
 _NUMBER_LENGTH = 8

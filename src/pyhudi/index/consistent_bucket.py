@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyhudi.format.hashing import xxhash32s
-from pyhudi.format.ring_file import RING_MAX, Ring
+from pyhudi.format.table.ring_file import RING_MAX, Ring
 from pyhudi.index.hash_values import extracted_key_values
 
 

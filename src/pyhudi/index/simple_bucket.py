@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from pyhudi.errors import UnsupportedTableError
-from pyhudi.format.bucket_config import BUCKETS_MAX
 from pyhudi.format.hashing import java_list_hashes
+from pyhudi.format.table.bucket_config import BUCKETS_MAX
 from pyhudi.index.hash_values import extracted_key_values
 
 _NUMBER_LENGTH = 8

@@ -35,8 +35,8 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from pyhudi.errors import InvalidRequestError
-from pyhudi.format.file_names import FileGroupId
-from pyhudi.format.instant import Action, Instant, InstantTime
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime
 from pyhudi.plan.compaction import CompactionPolicy, CompactionTrigger, group_name
 from pyhudi.table.file_group import FileGroupFiles
 from pyhudi.table.snapshot import is_replaced, latest_slice

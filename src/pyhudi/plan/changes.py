@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.commit_metadata import CommitMetadata, WriteStat
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, may_hold_matches, refuse_unordered
 from pyhudi.table.committed_files import LostFile
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile

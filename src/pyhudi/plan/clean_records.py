@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyhudi.errors import CorruptTableError, UnsupportedTableError
-from pyhudi.format.file_names import parse_data_file
-from pyhudi.format.plan_files import CleanerPlan
-from pyhudi.format.service_metadata import CleanedPartition, CleanMetadata
-from pyhudi.format.stored_paths import path_in_partition, relative_to_table
+from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.timeline.plan_files import CleanerPlan
+from pyhudi.format.timeline.service_metadata import CleanedPartition, CleanMetadata
+from pyhudi.format.timeline.stored_paths import path_in_partition, relative_to_table
 from pyhudi.plan.clean_verdicts import Rule
-from pyhudi.plan.kept import KEPT_SINCE_KEY
+from pyhudi.plan.retention import KEPT_SINCE_KEY
 
 #: Why a file stays that makes a plan wrong which names it.
 _FORBIDDING = (Rule.LATEST, Rule.PENDING)

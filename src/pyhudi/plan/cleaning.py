@@ -33,11 +33,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyhudi.errors import InvalidRequestError
-from pyhudi.format.instant import Action, Instant
-from pyhudi.format.plan_files import CleanerPlan, CleanFile, RetainedInstant
-from pyhudi.format.table_config import TimelineTimezone
+from pyhudi.format.table.table_config import TimelineTimezone
+from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.format.timeline.plan_files import CleanerPlan, CleanFile, RetainedInstant
 from pyhudi.plan.clean_verdicts import Holds, Horizon, Judge, Verdicts
-from pyhudi.plan.kept import KEPT_SINCE_KEY, Kept
+from pyhudi.plan.retention import KEPT_SINCE_KEY, Kept
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.timeline.instant_time import clock_time

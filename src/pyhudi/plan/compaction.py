@@ -29,9 +29,9 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from pyhudi.errors import InvalidRequestError
-from pyhudi.format.file_names import FileGroupId, parse_data_file
-from pyhudi.format.instant import Action, Instant, State
-from pyhudi.format.plan_files import CompactionOperation, CompactionPlan
+from pyhudi.format.files.file_names import FileGroupId, parse_data_file
+from pyhudi.format.timeline.instant import Action, Instant, State
+from pyhudi.format.timeline.plan_files import CompactionOperation, CompactionPlan
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
 from pyhudi.table.snapshot import is_replaced, latest_slice
 from pyhudi.table.state import TableState

@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.file_names import MarkerName, parse_data_file
-from pyhudi.format.instant import Instant, State
-from pyhudi.format.plan_files import InstantName, RollbackPlan, RollbackRequest
-from pyhudi.format.service_metadata import RollbackMetadata, RolledBackPartition
-from pyhudi.format.stored_paths import path_in_partition
-from pyhudi.timeline.ledger import PLANNED_ACTIONS
+from pyhudi.format.files.file_names import MarkerName, parse_data_file
+from pyhudi.format.timeline.instant import Instant, State
+from pyhudi.format.timeline.plan_files import InstantName, RollbackPlan, RollbackRequest
+from pyhudi.format.timeline.service_metadata import RollbackMetadata, RolledBackPartition
+from pyhudi.format.timeline.stored_paths import path_in_partition
+from pyhudi.timeline.live import PLANNED_ACTIONS
 
 
 def plan_rollback(

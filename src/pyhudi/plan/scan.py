@@ -17,17 +17,17 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
-from pyhudi.format.column_owners import is_joined
-from pyhudi.format.merge_rules import (
+from pyhudi.format.table.column_owners import is_joined
+from pyhudi.format.table.merge_rules import (
     DELETE_FIELD,
     DELETE_MARKER,
     UNAVAILABLE_VALUE,
     MergeMode,
     PartialUpdateMode,
 )
-from pyhudi.format.table_config import TableConfig
-from pyhudi.plan.predicate import Predicate
-from pyhudi.plan.predicate_binding import BoundPredicate, ColumnRange, bind
+from pyhudi.format.table.table_config import TableConfig
+from pyhudi.plan.predicate.binding import BoundPredicate, ColumnRange, bind
+from pyhudi.plan.predicate.tree import Predicate
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
 from pyhudi.table.merge import MergeRule, NotMine
 from pyhudi.table.partitions import (

@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Final
 
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
-from pyhudi.format.bucket_config import BUCKET_COUNT, SimpleBuckets
-from pyhudi.format.concurrency_mode import ConcurrencyMode
-from pyhudi.format.kept_lock import LOCK_PROVIDER, lock_properties, tells_lock
-from pyhudi.format.lock_address import LockAddress
-from pyhudi.format.lock_kind import LockKind
-from pyhudi.format.merge_rules import MergeMode
-from pyhudi.format.properties import TableProperties
-from pyhudi.format.table_config import KeyGenerator, TableConfig, TableType
+from pyhudi.format.lock.lock_address import LockAddress
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.format.lock.lock_properties import LOCK_PROVIDER, lock_properties, tells_lock
+from pyhudi.format.table.bucket_config import BUCKET_COUNT, SimpleBuckets
+from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.format.table.merge_rules import MergeMode
+from pyhudi.format.table.properties import TableProperties
+from pyhudi.format.table.table_config import KeyGenerator, TableConfig, TableType
 
 _PLAIN_GENERATORS = frozenset(
     {KeyGenerator.SIMPLE, KeyGenerator.COMPLEX, KeyGenerator.NON_PARTITION}

@@ -22,8 +22,8 @@ from collections.abc import Callable
 
 from pyhudi.errors import HudiError
 from pyhudi.simulate.choices import TIME_PASSES, Choices, Pending
+from pyhudi.simulate.threads import Worker, dismiss, hire
 from pyhudi.simulate.trace import Event, Trace
-from pyhudi.simulate.workers import Worker, dismiss, hire
 
 FOREVER_MS = 1 << 62
 #: Real seconds in which an actor must reach its next yield point. One that does not is waiting for

@@ -21,9 +21,9 @@ from typing import Self
 from pyhudi.simulate.choices import Choices, SeededChoices, drawn, random_stream
 from pyhudi.simulate.faults import DrawnFaults, Fault, FaultPlan, FaultRates, FixedFaults
 from pyhudi.simulate.scheduler import FOREVER_MS, Actor, Life, Scheduler
-from pyhudi.simulate.simulated_storage import SharedObjects, SimulatedStorage
+from pyhudi.simulate.storage import SharedObjects, SimulatedStorage
 from pyhudi.simulate.trace import Trace
-from pyhudi.storage.memory import MemoryStorage
+from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.world import World
 
 START_MS = 1_767_225_600_000  # the first of January 2026, UTC

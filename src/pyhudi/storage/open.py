@@ -8,12 +8,12 @@ import time
 from collections.abc import Mapping
 
 from pyhudi.errors import InvalidRequestError
-from pyhudi.storage.local_disk import LocalStorage
-from pyhudi.storage.memory import MemoryStorage
-from pyhudi.storage.object_store import ObstoreStorage
 from pyhudi.storage.paths import Location
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.redaction import redacted
+from pyhudi.storage.stores.local_disk import LocalStorage
+from pyhudi.storage.stores.memory import MemoryStorage
+from pyhudi.storage.stores.object_store import ObstoreStorage
 
 SCHEMES = ("file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory")
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.commit_metadata import CommitMetadata
-from pyhudi.format.file_names import BaseFileName, LogFileName, parse_data_file
+from pyhudi.format.files.file_names import BaseFileName, LogFileName, parse_data_file
+from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
 from pyhudi.table.snapshot import file_slices, is_replaced, with_files
 from pyhudi.table.state import TableState

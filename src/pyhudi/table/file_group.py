@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pyhudi.format.file_names import BaseFileName, LogFileName
+from pyhudi.format.files.file_names import BaseFileName, LogFileName
 
 
 class BaseFile(NamedTuple):

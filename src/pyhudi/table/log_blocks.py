@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pyhudi.errors import CorruptTableError, UnsupportedTableError
-from pyhudi.format.avro_records import decode_avro_content
-from pyhudi.format.delete_records import DeleteBatch, decode_delete_records
-from pyhudi.format.instant import is_instant_time
-from pyhudi.format.log_file import BlockType, HeaderKey, LogBlock
+from pyhudi.format.avro.records import decode_avro_content
+from pyhudi.format.files.delete_records import DeleteBatch, decode_delete_records
+from pyhudi.format.files.log_file import BlockType, HeaderKey, LogBlock
+from pyhudi.format.timeline.instant import is_instant_time
 from pyhudi.table.merge import LogDeletes, LogRows, MergeRule
 from pyhudi.table.schema import IS_DELETED, OPERATION, RECORD_KEY, conform
 from pyhudi.timeline.completion import Visibility

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from pyhudi.format.table_config import KeyGenerator, TableConfig
+from pyhudi.format.table.table_config import KeyGenerator, TableConfig
 
 #: Stands for null and for the empty text alike.
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"

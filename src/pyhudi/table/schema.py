@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyhudi.errors import CorruptTableError, UnsupportedTableError
-from pyhudi.format.avro_schema import decode_arrow_schema
+from pyhudi.format.avro.schema import decode_arrow_schema
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"

@@ -24,7 +24,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 
-from pyhudi.format.file_names import BaseFileName, LogFileName, parse_data_file
+from pyhudi.format.files.file_names import BaseFileName, LogFileName, parse_data_file
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
 from pyhudi.timeline.completion import CompletionTimes, Visibility
 from pyhudi.timeline.timeline import Timeline

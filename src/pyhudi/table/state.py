@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pyhudi.format.table_config import TableConfig
+from pyhudi.format.table.table_config import TableConfig
 from pyhudi.table.file_group import FileGroupFiles
 from pyhudi.timeline.timeline import Timeline
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyhudi.format.instant import Action, Instant, State
+from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
 
 

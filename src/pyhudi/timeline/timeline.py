@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pyhudi.format.instant import Action, Instant, State
+from pyhudi.format.timeline.instant import Action, Instant, State
 
 #: Completed actions that put rows into the table, or take them out.
 WRITE_ACTIONS = frozenset({Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT})

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 import pyhudi
-from pyhudi.format.commit_metadata import decode_commit_metadata
-from pyhudi.format.instant import Action, Instant, State
-from pyhudi.format.partition_metadata import PARTITION_METADATA_FILE
+from pyhudi.format.files.partition_metadata import PARTITION_METADATA_FILE
+from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
+from pyhudi.format.timeline.instant import Action, Instant, State
 
 SCHEMA = pa.schema(
     [

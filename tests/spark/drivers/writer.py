@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import pyhudi
-from pyhudi.engine.spark import placing
+from pyhudi.spark import shuffle as placing
 
 
 class Commands:

@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyhudi.engine.spark.write_task import WriteTask
-from pyhudi.storage.local_disk import LocalStorage
+from pyhudi.spark.write_task import WriteTask
+from pyhudi.storage.stores.local_disk import LocalStorage
 
 _FOLDER = Path(os.environ.get("PYHUDI_TEST_GATES", ""))
 _TICK_S = 0.01

@@ -1,0 +1,373 @@
+"""What a table is made of, as Arrow tables: for people who look and for tools that check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import tzinfo
+from typing import Any
+
+import pyarrow as pa
+
+from pyhudi.api.inputs import checked_limit
+from pyhudi.commit.conflict_notes import load_conflicts
+from pyhudi.errors import CorruptTableError, UnavailableError
+from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, decode_inflight_commit
+from pyhudi.format.timeline.instant import Action, Instant, State
+from pyhudi.format.timeline.plan_files import CompactionOperation, decode_compaction_plan
+from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity, parse_writer
+from pyhudi.read.load import TableLoader
+from pyhudi.read.plan import Reader
+from pyhudi.storage.objects.consumers import FoundConsumer, load_consumers
+from pyhudi.storage.objects.heartbeats import heartbeat_path
+from pyhudi.storage.objects.timeline_files import load_timeline_file
+from pyhudi.table.file_group import FileSlice
+from pyhudi.table.snapshot import file_slices, is_replaced
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import visible_now
+from pyhudi.timeline.instant_time import utc_moment
+from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.wording import public_methods
+from pyhudi.world import World, real_world
+
+#: Table services that somebody carries out after they were planned.
+_PLANS = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN})
+_WHO = ("job", "user", "host")
+_HEARTBEAT_BYTES_MAX = 8_192
+_TIMELINE = pa.schema(
+    [
+        ("requested", pa.string()),
+        ("completed", pa.string()),
+        ("action", pa.string()),
+        ("state", pa.string()),
+        ("began_as", pa.string()),
+    ]
+)
+_SLICES = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("file_id", pa.string()),
+        ("base_instant", pa.string()),
+        ("base_file", pa.string()),
+        ("log_files", pa.list_(pa.string())),
+        ("bytes", pa.int64()),
+        ("latest", pa.bool_()),
+    ]
+)
+_IDENTITY = [
+    ("job", pa.string()),
+    ("host", pa.string()),
+    ("user", pa.string()),
+    ("process", pa.int64()),
+    ("priority", pa.int64()),
+]
+_WRITERS = pa.schema(
+    [
+        ("instant", pa.string()),
+        ("completed", pa.string()),
+        ("action", pa.string()),
+        ("operation", pa.string()),
+        *_IDENTITY,
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("last_sign", pa.timestamp("ms", "UTC")),
+    ]
+)
+_HISTORY = pa.schema(
+    [
+        ("completed", pa.timestamp("ms", "UTC")),
+        ("operation", pa.string()),
+        ("rows", pa.int64()),
+        ("deletes", pa.int64()),
+        ("files", pa.int64()),
+        ("bytes", pa.int64()),
+        ("seconds", pa.float64()),
+        ("job", pa.string()),
+        ("user", pa.string()),
+        ("host", pa.string()),
+        ("requested", pa.string()),
+    ]
+)
+_CONFLICTS = pa.schema(
+    [
+        ("instant", pa.string()),
+        ("job", pa.string()),
+        ("host", pa.string()),
+        ("user", pa.string()),
+        ("lost_to", pa.string()),
+        ("their_job", pa.string()),
+        ("their_host", pa.string()),
+        ("their_user", pa.string()),
+        ("rule", pa.string()),
+        ("retry", pa.string()),
+        ("partition", pa.string()),
+        ("file_group", pa.string()),
+        ("bucket", pa.int64()),
+        ("keys", pa.list_(pa.string())),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("seconds", pa.float64()),
+    ]
+)
+
+_CONSUMERS = pa.schema(
+    [
+        ("name", pa.string()),
+        ("since", pa.string()),
+        ("silent_hours", pa.float64()),
+        ("expires_after_hours", pa.int64()),
+        ("holds", pa.bool_()),
+    ]
+)
+
+
+class Inspection:
+    """`table.inspect`: each method loads what is new and gives one Arrow table."""
+
+    def __init__(
+        self,
+        loader: TableLoader,
+        reader: Reader,
+        state: Callable[[], TableState],
+        world: World | None = None,
+    ) -> None:
+        self._loader = loader
+        self._world = world or real_world()
+        self._reader = reader
+        self._state = state
+
+    def __repr__(self) -> str:
+        methods = ", ".join(public_methods(type(self)))
+        return f"<inspect of {self._loader.storage.uri}: {methods}>"
+
+    def timeline(self) -> pa.Table:
+        """Every instant of the active timeline, oldest request first."""
+        timeline = self._state().timeline
+        return _table(
+            _TIMELINE,
+            (
+                {
+                    "requested": instant.requested,
+                    "completed": instant.completed,
+                    "action": instant.action.value,
+                    "state": instant.state.value,
+                    "began_as": timeline.began_as.get(instant.requested, instant.action).value,
+                }
+                for instant in timeline.instants
+            ),
+        )
+
+    def file_slices(self) -> pa.Table:
+        """Every committed slice of every file group, the latest first.
+
+        A pending compaction opens a slice of its own, as it does for those who plan by slices;
+        a read joins it with the one before. So does this, if the plan cannot be read.
+        """
+        state = self._state()
+        times = self._reader.completion_times(state)
+        visibility = visible_now(state.timeline)
+        pending = self._pending_compactions(state)
+        rows: list[dict[str, Any]] = []
+        for group in state.groups():
+            if is_replaced(group, state.replaced, visibility):
+                continue
+            compaction = pending.get((group.partition, group.file_id))
+            slices = file_slices(group, times, visibility, pending_compaction=compaction)
+            rows += (_slice_row(slice_, latest=n == 0) for n, slice_ in enumerate(slices))
+        return _table(_SLICES, rows)
+
+    def writers(self, *, limit: int = 100) -> pa.Table:
+        """Who writes: what is under way first, then completed writes, the latest first.
+
+        Among what is under way are plans of table services, with who carries them out; nobody does
+        if `last_sign` is null. That is when storage last heard of who is at work. What other
+        engines do not tell is null.
+        """
+        count = checked_limit(limit)
+        timeline = self._state().timeline
+        pending = [i for i in timeline.pending if i.action in WRITE_ACTIONS | _PLANS]
+        chosen = [*reversed(pending), *reversed(timeline.writes)][:count]
+        return _table(
+            _WRITERS,
+            (self._plan_row(i) if i.action in _PLANS else self._writer_row(i) for i in chosen),
+        )
+
+    def history(self, *, limit: int = 100) -> pa.Table:
+        """What has become of the table, the latest first: see `Table.history`."""
+        count, zone = checked_limit(limit), self._loader.config.zone
+        chosen = [*reversed(self._state().timeline.writes)][:count]
+        return _table(_HISTORY, (_history_row(i, self._said(i), zone) for i in chosen))
+
+    def _plan_row(self, instant: Instant) -> dict[str, Any]:
+        path = heartbeat_path(instant.requested)
+        sign = self._loader.storage.stat(path)
+        return {
+            "instant": instant.requested,
+            "action": instant.action.value,
+            **({} if sign is None else _identity_row(self._beating(path))),
+            "last_sign": None if sign is None else sign.modified_ms,
+        }
+
+    def _beating(self, path: str) -> Mapping[str, str]:
+        """Who beats, as far as the heartbeat tells: behind its mark, on a line of its own."""
+        try:
+            told = self._loader.storage.read(path, 0, _HEARTBEAT_BYTES_MAX)
+        except FileNotFoundError:
+            return {}
+        return {WRITER_KEY: told.partition(b"\n")[2].decode("utf-8", "replace")}
+
+    def _writer_row(self, instant: Instant) -> dict[str, Any]:
+        storage, is_done = self._loader.storage, instant.completed is not None
+        metadata = self._said(instant)
+        sign = None if is_done else storage.stat(heartbeat_path(instant.requested))
+        stats = [stat for stats in metadata.write_stats.values() for stat in stats]
+        return {
+            "instant": instant.requested,
+            "completed": instant.completed,
+            "action": instant.action.value,
+            "operation": metadata.operation,
+            **_identity_row(metadata.extra_metadata),
+            "rows": sum(stat.rows_written for stat in stats) if is_done else None,
+            "bytes": sum(stat.total_write_bytes or 0 for stat in stats) if is_done else None,
+            "last_sign": None if sign is None else sign.modified_ms,
+        }
+
+    def _said(self, instant: Instant) -> CommitMetadata:
+        """What the instant's completed or inflight file says, if there is one."""
+        state = State.COMPLETED if instant.completed else State.INFLIGHT
+        name = replace(instant, state=state).file_name
+        path = f"{self._loader.timeline_folder}/{name}"
+        try:
+            data = load_timeline_file(self._loader.storage, path)
+            return decode_inflight_commit(data, path) or CommitMetadata()
+        except (UnavailableError, CorruptTableError):  # a sick table is to be seen, too
+            return CommitMetadata()
+
+    def conflicts(self, *, limit: int = 100) -> pa.Table:
+        """Who lost to whom, the latest first: one row for each write that met a conflict."""
+        found = load_conflicts(self._loader.storage, checked_limit(limit))
+        return _table(_CONFLICTS, map(_conflict_row, found))
+
+    def consumers(self) -> pa.Table:
+        """Who reads changes, and up to when each has; cleaning keeps the rest for those that hold.
+
+        How long one has been silent is told by this machine's clock.
+        """
+        now_ms = self._world.now_ms()
+        found = load_consumers(self._loader.storage)
+        return _table(_CONSUMERS, (_consumer_row(each, now_ms) for each in found))
+
+    def _pending_compactions(self, state: TableState) -> Mapping[tuple[str, str], str]:
+        """(partition, file id) → the pending compaction that will write its next base file."""
+        found = {}
+        for instant in state.timeline.pending:
+            if instant.action is Action.COMPACTION:
+                for operation in self._planned(instant):
+                    group = (operation.partition_path or "", operation.file_id or "")
+                    found[group] = instant.requested
+        return found
+
+    def _planned(self, instant: Instant) -> Sequence[CompactionOperation]:
+        """None if the plan is gone, or not to be read: who looks at a sick table must see it."""
+        path = f"{self._loader.timeline_folder}/{instant.requested}.compaction.requested"
+        try:
+            data = self._loader.storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
+            return decode_compaction_plan(data, path).operations or ()
+        except (FileNotFoundError, CorruptTableError):
+            return ()
+
+
+def _history_row(instant: Instant, metadata: CommitMetadata, zone: tzinfo | None) -> dict[str, Any]:
+    began = utc_moment(instant.requested, zone)
+    ended = None if instant.completed is None else utc_moment(instant.completed, zone)
+    stats = [stat for stats in metadata.write_stats.values() for stat in stats]
+    return {
+        "completed": ended,
+        "operation": metadata.operation,
+        **(_written(stats) if metadata != CommitMetadata() else {}),  # else it cannot be read
+        "seconds": (ended - began).total_seconds() if began and ended else None,
+        **{name: _identity_row(metadata.extra_metadata).get(name) for name in _WHO},
+        "requested": instant.requested,
+    }
+
+
+def _written(stats: Sequence[WriteStat]) -> dict[str, int]:
+    return {
+        "rows": sum(stat.rows_written for stat in stats),
+        "deletes": sum(stat.num_deletes or 0 for stat in stats),
+        "files": len(stats),
+        "bytes": sum(stat.total_write_bytes or 0 for stat in stats),
+    }
+
+
+def _consumer_row(found: FoundConsumer, now_ms: int) -> dict[str, Any]:
+    return {
+        "name": found.consumer.name,
+        "since": found.consumer.since,
+        "silent_hours": found.silent_ms(now_ms) / 3_600_000,
+        "expires_after_hours": found.consumer.expires_after_hours,
+        "holds": found.holds_at(now_ms),
+    }
+
+
+def _identity_row(extra: Mapping[str, str] | None) -> dict[str, Any]:
+    writer = parse_writer(extra)
+    if writer == WriterIdentity():
+        return {}
+    return asdict(writer)
+
+
+def _conflict_row(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a note, in which a value of another kind than it should be counts as missing."""
+    ours, theirs, lost = (_part(facts, name) for name in ("ours", "theirs", "lost"))
+    keys = facts.get("keys")
+    return {
+        **{name: _text(ours, name) for name in ("instant", "job", "host", "user")},
+        "lost_to": _text(theirs, "instant"),
+        **{f"their_{name}": _text(theirs, name) for name in ("job", "host", "user")},
+        **{name: _text(facts, name) for name in ("rule", "retry", "partition", "file_group")},
+        "bucket": _whole(facts, "bucket"),
+        "keys": [_storable(str(key)) for key in keys] if isinstance(keys, list) else None,
+        "rows": _whole(lost, "rows"),
+        "bytes": _whole(lost, "bytes"),
+        "seconds": float(lost["seconds"]) if isinstance(lost.get("seconds"), float) else None,
+    }
+
+
+def _part(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = facts.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _text(facts: Mapping[str, Any], name: str) -> str | None:
+    found = facts.get(name)
+    return _storable(found) if isinstance(found, str) else None
+
+
+def _storable(text: str) -> str:
+    """JSON may hold half of a character."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _whole(facts: Mapping[str, Any], name: str) -> int | None:
+    found = facts.get(name)
+    if not isinstance(found, int) or isinstance(found, bool):
+        return None
+    return found if -(2**63) <= found < 2**63 else None
+
+
+def _slice_row(slice_: FileSlice, *, latest: bool) -> dict[str, Any]:
+    return {
+        "partition": slice_.partition,
+        "file_id": slice_.file_id,
+        "base_instant": slice_.base_instant,
+        "base_file": slice_.base.name.file_name if slice_.base else None,
+        "log_files": [log.name.file_name for log in slice_.logs],
+        "bytes": slice_.bytes,
+        "latest": latest,
+    }
+
+
+def _table(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist([dict(row) for row in rows], schema)

@@ -1,0 +1,496 @@
+"""The verbs a user has. Each is load → plan → act, and nothing else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from enum import StrEnum
+from functools import partial
+from os import PathLike
+from typing import Any
+
+import pyarrow as pa
+
+from pyhudi.api.columns import TableSchema
+from pyhudi.api.inputs import (
+    chosen_enum,
+    chosen_word,
+    given_buckets,
+    given_schema,
+    given_settings,
+    optional_word,
+    storage_at,
+    table_name,
+)
+from pyhudi.api.inspection import Inspection
+from pyhudi.api.scan import Changes, Scan
+from pyhudi.api.services import Services, given_upkeep
+from pyhudi.api.writes import OVERWRITE_TOUCHED, Writing
+from pyhudi.errors import HudiError, InvalidRequestError
+from pyhudi.format.lock.lock_address import given_lock_address
+from pyhudi.format.lock.lock_kind import LockKind, given_lock_kind
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.format.table.conflict_strategy import Strategy
+from pyhudi.format.table.merge_rules import MergeMode
+from pyhudi.format.table.table_config import TableType
+from pyhudi.hudi_options.read_options import parse_read_options
+from pyhudi.notebook import table_html
+from pyhudi.plan.predicate.parser import Where
+from pyhudi.plan.table_definition import TableDefinition
+from pyhudi.progress import Listener, ProgressBoard, progress_listener
+from pyhudi.read.load import TableLoader, load_config
+from pyhudi.read.load import is_table as is_table_at
+from pyhudi.read.plan import AtCompletion, AtRequest, Now, Point, Question, Reader
+from pyhudi.services.maintenance import Upkeep
+from pyhudi.session.create import create_table_files
+from pyhudi.settings import WriteSettings
+from pyhudi.storage.locks.open_lock import open_lock
+from pyhudi.storage.objects.column_owners import declare_owners, load_owners
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.rows.input_rows import storable_schema
+from pyhudi.table.schema import without_meta_columns
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import visible_now
+from pyhudi.timeline.instant_time import RequestedTime, timeline_time
+from pyhudi.world import real_world
+from pyhudi.write.local import LocalWriter
+from pyhudi.write.result import WriteResult
+
+Time = str | date | datetime | WriteResult
+Columns = str | Sequence[str]
+
+#: Before every instant: the beginning of the table.
+_BEGINNING = "0" * 17
+
+
+def open_table(
+    uri: str | PathLike[str],
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    write_settings: WriteSettings | None = None,
+    buckets: int | SimpleBuckets | None = None,
+    lock: str | None = None,
+    lock_options: Mapping[str, object] | None = None,
+    upkeep: Upkeep | None = None,
+    progress: bool | Listener | None = None,
+) -> Table:
+    """Open the Hudi table at a path or URI (local disk, s3://, gs://, az://).
+
+    Raises UnsupportedTableError, naming the feature, when pyhudi could not read its rows exactly.
+    `buckets`, `lock` and `lock_options` are for writing tables that another engine made and whose
+    properties do not say.
+    `progress` is called with a Progress now and then while a write, a read of a whole result or a
+    compaction runs; without it, a line on the terminal shows how far it is. False silences that.
+    With `upkeep`, each write is followed by the table services that are due (docs/services.md).
+    """
+    upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
+    config = load_config(storage)
+    kind = None if lock is None else given_lock_kind(lock)
+    writer = LocalWriter(
+        storage,
+        real_world(),
+        given_settings(write_settings),
+        buckets=given_buckets(buckets),
+        lock=kind,
+        lock_address=given_lock_address(kind or config.lock, lock_options, config.name),
+        listener=progress_listener(progress, sys.stderr),
+    )
+    return Table(TableLoader(storage, config), writer, upkeep)
+
+
+def create_table(
+    uri: str | PathLike[str],
+    schema: Any,
+    *,
+    record_key: Columns,
+    buckets: int | SimpleBuckets,
+    partition_by: Columns = (),
+    ordering: Columns = (),
+    name: str | None = None,
+    table_type: str = "mor",
+    version: int = 9,
+    merge_mode: str | None = None,
+    hive_style: bool = False,
+    url_encode: bool = False,
+    concurrency: str | None = None,
+    conflict_strategy: str = "bucket",
+    lock: str | None = None,
+    lock_options: Mapping[str, object] | None = None,
+    owners: Mapping[str, Sequence[str]] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    write_settings: WriteSettings | None = None,
+    upkeep: Upkeep | None = None,
+    progress: bool | Listener | None = None,
+    exist_ok: bool = False,
+) -> Table:
+    """Create a Hudi table, or with `exist_ok` open the same one if it is there.
+
+    `schema` is a schema or a frame of Arrow, Spark, pandas or Polars; of a frame no rows are read.
+    `buckets` is how many there are in each partition, and never changes. With `ordering` the row
+    with the greatest value wins (event time) and writers never block each other; without it the
+    last commit wins and writers of one bucket conflict. `table_type` is "mor" or "cow",
+    `merge_mode` "event_time" or "commit_time", `concurrency` "non_blocking" or "optimistic".
+    `conflict_strategy` is "bucket", "simple" or "prefer_writer" (docs/concurrency.md). `lock` and
+    `lock_options` are needed only beside a Java writer (docs/locks.md); without, a table that is
+    there may have any. With `owners`, each owner writes its own columns (docs/partial_updates.md).
+    The rest is as in `open_table`. Safe when processes race to create it.
+    """
+    upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
+    name = table_name(uri) if name is None else name
+    definition = TableDefinition.of(
+        name,
+        storable_schema(given_schema(schema)),
+        record_key=record_key,
+        partition_by=partition_by,
+        ordering=ordering,
+        buckets=given_buckets(buckets),
+        table_type=chosen_word("table_type", table_type, _TABLE_TYPES),
+        version=version,
+        merge_mode=optional_word("merge_mode", merge_mode, _MERGE_MODES),
+        hive_style=hive_style,
+        url_encode=url_encode,
+        concurrency=optional_word("concurrency", concurrency, _CONCURRENCY),
+        conflict_strategy=chosen_enum("conflict_strategy", conflict_strategy, Strategy),
+        owners=owners,
+        **_asked_lock(lock, lock_options, name),
+    )
+    listener = progress_listener(progress, sys.stderr)
+    writer = LocalWriter(storage, real_world(), given_settings(write_settings), listener=listener)
+    return _created(writer, definition, upkeep, exist_ok=exist_ok, any_lock=lock is None)
+
+
+def _asked_lock(
+    lock: str | None, options: Mapping[str, object] | None, table_name: str
+) -> dict[str, Any]:
+    kind = LockKind.NONE if lock is None else given_lock_kind(lock)
+    return {"lock": kind, "lock_address": given_lock_address(kind, options, table_name)}
+
+
+def _created(
+    writer: LocalWriter,
+    definition: TableDefinition,
+    upkeep: Upkeep | None,
+    *,
+    exist_ok: bool,
+    any_lock: bool,
+) -> Table:
+    storage, world = writer.storage, writer.world
+    # Refuses a lock that this storage cannot have, or that lacks its library.
+    open_lock(definition.lock, storage, world, address=definition.lock_address)
+    config = create_table_files(storage, definition, world, exist_ok=exist_ok, any_lock=any_lock)
+    if definition.owners is not None:
+        declare_owners(storage, definition.owners)
+    return Table(TableLoader(storage, config), writer, upkeep)
+
+
+_TABLE_TYPES = {"mor": TableType.MERGE_ON_READ, "cow": TableType.COPY_ON_WRITE}
+_MERGE_MODES = {
+    "event_time": MergeMode.EVENT_TIME_ORDERING,
+    "commit_time": MergeMode.COMMIT_TIME_ORDERING,
+}
+_CONCURRENCY = {
+    "non_blocking": ConcurrencyMode.NON_BLOCKING,
+    "optimistic": ConcurrencyMode.OPTIMISTIC,
+}
+
+
+def is_table(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> bool:
+    """Whether there is a Hudi table at the path or URI, of whatever version."""
+    return is_table_at(storage_at(uri, storage_options))
+
+
+class Table:
+    """A Hudi table. Every read begins by loading what other writers have completed since.
+
+    `table.services` has the table services, `table.inspect` what the table is made of.
+    A copy and a pickle hold the address and the options, among them the storage options and so
+    their secrets. The copy opens the table again, shows no progress, and shares no lock or cache.
+    """
+
+    def __init__(
+        self, loader: TableLoader, writer: LocalWriter, upkeep: Upkeep | None = None
+    ) -> None:
+        self._loader = loader
+        self._reader = Reader(loader)
+        self._writer = writer
+        self._upkeep = upkeep
+        self._state: TableState | None = None  # loaded by the first read
+        self.inspect = Inspection(loader, self._reader, self._refreshed, writer.world)
+        self.services = Services(writer)
+        if upkeep is not None:
+            writer.after_commit = partial(self.services.keep_up, upkeep)
+        self._writing = Writing(writer, self.read)
+        self._watch = partial(ProgressBoard, writer.listener, writer.world)
+
+    # -- what it is
+
+    @property
+    def uri(self) -> str:
+        return self._loader.storage.uri
+
+    @property
+    def name(self) -> str:
+        return self._loader.config.name
+
+    @property
+    def table_type(self) -> TableType:
+        return self._loader.config.table_type
+
+    @property
+    def version(self) -> int:
+        """The table format's version: 8 or 9."""
+        return self._loader.config.version
+
+    @property
+    def record_key(self) -> tuple[str, ...]:
+        return self._loader.config.record_key_fields
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        return self._loader.config.partition_fields
+
+    @property
+    def schema(self) -> TableSchema:
+        """The columns as the last completed write left them."""
+        state = self._refreshed()
+        arrow = self._reader.schema_at(state, visible_now(state.timeline))
+        return TableSchema(without_meta_columns(arrow))
+
+    @property
+    def owners(self) -> dict[str, tuple[str, ...]]:
+        """Of a joined table, who writes which columns; empty for others."""
+        return dict(load_owners(self._loader.storage).columns)
+
+    def history(self, *, limit: int = 100) -> pa.Table:
+        """What has become of the table: its writes and compactions, the latest first.
+
+        Each says when it completed, what it wrote, how long it took and who did it; what another
+        engine does not say is null. `read(as_of=completed)` is the table after it. Archived ones
+        are not listed.
+        """
+        return self.inspect.history(limit=limit)
+
+    # -- reading
+
+    def read(
+        self,
+        *,
+        as_of: Time | RequestedTime | None = None,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        read_optimized: bool = False,
+        meta: bool = False,
+        limit: int | None = None,
+    ) -> Scan:
+        """The table's rows, now or as of a completion time.
+
+        `where` is SQL, or an expression of pyarrow or Polars (docs/predicates.md). With
+        `read_optimized` only base files are read: faster, and as old as the last compaction. With
+        `meta` Hudi's five columns, such as `_hoodie_commit_time`, come before the data; `columns`
+        can name them too. With `limit` reading stops after so many rows, any of them.
+        """
+        question = _question(columns, where, read_optimized=read_optimized, meta=meta)
+        plan = self._reader.plan_snapshot(self._refreshed(), self._point(as_of), question)
+        return Scan(self._loader.storage, plan, self._watch, limit)
+
+    def changes(
+        self,
+        *,
+        since: Time | None = None,
+        until: Time | None = None,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        meta: bool = False,
+    ) -> Changes:
+        """Rows that writes completed in (since, until] left behind.
+
+        Deletes, and rows that an overwrite took away, are not among them (docs/concurrency.md).
+        Without `since` the range begins with the table. Pass the result's `until` as the next
+        `since`. `columns`, `where` and `meta` are as in `read`.
+        """
+        begin = _BEGINNING if since is None else self._time(since)
+        end = None if until is None else self._time(until)
+        question = _question(columns, where, meta=meta)
+        plan, reached = self._reader.plan_changes(self._refreshed(), begin, end, question)
+        return Changes(self._loader.storage, plan, begin, reached, self._watch)
+
+    def read_with_hudi_options(self, options: Mapping[str, str]) -> Scan:
+        """A read described by Hudi's own option names, with Hudi's own meaning.
+
+        Time travel compares requested times, and an incremental read gives partition columns as
+        the path has them. With at least one of Hudi's options the rows have Hudi's five columns,
+        unless the option `meta` says otherwise. An option that pyhudi cannot honour is an error.
+        """
+        asked = parse_read_options(options)
+        state = self._refreshed()
+        if asked.begin is not None:
+            end = None if asked.end is None else self._time(asked.end)
+            begin = max(_BEGINNING, asked.begin)
+            plan, reached = self._reader.plan_changes(state, begin, end, asked.question)
+            return Changes(self._loader.storage, plan, begin, reached, self._watch)
+        point = Now() if asked.as_of is None else AtRequest(self._time(asked.as_of))
+        plan = self._reader.plan_snapshot(state, point, asked.question)
+        return Scan(self._loader.storage, plan, self._watch)
+
+    # -- writing
+
+    def upsert(
+        self, rows: Any, *, owner: str | None = None, write_id: str | None = None
+    ) -> WriteResult:
+        """Write rows: a new key is added, a known one merged by the table's rule.
+
+        `rows` is a Spark DataFrame, or anything with `__arrow_c_stream__` (Arrow, pandas, Polars,
+        DuckDB), and is evaluated once. Errors leave the table as it was, but for an
+        OutcomeUnknownError: then the write is there wholly or not at all, and a `write_id` makes it
+        safe to repeat the call.
+        On a joined table the rows have the record key, the partition and the columns of the
+        `owner`; the other columns stay as their owners wrote them.
+        """
+        return self._writing.upsert(rows, write_id, owner)
+
+    def append(
+        self, rows: Any, *, require_new_keys: bool = False, write_id: str | None = None
+    ) -> WriteResult:
+        """Write rows that are new; a key that is there already is merged as by `upsert`.
+
+        From Spark, a large load of empty buckets becomes base files, the fastest to read; two such
+        loads of one bucket at the same moment conflict. With `require_new_keys` a known key is
+        refused. That reads the keys of the buckets that are written, and holds the rows in memory.
+        A write of one of these buckets that completes meanwhile is a conflict: the keys are
+        checked again, or from Spark the call ends in a ConflictError.
+        """
+        return self._writing.append(rows, write_id, require_new_keys=require_new_keys)
+
+    def update(
+        self, rows: Any, *, columns: Sequence[str], write_id: str | None = None
+    ) -> WriteResult:
+        """Set some columns of rows that are there; keys that are not are passed over.
+
+        `rows` have the record key's, the partition's and the named columns; others are left
+        alone. The rest of each row stays. A write of the same buckets that completes meanwhile is
+        a conflict.
+        """
+        return self._writing.update(rows, columns, write_id)
+
+    def delete(
+        self,
+        what: Any,
+        *,
+        unconditional: bool = False,
+        spark: Any = None,
+        write_id: str | None = None,
+    ) -> WriteResult:
+        """Delete the rows that a predicate (as `where` of `read`) finds, or those with given keys.
+
+        Keys are rows, as for `upsert`, that have the record key's columns. Where the partition's
+        or the ordering's columns are missing, they are looked up in the table, and keys that are
+        not there are passed over. On a table with an ordering, a row that is newer than the delete
+        stays; `unconditional` deletes whatever was written before. What a predicate finds is read
+        and deleted in this process, or with a session as `spark` by tasks of Spark.
+        """
+        return self._writing.delete(what, write_id, unconditional=unconditional, spark=spark)
+
+    def overwrite(
+        self,
+        rows: Any,
+        *,
+        partitions: str | Sequence[Any] = OVERWRITE_TOUCHED,
+        write_id: str | None = None,
+    ) -> WriteResult:
+        """Put the rows in the place of all that is there: in the partitions that they are in
+        ("touched"), in the whole table ("all"), or in the named partitions.
+
+        A partition is named by its path, or by its values. A write of one of these partitions
+        that completes meanwhile is a conflict; one that completes later adds to the new rows.
+        """
+        return self._writing.overwrite(rows, partitions, write_id)
+
+    def delete_partitions(
+        self, partitions: Sequence[Any], *, write_id: str | None = None
+    ) -> WriteResult:
+        """Delete all rows of the partitions, named as for `overwrite`."""
+        return self._writing.delete_partitions(partitions, write_id)
+
+    # -- inner workings
+
+    def _refreshed(self) -> TableState:
+        state = self._state
+        self._state = self._loader.load() if state is None else self._loader.refresh(state)
+        return self._state
+
+    def _point(self, as_of: Time | RequestedTime | None) -> Point:
+        if as_of is None:
+            return Now()
+        if isinstance(as_of, RequestedTime):
+            return AtRequest(self._time(as_of.time))
+        return AtCompletion(self._time(as_of))
+
+    def _time(self, time: Time) -> str:
+        if isinstance(time, WriteResult):
+            return time.completed
+        return timeline_time(time, self._loader.config.zone)
+
+    def _repr_html_(self) -> str:
+        config = self._loader.config
+        return table_html(
+            name=self.name,
+            uri=self.uri,
+            table_type=_words(self.table_type),
+            version=self.version,
+            record_key=self.record_key,
+            partition_by=self.partition_by,
+            ordering=config.ordering_fields,
+            buckets=None if config.buckets is None else config.buckets.count,
+            concurrency=None if config.concurrency is None else _words(config.concurrency),
+            columns=self._columns_to_show(),
+        )
+
+    def _columns_to_show(self) -> list[tuple[str, pa.DataType]] | None:
+        """As of the last read: a notebook that shows a table must not list it, nor fail."""
+        if self._state is None:
+            return None
+        try:
+            arrow = self._reader.schema_at(self._state, visible_now(self._state.timeline))
+        except HudiError:
+            return None
+        return [(field.name, field.type) for field in without_meta_columns(arrow)]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        writer = self._writer
+        given = dict(zip(("buckets", "lock", "lock_address"), writer.given, strict=True))
+        return _opened_again, (writer.storage, writer.settings, given, self._upkeep)
+
+    def __repr__(self) -> str:
+        kind = _words(self.table_type)
+        return f"<Table {self.name!r} at {self.uri}, {kind}, version {self.version}>"
+
+
+def _opened_again(
+    storage: Storage, settings: WriteSettings, given: Mapping[str, Any], upkeep: Upkeep | None
+) -> Table:
+    """Open a copy of a table, perhaps in another process: by its address and options alone."""
+    writer = LocalWriter(storage, real_world(), settings, **given)
+    return Table(TableLoader(storage, load_config(storage)), writer, upkeep)
+
+
+def _words(choice: StrEnum) -> str:
+    return choice.value.lower().replace("_", " ")
+
+
+def _question(
+    columns: Sequence[str] | None,
+    where: Where | None,
+    *,
+    read_optimized: bool = False,
+    meta: bool,
+) -> Question:
+    if isinstance(columns, str):
+        raise InvalidRequestError(
+            f"columns={columns!r} is a text",
+            why="it would be taken for one column per letter",
+            next_step=f"Write columns=[{columns!r}]",
+        )
+    chosen = None if columns is None else tuple(columns)
+    return Question(chosen, where, read_optimized, meta=meta)

@@ -1,0 +1,259 @@
+"""The verbs that write, for rows from anywhere.
+
+Each verb is a plan (`engine.write_plans`) and the rows it is for. Spark frames run as a Spark job,
+everything else runs in this process; the table and its answer are the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pyhudi.api.inputs import is_spark_frame, record_batches
+from pyhudi.api.scan import Scan
+from pyhudi.errors import InvalidRequestError
+from pyhudi.format.table.column_owners import is_joined
+from pyhudi.format.table.table_config import TableConfig
+from pyhudi.plan.predicate.parser import is_expression
+from pyhudi.plan.predicate.tree import Predicate
+from pyhudi.table.rows.named_partitions import named_partitions
+from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH
+from pyhudi.write.buffer import GatheredDeletes
+from pyhudi.write.column_owners import Owned, owned_columns, ranked, refuse_joined
+from pyhudi.write.deletes import (
+    gathered_deletes,
+    given_keys,
+    is_located,
+    keyed_rows,
+    looked_up,
+    lookup_columns,
+)
+from pyhudi.write.local import LocalWriter
+from pyhudi.write.plan import MakePlan, WritePlans, clears
+from pyhudi.write.result import WriteResult
+
+if TYPE_CHECKING:
+    from pyhudi.spark.write import SparkWrites
+
+OVERWRITE_ALL, OVERWRITE_TOUCHED = "all", "touched"
+
+
+class Writing:
+    """Writes of one table."""
+
+    def __init__(self, writer: LocalWriter, read: Callable[..., Scan]) -> None:
+        self._writer = writer
+        self._read = read
+        self._plans = WritePlans(writer)
+
+    # -- rows
+
+    def upsert(self, rows: Any, write_id: str | None, owner: str | None = None) -> WriteResult:
+        if owner is not None:
+            # Owners that name their writes alike still write different things. And what was done
+            # before its owner let the columns go was done.
+            if isinstance(owner, str) and isinstance(write_id, str) and write_id:
+                write_id = json.dumps([owner, write_id])
+                if (done := self._writer.finished(write_id, "UPSERT")) is not None:
+                    return done
+            return self._upsert_parts(rows, write_id, owned_columns(self._writer, owner))
+        refuse_joined(self._writer.config, "upsert of whole rows")
+        if is_spark_frame(rows):
+            return self._spark.rows(rows, "UPSERT", self._plans.upsert, write_id)
+        return self._writer.write(record_batches(rows), "UPSERT", write_id)
+
+    def _upsert_parts(self, rows: Any, write_id: str | None, owned: Owned) -> WriteResult:
+        if is_spark_frame(rows):
+            owned.refuse_other_columns(rows.columns)
+            make_plan: MakePlan = partial(self._plans.upsert_part, part=owned.part)
+            return self._spark.columns(
+                rows, owned.schema, "UPSERT", make_plan, write_id, recheck=owned.recheck
+            )
+        batches = _checked(record_batches(rows), owned)
+        return self._writer.write(batches, "UPSERT", write_id, owned=owned)
+
+    def append(self, rows: Any, write_id: str | None, *, require_new_keys: bool) -> WriteResult:
+        refuse_joined(self._writer.config, "append")
+        if is_spark_frame(rows):
+            make_plan = self._plans.append_new if require_new_keys else self._plans.append
+            return self._spark.rows(
+                rows, "INSERT", make_plan, write_id, is_checked=require_new_keys
+            )
+        batches = record_batches(rows)
+        if require_new_keys:
+            return self._writer.append_new(batches, write_id)
+        return self._writer.write(batches, "INSERT", write_id)
+
+    def update(self, rows: Any, columns: Sequence[str], write_id: str | None) -> WriteResult:
+        refuse_joined(self._writer.config, "update")
+        schema = self._update_schema(columns)
+        make_plan: MakePlan = partial(self._plans.update, columns=frozenset(columns))
+        if is_spark_frame(rows):
+            return self._spark.columns(rows, schema, "UPSERT", make_plan, write_id, is_checked=True)
+        batches = (_chosen(batch, schema) for batch in record_batches(rows))
+        return self._writer.write_plan(
+            batches, schema.names, "UPSERT", make_plan, write_id, is_checked=True
+        )
+
+    def _update_schema(self, columns: Sequence[str]) -> pa.Schema:
+        """The columns that an update must have: those that find the row, and the new values."""
+        if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+            raise InvalidRequestError(
+                f"columns={columns!r:.100} cannot be updated",
+                why="they are not a list of names",
+                next_step="Write columns=['a', 'b']",
+            )
+        config, schema = self._writer.config, self._writer.schema
+        finding = {*config.record_key_fields, *config.partition_fields}
+        problems = {
+            "the table has no such column": [n for n in columns if n not in schema.names],
+            "record key and partition say which row it is": [n for n in columns if n in finding],
+        }
+        for why, names in problems.items():
+            if names:
+                raise InvalidRequestError(
+                    f"column {names[0]!r} cannot be updated",
+                    why=why,
+                    next_step="Name other columns, or delete the row and upsert the new one",
+                )
+        if not columns:
+            raise InvalidRequestError(
+                "nothing is to be updated",
+                why="columns is empty",
+                next_step="Name the columns whose values are new",
+            )
+        return pa.schema([f for f in schema if f.name in finding or f.name in columns])
+
+    # -- deletes
+
+    def delete(
+        self, what: Any, write_id: str | None, *, unconditional: bool, spark: Any
+    ) -> WriteResult:
+        config = self._writer.config
+        # All rows of a joined table have one rank: what a delete finds was there before it.
+        unconditional = unconditional or is_joined(config)
+        if is_spark_frame(what):
+            return self._delete_frame(what, config, write_id, unconditional=unconditional)
+        if isinstance(what, str | Predicate) or is_expression(what):
+            keys = None
+            self._read(where=what)  # an error in the predicate is told before anything begins
+            if spark is not None:
+                return self._spark.delete_where(
+                    spark,
+                    lambda: self._read(columns=lookup_columns(config), where=what).plan,
+                    self._plans,
+                    write_id,
+                    unconditional=unconditional,
+                )
+        else:
+            keys = given_keys(record_batches(what), self._writer.schema, config)
+
+        def find() -> GatheredDeletes:
+            if keys is None:
+                scan = self._read(columns=lookup_columns(config), where=what)
+                found = scan.to_reader().read_all()  # `to_arrow` would show a progress of its own
+            elif is_located(keys, config, unconditional=unconditional):
+                found = keys
+            else:
+                rows = self._read(columns=lookup_columns(config)).to_batches()
+                found = looked_up(keys, rows, config)
+            return gathered_deletes(found, config, unconditional=unconditional)
+
+        # What a predicate finds depends on what others write; keys are the caller's own. On a
+        # joined table an owner's part must not come behind a delete that it does not know of.
+        is_checked = keys is None or is_joined(config)
+        return self._writer.delete(find, write_id, is_checked=is_checked)
+
+    def _delete_frame(
+        self, frame: Any, config: TableConfig, write_id: str | None, *, unconditional: bool
+    ) -> WriteResult:
+        schema = self._writer.schema
+        given = [name for name in frame.columns if name not in META_COLUMNS]
+        located = keyed_rows(_empty(schema, given), schema, config)
+        by_partition = PARTITION_PATH in located.column_names
+        make_plan: MakePlan = partial(
+            self._plans.delete,
+            given=frozenset(given),
+            is_located=is_located(located, config, unconditional=unconditional),
+            unconditional=unconditional,
+        )
+        wanted = pa.schema([field for field in schema if field.name in given])
+        return self._spark.columns(
+            frame,
+            wanted,
+            "DELETE",
+            make_plan,
+            write_id,
+            by_partition=by_partition,
+            is_checked=is_joined(config),
+        )
+
+    # -- partitions
+
+    def overwrite(self, rows: Any, partitions: Any, write_id: str | None) -> WriteResult:
+        named = self._named(partitions)
+        is_all = partitions == OVERWRITE_ALL
+        make_plan: MakePlan = partial(self._plans.overwrite, partitions=named, whole_table=is_all)
+        operation = "INSERT_OVERWRITE_TABLE" if is_all else "INSERT_OVERWRITE"
+        scope = clears(named, whole_table=is_all)
+        with_rank = is_joined(self._writer.config)
+        if is_spark_frame(rows):
+            if with_rank:
+                rows = self._spark.ranked(rows)
+            return self._spark.rows(
+                rows, operation, make_plan, write_id, is_checked=True, clears=scope
+            )
+        batches = record_batches(rows)
+        if with_rank:
+            batches = map(ranked, batches)
+        return self._writer.write_plan(
+            batches, None, operation, make_plan, write_id, is_checked=True, clears=scope
+        )
+
+    def delete_partitions(self, partitions: Any, write_id: str | None) -> WriteResult:
+        named = named_partitions(partitions, self._writer.config, self._writer.schema)
+        make_plan: MakePlan = partial(self._plans.overwrite, partitions=named, whole_table=False)
+        scope = clears(named, whole_table=False)
+        return self._writer.write_plan(
+            iter(()), None, "DELETE_PARTITION", make_plan, write_id, is_checked=True, clears=scope
+        )
+
+    def _named(self, partitions: Any) -> frozenset[str] | None:
+        if isinstance(partitions, str):
+            if partitions in (OVERWRITE_ALL, OVERWRITE_TOUCHED):
+                return None
+            raise InvalidRequestError(
+                f"partitions={partitions!r} is not known",
+                why="it is 'all', 'touched' or a list of partitions",
+                next_step=f"Write partitions=[{partitions!r}] for one partition",
+            )
+        return named_partitions(partitions, self._writer.config, self._writer.schema)
+
+    @property
+    def _spark(self) -> SparkWrites:
+        from pyhudi.spark.write import SparkWrites  # optional: it needs PySpark
+
+        return SparkWrites(self._writer)
+
+
+def _checked(batches: Iterator[pa.RecordBatch], owned: Owned) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        owned.refuse_other_columns(batch.schema.names)
+        yield batch
+
+
+def _chosen(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch without columns that the update leaves alone."""
+    return batch.select([name for name in batch.schema.names if name in schema.names])
+
+
+def _empty(schema: pa.Schema, names: Collection[str]) -> pa.RecordBatch:
+    """No row of these columns; one that the table does not have is refused by who looks."""
+    fields = [
+        schema.field(name) if name in schema.names else pa.field(name, pa.null()) for name in names
+    ]
+    return pa.RecordBatch.from_pylist([], pa.schema(fields))

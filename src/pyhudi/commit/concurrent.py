@@ -1,0 +1,262 @@
+"""What other writes did since ours began, or have under way, read from the timeline once each.
+
+A write that completed since may have been archived since, too: archiving goes by requested times up
+to the oldest write under way, and a write may take long and complete last. It was under way when
+ours began; so one of those that is nowhere to be found now is looked for in the archive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.pending_plans import load_planned_groups
+from pyhudi.conflict.file_groups import touched_groups
+from pyhudi.conflict.rules import Kind, OtherWrite, OwnWrite
+from pyhudi.errors import HudiError, UnavailableError
+from pyhudi.format.files.file_names import FileGroupId, parse_data_file
+from pyhudi.format.timeline.commit_metadata import (
+    CommitMetadata,
+    WriteStat,
+    decode_commit_metadata,
+    decode_inflight_commit,
+)
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.writer_identity import WriterIdentity, parse_writer
+from pyhudi.plan.changes import CompletedWrite
+from pyhudi.read.archive import History
+from pyhudi.read.schema import RecordedSchema, last_recorded
+from pyhudi.storage.objects.markers import load_markers
+from pyhudi.storage.objects.timeline_files import load_timeline_file
+from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.timeline import WRITE_ACTIONS
+
+SEED_KEY = "pyhudi.seed"
+_SERVICES = {
+    Action.CLUSTERING: Kind.CLUSTERING,
+    Action.COMPACTION: Kind.COMPACTION,
+    Action.LOGCOMPACTION: Kind.LOG_COMPACTION,
+}
+_WRITES = (Action.COMMIT, Action.DELTACOMMIT)
+
+
+class Rivals:
+    """The others, as one write sees them. What has completed never changes, and is kept."""
+
+    def __init__(
+        self,
+        log: DecisionLog,
+        requested: str,
+        action: Action,
+        pending: frozenset[str] | None = None,
+    ) -> None:
+        """`pending` were under way when our write began; without it, any may have been."""
+        self._log = log
+        self._requested = requested
+        self._action = action
+        self._pending = pending
+        self._history = History(log.storage, log.history_folder)
+        self._identities: dict[str, WriterIdentity] = {}
+        self._plans: dict[str, frozenset[FileGroupId] | None] = {}
+        self._is_mor = action is Action.DELTACOMMIT
+        self._completed: dict[str, OtherWrite] = {}
+        self._metadata: dict[str, CommitMetadata] = {}
+
+    # -- completed since we began
+
+    def completed(self, own: OwnWrite, ledger: Ledger) -> Iterator[OtherWrite]:
+        """By completion time. To a write that is not checked, only replace commits matter."""
+        is_checked = own.opened or own.appended or own.parts or own.clears is not None
+        for instant in self.instants(ledger):
+            if not is_checked and instant.action is not Action.REPLACECOMMIT:
+                continue
+            yield self._seen(instant)
+
+    def named(self, requested: str, ledger: Ledger) -> OtherWrite:
+        """One of those that completed since."""
+        return next(self._seen(i) for i in self.instants(ledger) if i.requested == requested)
+
+    def _seen(self, instant: Instant) -> OtherWrite:
+        if instant.requested not in self._completed:
+            self._completed[instant.requested] = self._other(instant)
+        return self._completed[instant.requested]
+
+    def instants(self, ledger: Ledger) -> Iterator[Instant]:
+        active = ledger.completed_after(self._requested)
+        found = sorted([*self._archived(ledger), *active], key=lambda i: i.completed or "")
+        for instant in found:
+            if instant.action in WRITE_ACTIONS and instant.requested != self._requested:
+                yield instant
+
+    def _archived(self, ledger: Ledger) -> Iterator[Instant]:
+        gone = None
+        if self._pending is not None:
+            known = {*ledger.pending, *ledger.completed, *ledger.named_by, self._requested}
+            gone = self._pending - known
+            if not gone:
+                return
+        for write in self._history.writes(self._requested, ledger.highest):
+            if (
+                gone is None or write.requested in gone
+            ) and write.requested not in ledger.completed:
+                self._metadata[write.requested] = write.metadata
+                yield self._as_instant(write)
+
+    def _as_instant(self, write: CompletedWrite) -> Instant:
+        """The archive's record, told apart as far as conflicts need it."""
+        action = Action.COMMIT if write.is_compaction else self._action
+        action = Action.REPLACECOMMIT if write.metadata.replaced_file_ids else action
+        times = InstantTime(write.requested), InstantTime(write.completed)
+        return Instant(times[0], action, State.COMPLETED, times[1])
+
+    def schema(self, ledger: Ledger) -> RecordedSchema | None:
+        """The schema that the writes which completed since have left; None if they left none."""
+        return last_recorded(self.instants(ledger), ledger.began_as, self.metadata)
+
+    def metadata(self, instant: Instant) -> CommitMetadata:
+        if instant.requested not in self._metadata:
+            self._metadata[instant.requested] = self._load_metadata(instant)
+        return self._metadata[instant.requested]
+
+    def _load_metadata(self, instant: Instant) -> CommitMetadata:
+        if (known := self._log.metadata(instant.requested)) is not None:
+            return known
+        path = self._log.path(instant)
+        try:
+            return decode_commit_metadata(load_timeline_file(self._log.storage, path), path)
+        except UnavailableError:  # archived since the timeline was read
+            for write in self._history.writes(self._requested, instant.completed or ""):
+                if write.requested == instant.requested:
+                    return write.metadata
+            raise
+
+    def _other(self, instant: Instant) -> OtherWrite:
+        metadata = self.metadata(instant)
+        stats = [stat for stats in metadata.write_stats.values() for stat in stats]
+        return OtherWrite(
+            instant.requested,
+            instant.completed,
+            touched_groups(metadata),
+            self._kind(instant, metadata),
+            removals=removals(metadata),
+            files=tuple(stat.path for stat in stats if stat.path),
+            has_untold_deletes=any(map(has_untold_deletes, stats)),
+        )
+
+    def _kind(self, instant: Instant, metadata: CommitMetadata) -> Kind:
+        if instant.action is Action.REPLACECOMMIT:
+            return Kind.REPLACE
+        if self._is_mor and instant.action is Action.COMMIT:
+            return Kind.COMPACTION
+        if metadata.operation_type == "LOG_COMPACT":
+            return Kind.LOG_COMPACTION
+        return Kind.SEED if is_seed(metadata) else Kind.WRITE
+
+    # -- under way
+
+    def services(self, own: OwnWrite, ledger: Ledger) -> Iterator[OtherWrite]:
+        """Table services; read only if our write has what they could harm."""
+        for instant in ledger.pending_of(*_SERVICES):
+            kind = _SERVICES[instant.action]
+            has_cause = own.touched if kind is Kind.CLUSTERING else own.opened | own.fresh
+            if has_cause and not self._is_given_up(instant, ledger):
+                if instant.requested not in self._plans:
+                    self._plans[instant.requested] = load_planned_groups(self._log, instant)
+                yield OtherWrite(instant.requested, None, self._plans[instant.requested], kind)
+
+    def _is_given_up(self, instant: Instant, ledger: Ledger) -> bool:
+        """Whether a rollback under way ends the plan for good: nobody carries it out any more."""
+        is_named = instant.requested in ledger.named_by
+        return is_named and self._log.rollback_of(instant.requested) is not None
+
+    def under_way(self, own: OwnWrite, ledger: Ledger) -> Iterator[OtherWrite]:
+        """Writes that may go before ours although they have not completed."""
+        if not (own.opened or own.appended):
+            return
+        for instant in ledger.pending_of(Action.REPLACECOMMIT):
+            if instant.requested > own.requested and (found := self._inflight(instant)):
+                yield OtherWrite(instant.requested, None, touched_groups(found), Kind.REPLACE)
+        for instant in ledger.pending_of(*_WRITES):
+            if instant.requested == own.requested:
+                continue
+            priority = self.identity(instant).priority
+            if priority > own.priority:
+                groups, files = self._announced(instant)
+                yield OtherWrite(
+                    instant.requested,
+                    None,
+                    groups,
+                    priority=priority,
+                    files=files,
+                    has_untold_deletes=not self._is_mor,
+                )
+
+    def unseeing(self, ledger: Ledger) -> list[Instant]:
+        """Earlier writes that have begun and are not inflight yet.
+
+        Hudi's writers look around in between, and take what they find completed then for older
+        than themselves. What completes before that look is never a conflict to them, although
+        they began earlier: their files would be hidden behind ours.
+        """
+        return [
+            instant
+            for instant in ledger.pending_of(*_WRITES, Action.REPLACECOMMIT)
+            if instant.state is State.REQUESTED and instant.requested < self._requested
+        ]
+
+    def _inflight(self, instant: Instant) -> CommitMetadata | None:
+        path = self._log.path(Instant(instant.requested, instant.action, State.INFLIGHT))
+        try:
+            return decode_inflight_commit(load_timeline_file(self._log.storage, path), path)
+        except HudiError:
+            return None  # not there yet, or gone; what completes meanwhile is found as completed
+
+    def _announced(self, instant: Instant) -> tuple[frozenset[FileGroupId], tuple[str, ...]]:
+        files = [marker.data_file for marker in load_markers(self._log.storage, instant.requested)]
+        return frozenset(filter(None, map(_group_of, files))), tuple(files)
+
+    # -- who they are
+
+    def writer(self, other: OtherWrite) -> WriterIdentity:
+        if other.requested in self._metadata:
+            return parse_writer(self._metadata[other.requested].extra_metadata)
+        instant = self._log.ledger.pending.get(other.requested)
+        return WriterIdentity() if instant is None else self.identity(instant)
+
+    def identity(self, instant: Instant) -> WriterIdentity:
+        """Of a write that is under way; it introduces itself once."""
+        if instant.requested not in self._identities:
+            found = self._inflight(instant)
+            if found is None:
+                return WriterIdentity()  # it may still come
+            self._identities[instant.requested] = parse_writer(found.extra_metadata)
+        return self._identities[instant.requested]
+
+
+def is_seed(metadata: CommitMetadata) -> bool:
+    """True if the write is a seed: empty base files, and no rows."""
+    return (metadata.extra_metadata or {}).get(SEED_KEY) == "true"
+
+
+def removals(metadata: CommitMetadata) -> frozenset[FileGroupId]:
+    """The file groups in which a write deleted rows, or put a base file before them."""
+    return frozenset(
+        FileGroupId(partition, stat.file_id or "")
+        for partition, stats in metadata.write_stats.items()
+        for stat in stats
+        if stat.num_deletes or stat.log_files is None
+    )
+
+
+def has_untold_deletes(stat: WriteStat) -> bool:
+    """Whether a write deleted rows whose keys its file does not tell: a base file is without them.
+    Of two such files nobody can say that they have no key in common."""
+    return stat.log_files is None and bool(stat.num_deletes)
+
+
+@lru_cache(maxsize=1024)
+def _group_of(path: str) -> FileGroupId | None:
+    partition, _, file_name = path.rpartition("/")
+    name = parse_data_file(file_name)
+    return None if name is None else FileGroupId(partition, name.file_id)

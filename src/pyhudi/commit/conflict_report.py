@@ -1,0 +1,205 @@
+"""What a writer is told that lost, and what stays in the table of it.
+
+A loser has to know who won, where, by which rule, what it cost and whether to try again. The same
+facts are an error's text, its `facts`, and an object under `.hoodie/.pyhudi/conflicts/`, where
+`table.inspect.conflicts()` finds them later.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyhudi.commit.concurrent import has_untold_deletes
+from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
+from pyhudi.commit.key_sample import shared_keys
+from pyhudi.commit.proposals import Refused, Rule
+from pyhudi.conflict.rules import Conflict, ConflictRule, Kind, Retry, bucket_place
+from pyhudi.errors import ConflictError, HudiError
+from pyhudi.format.files.file_names import FileGroupId, parse_data_file
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.format.timeline.instant import Instant
+from pyhudi.format.timeline.writer_identity import WriterIdentity
+from pyhudi.index.bucket_inference import bucket_number
+from pyhudi.storage.protocol import Storage
+
+_KEYS_SHOWN = 5
+
+_NEXT_STEPS = {
+    Retry.COMMIT: "Write again",
+    Retry.WRITE: "Read the table as it is now and write again",
+    Retry.LATER: "Write again when the other is done",
+    Retry.NO: "Write this partition with the engine that replaced its file groups",
+}
+
+#: What helps a write whose rows have the columns of an older schema.
+NEW_SCHEMA_STEP = (
+    "Repeat the call with rows that have the table's columns as they are now; nothing of this write"
+    " is visible"
+)
+
+#: Refusals of a write that others took for dead and rolled back while it slept.
+GIVEN_UP_RULES = frozenset({Rule.ROLLED_BACK, Rule.NOT_INFLIGHT, Rule.LOG_NOT_WHOLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Loser:
+    """The write that has to yield, and what it had done."""
+
+    requested: str
+    writer: WriterIdentity
+    stats: Collection[WriteStat]
+    seconds: float
+
+
+def conflict_error(
+    storage: Storage, loser: Loser, conflict: Conflict, winner: WriterIdentity
+) -> ConflictError:
+    """The conflict for the user; it is also noted in the table."""
+    facts = conflict_facts(storage, loser, conflict, winner)
+    _note(storage, loser, facts)
+    return ConflictError(
+        f"the write {loser.requested} lost to another write",
+        why=_told(facts, conflict, winner),
+        next_step=_next_step(facts, conflict),
+        facts=facts,
+    )
+
+
+def given_up_error(
+    storage: Storage, loser: Loser, refused: Refused, judge: WriterIdentity, completed: str | None
+) -> ConflictError:
+    """A write that was rolled back, for the user and noted, as a conflict is.
+
+    It met the rollback, not in a file group of the table but in all its own.
+    """
+    theirs = {**_identity(refused.instant, judge), "completed": completed, "kind": "rollback"}
+    facts = _facts(loser, theirs, refused.rule, Retry.WRITE)
+    _note(storage, loser, facts)
+    by = f" ({refused.instant}, by {judge.told})" if refused.instant else ""
+    return ConflictError(
+        f"the write {loser.requested} was not completed",
+        why=f"{refused.rule}{by}; {_lost(facts)}",
+        next_step="Write again; nothing of this write is visible",
+        facts=facts,
+    )
+
+
+def schema_error(
+    storage: Storage, loser: Loser, change: str, other: Instant, winner: WriterIdentity
+) -> ConflictError:
+    """A write that would have recorded a schema which is no longer in force."""
+    theirs = {**_identity(other.requested, winner), "completed": other.completed, "kind": "write"}
+    facts = _facts(loser, theirs, Rule.SCHEMA_CHANGED, Retry.WRITE)
+    _note(storage, loser, facts)
+    return ConflictError(
+        f"the write {loser.requested} was not completed",
+        why=f"{Rule.SCHEMA_CHANGED} ({change}): the write {other.requested} completed at"
+        f" {other.completed}, by {winner.told}; {_lost(facts)}",
+        next_step=NEW_SCHEMA_STEP,
+        facts=facts,
+    )
+
+
+def _note(storage: Storage, loser: Loser, facts: Mapping[str, Any]) -> None:
+    with suppress(HudiError):  # a note that is not there harms nobody
+        storage.create(f"{CONFLICT_FOLDER}/{loser.requested}.json", json.dumps(facts).encode())
+
+
+def conflict_facts(
+    storage: Storage, loser: Loser, conflict: Conflict, winner: WriterIdentity
+) -> dict[str, Any]:
+    """Plain values, for JSON."""
+    group, other = conflict.group, conflict.other
+    identity = _identity(other.requested, winner)
+    winning = {**identity, "completed": other.completed, "kind": other.kind.value}
+    return {
+        **_facts(loser, winning, conflict.rule, conflict.retry),
+        "partition": group.partition,
+        "file_group": group.file_id,
+        "bucket": bucket_number(group.file_id),
+        "keys": _keys(storage, loser, conflict),
+    }
+
+
+def _keys(storage: Storage, loser: Loser, conflict: Conflict) -> list[str] | None:
+    """Some keys that both wrote in the file group; none only if that is certain."""
+    other, group = conflict.other, conflict.group
+    own = [s for s in loser.stats if s.path and _lies_in(s.path, group)]
+    theirs = [path for path in other.files if _lies_in(path, group)]
+    is_compaction = other.kind is Kind.COMPACTION
+    paths = [s.path for s in own if s.path]
+    keys = shared_keys(storage, paths, theirs, _KEYS_SHOWN, is_compaction=is_compaction)
+    is_doubtful = other.has_untold_deletes or any(map(has_untold_deletes, own))
+    return None if not keys and is_doubtful else keys
+
+
+def _facts(
+    loser: Loser, theirs: Mapping[str, Any], rule: ConflictRule | Rule, retry: Retry
+) -> dict[str, Any]:
+    """All but the place where both met."""
+    return {
+        "rule": rule.name.lower(),
+        "rule_says": rule.value,
+        "retry": retry.name.lower(),
+        "retry_says": retry.value,
+        "ours": _identity(loser.requested, loser.writer),
+        "theirs": theirs,
+        "partition": None,
+        "file_group": None,
+        "bucket": None,
+        "keys": None,
+        "lost": {
+            "rows": sum(s.rows_written + (s.num_deletes or 0) for s in loser.stats),
+            "bytes": sum(s.total_write_bytes or 0 for s in loser.stats),
+            "files": len(loser.stats),
+            "seconds": round(loser.seconds, 3),
+        },
+    }
+
+
+def _lies_in(path: str, group: FileGroupId) -> bool:
+    """Whether the file is of the file group, or of another one of its bucket."""
+    folder, _, file_name = path.rpartition("/")
+    name = parse_data_file(file_name)
+    return name is not None and bucket_place(FileGroupId(folder, name.file_id)) == bucket_place(
+        group
+    )
+
+
+def _identity(requested: str | None, writer: WriterIdentity) -> dict[str, Any]:
+    return {"instant": requested, **asdict(writer)}
+
+
+def _told(facts: Mapping[str, Any], conflict: Conflict, winner: WriterIdentity) -> str:
+    other, group = conflict.other, conflict.group
+    state = f"completed at {other.completed}" if other.completed else "is under way"
+    bucket = "" if facts["bucket"] is None else f" (bucket {facts['bucket']})"
+    keys = ""
+    if facts["keys"]:
+        keys = f"; both wrote keys such as {', '.join(map(repr, facts['keys'][:3]))}"
+    elif facts["keys"] == []:
+        keys = "; they have no key in common"
+    return (
+        f"{conflict.rule.value}: the {other.kind.value} {other.requested} {state}, by"
+        f" {winner.told}, in file group {group.file_id}{bucket} of partition"
+        f" {group.partition!r}{keys}; {_lost(facts)}"
+    )
+
+
+def _lost(facts: Mapping[str, Any]) -> str:
+    lost = facts["lost"]
+    return f"lost are {lost['rows']} rows in {lost['files']} files, {lost['seconds']} s of work"
+
+
+def _next_step(facts: Mapping[str, Any], conflict: Conflict) -> str:
+    step = _NEXT_STEPS[conflict.retry]
+    other = conflict.other
+    if other.groups is None and other.kind in (Kind.COMPACTION, Kind.LOG_COMPACTION):
+        return f"{step}; its plan does not tell its file groups, and undo_compaction gives it up"
+    if conflict.rule is ConflictRule.SAME_FILE_GROUP and facts["keys"] == []:
+        return f"{step}; with more buckets, or with an ordering, such writes do not meet"
+    return step

@@ -1,0 +1,75 @@
+"""Noticing, on a table without a lock, that somebody writes who does not heed the decision log.
+
+The log tells all that pyhudi's writers do, so the timeline need not be listed for them. Whoever
+else writes is found by looking for times that the log does not have: now and then at all that is
+newer than the first entry this process knows, and before a write completes at what may have
+happened while it was under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyhudi.commit.proposals import Complete, Job
+from pyhudi.read.log_view import KnownLog
+from pyhudi.storage.objects.timeline_listing import times_after
+from pyhudi.storage.protocol import Storage
+from pyhudi.timeline.instant_time import shifted_time
+from pyhudi.timeline.live import Ledger
+from pyhudi.world import World
+
+#: How often to look at all.
+LOOK_AGAIN_MS = 30_000
+#: And before a write completes, unless somebody looked so shortly before. Of what was requested
+#: more than so long before the write, the look at its begin told.
+GLANCE_AGAIN_MS, GLANCE_BACK_MS = 1_000, 60_000
+
+
+class Foreigners:
+    """When one process last looked for them, and what it finds."""
+
+    def __init__(self, storage: Storage, folder: str, world: World) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._world = world
+        self._looked_at = self._glanced_at = 0
+
+    def listed(self, at_ms: int) -> None:
+        """The whole timeline was listed, at that steady time."""
+        self._looked_at = self._glanced_at = at_ms
+
+    def found(
+        self, known: KnownLog, ledger: Ledger, job: Job | None, catch_up: Callable[[], KnownLog]
+    ) -> str | None:
+        """A time that nobody decided; None if there is none, or it is not time to look.
+
+        `catch_up` reads the log's end again.
+        """
+        since = self._unlooked_since(known, ledger, job)
+        if since is None:
+            return None
+        now = self._world.elapsed_ms()
+        if not ledger.is_ours and now - self._glanced_at <= GLANCE_AGAIN_MS:
+            now, times = self._glanced_at, ledger.times_after(since)
+        else:
+            times = times_after(self._storage, self._folder, since)
+        unknown = times - known.times
+        if unknown:
+            # Perhaps decided since we read the log: the timeline was listed after it.
+            unknown = times - catch_up().times
+        self._glanced_at = now
+        if since == known.first_time:
+            self._looked_at = now
+        ledger.is_ours = not unknown
+        return min(unknown, default=None)
+
+    def _unlooked_since(self, known: KnownLog, ledger: Ledger, job: Job | None) -> str | None:
+        """From when on to look now; None if that was done just now."""
+        now = self._world.elapsed_ms()
+        if known.first_time is None:
+            return None
+        if not ledger.is_ours or now - self._looked_at > LOOK_AGAIN_MS:
+            return known.first_time
+        if isinstance(job, Complete) and now - self._glanced_at > GLANCE_AGAIN_MS:
+            return max(known.first_time, shifted_time(job.requested, -GLANCE_BACK_MS))
+        return None

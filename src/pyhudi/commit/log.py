@@ -1,0 +1,510 @@
+"""Deciding: the one place that appends to the decision log.
+
+Every begin, completion and abort is decided by creating the next number of the log, and only then
+carried out on Hudi's timeline, by its owner or by whoever comes next. Nobody creates entry n+1
+before entry n is carried out. The number is the fence: a writer that froze after its checks finds
+its number taken and has to check again. `docs/protocol/README.md` has the steps, which the
+comments below number, and the reasons; the model beside it was checked.
+
+On a table that only pyhudi writes, no lock is needed. With a Java writer on the table (`shared`)
+the table's lock surrounds each append, the timeline is listed each time, and an entry that the
+other engine overtook is voided instead of carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import tzinfo
+from functools import partial
+
+from pyhudi.commit.clock import TableTimes
+from pyhudi.commit.foreign_writers import Foreigners
+from pyhudi.commit.guard import TableLease
+from pyhudi.commit.proposals import (
+    Decided,
+    Job,
+    Outcome,
+    Refused,
+    Rule,
+    refusal_error,
+    restless,
+    too_busy,
+    undecided,
+)
+from pyhudi.commit.publish import carry_out, has_effect
+from pyhudi.commit.rollback_targets import RollbackTargets
+from pyhudi.commit.superseded import decided_again, has_taken_plan_away, is_overtaken
+from pyhudi.format.timeline.commit_metadata import CommitMetadata
+from pyhudi.format.timeline.decision_entry import (
+    INLINE_BYTES_MAX,
+    Entry,
+    EntryKind,
+    entry_path,
+    staged_path,
+)
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.read.log_view import KnownLog, Tried
+from pyhudi.settings import WriteSettings
+from pyhudi.storage.locks.lock import HeldLock, Lock
+from pyhudi.storage.objects.decision_log import (
+    create_entry,
+    entries_after,
+    last_entries,
+    load_entry,
+)
+from pyhudi.storage.objects.store_clock import StoreClock
+from pyhudi.storage.objects.timeline_listing import list_timeline
+from pyhudi.storage.protocol import ObjectStat, Storage
+from pyhudi.timeline.instant_time import clock_time
+from pyhudi.timeline.live import Ledger
+from pyhudi.world import World, jittered_ms, new_uuid
+
+#: A process that needed longer since it read the log's end reads it again before it goes on.
+STALE_MS = 60_000
+#: The pause after a first lost race, which is about what an entry takes, and the longest one.
+BACK_OFF_FIRST_MS, BACK_OFF_MS = 4, 200
+#: Entries that are folded before the timeline is listed again: a process may write for months.
+NOTED_MAX = 20_000
+#: Entries that may vanish under a reader's hands before it says so.
+READ_ATTEMPTS_MAX = 5
+
+
+class DecisionLog:
+    """One process's access to the decision log of one table, and what it knows from it.
+
+    Not to be shared among threads.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        world: World,
+        settings: WriteSettings,
+        *,
+        timeline_folder: str,
+        zone: tzinfo | None,
+        lock: Lock | None = None,
+        skew_ms: int = 0,
+        lock_change: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`lock_change` says how the lock that the table keeps differs from `lock` by now."""
+        self.storage = storage
+        self.world = world
+        self.clock = StoreClock(storage, world)
+        self._settings = settings
+        self.folder = timeline_folder
+        self.history_folder = f"{timeline_folder}/history"  # unless the table says otherwise
+        self._zone = zone
+        wait_ms = settings.lock_wait_ms
+        self._lease = TableLease(
+            lock,
+            world,
+            wait_ms=wait_ms,
+            skew_ms=skew_ms,
+            zone=zone,
+            now_ms=self.clock.seen_now_ms,
+            look_up=lock_change,
+        )
+        self._times = TableTimes(
+            self.clock, zone, timeline_folder, is_shared=self.is_shared, skew_ms=skew_ms
+        )
+        self._known: KnownLog | None = None
+        self._ledger: Ledger | None = None
+        self._rollbacks = RollbackTargets(storage, timeline_folder)
+        self._foreigners = Foreigners(storage, timeline_folder, world)
+        self._read_at = 0
+        self.is_looking = False  # for a dry run: nothing is carried out, and nothing decided
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a foreign engine may write the table, so that the lock guards it."""
+        return self._lease.is_shared
+
+    # -- what is known
+
+    def refresh(self) -> Ledger:
+        """The timeline now, with the log's last entry carried out, unless we only look."""
+        if self.is_looking:
+            self._catch_up()
+            self._ledger = None
+            return self._current(is_guarded=False)
+        if self.is_shared and self._is_settled(self._catch_up()):
+            self._ledger = None
+            return self._current(is_guarded=False)  # without the lock, which others wait for
+        for _ in range(self._settings.commit_rounds):
+            with self._locked() as held:
+                self._catch_up()
+                self._require_same_lock()
+                if self._settle_tail(held):
+                    return self._current()
+        raise too_busy(self.storage.uri, self._settings.commit_rounds)
+
+    @contextmanager
+    def guarded(self) -> Iterator[tuple[Ledger, Callable[[], bool]]]:
+        """Hold the lock, where one guards the table, for work that no entry decides.
+
+        Gives the timeline as it is now, and a call that says whether the work may still go on.
+        Without a lock, another engine on the table would do the same work unhindered.
+        """
+        self.refresh()
+        with self._locked() as held:
+            self.forget()
+            self._catch_up()
+            self._require_same_lock()
+            self._settle_or_raise(held)  # before the timeline is listed, or that misses the tail
+            if not self.is_shared and (refused := self._foreign(self._current(), None)):
+                what = f"archiving the table at {self.storage.uri}"
+                raise refusal_error(refused, self.storage.uri, what=what)
+            self._settle_or_raise(held)
+            yield self._current(), partial(self._lease.may_go_on, held)
+
+    def _settle_or_raise(self, held: HeldLock | None) -> None:
+        if not self._settle_tail(held):
+            raise too_busy(self.storage.uri, 1)
+
+    def _require_same_lock(self) -> None:
+        if refused := self._other_lock():
+            raise refusal_error(refused, self.storage.uri)
+
+    def _other_lock(self) -> Refused | None:
+        if (change := self._lease.change()) is None:
+            return None
+        self._ledger = None  # it has the last entry, which only its lock lets us carry out
+        return Refused(Rule.OTHER_LOCK, detail=change)
+
+    @property
+    def tail(self) -> Entry | None:
+        """The last entry that this process has read."""
+        return None if self._known is None else self._known.tail
+
+    def read_from(self, number: int) -> None:
+        """Know the log from this entry on, as whoever completes what it began must."""
+        if (entry := load_entry(self.storage, number)) is not None:
+            self._known = KnownLog(whole_from=number)
+            self._lease.has_news = True
+            self._known.note(entry)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The timeline as this process last saw it."""
+        return self.refresh() if self._ledger is None else self._ledger
+
+    def is_whole_from(self, n: int) -> bool:
+        known = self._known
+        return known is not None and 0 < known.whole_from <= n <= known.n
+
+    def is_inflight(self, requested: str, action: Action) -> bool:
+        inflight = Instant(InstantTime(requested), action, State.INFLIGHT)
+        return self.storage.stat(self.path(inflight)) is not None
+
+    def number_of(self, requested: str) -> int | None:
+        """The number of the entry that began the instant, if this process has read it."""
+        return None if self._known is None else self._known.number_of(requested)
+
+    def rollback_of(self, requested: str) -> str | None:
+        """The rollback, of any state, that undoes the instant; for instants that are long gone."""
+        return self._rollbacks.naming(requested, self.ledger)
+
+    def who_gave_up(self, requested: str) -> str:
+        """Whoever decided that the instant is rolled back, as the log says it; another engine's
+        rollbacks are not in the log."""
+        abort = None if self._known is None else self._known.aborts.get(requested)
+        return "" if abort is None else abort.writer
+
+    def metadata(self, requested: str) -> CommitMetadata | None:
+        """What the write that completed last recorded, if the log has it: without a request."""
+        return None if self._known is None else self._known.metadata(requested)
+
+    def forget(self) -> None:
+        """List the timeline again at the next occasion."""
+        self._ledger = None
+
+    def path(self, instant: Instant) -> str:
+        return f"{self.folder}/{instant.file_name}"
+
+    def stage(self, instant: str, data: bytes) -> str | None:
+        """Put bytes that are too large for an entry where it can name them; None if they are not.
+
+        Whoever staged them removes them once the entry is carried out.
+        """
+        if len(data) <= INLINE_BYTES_MAX:
+            return None
+        path = staged_path(instant, new_uuid(self.world))
+        self.storage.create(path, data)
+        return path
+
+    # -- append: the only way to decide
+
+    def append(self, job: Job, *, back_off_ms: int = BACK_OFF_MS) -> Outcome:
+        """Decide the job, and carry it out.
+
+        UnavailableError leaves open whether it was decided: storage failed, or others kept
+        winning the race. Whoever must know calls again. Between lost races it sleeps for longer
+        each time, `back_off_ms` at most.
+        """
+        assert not self.is_looking
+        tried = Tried()
+        pause = BACK_OFF_FIRST_MS
+        for _ in range(self._settings.commit_rounds):
+            with self._locked() as held:
+                if (outcome := self._attempt(job, held, tried)) is not None:
+                    return outcome
+            self.world.sleep_ms(tried.waits_ms or jittered_ms(self.world, pause))
+            pause = min(2 * pause, back_off_ms)
+        if tried.may_stand is not None:
+            raise undecided(self.storage.uri, "something came before it took effect")
+        raise too_busy(self.storage.uri, self._settings.commit_rounds)
+
+    def _surely(self, outcome: Outcome, tried: Tried) -> Outcome:
+        """The outcome, unless an earlier round may have decided otherwise, and nobody tells any
+        more: while this process slept, the log went so far that its entry is not known."""
+        known = self._known or KnownLog()
+        is_told = tried.may_stand in {None, *known.by_number, *known.voided}
+        if not is_told and isinstance(outcome, Refused):
+            raise undecided(self.storage.uri, "the log went on too far to tell what became of it")
+        return outcome
+
+    def _attempt(self, job: Job, held: HeldLock | None, tried: Tried) -> Outcome | None:
+        known = self._catch_up()  # 2
+        mine = known.standing(tried.ids)
+        if mine is not None:
+            job.before_effect(mine)  # also if others carried it out meanwhile
+        if (mine is None or mine.n < known.n) and (refused := self._other_lock()):
+            if mine is not None:
+                return Decided(mine)  # else nothing would be behind it
+            return self._surely(refused, tried)
+        if not self._settle_tail(held):  # 3
+            return None
+        if mine is not None and mine.n not in known.voided:
+            return Decided(mine)  # an earlier round decided it, and only the reply was lost
+        ledger, tail = self._current(), known.n
+        foreign = self._foreign(ledger, job)
+        if self._known is not known or known.n != tail:
+            return None  # looking for foreigners read more of the log: its new end is not settled
+        no = foreign or job.refusal(self, ledger)  # 4
+        if no is not None:
+            return self._surely(no, tried)
+        if self._times.must_wait(ledger.highest, tried, known.times):
+            return None
+        entry = job.entry(self._blank(), self._next_time(ledger))  # 5
+        if not self._is_safe(held):
+            return None
+        tried.ids.add(entry.id)
+        tried.may_stand = None  # what was tried before has lost: the log went on without it
+        started = self.world.elapsed_ms()
+        if not self._create(entry):  # 6
+            return None
+        tried.may_stand = entry.n
+        if not self._verify(entry):  # 7
+            if self._known is None:
+                tried.may_stand = None  # another has the number, and ours was taken away
+            return None
+        self._note(entry)
+        job.before_effect(entry)
+        if not self._may_carry_out(entry, held):
+            return None  # decided; the next round settles or voids it
+        self._carry_out(entry)  # 8
+        self._lease.took(self.world.elapsed_ms() - started)
+        return Decided(entry)
+
+    def _locked(self) -> AbstractContextManager[HeldLock | None]:
+        return self._lease.held(lambda: "" if self._known is None else self._known.highest)
+
+    def _is_safe(self, held: HeldLock | None) -> bool:
+        """Whether the log was read just now, and the lock outlives what we are about to do.
+
+        Who sleeps in between might bring back what was archived meanwhile.
+        """
+        is_fresh = self.world.elapsed_ms() - self._read_at <= STALE_MS
+        return is_fresh and self._lease.is_safe(held)
+
+    def _may_carry_out(self, entry: Entry, held: HeldLock | None) -> bool:
+        is_checked = held is not None and entry.kind is EntryKind.COMPLETE
+        if is_checked and not self._still_inflight(entry):
+            return False  # the one fence that the other engine knows
+        return self._is_safe(held)
+
+    def _still_inflight(self, entry: Entry) -> bool:
+        assert entry.instant is not None
+        assert entry.action is not None
+        return self.is_inflight(entry.instant, entry.action)
+
+    # -- step 2: the tail
+
+    def _catch_up(self) -> KnownLog:
+        """Read the entries that are new, each chained to the one before it."""
+        self._read_at = self.world.elapsed_ms()
+        if self._known is None:
+            return self._open()
+        found = dict(entries_after(self.storage, self._known.n))
+        for number in range(self._known.n + 1, max(found, default=0) + 1):
+            # By its number: a folder that changes while it is listed may show an entry and miss
+            # the one before it.
+            entry = self._load(number, found.get(number))
+            if entry is None or not self._known.follows(entry):
+                return self._open()  # it was pruned while we slept
+            self._note(entry)
+            self._lease.has_news = True
+        return self._known
+
+    def _open(self) -> KnownLog:
+        """Begin at the tail, knowing nothing of what was before."""
+        self._ledger, self._lease.has_news = None, True
+        for _ in range(READ_ATTEMPTS_MAX):
+            known = KnownLog()
+            numbered = last_entries(self.storage)
+            if not numbered:
+                self._known = known
+                known.whole_from = 1
+                return known
+            number, stat = numbered[-1]
+            if (entry := self._load(number, stat)) is not None:
+                known.note(entry)
+                known.whole_from = number
+                self._known = known
+                return known
+        raise restless(self.storage.uri, READ_ATTEMPTS_MAX)
+
+    def _load(self, number: int, stat: ObjectStat | None) -> Entry | None:
+        if stat is not None:
+            self.clock.observe(stat.modified_ms)
+        return load_entry(self.storage, number)
+
+    def _note(self, entry: Entry) -> None:
+        assert self._known is not None
+        self._known.note(entry)
+        self._known.settled = max(self._known.settled, entry.n - 1)
+        if entry.kind is EntryKind.VOID:
+            self._ledger = None
+        elif self._ledger is not None:
+            self._ledger.note(entry)
+            if self._ledger.noted > NOTED_MAX:
+                self._ledger = None  # listed anew, it has no more than is on the timeline
+
+    # -- step 3: settle, and the timeline
+
+    def _settle_tail(self, held: HeldLock | None) -> bool:
+        """Make sure that the last entry is carried out, or void it; False if the race is lost."""
+        assert self._known is not None
+        if self.is_shared:
+            self._ledger = None  # the other engine may have written
+        tail = self._known.tail
+        if not self._is_settled(self._known):
+            assert tail is not None
+            if self.is_shared and self._is_overtaken(tail, self._current()):
+                instead = self._instead_of(tail, self._current())
+                if self._is_safe(held) and self._create(instead) and self._verify(instead):
+                    self._note(instead)
+                return False
+            if self.is_shared:
+                # The lock is kept until this clock is past the entry. It may take a while to read,
+                # so that comes before the lock is asked.
+                self.clock.shared_now_ms()
+            # Read by its number a while after it was listed: another may have taken its place.
+            if not self._verify(tail) or not self._is_safe(held):
+                return False
+            self._carry_out(tail)
+            self._ledger = None if self.is_shared else self._ledger
+            if self._ledger is not None:
+                self._ledger.note(tail)  # it may have been listed before
+        return True
+
+    def _is_settled(self, known: KnownLog) -> bool:
+        """Whether the last entry is carried out, or was voided, or there is none."""
+        tail = known.tail
+        if tail is None or tail.n <= known.settled or tail.kind is EntryKind.VOID:
+            return True
+        if has_effect(self.storage, self.folder, tail):
+            known.settled = tail.n
+        return tail.n <= known.settled
+
+    def _is_overtaken(self, entry: Entry, ledger: Ledger) -> bool:
+        return is_overtaken(entry, ledger, partial(self._still_inflight, entry))
+
+    def _instead_of(self, overtaken: Entry, ledger: Ledger) -> Entry:
+        """What makes an overtaken entry void."""
+        void = self._blank(kind=EntryKind.VOID, voids=overtaken.n)
+        made = overtaken.creates
+        assert made is not None
+        if not has_taken_plan_away(overtaken, ledger, self._rollbacks):
+            return void
+        if made.staged is not None and self.storage.stat(made.staged) is None:
+            return void  # swept up, so long ago was it
+        return decided_again(void, overtaken, self._next_time(ledger))
+
+    def _current(self, *, is_guarded: bool = True) -> Ledger:
+        """The ledger; listed where the log alone does not tell.
+
+        Who archives takes the lock of a shared table, so nobody does while it is held.
+        """
+        if self._ledger is None:
+            started = self.world.elapsed_ms()
+            self._ledger = self._listed(is_guarded=is_guarded and self.is_shared)
+            self._foreigners.listed(started)
+        return self._ledger
+
+    def _listed(self, *, is_guarded: bool) -> Ledger:
+        assert self._known is not None
+        ledger = Ledger(list_timeline(self.storage, self.folder, is_guarded=is_guarded))
+        for rollback in ledger.rollbacks_to_look_at():
+            if undone := self._rollbacks.undone_by(rollback):
+                ledger.name(undone.target, rollback, is_final=undone.is_final)
+        for target, abort in self._known.aborts.items():
+            # What stands on the timeline counts: another engine may have planned a rollback since.
+            if abort.instant is not None and target not in ledger.named_by:
+                ledger.name(target, abort.instant)
+        return ledger
+
+    def _foreign(self, ledger: Ledger, job: Job | None) -> Refused | None:
+        """On a table without a lock, whether somebody else writes who does not heed the log."""
+        assert self._known is not None
+        if self.is_shared:
+            return None
+        found = self._foreigners.found(self._known, ledger, job, self._catch_up)
+        return None if found is None else Refused(Rule.FOREIGN, found)
+
+    # -- steps 5 to 8
+
+    def _next_time(self, ledger: Ledger) -> str:
+        assert self._known is not None
+        return self._times.after(max(ledger.highest, self._known.highest))
+
+    def _blank(self, kind: EntryKind = EntryKind.BEGIN, voids: int | None = None) -> Entry:
+        assert self._known is not None
+        tail = self._known.tail
+        return Entry(
+            n=self._known.n + 1,
+            id=new_uuid(self.world),
+            prev=None if tail is None else tail.id,
+            kind=kind,
+            voids=voids,
+            guarded=self.is_shared,
+            writer=self.world.label,
+            wall=clock_time(self.world.now_ms(), self._zone),
+        )
+
+    def _create(self, entry: Entry) -> bool:
+        return create_entry(self.storage, entry)
+
+    def _verify(self, entry: Entry) -> bool:
+        """Whether the chain goes through the entry: its number may have been pruned and reused."""
+        beyond = entries_after(self.storage, entry.n - 1)
+        for number, stat in beyond:
+            if number == entry.n:
+                self.clock.observe(stat.modified_ms)
+        if not beyond or beyond[0][0] != entry.n:
+            return False
+        if len(beyond) == 1:
+            return True
+        successor = load_entry(self.storage, entry.n + 1)
+        if successor is not None and successor.prev == entry.id:
+            return True
+        self.storage.delete(entry_path(entry.n))
+        self._known = None
+        return False
+
+    def _carry_out(self, entry: Entry) -> None:
+        assert self._known is not None
+        carry_out(self.storage, self.folder, entry)
+        self._known.settled = max(self._known.settled, entry.n)

@@ -1,0 +1,38 @@
+"""Which file groups pending table services claim."""
+
+from __future__ import annotations
+
+from pyhudi.commit.log import DecisionLog
+from pyhudi.errors import CorruptTableError
+from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.format.timeline.plan_files import decode_compaction_plan, decode_requested_replace
+from pyhudi.plan.compaction import requested_instant
+
+
+def load_planned_groups(log: DecisionLog, instant: Instant) -> frozenset[FileGroupId] | None:
+    """The file groups that a pending table service works on; None if it does not tell.
+
+    None at all, if its inflight file stands alone: an executor may leave it that slept while the
+    plan was given up, and nobody can carry it out. One that cannot be read tells nothing: no new
+    plan is made beside it, and those that were are carried out all the same.
+    """
+    path = log.path(requested_instant(instant))
+    try:
+        data = log.storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return frozenset()
+    try:
+        return _groups(instant, data, path) if data else None
+    except CorruptTableError:
+        return None
+
+
+def _groups(instant: Instant, data: bytes, path: str) -> frozenset[FileGroupId]:
+    if instant.action is Action.CLUSTERING:
+        asked = decode_requested_replace(data, path)
+        ids = {} if not asked or not asked.clustering_plan else asked.clustering_plan.file_ids
+        return frozenset(FileGroupId(p, id_) for p, found in ids.items() for id_ in found)
+    operations = decode_compaction_plan(data, path).operations or ()
+    return frozenset(FileGroupId(o.partition_path or "", o.file_id or "") for o in operations)

@@ -1,0 +1,258 @@
+"""What can be decided about the timeline, when each is legal, and how a decision turns out.
+
+A job says what somebody wants. `refusal` holds its rules, asked of a ledger that is up to date;
+they stay true until the decision, because every other decision would have taken the number that
+this one needs. The table of jobs is section 3 of `docs/protocol/README.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol
+
+from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
+from pyhudi.format.timeline.decision_entry import Entry, EntryKind, Target, creation
+from pyhudi.format.timeline.instant import Action, Instant, State
+from pyhudi.plan.writable import USE_LOCK
+from pyhudi.timeline.live import Ledger
+
+
+class Rule(StrEnum):
+    """Why a decision was refused."""
+
+    RESTORE_PENDING = "a restore of the table is under way"
+    ROLLED_BACK = "another writer took it for dead, or is an eager one, and rolled it back"
+    NOT_INFLIGHT = "its inflight file is gone, so another engine rolled it back"
+    LOG_NOT_WHOLE = "the decision log was pruned while this write slept"
+    NOT_PENDING = "it is not pending"
+    COMPLETED = "it has completed"
+    CONFLICT = "another write completed on the same file groups"
+    FOREIGN = "another engine writes this table"
+    OTHER_LOCK = "the table has another lock since this process opened it"
+    NOT_YET = "another engine has begun a write, and has not looked around yet"
+    DENIED = "it may not complete any more"
+    LAYOUT = "another engine broke the bucket layout"
+    SCHEMA_CHANGED = "the table's schema changed while it ran"
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The entry stands, and has been carried out."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyDone:
+    """What was asked for had been done before, perhaps by somebody else on our behalf."""
+
+    instant: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing was decided. `instant` is the one that stands in the way, if one does."""
+
+    rule: Rule
+    instant: str | None = None
+    detail: str = ""
+
+
+class NothingDecidedError(UnavailableError):
+    """It cannot be decided now, and was not."""
+
+
+class TooBusyError(NothingDecidedError):
+    """Others won every race for the next entry."""
+
+
+def too_busy(uri: str, rounds: int) -> TooBusyError:
+    return TooBusyError(
+        f"the table at {uri} is too busy",
+        why=f"in {rounds} rounds others were first to the next entry of its log, or the lock was"
+        " lost",
+        next_step="Repeat the call, or let fewer writers commit at once",
+    )
+
+
+def restless(uri: str, attempts: int) -> UnavailableError:
+    return UnavailableError(
+        f"the decision log of the table at {uri} does not hold still",
+        why=f"its last entry vanished {attempts} times",
+        next_step="Repeat the call",
+    )
+
+
+def undecided(uri: str, why: str) -> UnavailableError:
+    return UnavailableError(
+        f"a decision about the table at {uri} could not be carried out",
+        why=f"it was written to the log, and {why}",
+        next_step="Repeat the call",
+    )
+
+
+def refusal_error(
+    refused: Refused, uri: str, requested: str | None = None, *, what: str | None = None
+) -> HudiError:
+    """A refusal as an error, for the user; `what` was refused, if it is no write."""
+    if what is None:
+        what = f"the write {requested}" if requested else f"a write to the table at {uri}"
+    if refused.rule is Rule.FOREIGN:
+        return InvalidRequestError(
+            f"{what} is refused",
+            why=f"another engine began {refused.instant} without an entry in the decision log, and"
+            " the table has no lock that it heeds",
+            next_step=f"Call {USE_LOCK} once, with the lock which that engine takes",
+        )
+    if refused.rule is Rule.OTHER_LOCK:
+        return ConflictError(
+            f"{what} was not completed",
+            why=f"{refused.rule} ({refused.detail})",
+            next_step="Do it again, with the lock that the table tells; nothing of it is visible",
+        )
+    by = f" ({refused.instant})" if refused.instant else ""
+    return ConflictError(
+        f"{what} was not completed",
+        why=f"{refused.rule}{by}",
+        next_step="Write again; nothing of this write is visible",
+    )
+
+
+#: Refusals that have to do with the lock of the table, whatever was to be decided.
+LOCK_RULES = (Rule.FOREIGN, Rule.OTHER_LOCK)
+
+Outcome = Decided | AlreadyDone | Refused
+Check = Callable[[Ledger], Refused | None]
+
+
+class Facts(Protocol):
+    """What a job may ask beside the ledger."""
+
+    def is_whole_from(self, n: int) -> bool:
+        """Whether every entry from number n to the log's end was seen, chained to the next."""
+
+    def is_inflight(self, requested: str, action: Action) -> bool:
+        """Whether the instant's inflight file is there now."""
+
+
+class Job(Protocol):
+    """Something to decide."""
+
+    def refusal(self, facts: Facts, ledger: Ledger) -> Refused | AlreadyDone | None:
+        """Why it may not be decided on the timeline as it is; None if it may."""
+
+    def entry(self, blank: Entry, time: str) -> Entry:
+        """The entry that decides it, from one that has its number and place in the chain."""
+
+    def before_effect(self, entry: Entry) -> None:
+        """Called between the decision and its effect, by the owner only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A new instant; its requested time is the one the decision brings."""
+
+    action: Action
+    plan: bytes = b""
+    announce: Callable[[str], None] = lambda _: None  # the heartbeat, before anybody sees it
+    check: Check = lambda _: None
+    staged: str | None = None  # where the plan lies if it is too large for an entry
+
+    def refusal(self, facts: Facts, ledger: Ledger) -> Refused | AlreadyDone | None:
+        for restore in ledger.pending_of(Action.RESTORE):
+            return Refused(Rule.RESTORE_PENDING, restore.requested)
+        return self.check(ledger)
+
+    def entry(self, blank: Entry, time: str) -> Entry:
+        name = Instant(time, self.action, State.REQUESTED).file_name  # type: ignore[arg-type]
+        made = creation(name, self.plan, self.staged)
+        return replace(
+            blank,
+            kind=EntryKind.BEGIN,
+            time=time,
+            instant=time,
+            action=self.action,
+            creates=made,
+        )
+
+    def before_effect(self, entry: Entry) -> None:
+        assert entry.time is not None
+        self.announce(entry.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """An instant becomes visible, with these bytes as its completed file."""
+
+    requested: str
+    action: Action  # as it is called while pending
+    begin: int | None  # number of the entry that began it; None if a foreign engine did
+    data: bytes
+    staged: str | None = None
+    check: Check = lambda _: None
+
+    def refusal(self, facts: Facts, ledger: Ledger) -> Refused | AlreadyDone | None:
+        if done := ledger.completed.get(self.requested):
+            return AlreadyDone(done)
+        if rollback := ledger.named_by.get(self.requested):
+            return Refused(Rule.ROLLED_BACK, rollback)
+        if self.begin is not None and not facts.is_whole_from(self.begin):
+            return Refused(Rule.LOG_NOT_WHOLE)
+        # An inflight file alone was made by us, who slept until another engine had undone all.
+        is_pending = self.requested in ledger.pending
+        if not is_pending or not facts.is_inflight(self.requested, self.action):
+            return Refused(Rule.NOT_INFLIGHT)
+        return self.check(ledger)
+
+    def entry(self, blank: Entry, time: str) -> Entry:
+        action = self.action.completed_as
+        done = Instant(self.requested, action, State.COMPLETED, time)  # type: ignore[arg-type]
+        return replace(
+            blank,
+            kind=EntryKind.COMPLETE,
+            time=time,
+            instant=self.requested,
+            action=self.action,
+            begin=self.begin,
+            creates=creation(done.file_name, self.data, self.staged),
+        )
+
+    def before_effect(self, entry: Entry) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """A pending instant is given up: a rollback of it begins, by this plan."""
+
+    target: Instant
+    begin: int | None
+    plan: bytes
+    staged: str | None = None
+
+    def refusal(self, facts: Facts, ledger: Ledger) -> Refused | AlreadyDone | None:
+        requested = self.target.requested
+        if requested in ledger.completed:
+            return Refused(Rule.COMPLETED, requested)
+        if rollback := ledger.named_by.get(requested):
+            return Refused(Rule.ROLLED_BACK, rollback)
+        if requested not in ledger.pending:
+            return Refused(Rule.NOT_PENDING, requested)
+        return None
+
+    def entry(self, blank: Entry, time: str) -> Entry:
+        plan = Instant(time, Action.ROLLBACK, State.REQUESTED)  # type: ignore[arg-type]
+        return replace(
+            blank,
+            kind=EntryKind.ABORT,
+            time=time,
+            instant=time,
+            action=Action.ROLLBACK,
+            target=Target(self.target.requested, self.target.action, self.begin),
+            creates=creation(plan.file_name, self.plan, self.staged),
+        )
+
+    def before_effect(self, entry: Entry) -> None:
+        pass

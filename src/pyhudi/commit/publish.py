@@ -1,0 +1,100 @@
+"""Carrying decisions out: the one place that publishes on Hudi's timeline.
+
+An entry of the decision log fixes the name and the bytes of its effect. So it may be carried out
+twice, late, or by two processes at once: the second finds the file there, and that is success.
+
+An abort takes its target's inflight file away from a Java writer, which completes only what is
+inflight. A target of ours keeps it: the log is its fence, and Hudi, should it be the one to finish
+the rollback, deletes files only of what is inflight. A plan is taken away altogether: Hudi carries
+out any that it finds.
+"""
+
+from __future__ import annotations
+
+from pyhudi.errors import CorruptTableError
+from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
+from pyhudi.format.timeline.commit_metadata import decode_inflight_commit
+from pyhudi.format.timeline.decision_entry import Entry, Target, entry_path
+from pyhudi.format.timeline.instant import Instant, InstantTime, State
+from pyhudi.format.timeline.writer_identity import WRITER_KEY
+from pyhudi.storage.protocol import Storage
+from pyhudi.timeline.live import PLANNED_ACTIONS
+
+
+def has_effect(storage: Storage, timeline_folder: str, entry: Entry) -> bool:
+    """Whether the entry was carried out."""
+    assert entry.creates is not None
+    return storage.stat(f"{timeline_folder}/{entry.creates.name}") is not None
+
+
+def carry_out(storage: Storage, timeline_folder: str, entry: Entry) -> None:
+    """Make the entry's effect, or find it made."""
+    if entry.creates is None:
+        return
+    if entry.target is not None:
+        _fence_off(storage, timeline_folder, entry.target)  # first of all
+    path = f"{timeline_folder}/{entry.creates.name}"
+    data = _bytes(storage, timeline_folder, entry)
+    if data is None or storage.create(path, data):
+        return
+    try:
+        found = storage.read(path, 0, entry.creates.size + 1)
+    except FileNotFoundError:
+        return  # it was there, and its instant has been rolled back since
+    if not entry.creates.is_of(found):
+        raise CorruptTableError(
+            "a timeline file is not what was decided",
+            why=f"entry {entry.n} of the decision log gives it other bytes",
+            next_step="Find out who wrote it before anything else is written",
+            path=path,
+        )
+
+
+def _fence_off(storage: Storage, timeline_folder: str, target: Target) -> None:
+    """Let no Java writer complete the target, nor carry out what it plans."""
+    requested, action = InstantTime(target.instant), target.action
+    inflight = f"{timeline_folder}/{Instant(requested, action, State.INFLIGHT).file_name}"
+    if action in PLANNED_ACTIONS:
+        plan = Instant(requested, action, State.REQUESTED)
+        storage.delete(inflight)
+        storage.delete(f"{timeline_folder}/{plan.file_name}")
+    elif not _is_ours(storage, inflight):
+        storage.delete(inflight)
+
+
+def _is_ours(storage: Storage, inflight: str) -> bool:
+    """Whether a pyhudi writer introduces itself in the inflight file."""
+    try:
+        data = storage.read(inflight, 0, CONTAINER_BYTES_MAX + 1)
+        found = decode_inflight_commit(data, inflight)
+    except (FileNotFoundError, CorruptTableError):
+        return False
+    return found is not None and WRITER_KEY in (found.extra_metadata or {})
+
+
+def _has_successor(storage: Storage, entry: Entry) -> bool:
+    """Whether the log went on: then the entry was carried out, and its effect taken back since."""
+    return storage.stat(entry_path(entry.n + 1)) is not None
+
+
+def _bytes(storage: Storage, timeline_folder: str, entry: Entry) -> bytes | None:
+    """The bytes to create; None if the owner made the file, and removed what it staged."""
+    made = entry.creates
+    assert made is not None
+    if made.inline is not None:
+        return made.inline
+    assert made.staged is not None
+    try:
+        data = storage.read(made.staged, 0, made.size + 1)
+    except FileNotFoundError:
+        data = b""
+    if made.is_of(data):
+        return data
+    if has_effect(storage, timeline_folder, entry) or _has_successor(storage, entry):
+        return None
+    raise CorruptTableError(
+        f"entry {entry.n} of the decision log cannot be carried out",
+        why="the bytes staged for it are missing or damaged",
+        next_step="Restore the object from a copy of the table",
+        path=made.staged,
+    )

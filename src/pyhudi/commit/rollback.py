@@ -1,0 +1,205 @@
+"""Failed writes: noticing them, deciding to give them up, undoing them.
+
+Noticing is a guess: a silent writer may be frozen. Deciding is not: `abort` and `complete` of an
+instant compete for the next number of the log, and each looks for the other. So five writers may
+notice at once and one of them decides, and a writer that wakes up too late is told. Undoing can be
+repeated by anybody at any time, for it only deletes files of an instant that was given up, and
+those names are never used again.
+
+A heartbeat's age is taken by the store's clock, never by the clock of the machine that asks.
+"""
+
+from __future__ import annotations
+
+from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.proposals import Abort, Complete, Decided, Outcome
+from pyhudi.errors import CorruptTableError, UnavailableError
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.plan_files import (
+    RollbackPlan,
+    decode_rollback_plan,
+    encode_rollback_plan,
+)
+from pyhudi.format.timeline.service_metadata import encode_rollback_metadata
+from pyhudi.plan.rollback import files_to_delete, is_final, plan_rollback, rollback_metadata
+from pyhudi.settings import FailedWrites, WriteSettings
+from pyhudi.storage.objects.heartbeats import heartbeat_path, last_sign_ms
+from pyhudi.storage.objects.markers import load_markers
+from pyhudi.storage.objects.timeline_files import load_timeline_file
+
+#: What is rolled back when its writer fails. A failed compaction or clustering is run again.
+ROLLED_BACK_ACTIONS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
+
+
+class FailedWriteRecovery:
+    """Rolls back what dead writers left; one for each process and table."""
+
+    def __init__(self, log: DecisionLog, settings: WriteSettings) -> None:
+        self._log = log
+        self._storage = log.storage
+        self._world = log.world
+        self._settings = settings
+        self._alive_until: dict[str, int] = {}  # instant → steady time before which it is alive
+
+    def recover(self, own: frozenset[str] = frozenset()) -> tuple[str, ...]:
+        """Undo every failed write; the instants that this call gave up itself."""
+        aborted = []
+        pending = self._log.refresh().pending
+        self._alive_until = {r: t for r, t in self._alive_until.items() if r in pending}
+        for instant in self._log.ledger.pending_of(*ROLLED_BACK_ACTIONS):
+            has_failed = instant.requested not in own and self._has_failed(instant)
+            if has_failed and isinstance(self.abort(instant), Decided):
+                aborted.append(instant.requested)
+        for rollback in self._log.ledger.pending_of(Action.ROLLBACK):
+            self.undo(rollback.requested)
+        return tuple(aborted)
+
+    # -- noticing
+
+    def failed(self, own: frozenset[str] = frozenset()) -> tuple[str, ...]:
+        """Writes that `recover` would give up, as far as one can tell without touching anything."""
+        found = []
+        ledger = self._log.refresh()
+        for instant in ledger.pending_of(*ROLLED_BACK_ACTIONS):
+            if instant.requested in own or ledger.named_by.get(instant.requested) is not None:
+                continue
+            sign = self._last_sign_ms(instant)
+            age = self._log.clock.glimpse_ms() - (sign or 0)
+            is_eager = self._settings.failed_writes is FailedWrites.EAGER
+            if is_eager or age > self._settings.heartbeat_timeout_ms:
+                found.append(instant.requested)
+        return tuple(found)
+
+    def _has_failed(self, instant: Instant) -> bool:
+        if self._log.ledger.named_by.get(instant.requested) is not None:
+            return False  # already given up
+        if self._settings.failed_writes is FailedWrites.EAGER:
+            return True
+        return self._is_silent(instant)
+
+    def _is_silent(self, instant: Instant) -> bool:
+        """Whether the store has not heard of the writer for longer than it may be silent."""
+        elapsed = self._world.elapsed_ms()
+        if elapsed < self._alive_until.get(instant.requested, elapsed):
+            return False
+        sign = self._last_sign_ms(instant)
+        if sign is None:
+            return True
+        timeout = self._settings.heartbeat_timeout_ms
+        self._log.clock.observe(sign)
+        reached = self._log.clock.at_least_ms() or sign
+        age = max(reached, self._world.now_ms()) - sign
+        if age > timeout:
+            # Both are hints when a closer look is worth its cost. The verdict is the store's, and
+            # its clock comes first: while we sleep in between, the writer may give more signs.
+            now = self._log.clock.read_ms()
+            sign = self._last_sign_ms(instant)
+            age = timeout + 1 if sign is None else now - sign
+        if age > timeout:
+            return True
+        age = max(0, age)
+        self._alive_until[instant.requested] = elapsed + timeout - age
+        return False
+
+    def _last_sign_ms(self, instant: Instant) -> int | None:
+        requested_file = self._log.path(_in_state(instant, State.REQUESTED))
+        sign = last_sign_ms(self._storage, instant.requested, requested_file)
+        if sign is None:
+            self._log.refresh()  # its begin may not have been carried out yet
+            sign = last_sign_ms(self._storage, instant.requested, requested_file)
+        return sign
+
+    # -- deciding
+
+    def abort(self, instant: Instant) -> Outcome:
+        """Decide that the pending instant is given up. Its files are not deleted yet."""
+        requested = instant.requested
+        markers = load_markers(self._storage, requested)
+        plan = plan_rollback(instant, markers, self._storage.uri, self._log.folder)
+        data = encode_rollback_plan(plan, self._world.random_bytes(16))
+        pending = _in_state(instant, State.REQUESTED)
+        staged = self._log.stage(requested, data)
+        outcome = self._log.append(Abort(pending, self._log.number_of(requested), data, staged))
+        if staged is not None:
+            self._storage.delete(staged)
+        return outcome
+
+    # -- undoing
+
+    def undo(self, rollback: str) -> None:
+        """Carry a rollback out, and complete it; as often as it takes, by as many as come."""
+        started = self._world.elapsed_ms()
+        requested = Instant(InstantTime(rollback), Action.ROLLBACK, State.REQUESTED)
+        path = self._log.path(requested)
+        try:
+            plan = decode_rollback_plan(load_timeline_file(self._storage, path), path)
+        except UnavailableError:
+            return  # somebody completed it, and it has been archived
+        target = _target(plan, path)
+        if target.requested in self._log.refresh().completed:
+            raise CorruptTableError(
+                f"the rollback {rollback} would undo {target.requested}, which has completed",
+                why="no pyhudi writer plans that; its rows are visible",
+                next_step="If the rows of that write are to stay, remove this plan; if they are to"
+                " go, finish it with the engine that planned it",
+                path=path,
+            )
+        if not is_final(plan):
+            return  # another engine begins a plan anew: what it writes next has the same names
+        self._storage.create(self._log.path(_in_state(requested, State.INFLIGHT)), b"")
+        deleted = self.delete_files(target, plan if self._has_pending_files(target) else None)
+        metadata = rollback_metadata(
+            rollback, target, deleted, self._storage.uri, self._world.elapsed_ms() - started
+        )
+        data = encode_rollback_metadata(metadata, self._world.random_bytes(16))
+        staged = self._log.stage(rollback, data)
+        number = self._log.number_of(rollback)
+        self._log.append(Complete(rollback, Action.ROLLBACK, number, data, staged))
+        if staged is not None:
+            self._storage.delete(staged)
+        self._storage.delete(heartbeat_path(target.requested))
+
+    def _has_pending_files(self, target: Instant) -> bool:
+        """Whether the instant is there to be undone.
+
+        If not, somebody was here before, or it was archived and nobody may undo it. A plan would
+        not tell which. Markers do: they stay with what was given up, and go with what completed.
+        """
+        states = (State.REQUESTED, State.INFLIGHT)
+        paths = (self._log.path(_in_state(target, state)) for state in states)
+        return any(self._storage.stat(path) is not None for path in paths)
+
+    def delete_files(self, target: Instant, plan: RollbackPlan | None = None) -> tuple[str, ...]:
+        """Delete what a given-up instant wrote, and its pending files; the data files' paths.
+
+        Its markers stay: a frozen task of it may still write, and then they tell.
+        """
+        markers = load_markers(self._storage, target.requested)
+        plan = plan or RollbackPlan()
+        paths = files_to_delete(plan, markers, target.requested)
+        self._storage.delete_all(paths)
+        for state in (State.INFLIGHT, State.REQUESTED):
+            self._storage.delete(self._log.path(_in_state(target, state)))
+        return paths
+
+
+def _in_state(instant: Instant, state: State) -> Instant:
+    return Instant(instant.requested, instant.action, state)
+
+
+def _target(plan: RollbackPlan, path: str) -> Instant:
+    named = plan.instant_to_rollback
+    if named is None:
+        raise UnavailableError(
+            f"{path!r} does not say what it rolls back",
+            why="its instantToRollback is null",
+            next_step="Finish this rollback with the engine that planned it",
+        )
+    if named.action not in {action.value for action in Action}:
+        raise CorruptTableError(
+            f"the rollback of {named.commit_time} cannot be carried out",
+            why=f"{named.action!r} is no action",
+            next_step="Finish it with the engine that planned it",
+            path=path,
+        )
+    return Instant(InstantTime(named.commit_time), Action(named.action), State.REQUESTED)

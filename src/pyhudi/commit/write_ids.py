@@ -1,0 +1,133 @@
+"""`write_id`: repeating a write whose outcome is unknown, without doing it twice.
+
+A write that has an id registers its instant under the id before it writes data. Whoever comes with
+the same id later finds the earlier instants there: one that completed is the answer; one that is
+pending is given up, in the decision log, so that it cannot complete behind our back. Attempts that
+run at the same time find each other too, and the one with the later instant goes on.
+
+The registration outlasts the instant by a week, as the decision log does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.rollback import FailedWriteRecovery
+from pyhudi.errors import ConflictError, InvalidRequestError
+from pyhudi.format.timeline.instant import Instant, is_instant_time
+from pyhudi.read.archive import History, as_instant
+
+WRITE_ID_FOLDER = ".hoodie/.pyhudi/writes"
+WRITE_ID_KEY = "pyhudi.write_id"
+_ID_CHARACTERS_MAX = 1_000
+
+
+class TakenOverError(ConflictError):
+    """Another attempt with the same write_id goes on; repeating this one would give that up."""
+
+
+class WriteIds:
+    """The attempts registered under write ids."""
+
+    def __init__(self, log: DecisionLog, recovery: FailedWriteRecovery) -> None:
+        self._log = log
+        self._storage = log.storage
+        self._recovery = recovery
+        self._history = History(log.storage, log.history_folder)
+
+    def completed(self, write_id: str, operation: str) -> Instant | None:
+        """The earlier attempt that completed. Those that are pending are given up."""
+        return self._settle(write_id, operation, before=None)
+
+    def register(
+        self,
+        write_id: str,
+        requested: str,
+        operation: str,
+        own: frozenset[str] = frozenset(),
+    ) -> Instant | None:
+        """Register an attempt; the other attempt that made it superfluous, if one has completed.
+
+        TakenOverError if a later attempt has taken over. `own` attempts that lost to a conflict
+        are the caller's to give up: their files may still be needed, and nobody completes them.
+        """
+        body = json.dumps({"write_id": write_id, "instant": requested}).encode()
+        self._storage.create(f"{_folder(write_id)}/{requested}", body)
+        return self._settle(write_id, operation, before=requested, own=own)
+
+    def _settle(
+        self,
+        write_id: str,
+        operation: str,
+        before: str | None,
+        own: frozenset[str] = frozenset(),
+    ) -> Instant | None:
+        others = [r for r in self._attempts(write_id) if r != before and r not in own]
+        if not others:
+            return None
+        ledger = self._log.refresh()
+        for requested in others:
+            pending = ledger.pending.get(requested)
+            if before is not None and requested > before and pending is not None:
+                raise TakenOverError(
+                    f"the write {write_id!r} was taken over",
+                    why=f"a later attempt, {requested}, has the same write_id",
+                    next_step="Leave it to that attempt",
+                )
+            if pending is not None:
+                self._recovery.abort(pending)
+        ledger = self._log.ledger
+        for requested in others:
+            if (done := ledger.completed.get(requested)) is not None:
+                self._check(done, write_id, operation)
+                return done
+            undone = ledger.named_by.get(requested) or self._log.rollback_of(requested)
+            if undone is not None or not ledger.is_committed(requested):
+                continue
+            if (archived := self._history.instant(requested)) is not None:
+                done = as_instant(archived)
+                self._check(done, write_id, operation)
+                return done
+            if not self._history.is_undone(requested):
+                raise InvalidRequestError(
+                    f"whether the write {write_id!r} was done before cannot be told",
+                    why=f"its attempt {requested} is in neither the timeline nor its archive",
+                    next_step="Look whether its rows are there. If they are not, write them with"
+                    " another write_id",
+                )
+        return None
+
+    def _check(self, done: Instant, write_id: str, operation: str) -> None:
+        """The completed instant must be what the registration says, and what is asked for."""
+        metadata = self._history.write_metadata(self._log.folder, done)
+        if (metadata.extra_metadata or {}).get(WRITE_ID_KEY) != write_id:
+            why = f"it is registered for {done.requested}, which is another write"
+        elif metadata.operation != operation:
+            why = f"{done.requested} has it, and was {metadata.operation}, not {operation}"
+        else:
+            return
+        raise InvalidRequestError(
+            f"the write_id {write_id!r} cannot be used",
+            why=why,
+            next_step="Give each write its own write_id",
+        )
+
+    def _attempts(self, write_id: str) -> list[str]:
+        names = (stat.path.rpartition("/")[2] for stat in self._storage.list(_folder(write_id)))
+        return sorted(name for name in names if is_instant_time(name))
+
+
+def _folder(write_id: str) -> str:
+    if (
+        not isinstance(write_id, str)
+        or not 0 < len(write_id) <= _ID_CHARACTERS_MAX
+        or not write_id.isprintable()
+    ):
+        raise InvalidRequestError(
+            f"the write_id {write_id!r:.100} cannot be used",
+            why=f"it must be text of 1 to {_ID_CHARACTERS_MAX} printable characters",
+            next_step="Give the write another write_id",
+        )
+    return f"{WRITE_ID_FOLDER}/{hashlib.sha256(write_id.encode()).hexdigest()}"

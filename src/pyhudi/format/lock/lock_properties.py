@@ -1,0 +1,64 @@
+"""What a table keeps of its lock: the kind, Hudi's class for it, and where it is.
+
+Beside our own key stand Hudi's, so that a Spark writer of the table takes the same lock unless it
+is told otherwise, and then refuses. Credentials are no part of any of this (`format.lock_address`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyhudi.format.lock.lock_address import (
+    ADDRESS_OPTIONS,
+    OPTION_PREFIXES,
+    LockAddress,
+    address_properties,
+    kept_lock_address,
+)
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.format.table.table_config import LOCK_KIND, TableConfig
+
+LOCK_PROVIDER: Final = "hoodie.write.lock.provider"
+
+_LOCK_PACKAGE = "org.apache.hudi.client.transaction.lock."
+_LOCK_PROVIDERS = {
+    LockKind.FILE: f"{_LOCK_PACKAGE}FileSystemBasedLockProvider",
+    LockKind.STORAGE: f"{_LOCK_PACKAGE}StorageBasedLockProvider",
+    LockKind.ZOOKEEPER: f"{_LOCK_PACKAGE}ZookeeperBasedLockProvider",
+    LockKind.DYNAMODB: "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
+}
+_ALL_KEYS = {LOCK_KIND, LOCK_PROVIDER} | {
+    f"{OPTION_PREFIXES[kind]}{name}" for kind, names in ADDRESS_OPTIONS.items() for name in names
+}
+
+
+def lock_properties(kind: LockKind, address: LockAddress | None) -> dict[str, str]:
+    """What a table with this lock keeps of it."""
+    provider = {LOCK_PROVIDER: _LOCK_PROVIDERS[kind]} if kind in _LOCK_PROVIDERS else {}
+    return {LOCK_KIND: kind.value, **provider, **address_properties(address)}
+
+
+def with_lock(
+    values: Mapping[str, str], kind: LockKind, address: LockAddress | None
+) -> dict[str, str]:
+    """A table's properties with this lock, and nothing left of any other."""
+    rest = {key: value for key, value in values.items() if key not in _ALL_KEYS}
+    return {**rest, **lock_properties(kind, address)}
+
+
+def tells_lock(config: TableConfig) -> bool:
+    """Whether the table itself says what lock it has."""
+    return LOCK_KIND in config.properties.values
+
+
+def keeps_lock(config: TableConfig) -> bool:
+    """Whether the table tells all of the lock that this configuration names."""
+    kept = kept_lock_address(config.lock, config.properties)
+    return tells_lock(config) and kept == config.lock_address
+
+
+def described_lock(config: TableConfig) -> str:
+    """The lock, for people."""
+    where = f" ({config.lock_address})" if config.lock_address else ""
+    return f"{config.lock.value!r}{where}"

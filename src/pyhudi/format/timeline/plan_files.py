@@ -1,0 +1,278 @@
+"""Plans: what a table service or a replace commit wrote down before it began.
+
+Values keep what the file says, so that a plan decoded and encoded is the same file. The methods
+that answer with paths check them: a plan's paths are read, and deleted, by whoever carries it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyhudi.format.timeline import metadata_schemas
+from pyhudi.format.timeline.stored_paths import path_in_partition, relative_to_table
+from pyhudi.format.timeline.timeline_record import TimelineRecord
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOperation:
+    """One file slice to compact; its files are bare names in the partition."""
+
+    base_instant_time: str | None
+    delta_file_paths: tuple[str, ...] | None
+    data_file_path: str | None
+    file_id: str | None
+    partition_path: str | None = None
+    metrics: Mapping[str, float] | None = None
+    bootstrap_file_path: str | None = None
+
+    @property
+    def base_file_path(self) -> str | None:
+        """The path in the table of the base file; None for a slice of logs alone."""
+        if not self.data_file_path:
+            return None
+        return path_in_partition(self.partition_path, self.data_file_path)
+
+    @property
+    def log_file_paths(self) -> tuple[str, ...]:
+        names = self.delta_file_paths or ()
+        return tuple(path_in_partition(self.partition_path, name) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionStrategy:
+    compactor_class_name: str | None = None
+    strategy_params: Mapping[str, str] | None = None
+    version: int | None = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """The requested file of a compaction or log compaction."""
+
+    operations: tuple[CompactionOperation, ...] | None = None
+    extra_metadata: Mapping[str, str] | None = None
+    version: int | None = 2  # what Hudi writes; the schema's own default is 1
+    strategy: CompactionStrategy | None = None
+    preserve_hoodie_metadata: bool | None = False
+    missing_schedule_partitions: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringSlice:
+    """One file slice to rewrite; its files are whole URIs."""
+
+    data_file_path: str | None
+    delta_file_paths: tuple[str, ...] | None
+    file_id: str | None
+    partition_path: str | None = None
+    bootstrap_file_path: str | None = None
+    version: int | None = 1
+
+    def base_file_path(self, base_uri: str) -> str | None:
+        """The path in the table of the base file; None for a slice of logs alone."""
+        return relative_to_table(self.data_file_path, base_uri) if self.data_file_path else None
+
+    def log_file_paths(self, base_uri: str) -> tuple[str, ...]:
+        return tuple(relative_to_table(path, base_uri) for path in self.delta_file_paths or ())
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringGroup:
+    """File slices that are rewritten together."""
+
+    slices: tuple[ClusteringSlice, ...] | None = None
+    metrics: Mapping[str, float] | None = None
+    num_output_file_groups: int | None = 1
+    extra_metadata: Mapping[str, str] | None = None
+    version: int | None = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringStrategy:
+    strategy_class_name: str | None = None
+    strategy_params: Mapping[str, str] | None = None
+    version: int | None = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringPlan:
+    input_groups: tuple[ClusteringGroup, ...] | None = None
+    strategy: ClusteringStrategy | None = None
+    extra_metadata: Mapping[str, str] | None = None
+    version: int | None = 1
+    preserve_hoodie_metadata: bool | None = None
+    missing_schedule_partitions: tuple[str, ...] | None = None
+
+    @property
+    def file_ids(self) -> Mapping[str, frozenset[str]]:
+        """The file groups under clustering, by partition path."""
+        found: dict[str, set[str]] = {}
+        for group in self.input_groups or ():
+            for part in group.slices or ():
+                if part.file_id is not None:
+                    found.setdefault(part.partition_path or "", set()).add(part.file_id)
+        return {partition: frozenset(ids) for partition, ids in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedReplaceMetadata:
+    """The requested file of a clustering, with its plan, or of an overwrite, all null."""
+
+    operation_type: str | None = None
+    clustering_plan: ClusteringPlan | None = None
+    extra_metadata: Mapping[str, str] | None = None
+    version: int | None = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedInstant:
+    """The oldest instant whose files a clean keeps."""
+
+    timestamp: str
+    action: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class CleanFile:
+    file_path: str | None = None
+    is_bootstrap_base_file: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerPlan:
+    """The requested file of a clean."""
+
+    earliest_instant_to_retain: RetainedInstant | None
+    last_completed_commit_timestamp: str
+    policy: str
+    files_to_be_deleted_per_partition: Mapping[str, tuple[str, ...]] | None = None
+    version: int | None = 2  # what Hudi writes; the schema's own default is 1
+    file_paths_to_be_deleted_per_partition: Mapping[str, tuple[CleanFile, ...]] | None = None
+    partitions_to_be_deleted: tuple[str, ...] | None = None
+    extra_metadata: Mapping[str, str] | None = None
+
+    def paths_to_delete(self, base_uri: str) -> tuple[str, ...]:
+        """The paths in the table of every file the plan gives up, in the plan's order."""
+        names = self.files_to_be_deleted_per_partition or {}  # how version 1 said it
+        files = self.file_paths_to_be_deleted_per_partition or {}
+        return (
+            *(path_in_partition(part, name) for part, group in names.items() for name in group),
+            *(
+                relative_to_table(file.file_path, base_uri)
+                for group in files.values()
+                for file in group
+                if file.file_path is not None
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InstantName:
+    """An instant as plans name it."""
+
+    commit_time: str  # its requested time
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackRequest:
+    """Files of one file group, or of one partition, that a rollback deletes."""
+
+    partition_path: str
+    file_id: str | None = None
+    latest_base_instant: str | None = None
+    files_to_be_deleted: tuple[str, ...] = ()  # whole paths
+    log_blocks_to_be_deleted: Mapping[str, int] | None = None
+
+    def paths_to_delete(self, base_uri: str) -> tuple[str, ...]:
+        return tuple(relative_to_table(path, base_uri) for path in self.files_to_be_deleted)
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPlan:
+    """The requested file of a rollback."""
+
+    instant_to_rollback: InstantName | None = None
+    rollback_requests: tuple[RollbackRequest, ...] | None = None
+    version: int | None = 1
+
+    def paths_to_delete(self, base_uri: str) -> tuple[str, ...]:
+        requests = self.rollback_requests or ()
+        return tuple(path for request in requests for path in request.paths_to_delete(base_uri))
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """The requested file of a restore."""
+
+    instants_to_rollback: tuple[InstantName, ...] = ()
+    version: int | None = 2
+    savepoint_to_restore_timestamp: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPartition:
+    """A partition of the metadata table, and the instant up to which it is built."""
+
+    version: int | None = 1
+    metadata_partition_path: str | None = None
+    index_upto_instant: str | None = None
+    extra_metadata: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlan:
+    """The requested file of an indexing."""
+
+    version: int | None = 1
+    index_partitions: tuple[IndexPartition, ...] | None = None
+
+
+COMPACTION_PLAN = TimelineRecord(
+    metadata_schemas.COMPACTION_PLAN,
+    CompactionPlan,
+    HoodieCompactionOperation=CompactionOperation,
+    HoodieCompactionStrategy=CompactionStrategy,
+)
+REQUESTED_REPLACE = TimelineRecord(
+    metadata_schemas.REQUESTED_REPLACE_METADATA,
+    RequestedReplaceMetadata,
+    HoodieClusteringPlan=ClusteringPlan,
+    HoodieClusteringGroup=ClusteringGroup,
+    HoodieClusteringStrategy=ClusteringStrategy,
+    HoodieSliceInfo=ClusteringSlice,
+)
+CLEANER_PLAN = TimelineRecord(
+    metadata_schemas.CLEANER_PLAN,
+    CleanerPlan,
+    HoodieActionInstant=RetainedInstant,
+    HoodieCleanFileInfo=CleanFile,
+)
+ROLLBACK_PLAN = TimelineRecord(
+    metadata_schemas.ROLLBACK_PLAN,
+    RollbackPlan,
+    HoodieInstantInfo=InstantName,
+    HoodieRollbackRequest=RollbackRequest,
+)
+RESTORE_PLAN = TimelineRecord(
+    metadata_schemas.RESTORE_PLAN, RestorePlan, HoodieInstantInfo=InstantName
+)
+INDEX_PLAN = TimelineRecord(
+    metadata_schemas.INDEX_PLAN, IndexPlan, HoodieIndexPartitionInfo=IndexPartition
+)
+
+decode_compaction_plan = COMPACTION_PLAN.decode
+encode_compaction_plan = COMPACTION_PLAN.encode
+#: None for an empty file: an overwrite may leave its requested file so.
+decode_requested_replace = REQUESTED_REPLACE.decode_or_none
+encode_requested_replace = REQUESTED_REPLACE.encode
+decode_cleaner_plan = CLEANER_PLAN.decode
+encode_cleaner_plan = CLEANER_PLAN.encode
+decode_rollback_plan = ROLLBACK_PLAN.decode
+encode_rollback_plan = ROLLBACK_PLAN.encode
+decode_restore_plan = RESTORE_PLAN.decode
+encode_restore_plan = RESTORE_PLAN.encode
+decode_index_plan = INDEX_PLAN.decode
+encode_index_plan = INDEX_PLAN.encode

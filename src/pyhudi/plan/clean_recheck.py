@@ -1,0 +1,60 @@
+"""What makes a plan of a clean outdated: instants that came, or went, since it was made.
+
+`engine.cleaning` tells why writes that complete meanwhile are not among them.
+
+A ledger tells the same of all that is decided, and costs no listing. It knows no savepoints, for
+these bear the times of other instants, and nothing of writes that vanish.
+"""
+
+from __future__ import annotations
+
+from pyhudi.format.timeline.instant import Action
+from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.timeline import Timeline
+
+#: Instants that may need older files than writes do.
+_WEIGHTY = frozenset({Action.SAVEPOINT, Action.RESTORE, Action.CLEAN})
+
+
+def clean_news(then: Timeline, now: Timeline) -> list[str]:
+    """Times of instants because of which a plan made then may be wrong now, oldest first."""
+    came = {requested for requested, _ in _weighty(now) - _weighty(then)}
+    return sorted(came | _vanished(then, now))
+
+
+def weighty_decisions(ledger: Ledger) -> set[tuple[str, Action]]:
+    """What a ledger knows of instants after which a plan has to be made anew."""
+    found = {(i.requested, i.action) for i in ledger.completed.values() if i.action in _WEIGHTY}
+    for instant in ledger.pending.values():
+        if _is_service(instant.action) or instant.action in _WEIGHTY:
+            found.add((instant.requested, instant.action))
+    return found | set(ledger.began_as.items())
+
+
+def decided_news(known: set[tuple[str, Action]], then: Timeline, ledger: Ledger) -> list[str]:
+    """The same as `clean_news`, of what was decided; `known` is what had been before `then` was
+    loaded. A ledger keeps what is archived, which the timeline lacks."""
+    came = weighty_decisions(ledger) - known - _weighty(then)
+    return sorted(requested for requested, _ in came)
+
+
+def _is_service(action: Action) -> bool:
+    return action.completed_as is not action
+
+
+def _weighty(timeline: Timeline) -> set[tuple[str, Action]]:
+    """Instants after which a plan has to be made anew.
+
+    Their times alone do not tell: a savepoint bears that of the write, or service, that it saves.
+    """
+    found = {(i.requested, i.action) for i in timeline.instants if i.action in _WEIGHTY}
+    pending = {(i.requested, i.action) for i in timeline.pending}
+    services = {each for each in pending if _is_service(each[1])}
+    return found | services | set(timeline.began_as.items())
+
+
+def _vanished(then: Timeline, now: Timeline) -> set[str]:
+    """Writes that had completed and are gone, and not because they were archived."""
+    first = now.first_active or ""
+    gone = then.completion_times.keys() - now.completion_times.keys()
+    return {requested for requested in gone if requested >= first}

@@ -1,0 +1,171 @@
+"""What becomes of a compaction plan when writes complete, or others plan, while it is made.
+
+A plan is begun only if it has all that completed before it. On a busy table something always has,
+so the plan is not made anew: what is new is worked in. That costs what the new writes touched, and
+a look at the other file groups of their partitions, however large the table is. Where even that is
+too slow, because writes complete all the time, the plan becomes smaller. The slices that it has are
+those that a plan made now would have; it may lack what another plan has given free meanwhile, and
+what there is room for since another slice dropped out.
+
+All this rests on knowing what is new. Where archiving has passed over what the plan was made of,
+nobody can tell (`is_torn`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.timeline.instant import Instant
+from pyhudi.plan.compaction import (
+    SERVICES,
+    CompactionPolicy,
+    CompactionPreview,
+    LeftOut,
+    PendingPlans,
+    held_by,
+    plan_compaction,
+    worst_first,
+)
+from pyhudi.table.file_group import FileGroupFiles, FileSlice
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import CompletionTimes
+from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
+
+_LATER = "it is left to the next plan, for writes kept completing"
+
+
+def news(known: Timeline, plans: PendingPlans, ledger: Ledger) -> Instant | None:
+    """What the timeline a plan was made from does not have: a completed write, or another plan."""
+    services = (i for i in ledger.pending_of(*SERVICES) if i.requested not in plans.groups)
+    return next(unseen_writes(known, ledger), None) or next(services, None)
+
+
+def is_torn(known: Timeline, ledger: Ledger) -> bool:
+    """Whether the ledger was listed after archiving took instants that the timeline has as active.
+
+    Then it took perhaps also a write that completed since, of which neither tells. Archiving goes
+    by the order of requests, and stops before what is pending. A completed write that somebody
+    rolled back is missing as well, and its files are.
+    """
+    ended = known.pending_writes - ledger.pending.keys() - ledger.named_by.keys()
+    return not (known.completion_times.keys() | ended) <= ledger.completed.keys()
+
+
+def unseen_writes(known: Timeline, ledger: Ledger) -> Iterator[Instant]:
+    """Completed writes that a timeline does not have.
+
+    They are compared by name and not by their times, for those of another engine come from its
+    clock. What is missing because it was archived is no news.
+    """
+    for instant in ledger.completed.values():
+        requested = instant.requested
+        if (
+            instant.action in WRITE_ACTIONS
+            and requested not in known.completion_times
+            and not known.is_archived(requested)
+        ):
+            yield instant
+
+
+def without_old_slices(preview: CompactionPreview, state: TableState) -> TableState:
+    """The table with no more of each planned file group than its latest slice.
+
+    The next base file of a group opens a later slice, and a write tells of its files when it
+    completes.
+    """
+    latest = {(slice_.partition, slice_.file_id): slice_ for slice_ in preview.slices}
+
+    def kept(group: FileGroupFiles) -> FileGroupFiles:
+        slice_ = latest.get((group.partition, group.file_id))
+        if slice_ is None:
+            return group
+        bases = () if slice_.base is None else (slice_.base,)
+        return group._replace(bases=bases, logs=slice_.logs)
+
+    partitions = {path: tuple(map(kept, groups)) for path, groups in state.partitions.items()}
+    return replace(state, partitions=partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What happened to the file groups of a table since a plan was made of it."""
+
+    written: TableState  # with the groups that got files, and no others
+    put_off: tuple[FileGroupId, ...]  # got some as well, and are more than can be looked at
+    gone: frozenset[FileGroupId]  # the plan speaks of them, and readers see them no more
+
+
+def written_since(
+    preview: CompactionPreview,
+    before: TableState,
+    after: TableState,
+    policy: CompactionPolicy,
+    most: int,
+) -> Since:
+    """Looks at partitions that are not the same object in both, and there at such groups, of which
+    at most so many are taken: those that come first in the plan."""
+    touched = {p: g for p, g in after.partitions.items() if before.partitions.get(p) is not g}
+    known = {id(group) for path in touched for group in before.partitions.get(path, ())}
+    asked = touched.keys() if policy.partitions is None else touched.keys() & {*policy.partitions}
+    changed = [g for path in touched if path in asked for g in touched[path] if id(g) not in known]
+    if len(changed) > most:
+        ranks = {_id_of(slice_): rank for rank, slice_ in enumerate(preview.slices)}
+        changed.sort(key=lambda group: ranks.get(_id_of(group), len(ranks)))
+    listed: dict[str, tuple[FileGroupFiles, ...]] = {}
+    for group in changed[:most]:
+        listed[group.partition] = (*listed.get(group.partition, ()), group)
+    there = {_id_of(group) for groups in touched.values() for group in groups}
+    told = (*map(_id_of, preview.slices), *(out.group for out in preview.left_out))
+    return Since(
+        written=replace(after, partitions=listed),
+        put_off=tuple(map(_id_of, changed[most:])),
+        gone=frozenset(
+            group
+            for group in told
+            if (group.partition in touched and group not in there)
+            or (group.partition, group.file_id) in after.replaced
+        ),
+    )
+
+
+def _id_of(group: FileGroupFiles | FileSlice) -> FileGroupId:
+    return FileGroupId(group.partition, group.file_id)
+
+
+def adjusted_plan(
+    preview: CompactionPreview,
+    since: Since,
+    times: CompletionTimes,
+    plans: PendingPlans,
+    policy: CompactionPolicy,
+    *,
+    most: int,
+) -> CompactionPreview:
+    """A plan after writes and other plans that came while it was made, of at most so many slices.
+
+    Those that were written to come first; of the others, which are as they were, the first stay.
+    """
+    fresh = plan_compaction(since.written, times, plans, policy)
+    others_max = max(0, most - len(fresh.slices))
+    holder = plans.holders()
+    changed = {*map(_id_of, since.written.groups()), *since.put_off, *since.gone}
+    left = [out for out in preview.left_out if out.group not in changed]
+    left += [LeftOut(group, _LATER) for group in since.put_off]
+    others: list[FileSlice] = []
+    for slice_ in preview.slices:
+        group = _id_of(slice_)
+        if group in changed:
+            continue
+        if plan := holder(group):
+            left.append(LeftOut(group, held_by(plan)))
+        elif len(others) == others_max:
+            left.append(LeftOut(group, _LATER))
+        else:
+            others.append(slice_)
+    chosen, beyond = worst_first([*fresh.slices, *others], policy)
+    found = {group.partition for group in changed}
+    unknown = tuple(partition for partition in preview.unknown if partition not in found)
+    return CompactionPreview(tuple(chosen), (*left, *fresh.left_out, *beyond), unknown)

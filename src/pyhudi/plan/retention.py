@@ -1,0 +1,149 @@
+"""What cleaning has left: from which point on every state of the table can still be read.
+
+A clean says what it kept as a requested time, the one below which slices may have lost files. That
+answers Hudi's time travel, which compares requested times. A snapshot by completion time needs
+more: a base file that was requested before that time and completed long after it hides the slices
+below it from a cleaner that looks at requested times alone, while a snapshot between the two still
+needs them; and so does a replace commit. So for cleans of Hudi the bound is when the last such
+write completed. Our own cleans keep those slices, and say from which completion time on everything
+is whole.
+
+A clean that is only planned counts too: its files may be going just now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from pyhudi.format.timeline.instant import is_instant_time
+from pyhudi.format.timeline.plan_files import CleanerPlan
+from pyhudi.format.timeline.service_metadata import CleanMetadata
+from pyhudi.table.state import TableState
+from pyhudi.timeline.cut import cut_time
+
+#: Extra metadata of our cleans: the completion time from which every snapshot is whole.
+KEPT_SINCE_KEY: Final = "pyhudi.kept_since"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Points from which on the table can be read; empty if it always could."""
+
+    earliest: str = ""  # a requested time
+    since: str = ""  # a completion time
+
+
+@dataclass(frozen=True, slots=True)
+class CleanBound:
+    """What one clean, planned or done, says about what it leaves."""
+
+    planned: str  # the clean's own requested time
+    earliest: str  # the requested time that it keeps from; "" if it counted versions
+    last: str  # the newest requested time when it was planned
+    since: str | None  # the completion time, if it tells
+    removes: bool
+
+    @property
+    def is_bound(self) -> bool:
+        return bool(self.earliest) or self.removes
+
+
+def bound_of_clean(clean: CleanMetadata) -> CleanBound:
+    # A clean that was run twice finds its files gone, and calls that a failure.
+    partitions = clean.partition_metadata.values()
+    removes = clean.total_files_deleted > 0 or any(p.failed_delete_files for p in partitions)
+    return CleanBound(
+        clean.start_clean_time,
+        clean.earliest_commit_to_retain,
+        clean.last_completed_commit_timestamp,
+        _told_since(clean.extra_metadata),
+        removes,
+    )
+
+
+def bound_of_plan(requested: str, plan: CleanerPlan) -> CleanBound:
+    files = (plan.file_paths_to_be_deleted_per_partition, plan.files_to_be_deleted_per_partition)
+    retained = plan.earliest_instant_to_retain
+    return CleanBound(
+        requested,
+        "" if retained is None else retained.timestamp,
+        plan.last_completed_commit_timestamp,
+        _told_since(plan.extra_metadata),
+        any(group for named in files if named for group in named.values()),
+    )
+
+
+def _told_since(extra: object) -> str | None:
+    told = extra.get(KEPT_SINCE_KEY) if isinstance(extra, dict) else None
+    return told if isinstance(told, str) and is_instant_time(told) else None
+
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def kept_after(
+    state: TableState, cleans: Iterable[CleanBound], archived: Mapping[str, str] = _NOTHING
+) -> Kept:
+    """What all of these cleans together have left.
+
+    Among cleans of Hudi `archived` must have the completion times of the archived writes whose
+    files are there, of those that the cleans kept, and of those that replaced file groups.
+    """
+    bounds = [clean for clean in cleans if clean.is_bound]
+    if not bounds:
+        return Kept()
+    told = [bound.since for bound in bounds if bound.since is not None]
+    foreign = [bound for bound in bounds if bound.since is None]
+    done = {**archived, **state.timeline.completion_times}
+    return Kept(
+        earliest=max(bound.earliest or bound.last for bound in bounds),
+        since=max(
+            [*told, _since_by_request(state, foreign, done), _since_by_versions(foreign, done)]
+        ),
+    )
+
+
+def spares(clean: CleanBound, state: TableState, late: Iterable[str]) -> bool:
+    """Return whether a clean that knew of later completions leaves all that the state needs.
+
+    `late` are the requested times of writes that completed after the state's cut. A clean of Hudi
+    goes by requested times: such a write below its earliest one takes the place of what the state
+    needs. A clean by versions that names no completion time counted versions of later writes.
+    """
+    if not clean.is_bound:
+        return True
+    if clean.since is not None:
+        return clean.since <= cut_time(state.timeline)
+    if not clean.earliest or not state.timeline.is_committed(clean.earliest):
+        return False
+    return not any(requested < clean.earliest for requested in late)
+
+
+def _since_by_request(
+    state: TableState, bounds: Sequence[CleanBound], done: Mapping[str, str]
+) -> str:
+    """When what lies below the earliest requested time was complete, in every file group.
+
+    A base file below it that does not count hides nothing: its write is under way, or was undone.
+    """
+    earliest = max((bound.earliest for bound in bounds), default="")
+    if not earliest:
+        return ""
+    replacing = {r for instants in state.replaced.values() for r in instants if r < earliest}
+    since = max([done.get(earliest, earliest), *(done.get(r, "") for r in replacing)])
+    for group in state.groups():
+        for base in reversed(group.bases):
+            requested = base.name.requested
+            if requested < earliest and state.timeline.is_committed(requested):
+                since = max(since, done.get(requested, ""))
+                break
+    return since
+
+
+def _since_by_versions(bounds: Sequence[CleanBound], done: Mapping[str, str]) -> str:
+    """Cleaning by versions keeps no point in time: only the newest one of that day is whole."""
+    planned = max((bound.planned for bound in bounds if not bound.earliest), default="")
+    return max((time for time in done.values() if time < planned), default=planned)

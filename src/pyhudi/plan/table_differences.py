@@ -1,0 +1,88 @@
+"""Is the table that exists the one that was asked for? If not, in what does it differ.
+
+The name is not compared, for a table that was moved or copied keeps the old one. Nor is the order
+of columns, or anything that the caller of `create_table` has no say in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+import pyarrow as pa
+
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.column_owners import RANK_COLUMN
+from pyhudi.format.table.table_config import TableConfig
+from pyhudi.plan.table_definition import TableDefinition
+
+_COLUMNS_MAX = 5  # of a schema that is wholly different, in an error
+
+
+def definition_differences(asked: TableDefinition, found: TableConfig) -> tuple[str, ...]:
+    """One phrase for each choice that the table has made otherwise; () if it is as asked."""
+    compared: dict[str, tuple[object, object]] = {
+        "owners of columns": (
+            "declared" if RANK_COLUMN in found.ordering_fields else "none",
+            "declared" if asked.owners is not None else "none",
+        ),
+        "database": (found.database, asked.database),
+        "table type": (found.table_type, asked.table_type),
+        "table version": (found.version, asked.version),
+        "record key": (found.record_key_fields, asked.record_key),
+        "partition columns": (found.partition_fields, asked.partition_by),
+        "key generator": (found.key_generator, asked.key_generator),
+        "ordering": (found.ordering_fields, asked.ordering),
+        "merge mode": (found.merge_mode, asked.merge_mode),
+        "hive style partitions": (found.hive_style, asked.hive_style),
+        "URL encoded partitions": (found.url_encode, asked.url_encode),
+        "buckets": (found.buckets, asked.buckets),
+        "concurrency mode": (found.concurrency, asked.concurrency),
+        "conflict strategy": (found.conflict_strategy, asked.conflict_strategy),
+        "lock": (found.lock, asked.lock),
+        "address of the lock": (found.lock_address, asked.lock_address),
+    }
+    return tuple(
+        f"{what}: {_shown(there)} in the table, {_shown(here)} asked for"
+        for what, (there, here) in compared.items()
+        if there != here
+    )
+
+
+def schema_differences(
+    asked: pa.Schema, found: pa.Schema, *, nulls: bool = True
+) -> tuple[str, ...]:
+    """One phrase for each column that one of them lacks or has otherwise.
+
+    Without `nulls` it does not matter which columns may be null.
+    """
+    phrases = [*_column_differences(asked, found, nulls=nulls)]
+    more = len(phrases) - _COLUMNS_MAX
+    return (*phrases[:_COLUMNS_MAX], *([f"{more} more columns differ"] if more > 0 else []))
+
+
+def _column_differences(asked: pa.Schema, found: pa.Schema, *, nulls: bool) -> Iterator[str]:
+    there, here = ({field.name: field for field in schema} for schema in (found, asked))
+    for name in there:
+        if name not in here:
+            yield f"column {name!r} is in the table, and was not asked for"
+    for name, field in here.items():
+        if name not in there:
+            yield f"column {name!r} is not in the table"
+        elif not there[name].type.equals(field.type):
+            yield f"column {name!r} is {there[name].type}, not {field.type}"
+        elif nulls and there[name].nullable != field.nullable:
+            yield f"column {name!r} {'may' if there[name].nullable else 'may not'} be null"
+
+
+def _shown(value: object) -> str:
+    match value:
+        case SimpleBuckets(count, hash_fields):
+            return f"{count} by {', '.join(hash_fields)}"
+        case tuple():
+            return ", ".join(value) or "none"
+        case Enum():
+            return str(value.value)
+        case None | "":
+            return "not stated"
+    return str(value)

@@ -1,0 +1,46 @@
+"""What a clean leaves, by its files: the completed one, and its plan where that is empty.
+
+Hudi may die between making a file and filling it. A clean whose completed file is empty has removed
+what it planned; one whose plan is empty, too, was never to remove anything.
+"""
+
+from __future__ import annotations
+
+from pyhudi.errors import UnavailableError
+from pyhudi.format.timeline.archive import ArchivedInstant
+from pyhudi.format.timeline.instant import Action, Instant, State
+from pyhudi.format.timeline.plan_files import CLEANER_PLAN
+from pyhudi.format.timeline.service_metadata import CLEAN
+from pyhudi.plan.retention import CleanBound, bound_of_clean, bound_of_plan
+from pyhudi.storage.objects.timeline_files import load_timeline_file
+from pyhudi.storage.protocol import Storage
+
+
+def load_clean_bound(storage: Storage, folder: str, clean: Instant) -> CleanBound | None:
+    """What a clean of the active timeline leaves; None if it does not tell.
+
+    UnavailableError if its file is gone.
+    """
+    plan = f"{folder}/{Instant(clean.requested, Action.CLEAN, State.REQUESTED).file_name}"
+    if clean.completed is None:
+        return _planned(clean.requested, load_timeline_file(storage, plan), plan)
+    path = f"{folder}/{clean.file_name}"
+    if data := load_timeline_file(storage, path):
+        return bound_of_clean(CLEAN.decode(data, path))
+    try:
+        data = load_timeline_file(storage, plan)
+    except UnavailableError:
+        return None
+    return _planned(clean.requested, data, plan)
+
+
+def archived_clean_bound(clean: ArchivedInstant, place: str) -> CleanBound | None:
+    """What an archived clean leaves; None if it does not tell."""
+    if clean.metadata:
+        return bound_of_clean(CLEAN.decode(clean.metadata, place))
+    return _planned(clean.requested, clean.plan or b"", place)
+
+
+def _planned(requested: str, data: bytes, place: str) -> CleanBound | None:
+    plan = CLEANER_PLAN.decode_or_none(data, place)
+    return None if plan is None else bound_of_plan(requested, plan)

@@ -1,0 +1,23 @@
+"""How many rows a read has, found with the fewest bytes.
+
+A base file without logs, of which every row counts, says it in its footer. Elsewhere the rows are
+read, with the columns alone that the merge and the predicate need.
+"""
+
+from __future__ import annotations
+
+from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, Split, counting
+from pyhudi.read.slice import load_base_row_count, read_split
+from pyhudi.storage.protocol import Storage
+
+
+def count_rows(storage: Storage, plan: ScanPlan) -> int:
+    narrow = counting(plan)
+    return sum(_rows_of(storage, narrow.spec, read) for read in narrow.reads)
+
+
+def _rows_of(storage: Storage, spec: ReadSpec, read: SliceRead) -> int:
+    takes_all = spec.predicate is None and spec.row_instants is None
+    if takes_all and not read.slice.logs and read.slice.base is not None:
+        return load_base_row_count(storage, read.slice.base)
+    return sum(batch.num_rows for batch in read_split(storage, spec, Split((read,))))

@@ -1,0 +1,471 @@
+"""Loading a table, whole and again: storage in, `TableState` out.
+
+Opening lists the timeline folder and the data files once. A refresh lists the timeline only from
+where something can be new (the oldest instant that was pending, or a little before the newest one,
+for clocks that disagree) and then only the partitions that new instants touched. If anything is new
+there, the older part is listed too: instants are archived, and savepoints are made and removed, as
+old as they may be. Instants that undo others (rollback, restore) make it load everything again;
+they are rare.
+
+The timeline is read before the files: files that appear in between belong to instants the timeline
+does not have yet, and stay invisible. Then the end of the timeline is listed once more. Together
+the two listings give a cut, the state as of one completion time, however many writes complete and
+however many files are removed meanwhile (`timeline.cut`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from pyhudi.errors import (
+    CorruptTableError,
+    TableNotFoundError,
+    UnavailableError,
+    UnsupportedTableError,
+)
+from pyhudi.format.paths import table_folder
+from pyhudi.format.table.properties import (
+    PROPERTIES_BYTES_MAX,
+    decode_table_properties,
+    recovered_properties,
+)
+from pyhudi.format.table.table_config import TableConfig, unsupported_features
+from pyhudi.format.timeline.commit_metadata import CommitMetadata
+from pyhudi.format.timeline.instant import Action, Instant, State, is_timeline_file
+from pyhudi.format.timeline.service_metadata import CLEAN
+from pyhudi.plan.retention import CleanBound, spares
+from pyhudi.read.archive import History, as_instant
+from pyhudi.read.clean_bounds import load_clean_bound
+from pyhudi.read.empty_table import is_begun_now
+from pyhudi.storage.objects.timeline_files import load_timeline_file
+from pyhudi.storage.objects.timeline_listing import is_torn_by_archiving, list_whole_timeline
+from pyhudi.storage.protocol import ObjectStat, Storage
+from pyhudi.table.committed_files import CommittedFile, committed_files
+from pyhudi.table.file_group import FileGroupFiles
+from pyhudi.table.snapshot import grouped_files, with_files
+from pyhudi.table.state import TableState
+from pyhudi.timeline.cut import (
+    at_cut,
+    cleans_beyond,
+    cut_time,
+    is_archived_since,
+    is_undone,
+    kept_writes,
+)
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_strays
+
+HOODIE = ".hoodie"
+PROPERTIES = f"{HOODIE}/hoodie.properties"
+PROPERTIES_BACKUP = f"{HOODIE}/hoodie.properties.backup"
+
+#: How far back in time a new instant may be requested: clocks differ, and a timeline in local time
+#: repeats an hour in autumn.
+CLOCK_DIFFERENCE = timedelta(hours=2)
+#: Cuts of a table that cleans or restores take away, before the reader says so.
+LOAD_ATTEMPTS_MAX = 10
+
+Replaced: TypeAlias = Mapping[tuple[str, str], frozenset[str]]
+
+#: Metadata of completed instants that one table keeps in memory, so that it can live for months.
+METADATA_KEPT_MAX = 1_000
+
+#: Instants whose completion only changes files in the partitions that their metadata names.
+_LOCAL_ACTIONS = WRITE_ACTIONS | {Action.CLEAN}
+#: Instants that leave data files as they are.
+_HARMLESS_ACTIONS = frozenset({Action.SAVEPOINT, Action.INDEXING, Action.SCHEMACOMMIT})
+
+
+def is_table(storage: Storage) -> bool:
+    return any(storage.stat(path) is not None for path in (PROPERTIES, PROPERTIES_BACKUP))
+
+
+def load_config(storage: Storage) -> TableConfig:
+    """The table's properties, or why it cannot be read."""
+    main, backup = _read_or_none(storage, PROPERTIES), None
+    if main is None:
+        backup = _read_or_none(storage, PROPERTIES_BACKUP)
+        if backup is None:  # perhaps a rewrite was finished between the two looks
+            main = _read_or_none(storage, PROPERTIES)
+    if main is None and backup is None:
+        raise TableNotFoundError(
+            f"there is no Hudi table at {storage.uri}",
+            why=f"{PROPERTIES} does not exist there",
+            next_step="Check the path, or create the table first",
+        )
+    try:
+        data = recovered_properties(main, backup)
+    except CorruptTableError:
+        # A writer that is rewriting the file leaves the backup beside it.
+        data = recovered_properties(main, _read_or_none(storage, PROPERTIES_BACKUP))
+    config = TableConfig.of(decode_table_properties(data, PROPERTIES))
+    if reasons := unsupported_features(config):
+        raise UnsupportedTableError(
+            f"the table at {storage.uri} cannot be read",
+            why="; ".join(reasons),
+            next_step="Read it with Apache Hudi; docs/format.md lists what pyhudi supports",
+        )
+    return config
+
+
+def _read_or_none(storage: Storage, path: str) -> bytes | None:
+    try:
+        return storage.read(path, 0, PROPERTIES_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return None
+
+
+class TableLoader:
+    """Loads one table's state; keeps what never changes, the metadata of completed instants."""
+
+    def __init__(self, storage: Storage, config: TableConfig) -> None:
+        self.storage = storage
+        self.config = config
+        self._metadata: dict[str, CommitMetadata] = {}
+        self._committed: dict[str, tuple[CommittedFile, ...]] = {}
+        #: What the cleans of the active timeline leave, which the readers of this table share.
+        self.clean_bounds: dict[Instant, CleanBound | None] = {}
+        self.history = History(storage, self.history_folder)
+
+    @property
+    def timeline_folder(self) -> str:
+        return f"{HOODIE}/{self.config.timeline_folder}"
+
+    @property
+    def history_folder(self) -> str:
+        return f"{self.timeline_folder}/{self.config.history_folder}"
+
+    # -- whole
+
+    def load(self) -> TableState:
+        for _ in range(LOAD_ATTEMPTS_MAX):
+            if (timeline := self._listed()) is None:
+                continue
+            partitions = _partitions(list_data_files(self.storage))
+            if not timeline.instants and not self._is_new(partitions):
+                continue
+            if (state := self._at_cut(timeline, partitions)) is not None:
+                return state
+        raise UnavailableError(
+            f"the table at {self.storage.uri} changes faster than it can be listed",
+            why=f"in each of {LOAD_ATTEMPTS_MAX} rounds a clean removed the state that was being"
+            " listed, or a restore undid it",
+            next_step="Read again, and keep more commits when cleaning",
+        )
+
+    def _listed(self) -> Timeline | None:
+        """The timeline; None if an archived write may lie beyond the cut, so that another is taken.
+
+        A write that was pending when the listing began may have completed and been archived. Then
+        it counts like all that is archived, which is right only if it completed up to the cut.
+        """
+        listed = list_whole_timeline(self.storage, self.timeline_folder)
+        timeline = Timeline.of(listed.instants)
+        done = self.history.completion_times(listed.doubtful)
+        return None if any(time > cut_time(timeline) for time in done.values()) else timeline
+
+    def _is_new(self, partitions: Mapping[str, tuple[FileGroupFiles, ...]]) -> bool:
+        """Whether a table without an instant has no rows yet.
+
+        An error if it was removed since it was opened, or has lost its timeline.
+        """
+        groups = [group for found in partitions.values() for group in found]
+        if not groups:
+            load_config(self.storage)
+        return not is_begun_now(self.storage, self.timeline_folder, groups)
+
+    def _at_cut(
+        self,
+        first: Timeline,
+        partitions: Mapping[str, tuple[FileGroupFiles, ...]],
+        known: TableState | None = None,
+    ) -> TableState | None:
+        """The state as of the cut of a listing, with files that were listed after it.
+
+        None if that state is gone: then a newer cut has to be taken. `known` is an older state.
+        """
+        start = _refresh_point(first)
+        if start is None:
+            return self._state(first, partitions, known)
+        second = self._recent(start)
+        if is_undone(first, second):
+            return None
+        archived: tuple[Instant, ...] = ()
+        if is_archived_since(first, second, start):
+            if not kept_writes(first, second):
+                return None
+            archived = self._archived_since(first, start)
+        state = self._state(at_cut(first, second, archived), partitions, known)
+        late = state.timeline.pending_writes - second.pending_writes
+        cleans = cleans_beyond(first, second)
+        return state if all(self._spares(clean, state, late) for clean in cleans) else None
+
+    def _state(
+        self,
+        timeline: Timeline,
+        partitions: Mapping[str, tuple[FileGroupFiles, ...]],
+        known: TableState | None,
+    ) -> TableState:
+        before: Replaced = {} if known is None else known.replaced
+        seen = frozenset(() if known is None else known.timeline.instants)
+        new = (instant for instant in timeline.instants if instant not in seen)
+        return TableState(self.config, timeline, partitions, self._replaced(new, before))
+
+    def _archived_since(self, first: Timeline, start: str) -> tuple[Instant, ...]:
+        """Writes that completed up to the cut, that the listing missed, and that are archived."""
+        found = self.history.writes(start, cut_time(first))
+        missed = {write.requested for write in found} - first.completion_times.keys()
+        return tuple(map(as_instant, self.history.recorded(frozenset(missed)).values()))
+
+    def _spares(self, clean: Instant, state: TableState, late: Iterable[str]) -> bool:
+        """Whether the files that the state needs stay."""
+        try:
+            bound = load_clean_bound(self.storage, self.timeline_folder, clean)
+        except UnavailableError:
+            return False  # it was archived or undone since the timeline was listed
+        return bound is not None and spares(bound, state, late)
+
+    def _recent(self, start: str) -> Timeline:
+        """The timeline from a requested time on."""
+        after = f"{self.timeline_folder}/{start}"
+        paths = (stat.path for stat in self.storage.list(self.timeline_folder, after=after))
+        instants = _instants(path for path in paths if self._is_timeline_file(path))
+        return Timeline.of(without_strays(instants))
+
+    def _replaced(self, instants: Iterable[Instant], known: Replaced) -> Replaced:
+        """The groups that replace commits took out, besides those already known."""
+        replaced = dict(known)
+        for instant in instants:
+            if instant.action is not Action.REPLACECOMMIT or instant.completed is None:
+                continue
+            for partition, file_ids in self.metadata(instant).replaced_file_ids.items():
+                for group in ((partition, file_id) for file_id in file_ids):
+                    replaced[group] = replaced.get(group, frozenset()) | {instant.requested}
+        return replaced
+
+    def metadata(self, instant: Instant, known: CommitMetadata | None = None) -> CommitMetadata:
+        """What a completed write says of itself; it may have been archived meanwhile.
+
+        A caller that has it already gives it as `known`, which spares the request.
+        """
+        name = instant.file_name
+        if name not in self._metadata:
+            metadata = known or self.history.write_metadata(self.timeline_folder, instant)
+            if len(self._metadata) >= METADATA_KEPT_MAX:
+                oldest = next(iter(self._metadata))  # the one read longest ago
+                del self._metadata[oldest]
+                self._committed.pop(oldest, None)
+            self._metadata[name] = metadata
+        return self._metadata[name]
+
+    def committed_files(self, instant: Instant) -> tuple[CommittedFile, ...]:
+        """The files that a completed write names."""
+        name = instant.file_name
+        if name not in self._committed:
+            self._committed[name] = committed_files(instant.requested, self.metadata(instant))
+        return self._committed[name]
+
+    def known_files(self, timeline: Timeline) -> list[CommittedFile]:
+        """The files of those writes whose metadata was read already, so at no request."""
+        known = (i for i in timeline.writes if i.file_name in self._metadata)
+        return [file for instant in known for file in self.committed_files(instant)]
+
+    # -- again
+
+    def refresh(self, state: TableState, *, is_whole: bool = False) -> TableState:
+        """The state now, at the cost of what is new; the same object if nothing is.
+
+        With `is_whole` the old part of the timeline is looked at even if its end is the same.
+        """
+        timeline = self._timeline_since(state.timeline, is_whole=is_whole)
+        if timeline is None:
+            return self.load()
+        known, now = set(state.timeline.instants), set(timeline.instants)
+        if known == now:
+            return state
+        config = load_config(self.storage)
+        if config != self.config:  # upgraded, say; whoever did it has also written
+            self.config = config
+            return self.load()
+        left = {i for i in known - now if _may_leave(i, timeline)}
+        if left and _is_overtaken(state.timeline, timeline):
+            return self.load()
+        touched = self._touched(now - known) if self._only_grew(known - left, now) else None
+        if touched is None:
+            return self.load()
+        partitions = self._listed_again(state, touched)
+        if any(instant.completed is not None for instant in now - known):
+            refreshed = self._at_cut(timeline, partitions, state)
+        else:
+            refreshed = self._state(timeline, partitions, state)
+        # Partitions of completions that the first listing missed were not listed.
+        if refreshed is None or len(refreshed.timeline.writes) > len(timeline.writes):
+            return self.load()
+        return self.load() if left and _has_emerged(state.timeline, refreshed) else refreshed
+
+    def advanced(
+        self, state: TableState, completed: Iterable[Instant], *, is_told: bool
+    ) -> TableState:
+        """The state with writes that completed since, by somebody who knows that these are all.
+
+        Costs no look at the timeline, and leaves what these writes did not touch as it is, the
+        very objects. With `is_told` the writes name all their files, as ours do, and no folder is
+        listed: what that costs would grow with the files of old slices.
+        """
+        new = set(completed)
+        if is_told:
+            partitions = self._told(state, new)
+        else:
+            touched = self._touched(new)
+            assert touched is not None, "these are writes"
+            partitions = self._listed_again(state, touched)
+        timeline = state.timeline.advanced(new)
+        return TableState(self.config, timeline, partitions, self._replaced(new, state.replaced))
+
+    def _listed_again(
+        self, state: TableState, touched: Iterable[str]
+    ) -> dict[str, tuple[FileGroupFiles, ...]]:
+        partitions = dict(state.partitions)
+        for partition in sorted(touched):
+            objects = self.storage.list_folder(partition).objects
+            partitions[partition] = grouped_files(partition, ((o.path, o.size) for o in objects))
+        return partitions
+
+    def _told(
+        self, state: TableState, writes: Iterable[Instant]
+    ) -> dict[str, tuple[FileGroupFiles, ...]]:
+        """The partitions with the files that the writes name."""
+        named: dict[str, list[tuple[str, int]]] = {}
+        for instant in sorted(writes, key=lambda instant: instant.requested):
+            for stats in self.metadata(instant).write_stats.values():
+                for stat in stats:
+                    path, size = stat.data_path, stat.file_size_in_bytes or 0
+                    named.setdefault(path.rpartition("/")[0], []).append((path, size))
+        partitions = dict(state.partitions)
+        for partition, found in named.items():
+            partitions[partition] = with_files(partition, partitions.get(partition, ()), found)
+        return partitions
+
+    def _timeline_since(self, known: Timeline, *, is_whole: bool) -> Timeline | None:
+        """The timeline now; its old part as it was known, unless it may have changed.
+
+        None if there is nothing to go on from.
+        """
+        start = _refresh_point(known)
+        if start is None:
+            return None
+        recent = self._recent(start)
+        last = {instant for instant in known.instants if instant.requested >= start}
+        older = tuple(instant for instant in known.instants if instant.requested < start)
+        is_same = last == set(recent.instants)
+        if not is_whole and is_same:
+            return known
+        if older or not last <= set(recent.instants) or self._is_archived_from(recent):
+            return self._listed()
+        return known if is_same else recent
+
+    def _is_archived_from(self, recent: Timeline) -> bool:
+        """Whether the listing may show an instant and miss that it has completed."""
+        return is_torn_by_archiving(self.storage, self.timeline_folder, recent)
+
+    def _is_timeline_file(self, path: str) -> bool:
+        return path.rpartition("/")[0] == self.timeline_folder
+
+    @staticmethod
+    def _only_grew(known: set[Instant], now: set[Instant]) -> bool:
+        """Whether every instant is still there, in the same state or a later one.
+
+        A listing of instants that are being archived may miss the last state of one.
+        """
+        there = {(i.requested, i.action.completed_as) for i in now}
+        return all(
+            (i.requested, i.action.completed_as) in there if i.completed is None else i in now
+            for i in known
+        )
+
+    def _touched(self, new: set[Instant]) -> set[str] | None:
+        """Partitions whose files new instants may have changed; None when it may be any."""
+        touched: set[str] = set()
+        for instant in sorted(new, key=lambda instant: instant.requested):
+            if instant.state is not State.COMPLETED or instant.action in _HARMLESS_ACTIONS:
+                continue
+            if instant.action not in _LOCAL_ACTIONS:
+                return None
+            if instant.action is Action.CLEAN:
+                path = f"{self.timeline_folder}/{instant.file_name}"
+                try:
+                    data = load_timeline_file(self.storage, path)
+                except UnavailableError:
+                    return None  # archived since the timeline was listed
+                cleaned = CLEAN.decode_or_none(data, path)
+                if cleaned is None:
+                    return None  # its writer died before it could tell
+                touched.update(cleaned.partition_metadata)
+            else:
+                metadata = self.metadata(instant)
+                touched.update(metadata.write_stats, metadata.replaced_file_ids)
+        return touched
+
+
+def _may_leave(instant: Instant, timeline: Timeline) -> bool:
+    """Whether an instant may be missing: it was archived, or it is a savepoint that was removed."""
+    if instant.completed is None:
+        return False
+    is_older = instant.requested < (timeline.first_active or "")
+    return is_older or instant.action is Action.SAVEPOINT
+
+
+def _is_overtaken(before: Timeline, after: Timeline) -> bool:
+    """Whether all that was known is archived: so may be writes of which nothing was seen."""
+    newest = max(before.completion_times, default="")
+    return newest < (after.first_active or "")
+
+
+def _has_emerged(before: Timeline, state: TableState) -> bool:
+    """Whether a file counts as archived that did not count at all: it is of a write given up.
+
+    Whoever archived has removed such files, and nothing on the timeline tells that.
+    """
+    times = {file.name.requested for group in state.groups() for file in group.files}
+    after = state.timeline
+    return any(after.is_archived(time) and not before.is_committed(time) for time in times)
+
+
+def _instants(paths: Iterable[str]) -> Iterable[Instant]:
+    """Instants of the timeline folder; what Hudi and file systems leave beside them is skipped."""
+    for path in paths:
+        name = path.rpartition("/")[2]
+        if is_timeline_file(name):
+            yield Instant.parse(name)
+
+
+def _refresh_point(timeline: Timeline) -> str | None:
+    """The requested time from which the timeline may have changed; None when it is empty."""
+    if not timeline.instants:
+        return None
+    newest = timeline.instants[-1].requested
+    try:
+        moment = datetime.strptime(newest[:14], "%Y%m%d%H%M%S") - CLOCK_DIFFERENCE
+    except (ValueError, OverflowError):  # a synthetic time
+        return None
+    margin = moment.strftime("%Y%m%d%H%M%S").rjust(14, "0") + "000"
+    return min([margin, *(instant.requested for instant in timeline.pending)])
+
+
+def list_data_files(storage: Storage) -> Iterator[ObjectStat]:
+    """Every file of the table outside its .hoodie folder."""
+    root = storage.list_folder("")
+    yield from root.objects
+    for folder in root.folders:
+        if folder != HOODIE:
+            yield from storage.list(folder)
+
+
+def _partitions(files: Iterable[ObjectStat]) -> dict[str, tuple[FileGroupFiles, ...]]:
+    by_folder: dict[str, list[tuple[str, int]]] = {}
+    for stat in files:
+        by_folder.setdefault(stat.path.rpartition("/")[0], []).append((stat.path, stat.size))
+    grouped = ((folder, grouped_files(folder, found)) for folder, found in by_folder.items())
+    # A listing gives names as they are found; a folder that holds rows must have a usable one.
+    return {table_folder(folder): groups for folder, groups in sorted(grouped) if groups}

@@ -1,0 +1,106 @@
+"""What one process has read of the decision log, and what it has tried to add."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
+from pyhudi.format.timeline.decision_entry import Entry, EntryKind, entry_path
+from pyhudi.timeline.live import BEFORE_ALL
+from pyhudi.timeline.timeline import WRITE_ACTIONS
+
+#: Entries that one process keeps in memory.
+ENTRIES_KEPT_MAX = 2_000
+
+
+@dataclass(slots=True)
+class KnownLog:
+    """An unbroken stretch of the log, up to its tail: each entry chained to the one before."""
+
+    whole_from: int = 0
+    tail: Entry | None = None
+    settled: int = 0  # entries up to this number have been carried out
+    by_number: dict[int, Entry] = field(default_factory=dict)
+    ids: set[str] = field(default_factory=set)
+    times: set[str] = field(default_factory=set)
+    voided: set[int] = field(default_factory=set)
+    aborts: dict[str, Entry] = field(default_factory=dict)  # target → the abort that stands
+    first_time: str | None = None
+    highest: str = BEFORE_ALL
+    last_write: Entry | None = None  # the last completion of a write, with its bytes
+
+    @property
+    def n(self) -> int:
+        return 0 if self.tail is None else self.tail.n
+
+    def follows(self, entry: Entry) -> bool:
+        """Whether the entry continues the stretch."""
+        return entry.n == self.n + 1 and entry.prev == (self.tail.id if self.tail else None)
+
+    def note(self, entry: Entry) -> None:
+        if self.tail is not None:  # carried out by now, so its bytes are needed no more
+            self.by_number[self.tail.n] = replace(self.tail, creates=None)
+        self.tail = entry
+        self.by_number[entry.n] = entry
+        self.ids.add(entry.id)
+        if entry.kind is EntryKind.COMPLETE and entry.action in WRITE_ACTIONS:
+            self.last_write = entry
+        if entry.voids is not None:
+            self._void(entry.voids)
+        if entry.time is not None:
+            self.first_time = self.first_time or entry.time
+            self.times.add(entry.time)
+            self.highest = max(self.highest, entry.time)
+        if entry.target is not None:
+            self.aborts[entry.target.instant] = replace(entry, creates=None)
+        if len(self.by_number) > ENTRIES_KEPT_MAX:
+            self._forget(ENTRIES_KEPT_MAX // 2)
+
+    def _forget(self, count: int) -> None:
+        """Let the oldest entries go; a process may write for months."""
+        for number in sorted(self.by_number)[:count]:
+            entry = self.by_number.pop(number)
+            self.ids.discard(entry.id)
+            self.times.discard(entry.time or "")
+            self.first_time = entry.time or self.first_time
+
+    def _void(self, n: int) -> None:
+        self.voided.add(n)
+        if self.last_write is not None and self.last_write.n == n:
+            self.last_write = None
+        victim = self.by_number.get(n)
+        if victim is not None and victim.target is not None:
+            self.aborts.pop(victim.target.instant, None)
+
+    def number_of(self, requested: str) -> int | None:
+        """The number of the entry that began the instant."""
+        starts = (EntryKind.BEGIN, EntryKind.ABORT)
+        begun = (
+            e.n for e in self.by_number.values() if e.instant == requested and e.kind in starts
+        )
+        return next(begun, None)
+
+    def metadata(self, requested: str) -> CommitMetadata | None:
+        """What the write recorded, if it completed last and its entry holds the bytes."""
+        entry = self.last_write
+        if entry is None or entry.instant != requested or entry.creates is None:
+            return None
+        data = entry.creates.inline
+        return None if data is None else decode_commit_metadata(data, entry_path(entry.n))
+
+    def standing(self, ids: set[str]) -> Entry | None:
+        """The latest entry with one of these ids that has not been voided."""
+        if not ids & self.ids:
+            return None
+        found = (e for n, e in self.by_number.items() if e.id in ids and n not in self.voided)
+        return max(found, key=lambda entry: entry.n, default=None)
+
+
+@dataclass(slots=True)
+class Tried:
+    """What one call of append has put into the log, or tried to."""
+
+    ids: set[str] = field(default_factory=set)
+    may_stand: int | None = None  # the number of the last one, if it was not seen to lose
+    waits_ms: int = 0  # until the clock has come as far as the table's times
+    waited_ms: int = 0

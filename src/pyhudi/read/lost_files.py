@@ -1,0 +1,230 @@
+"""Whether the files that a read, a write or a service needs are all there, by what commits say.
+
+*Reads and writes* compare with those commits that were read anyway: a refresh reads each new one,
+and every plan the one that has the schema. They make no request for this, unless a file is lost.
+
+*Services* that rewrite or remove files would make a loss permanent. They read every commit that
+has files in the slices in question, also from the archive where a slice is as old as that.
+
+What removes files rightly is not taken for a loss. A state is listed after its timeline, and loaded
+again if something began to remove files in between (`load`); cleans spare what the latest slices
+need; a restore takes its writes off the timeline, and while it is under way the error says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyhudi.errors import CorruptTableError, HudiError, UnavailableError
+from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.timeline.archive import ArchivedInstant
+from pyhudi.format.timeline.instant import Action, Instant, State
+from pyhudi.format.timeline.plan_files import CLEANER_PLAN
+from pyhudi.format.timeline.service_metadata import CLEAN
+from pyhudi.plan.changes import CompletedWrite
+from pyhudi.plan.clean_records import planned_paths
+from pyhudi.read.load import TableLoader
+from pyhudi.storage.objects.timeline_files import load_timeline_file
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.committed_files import (
+    CommittedFile,
+    LostFile,
+    committed_files,
+    lost_file_error,
+    lost_files,
+)
+from pyhudi.table.file_group import FileSlice
+from pyhudi.table.snapshot import is_replaced, latest_slice
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import CompletionTimes, visible_now
+from pyhudi.timeline.timeline import Timeline
+
+_END_OF_TIME = "9" * 17
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What the commits of some file groups say."""
+
+    files: tuple[CommittedFile, ...]
+    archived: Mapping[str, str]  # of archived ones, requested time → completion time
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Path → bytes, of files whose write says it."""
+        return {file.path: file.size for file in self.files if file.size is not None}
+
+
+class CommitRecords:
+    """Loads what commits say of their files, for services that rewrite or remove."""
+
+    def __init__(self, loader: TableLoader) -> None:
+        self._loader = loader
+
+    def load(self, state: TableState, slices: Collection[FileSlice]) -> Committed:
+        """What writes that completed since the slices began say of the slices' file groups."""
+        groups = {(slice_.partition, slice_.file_id) for slice_ in slices}
+        since = min((slice_.base_instant for slice_ in slices), default=_END_OF_TIME)
+        writes = (i for i in state.timeline.writes if (i.completed or "") >= since)
+        named = (file for instant in writes for file in self._of_active(instant))
+        active = [file for file in named if file.group in groups]
+        archived: list[tuple[CommittedFile, str]] = []
+        if any(_reaches_archive(slice_, state.timeline) for slice_ in slices):
+
+            def taken(write: CompletedWrite) -> Iterator[tuple[CommittedFile, str]]:
+                for file in committed_files(write.requested, write.metadata):
+                    if file.group in groups:
+                        yield file, write.completed
+
+            archived = self._loader.history.from_writes(since, _END_OF_TIME, taken)
+        return Committed(
+            (*active, *(file for file, _ in archived)),
+            {file.commit: completed for file, completed in archived},
+        )
+
+    def _of_active(self, instant: Instant) -> tuple[CommittedFile, ...]:
+        """The files of a write; none of one that was rolled back since the timeline was listed."""
+        try:
+            return self._loader.committed_files(instant)
+        except UnavailableError:
+            path = f"{self._loader.timeline_folder}/{instant.file_name}"
+            if self._loader.storage.stat(path) is not None:
+                raise
+            return ()
+
+    def refuse_lost(
+        self,
+        state: TableState,
+        times: CompletionTimes,
+        groups: Collection[tuple[str, str]],
+        what: str,
+    ) -> None:
+        """CorruptTableError if a file is lost that the latest slice of one of the groups needs."""
+        now = visible_now(state.timeline)
+        listed = (g for g in state.groups() if (g.partition, g.file_id) in groups)
+        live = (g for g in listed if not is_replaced(g, state.replaced, now))
+        found = (latest_slice(group, times, now) for group in live)
+        committed = self.load(state, [slice_ for slice_ in found if slice_ is not None])
+        times = CompletionTimes(times.timeline, {**times.archived, **committed.archived})
+        lost = lost_files(state, committed.files, now, lambda g: latest_slice(g, times, now))
+        if lost:
+            raise loss_error(self._loader.storage, state.timeline, lost[0], what)
+
+
+def _reaches_archive(slice_: FileSlice, timeline: Timeline) -> bool:
+    """Whether an archived write may have files in the slice."""
+    times = (slice_.base_instant, *(log.name.requested for log in slice_.logs))
+    return any(map(timeline.is_archived, times))
+
+
+# ---- what is refused
+
+
+def refuse_known_losses(loader: TableLoader, state: TableState, times: CompletionTimes) -> None:
+    """CorruptTableError if a file of a latest slice, which is to be rewritten, is known as lost."""
+    now = visible_now(state.timeline)
+    files = loader.known_files(state.timeline)
+    lost = lost_files(state, files, now, lambda group: latest_slice(group, times, now))
+    if lost:
+        what = f"the table at {loader.storage.uri} cannot be written"
+        raise loss_error(loader.storage, state.timeline, lost[0], what)
+
+
+def loss_error(storage: Storage, timeline: Timeline, lost: LostFile, what: str) -> HudiError:
+    """The error for a file that is lost; another if that is not sure."""
+    restore = next((i for i in timeline.pending if i.action is Action.RESTORE), None)
+    if restore is not None:
+        return UnavailableError(
+            what,
+            why=f"the restore {restore.requested} is under way, and removes files",
+            next_step="Repeat the call when it is over",
+        )
+    found = storage.stat(lost.path)
+    if found is not None and found.size >= (lost.size or 1):
+        return UnavailableError(
+            what,
+            why=f"{lost.path!r} was not listed, and is there",
+            next_step="Repeat the call",
+        )
+    return lost_file_error(lost, what)
+
+
+# ---- what cleans remove
+
+
+def doomed_files(loader: TableLoader, timeline: Timeline) -> frozenset[str]:
+    """Names of the files that pending cleans are about to remove.
+
+    One request for each pending clean, and none without.
+    """
+    pending = [instant for instant in timeline.pending if instant.action is Action.CLEAN]
+    return frozenset(name for clean in pending for name in _doomed(loader, clean))
+
+
+def _doomed(loader: TableLoader, clean: Instant) -> set[str]:
+    try:
+        return _removed(loader, clean)
+    except UnavailableError:  # without a plan, or over since the timeline was listed
+        archived = loader.history.instant(clean.requested)
+        return set() if archived is None else _removed_by_archived(loader, archived)
+
+
+def removing_clean(loader: TableLoader, timeline: Timeline, path: str) -> str | None:
+    """The requested time of the clean that removed a file, or is about to; None if none did.
+
+    For errors: it reads one clean after the other, the newest first, back to the file's write.
+    """
+    name = path.rpartition("/")[2]
+    parsed = parse_data_file(name)
+    written = "" if parsed is None else parsed.requested
+    for requested, names in _cleans(loader, timeline):
+        if requested < written:
+            return None
+        if name in names:
+            return requested
+    return None
+
+
+def _cleans(loader: TableLoader, timeline: Timeline) -> Iterator[tuple[str, set[str]]]:
+    """Requested times of cleans, and the names of the files that each removes."""
+    active = [instant for instant in timeline.instants if instant.action is Action.CLEAN]
+    for clean in reversed(active):
+        try:
+            yield clean.requested, _removed(loader, clean)
+        except UnavailableError:
+            continue  # archived since: it comes with the others
+    for archived in loader.history.cleans():
+        yield archived.requested, _removed_by_archived(loader, archived)
+
+
+def _removed_by_archived(loader: TableLoader, clean: ArchivedInstant) -> set[str]:
+    place = f"{loader.history_folder} ({clean.requested})"
+    return _names(loader.storage.uri, clean.metadata or b"", clean.plan or b"", place)
+
+
+def _removed(loader: TableLoader, clean: Instant) -> set[str]:
+    folder = loader.timeline_folder
+    plan = Instant(clean.requested, Action.CLEAN, State.REQUESTED)
+    done = b""
+    if clean.completed is not None:
+        done = load_timeline_file(loader.storage, f"{folder}/{clean.file_name}")
+    planned = b"" if done else load_timeline_file(loader.storage, f"{folder}/{plan.file_name}")
+    return _names(loader.storage.uri, done, planned, f"{folder}/{clean.file_name}")
+
+
+def _names(uri: str, done: bytes, planned: bytes, place: str) -> set[str]:
+    cleaned = CLEAN.decode_or_none(done, place)
+    if cleaned is not None:
+        partitions = cleaned.partition_metadata.values()
+        # A clean that was run twice finds its files gone, and calls that a failure.
+        files = ((*p.success_delete_files, *p.failed_delete_files) for p in partitions)
+        return {name.rpartition("/")[2] for names in files for name in names}
+    plan = CLEANER_PLAN.decode_or_none(planned, place)
+    paths: Iterable[Sequence[str]] = ()
+    if plan is not None:
+        try:
+            paths = planned_paths(plan, uri, place).values()
+        except CorruptTableError:
+            return set()  # such a plan is never carried out
+    return {path.rpartition("/")[2] for found in paths for path in found}

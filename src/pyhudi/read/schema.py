@@ -1,0 +1,139 @@
+"""Which schema is in force at a point: the one answer, for readers and for writers.
+
+A commit records the table's schema as of its completion. So the schema in force is the one that the
+last of the visible writes recorded. "Last" is by completion time; Hudi's own time travel compares
+requested times, so there the caller sorts by those.
+
+A table service (compaction, log compaction, clustering) brings no rows. It records the schema that
+it was planned with, and a write that it overlapped may have added a column since. Its schema counts
+only where no write has recorded one.
+
+Where the writes that recorded a schema are archived, the newest base file has it. A table without a
+committed file has the schema that it was created with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pyhudi.errors import UnsupportedTableError
+from pyhudi.format.avro.schema import avro_record_schema
+from pyhudi.format.timeline.commit_metadata import CommitMetadata
+from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.read.load import PROPERTIES, TableLoader
+from pyhudi.read.slice import load_base_schema
+from pyhudi.table.schema import META_COLUMNS, table_schema, with_meta_columns
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import Visibility, visible_now
+from pyhudi.timeline.timeline import WRITE_ACTIONS
+
+#: Operations of table services, for instants whose beginning is no longer known.
+_SERVICE_OPERATIONS = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"})
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSchema:
+    """A schema as an instant recorded it: Avro in JSON, without meta columns."""
+
+    instant: Instant
+    avro_json: str
+    is_of_service: bool = False
+
+
+def last_recorded(
+    instants: Iterable[Instant],
+    began_as: Mapping[str, Action],
+    metadata: Callable[[Instant], CommitMetadata],
+    before: RecordedSchema | None = None,
+) -> RecordedSchema | None:
+    """The schema in force after the instants, the last one last; `before` is what was before them.
+
+    Commits are read from the last one backwards, and only until one of a write has a schema.
+    """
+    writes = [instant for instant in instants if instant.action in WRITE_ACTIONS]
+    services = [instant for instant in writes if instant.requested in began_as]
+    others = [instant for instant in writes if instant.requested not in began_as]
+    of_service: RecordedSchema | None = None
+    for instant in reversed(others):
+        found = _recorded(instant, metadata(instant))
+        if found is not None and not found.is_of_service:
+            return found
+        of_service = of_service or found
+    if before is not None and not before.is_of_service:
+        return before
+    for instant in reversed(services):
+        if (found := _recorded(instant, metadata(instant))) is not None:
+            of_service = RecordedSchema(instant, found.avro_json, is_of_service=True)
+            break
+    return of_service or before
+
+
+def _recorded(instant: Instant, metadata: CommitMetadata) -> RecordedSchema | None:
+    if metadata.schema_history:
+        raise UnsupportedTableError(
+            f"the schema of {instant.requested} cannot be read",
+            why="it was changed with schema-on-read, whose renames are not followed",
+            next_step="Read this table with Apache Hudi",
+        )
+    if not metadata.schema_json:
+        return None
+    is_of_service = (metadata.operation_type or "").upper() in _SERVICE_OPERATIONS
+    return RecordedSchema(instant, metadata.schema_json, is_of_service)
+
+
+def is_same_schema(one: str, other: str) -> bool:
+    """Return whether two schemas in Avro mean the same columns, however they are spelled."""
+    return one == other or table_schema(one, "").equals(table_schema(other, ""))
+
+
+def schema_change(before: str, now: str) -> str:
+    """Say in words what differs between two schemas in Avro."""
+    old, new = table_schema(before, ""), table_schema(now, "")
+    added = [f"{f.name!r} ({f.type}) was added" for f in new if f.name not in old.names]
+    gone = [f"{name!r} is gone" for name in old.names if name not in new.names]
+    other = [
+        f"{f.name!r} was {old.field(f.name).type} and is {f.type}"
+        for f in new
+        if f.name in old.names and old.field(f.name).type != f.type
+    ]
+    return ", ".join(added + gone + other) or "its columns have another order"
+
+
+def schema_in_force(
+    loader: TableLoader, state: TableState, visibility: Visibility, *, by_request: bool = False
+) -> pa.Schema:
+    """Return the columns as the last visible write left them, with the meta columns."""
+    timeline = state.timeline
+    writes = [i for i in timeline.writes if visibility.sees(i.requested)]
+    if by_request:
+        writes.sort(key=lambda instant: instant.requested)
+    if schema := _last(loader, timeline.began_as, writes):
+        return schema
+    bases = [b for g in state.groups() for b in g.bases if visibility.sees(b.name.requested)]
+    if bases:  # of writes that were archived
+        newest = max(bases, key=lambda base: base.name.requested)
+        return with_meta_columns(load_base_schema(loader.storage, newest))
+    # Before the first write the table had no rows, and the columns that write brought.
+    if schema := _last(loader, timeline.began_as, timeline.writes[:1]):
+        return schema
+    if state.config.create_schema:
+        return table_schema(state.config.create_schema, PROPERTIES)
+    return with_meta_columns(pa.schema([]))
+
+
+def avro_in_force(loader: TableLoader, state: TableState) -> str | None:
+    """Return the schema now, as a commit records it; None if the table has no columns yet."""
+    schema = schema_in_force(loader, state, visible_now(state.timeline))
+    columns = pa.schema([field for field in schema if field.name not in META_COLUMNS])
+    return json.dumps(avro_record_schema(columns, state.config.name)) if columns.names else None
+
+
+def _last(
+    loader: TableLoader, began_as: Mapping[str, Action], writes: Sequence[Instant]
+) -> pa.Schema | None:
+    found = last_recorded(writes, began_as, loader.metadata)
+    return None if found is None else table_schema(found.avro_json, found.instant.file_name)

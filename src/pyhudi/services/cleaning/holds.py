@@ -1,0 +1,100 @@
+"""What else needs files: pending plans, savepoints and consumers, as storage has them now.
+
+A plan that cannot be read stops the clean: which files it needs is not known, and a guess could
+take them. An inflight file without a plan needs none: nobody can carry it out, and it came late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyhudi.errors import CorruptTableError
+from pyhudi.format.timeline.instant import Action, Instant, State
+from pyhudi.format.timeline.plan_files import decode_compaction_plan, decode_requested_replace
+from pyhudi.format.timeline.service_metadata import decode_savepoint_metadata
+from pyhudi.plan.clean_verdicts import Holds, Rule, Verdict
+from pyhudi.storage.objects.consumers import load_consumers
+from pyhudi.storage.objects.timeline_files import load_timeline_file
+from pyhudi.storage.protocol import Storage
+from pyhudi.timeline.timeline import Timeline
+
+_COMPACTIONS = (Action.COMPACTION, Action.LOGCOMPACTION)
+
+
+def load_holds(storage: Storage, folder: str, timeline: Timeline, now_ms: int) -> Holds:
+    """Everything that keeps files, at a time of the store's clock."""
+    files: dict[str, Verdict] = {}
+    for instant in timeline.pending:
+        if _came_late(storage, folder, instant):
+            continue
+        reads = Verdict(Rule.PLAN, f"the pending {instant.action} {instant.requested} reads it")
+        try:
+            files.update((path, reads) for path in planned_files(storage, folder, instant))
+        except CorruptTableError as error:
+            raise _unknown(instant, error) from None
+    saved = timeline.completed(Action.SAVEPOINT)
+    for instant in saved:
+        keeps = Verdict(Rule.SAVEPOINT, f"savepoint {instant.requested}")
+        files.update((path, keeps) for path in _saved_files(storage, folder, instant))
+    unfinished = [i for i in timeline.pending if i.action is Action.SAVEPOINT]
+    return Holds(
+        files,
+        live_consumers(storage, now_ms),
+        tuple(instant.requested for instant in saved),
+        tuple(instant.requested for instant in unfinished),
+    )
+
+
+def _unknown(instant: Instant, error: CorruptTableError) -> CorruptTableError:
+    """Nobody can tell which file groups it is about, so none may be cleaned."""
+    next_step = "Restore its plan from a copy of the table, or roll it back with Apache Hudi"
+    if instant.action in _COMPACTIONS:
+        next_step = f"Give it up: table.services.undo_compaction({instant.requested!r})"
+    return CorruptTableError(
+        f"which files the pending {instant.action} {instant.requested} needs is not known, and a"
+        " clean could take them",
+        why=f"its plan cannot be read: {error.why}",
+        next_step=f"Nothing was removed. {next_step}",
+        path=error.path,
+    )
+
+
+def _came_late(storage: Storage, folder: str, instant: Instant) -> bool:
+    """Whether it is a compaction that was archived before its inflight file came once more."""
+    if instant.action not in _COMPACTIONS or instant.state is not State.INFLIGHT:
+        return False
+    plan = Instant(instant.requested, instant.action, State.REQUESTED)
+    return storage.stat(f"{folder}/{plan.file_name}") is None
+
+
+def live_consumers(storage: Storage, now_ms: int) -> tuple[tuple[str, str], ...]:
+    """Names of consumers that hold files, and up to when each has read."""
+    found = load_consumers(storage)
+    return tuple((f.consumer.name, f.consumer.since) for f in found if f.holds_at(now_ms))
+
+
+def planned_files(storage: Storage, folder: str, instant: Instant) -> Iterator[str]:
+    """The files that a pending table service reads; none for any other instant."""
+    requested = Instant(instant.requested, instant.action, State.REQUESTED)
+    path = f"{folder}/{requested.file_name}"
+    if instant.action in _COMPACTIONS:
+        plan = decode_compaction_plan(load_timeline_file(storage, path), path)
+        for operation in plan.operations or ():
+            if operation.base_file_path is not None:
+                yield operation.base_file_path
+            yield from operation.log_file_paths
+    elif instant.action is Action.CLUSTERING:
+        asked = decode_requested_replace(load_timeline_file(storage, path), path)
+        clustering = None if asked is None else asked.clustering_plan
+        for group in (clustering and clustering.input_groups) or ():
+            for part in group.slices or ():
+                if (base := part.base_file_path(storage.uri)) is not None:
+                    yield base
+                yield from part.log_file_paths(storage.uri)
+
+
+def _saved_files(storage: Storage, folder: str, instant: Instant) -> Iterator[str]:
+    path = f"{folder}/{instant.file_name}"
+    saved = decode_savepoint_metadata(load_timeline_file(storage, path), path)
+    for partition in saved.partition_metadata.values():
+        yield from partition.kept_paths

@@ -1,0 +1,228 @@
+"""Merging one slice into the next base file of its file group: Arrow batches from file to file.
+
+What a reader of the slice would show is what the base file holds. Rows keep their meta columns, but
+for the name of the file, so that changes can still be told by commit. Memory holds the logs of one
+slice, one batch of its base file and one row group of the new one.
+
+The file's name depends on the instant and the file group alone (`write_files`), so it is made once
+whoever carries the plan out, and however often: who finds it there takes it as it is.
+
+What a plan names was written down by whoever made it, perhaps by another engine. Every name is
+checked before it is opened; the plan may only lead to older files of the file group it speaks of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pyhudi.errors import CorruptTableError, UnsupportedTableError
+from pyhudi.format.files.file_names import BaseFileName, FileGroupId, LogFileName, parse_data_file
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.format.timeline.plan_files import CompactionOperation
+from pyhudi.plan.scan import CommitFolders, ReadSpec, SliceRead, Split
+from pyhudi.read.slice import Tally, read_split
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.committed_files import LostFile, lost_file_error
+from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
+from pyhudi.table.merge import MergeRule
+from pyhudi.table.schema import with_meta_columns
+from pyhudi.timeline.completion import Visibility
+from pyhudi.write.files.base_file import base_stat, write_base
+from pyhudi.write.files.spec import WriteSpec, data_path
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSpec:
+    """What each task of a compaction has to know besides its operations."""
+
+    requested: InstantTime
+    avro_schema: str  # the table's, without meta columns
+    rule: MergeRule
+    visibility: Visibility  # of log blocks
+    commits: CommitFolders
+    sizes: Mapping[str, int] = field(default_factory=dict)  # path → bytes that its commit says
+
+    @property
+    def write(self) -> WriteSpec:
+        return WriteSpec(self.requested, self.avro_schema)
+
+
+def compact_slice(
+    storage: Storage, spec: CompactionSpec, operation: CompactionOperation
+) -> WriteStat:
+    """Carry one operation of the plan out; may be called again, and by several at once."""
+    group = operation_group(operation, spec.requested)
+    slice_ = _slice(storage, group, operation, spec)
+    stat, tally = _found(storage, spec, slice_), Tally()
+    if stat is None:
+        rows = _merged(storage, spec, slice_, tally)
+        stat = write_base(storage, spec.write, group, rows, previous=slice_.base)
+    fresh, updates = (0, 0) if tally.logs is None else (tally.logs.fresh(), tally.logs.updates())
+    gone = max(0, tally.base_rows + fresh - (stat.num_writes or 0)) if tally.logs else 0
+    return replace(
+        stat,
+        num_inserts=fresh,
+        num_update_writes=updates,
+        num_deletes=gone,
+        total_log_records=tally.records,
+        total_updated_records_compacted=0 if tally.logs is None else len(tally.logs.keys),
+        total_log_blocks=tally.blocks,
+        total_corrupt_log_block=tally.corrupt_blocks,
+        total_rollback_blocks=tally.rollback_blocks,
+        total_log_files_compacted=len(slice_.logs),
+        total_log_size_compacted=tally.block_bytes or sum(log.size for log in slice_.logs),
+    )
+
+
+def _merged(
+    storage: Storage, spec: CompactionSpec, slice_: FileSlice, tally: Tally
+) -> Iterator[pa.RecordBatch]:
+    schema = with_meta_columns(spec.write.layout.data)
+    read = ReadSpec(schema, schema, schema, spec.rule, spec.visibility, commits=spec.commits)
+    return read_split(storage, read, Split((SliceRead(slice_),)), tally)
+
+
+def _found(storage: Storage, spec: CompactionSpec, slice_: FileSlice) -> WriteStat | None:
+    """The stat of the file that an earlier attempt left; storage shows it whole or not at all."""
+    group = FileGroupId(slice_.partition, slice_.file_id)
+    name = new_base_name(group, spec.requested)
+    path = data_path(group.partition, name)
+    found = storage.stat(path)
+    if found is None:
+        return None
+    try:
+        with storage.open(path) as source:
+            rows = pq.read_metadata(source).num_rows
+    except FileNotFoundError:
+        return None  # given up since, or another engine made room for its own attempt
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _half_made(spec.requested, path, error) from None
+    return base_stat(group, name, rows, found.size, slice_.base)
+
+
+def _half_made(requested: str, path: str, error: Exception) -> CorruptTableError:
+    """Hudi's Java client may give the same name, and a local disk shows what it has so far."""
+    return CorruptTableError(
+        f"the compaction {requested} cannot be carried out",
+        why=f"the base file that an earlier attempt left is not sound parquet ({error})",
+        next_step="Wait if another engine is at it. If not, give the plan up with undo_compaction,"
+        " which removes the file and loses no row",
+        path=path,
+    )
+
+
+# ---- what plans name
+
+
+def new_base_name(group: FileGroupId, requested: str) -> str:
+    token = WriteSpec(InstantTime(requested), "").write_token
+    return BaseFileName(group.file_id, token, InstantTime(requested)).file_name
+
+
+def operation_group(operation: CompactionOperation, requested: str) -> FileGroupId:
+    """The file group of an operation; CorruptTableError if it can be no file group."""
+    group = FileGroupId(operation.partition_path or "", operation.file_id or "")
+    name = new_base_name(group, requested)
+    parsed = parse_data_file(name)
+    if parsed is None or parsed.file_id != group.file_id:
+        raise broken_plan(requested, f"{group.file_id[:100]!r} is not a file id")
+    if operation.bootstrap_file_path:
+        raise UnsupportedTableError(
+            f"the compaction {requested} cannot be carried out",
+            why=f"{group.file_id!r} has rows in a file outside the table, as bootstrapped ones do",
+            next_step="Carry it out with Apache Hudi",
+        )
+    return group
+
+
+def checked_groups(
+    operations: Iterable[CompactionOperation], requested: str
+) -> dict[FileGroupId, CompactionOperation]:
+    """The operations by file group; CorruptTableError unless each is sound and the only one."""
+    found: dict[FileGroupId, CompactionOperation] = {}
+    for operation in operations:
+        group = operation_group(operation, requested)
+        if group in found:
+            raise broken_plan(requested, f"it has the file group {group.file_id!r} twice")
+        _names(group, operation, requested)
+        found[group] = operation
+    return found
+
+
+def _names(
+    group: FileGroupId, operation: CompactionOperation, requested: str
+) -> tuple[list[tuple[str, BaseFileName]], list[tuple[str, LogFileName]]]:
+    """Paths and names of the operation's files, each an older file of the group."""
+    base = operation.base_file_path
+    paths = [*([base] if base else []), *operation.log_file_paths]
+    bases: list[tuple[str, BaseFileName]] = []
+    logs: list[tuple[str, LogFileName]] = []
+    for path in paths:
+        name = parse_data_file(path.rpartition("/")[2])
+        kind = BaseFileName if path == base else LogFileName
+        if not isinstance(name, kind) or name.file_id != group.file_id:
+            raise broken_plan(requested, f"{path!r} is no such file of the file group")
+        if name.requested >= requested:
+            raise broken_plan(requested, f"{path!r} is not older than the plan")
+        if isinstance(name, BaseFileName):
+            bases.append((path, name))
+        elif not name.suffix:  # rows of change capture are not to be merged
+            logs.append((path, name))
+    if not bases and not logs:
+        raise broken_plan(requested, f"it names no file of the file group {group.file_id!r}")
+    return bases, logs
+
+
+def planned_slice(operation: CompactionOperation) -> FileSlice:
+    """The slice that the plan names, without its files."""
+    paths = (*operation.log_file_paths, operation.base_file_path or "")
+    names = (parse_data_file(path.rpartition("/")[2]) for path in paths)
+    first = min((name.requested for name in names if name is not None), default="")
+    group = operation.partition_path or "", operation.file_id or ""
+    return FileSlice(*group, min(operation.base_instant_time or first, first), None, ())
+
+
+def _slice(
+    storage: Storage, group: FileGroupId, operation: CompactionOperation, spec: CompactionSpec
+) -> FileSlice:
+    """The slice that the plan names, as a listing would give it."""
+    bases, logs = _names(group, operation, spec.requested)
+    sizes = _sizes(storage, [path for path, _ in (*bases, *logs)], spec.requested)
+    commits = {**{p: n.requested for p, n in bases}, **{p: n.requested for p, n in logs}}
+    for path, found_bytes in sizes.items():
+        if found_bytes < (size := spec.sizes.get(path, 0)):
+            lost = LostFile(path, commits[path], size, found_bytes)
+            raise lost_file_error(lost, f"the compaction {spec.requested} cannot be carried out")
+    found = [LogFile(path, sizes[path], name) for path, name in logs]
+    base = next((BaseFile(path, sizes[path], name) for path, name in bases), None)
+    instant = operation.base_instant_time or spec.requested
+    ordered = tuple(sorted(found, key=lambda log: log.name.order))
+    return FileSlice(group.partition, group.file_id, instant, base, ordered)
+
+
+def _sizes(storage: Storage, paths: Sequence[str], requested: str) -> dict[str, int]:
+    sizes = {}
+    for path in paths:
+        stat = storage.stat(path)
+        if stat is None:
+            raise CorruptTableError(
+                f"the compaction {requested} cannot be carried out",
+                why=f"{path!r}, which its plan names, is gone",
+                next_step="Restore the file: rows that were committed are lost with it; or give the"
+                " plan up with undo_compaction, which loses no others",
+            )
+        sizes[path] = stat.size
+    return sizes
+
+
+def broken_plan(requested: str, why: str) -> CorruptTableError:
+    return CorruptTableError(
+        f"the compaction {requested} cannot be carried out",
+        why=f"its plan is not sound: {why}",
+        next_step="Find out who wrote the plan, and give it up with undo_compaction",
+    )

@@ -1,0 +1,133 @@
+"""What a compaction did: its files, as its completed file says it, and as its caller gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from pyhudi.errors import HudiError, first_of
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.timeline.commit_metadata import SCHEMA_KEY, CommitMetadata, WriteStat
+from pyhudi.format.timeline.instant import Instant
+from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity
+from pyhudi.plan.compaction import NOTHING, CompactionPreview
+from pyhudi.storage.protocol import Storage
+from pyhudi.wording import counted, readable
+
+#: More files of one partition than this are looked for by listing it.
+LOOKED_FOR_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """A compaction that is visible."""
+
+    instant: str  # requested time
+    completed: str
+    file_groups: int
+    log_files: int
+    rows: int  # in the new base files
+    bytes: int
+    seconds: float
+    is_ours: bool = True  # whether this call completed it, and not somebody else meanwhile
+
+    def __str__(self) -> str:
+        if not self.is_ours:
+            return f"compaction {self.instant} was completed by another process"
+        return (
+            f"compaction {self.instant}: {counted(self.log_files, 'log file')} merged into"
+            f" {counted(self.file_groups, 'base file')}, {counted(self.rows, 'row')},"
+            f" {readable(self.bytes, 'B')}, {self.seconds:.1f} s"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a call of `compact` did, or would do."""
+
+    preview: CompactionPreview  # of the plan that it made, or would make
+    planned: str | None = None  # requested time of that plan
+    pending: tuple[str, ...] = ()  # plans that wait, of this call's or others'
+    results: tuple[CompactionResult, ...] = ()
+    errors: tuple[HudiError, ...] = ()  # why a plan was not made, or not carried out
+
+    def or_raise(self) -> Self:
+        """This, if nothing failed."""
+        if self.errors:
+            raise first_of(self.errors, self.results)
+        return self
+
+    def __str__(self) -> str:
+        lines = ["no compaction is due" if self.preview is NOTHING else str(self.preview)]
+        if self.planned:
+            lines.append(f"planned as {self.planned}")
+        lines += [str(result) for result in self.results]
+        lines += [f"plan {requested} is pending" for requested in self.pending]
+        return "\n".join(lines)
+
+
+def compaction_metadata(
+    stats: Iterable[WriteStat], schema: str, writer: WriterIdentity
+) -> CommitMetadata:
+    """The completed file, as Hudi writes it, and who wrote it."""
+    by_partition: dict[str, list[WriteStat]] = {}
+    for stat in stats:
+        by_partition.setdefault(stat.partition_path or "", []).append(stat)
+    return CommitMetadata(
+        {partition: tuple(found) for partition, found in by_partition.items()},
+        compacted=True,
+        extra_metadata={SCHEMA_KEY: schema, WRITER_KEY: writer.text},
+        operation_type="COMPACT",
+    )
+
+
+def compaction_result(
+    done: Instant, metadata: CommitMetadata, seconds: float, *, is_ours: bool
+) -> CompactionResult:
+    stats = [stat for group in metadata.write_stats.values() for stat in group]
+    assert done.completed is not None
+    return CompactionResult(
+        done.requested,
+        done.completed,
+        file_groups=len(stats),
+        log_files=sum(stat.total_log_files_compacted or 0 for stat in stats),
+        rows=sum(stat.num_writes or 0 for stat in stats),
+        bytes=sum(stat.total_write_bytes or 0 for stat in stats),
+        seconds=seconds,
+        is_ours=is_ours,
+    )
+
+
+def data_paths(metadata: CommitMetadata) -> dict[str, set[str]]:
+    """The files by partition."""
+    stats = metadata.write_stats.items()
+    return {partition: {stat.data_path for stat in found} for partition, found in stats}
+
+
+def missing_file(storage: Storage, metadata: CommitMetadata) -> str | None:
+    """One of the files that is not there. Others wait for the lock: a listing tells of many."""
+    asked: list[str] = []
+    for partition, paths in data_paths(metadata).items():
+        if len(paths) <= LOOKED_FOR_MAX:
+            asked += sorted(paths)
+            continue
+        there = {stat.path for stat in storage.list_folder(partition).objects}
+        if missing := paths - there:
+            return min(missing)
+    found = storage.stat_all(asked)
+    return next((path for path, stat in zip(asked, found, strict=True) if stat is None), None)
+
+
+def doubles(ours: CommitMetadata, theirs: CommitMetadata) -> Iterator[tuple[str, str]]:
+    """Our base files of file groups for which they name another, and that other."""
+    named = {
+        FileGroupId(partition, stat.file_id or ""): stat.data_path
+        for partition, stats in theirs.write_stats.items()
+        for stat in stats
+    }
+    for partition, stats in ours.write_stats.items():
+        for stat in stats:
+            other = named.get(FileGroupId(partition, stat.file_id or ""), stat.data_path)
+            if other != stat.data_path:
+                yield stat.data_path, other

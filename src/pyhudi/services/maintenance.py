@@ -1,0 +1,288 @@
+"""Keeping a table healthy: what is due is done, in an order in which each step helps the next.
+
+Failed writes are rolled back, since their remains hold back everything else, and once in an hour
+what crashes have left is swept up. Compaction comes next: plans that wait are carried out, and a
+new one is made if it is due. Cleaning then removes what no kept snapshot needs any more, and
+archiving shortens the timeline down to what cleaning has kept, or will have to count: a policy of
+cleaning raises what archiving leaves, as in Hudi. So does one of compaction, whose trigger counts
+what is there. Where cleaning finds nothing to remove, as on a table whose loads fill new
+partitions, its last result grows old; then archiving goes by what cleaning would keep now.
+
+Any number of processes may do this at once, beside any number of writers: each service decides its
+plan in the decision log, and a plan has one result. A service that fails keeps no other from its
+turn; its error is told at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+from typing import Any, Self
+
+from pyhudi.errors import HudiError, InvalidRequestError, fault, first_of
+from pyhudi.format.table.table_config import TimelineTimezone
+from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy, archiving_beside
+from pyhudi.plan.cleaning import CleanBy, CleanPlan, CleanPolicy, clean_cut
+from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.services.archiving.facts import ServiceMemory
+from pyhudi.services.archiving.run import ArchiveResult, archive, is_archiving_due, pause_archiving
+from pyhudi.services.cleaning.execute import clean
+from pyhudi.services.cleaning.result import CleanResult
+from pyhudi.services.compaction.execute import Merge
+from pyhudi.services.compaction.result import Compacted
+from pyhudi.services.compaction.run import compact, is_compaction_due
+from pyhudi.services.repair import Repaired, repair_table
+from pyhudi.storage.objects.consumers import load_consumers
+from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.wording import counted
+from pyhudi.write.local import LocalWriter
+
+#: How often a table is swept up, by whoever comes first, and the object whose age tells.
+REPAIR_EVERY_MS = 3_600_000
+REPAIRED = ".hoodie/.pyhudi/repaired"
+#: How far clocks of machines that share a table may be apart; a mark from later counts as none.
+MARK_AHEAD_MAX_MS = 300_000
+
+
+def require_policy(name: str, given: object, kind: type) -> None:
+    """InvalidRequestError for what is neither a policy of that kind nor None."""
+    if given is not None and not isinstance(given, kind):
+        raise InvalidRequestError(
+            f"{name}={given!r:.100} cannot be used",
+            why=f"it is not a {kind.__name__}, nor None",
+            next_step=f"Give a pyhudi.{kind.__name__}",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkeep:
+    """Which services a table has, and how each decides; None leaves one to somebody else."""
+
+    compaction: CompactionPolicy | None = field(default_factory=CompactionPolicy)
+    clean: CleanPolicy | None = field(default_factory=CleanPolicy)
+    archive: ArchivePolicy | None = field(default_factory=ArchivePolicy)
+
+    def __post_init__(self) -> None:
+        kinds = {"compaction": CompactionPolicy, "clean": CleanPolicy, "archive": ArchivePolicy}
+        for name, kind in kinds.items():
+            require_policy(name, getattr(self, name), kind)
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepResult:
+    """What was done, or with a dry run would be. None: not asked for, or failed."""
+
+    compaction: Compacted | None = None
+    clean: CleanResult | CleanPlan | None = None
+    archive: ArchiveResult | ArchivePlan | None = None
+    errors: tuple[tuple[str, HudiError], ...] = ()  # the service, and what it said
+    rolled_back: tuple[str, ...] = ()  # failed writes
+    swept: tuple[str, ...] = ()  # objects that nobody needed any more
+
+    @property
+    def did_anything(self) -> bool:
+        """Whether the table changed."""
+        compacted = self.compaction is not None and bool(self.compaction.results)
+        cleaned = isinstance(self.clean, CleanResult) and bool(self.clean.cleans)
+        archived = isinstance(self.archive, ArchiveResult) and self.archive.did_anything
+        return bool(self.rolled_back) or compacted or cleaned or archived
+
+    def or_raise(self) -> Self:
+        """This, if nothing failed."""
+        if self.errors:
+            raise first_of([error for _, error in self.errors], self._told())
+        return self
+
+    def _told(self) -> list[str]:
+        results = (self.compaction, self.clean, self.archive)
+        lines = [f"rollback of the failed write {requested}" for requested in self.rolled_back]
+        if self.swept:
+            lines.append(f"{counted(len(self.swept), 'object')} left over by failed writes removed")
+        return lines + [str(result) for result in results if result is not None]
+
+    def __str__(self) -> str:
+        lines = self._told()
+        return "\n".join([*lines, *(f"{name} failed: {error}" for name, error in self.errors)])
+
+
+def run_services(
+    writer: LocalWriter,
+    upkeep: Upkeep,
+    memory: ServiceMemory,
+    *,
+    merge: Merge | None = None,
+    dry_run: bool = False,
+) -> UpkeepResult:
+    """Do what is due. A service that failed is among the errors of the result."""
+    errors: list[tuple[str, HudiError]] = []
+
+    def tried(name: str, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except HudiError as error:
+            errors.append((name, error))
+        except Exception as error:  # a fault of ours, or of what we use, takes nobody's turn either
+            errors.append((name, fault(name, error)))
+        return None
+
+    compaction = cleaned = archived = None
+    repaired = tried("rollback", lambda: _repaired(writer, memory, dry_run=dry_run)) or Repaired(
+        (), ()
+    )
+    if upkeep.compaction is not None:
+        policy = upkeep.compaction
+        compaction = tried("compaction", lambda: _compacted(writer, policy, merge, dry_run=dry_run))
+        errors += [("compaction", e) for e in (compaction.errors if compaction else ())]
+    if upkeep.clean is not None:
+        cleaned = tried("clean", lambda: clean(writer, upkeep.clean, dry_run=dry_run))
+        failed = cleaned.errors if isinstance(cleaned, CleanResult) else ()
+        errors += [("clean", error) for error in failed]
+    if upkeep.archive is not None:
+        archiving = upkeep.archive
+        archived = tried(
+            "archive",
+            lambda: _archived(writer, memory, upkeep, archiving, cleaned, dry_run=dry_run),
+        )
+    return UpkeepResult(
+        compaction, cleaned, archived, tuple(errors), repaired.rolled_back, repaired.removed
+    )
+
+
+def _repaired(writer: LocalWriter, memory: ServiceMemory, *, dry_run: bool) -> Repaired:
+    """Roll failed writes back; now and then sweep up as well."""
+    with writer.turn:
+        writer.open()
+        if dry_run:
+            return Repaired(writer.failed(), ())
+        if _is_repair_due(writer, memory):
+            return repair_table(writer)
+        return Repaired(writer.recover(), ())
+
+
+def _is_repair_due(writer: LocalWriter, memory: ServiceMemory) -> bool:
+    """Whether nobody has swept the table up of late. The store is asked as seldom."""
+    now_ms, last_ms = writer.world.elapsed_ms(), memory.repaired_at_ms
+    if last_ms is not None and now_ms - last_ms < REPAIR_EVERY_MS:
+        return False
+    memory.repaired_at_ms = now_ms
+    found = writer.storage.stat(REPAIRED)
+    if found is not None:
+        age_ms = writer.log.clock.glimpse_ms() - found.modified_ms
+        if -MARK_AHEAD_MAX_MS <= age_ms < REPAIR_EVERY_MS:
+            return False
+        if age_ms < 0:  # by a clock that was wrong: a local disk would keep the later time
+            writer.storage.delete(REPAIRED)
+    writer.storage.write(REPAIRED, b"")  # before it is done: one is enough
+    return True
+
+
+def _compacted(
+    writer: LocalWriter, policy: CompactionPolicy, merge: Merge | None, *, dry_run: bool
+) -> Compacted | None:
+    if not writer.is_mor:
+        return None
+    is_due = is_compaction_due(writer, policy)
+    return compact(writer, policy, merge=merge, dry_run=dry_run, plans=is_due)
+
+
+def _archived(
+    writer: LocalWriter,
+    memory: ServiceMemory,
+    upkeep: Upkeep,
+    asked: ArchivePolicy,
+    cleaned: CleanResult | CleanPlan | None,
+    *,
+    dry_run: bool,
+) -> ArchiveResult | ArchivePlan:
+    """Archive if it is due: to find after a commit that it is not should cost next to nothing."""
+    policy = asked
+    if upkeep.compaction is not None:
+        policy = archiving_beside(policy, upkeep.compaction)
+    if upkeep.clean is not None:
+        policy = leaving(policy, _counted(writer, upkeep.clean) + 1)
+    kept_from = None
+    if upkeep.clean is not None and cleaned is not None:
+        kept_from = _kept_from(writer, upkeep.clean, cleaned)
+    if dry_run:
+        return archived_table(writer, memory, policy, dry_run=True, kept_from=kept_from)
+    if not is_archiving_due(writer, memory, policy, asked):
+        return ArchiveResult()
+    done = archived_table(writer, memory, policy, dry_run=False, kept_from=kept_from)
+    with suppress(HudiError):  # it only spares the next ones a listing
+        pause_archiving(writer, memory, policy, asked)
+    return done
+
+
+def _kept_from(
+    writer: LocalWriter, policy: CleanPolicy, cleaned: CleanResult | CleanPlan
+) -> str | None:
+    """The write from which on everything stays that this round's clean keeps, if it tells."""
+    kept_from: str | None
+    if isinstance(cleaned, CleanPlan):
+        is_open, first = bool(cleaned.pending), cleaned.earliest
+        kept_from = None if is_open or first is None else first.requested
+    else:
+        is_open = bool(cleaned.errors) or cleaned.attended is not None
+        kept_from = cleaned.kept_from
+    if policy.by is CleanBy.VERSIONS and not is_open:
+        with writer.turn:
+            return writer.log.ledger.highest  # they keep no point in time
+    return kept_from
+
+
+def archived_table(
+    writer: LocalWriter,
+    memory: ServiceMemory,
+    policy: ArchivePolicy | None,
+    *,
+    dry_run: bool,
+    kept_from: str | None = None,
+) -> ArchiveResult | ArchivePlan:
+    """Archive, and leave what a registered consumer has not read."""
+    with writer.turn:
+        writer.open()
+        since = _oldest_read(writer, dry_run=dry_run)
+    return archive(
+        writer,
+        policy,
+        consumers_since=since,
+        kept_from=kept_from,
+        dry_run=dry_run,
+        memory=memory,
+    )
+
+
+def leaving(policy: ArchivePolicy, count: int) -> ArchivePolicy:
+    """The policy, which leaves at least so many writes.
+
+    >>> leaving(ArchivePolicy(), 41).keep_min, leaving(ArchivePolicy(), 41).keep_max
+    (41, 51)
+    """
+    more = max(0, count - policy.keep_min)
+    return replace(policy, keep_min=policy.keep_min + more, keep_max=policy.keep_max + more)
+
+
+def _counted(writer: LocalWriter, policy: CleanPolicy) -> int:
+    """How many of the newest writes a clean has to find on the active timeline."""
+    if policy.by is not CleanBy.HOURS:
+        return policy.keep if policy.by is CleanBy.COMMITS else 0
+    with writer.turn:
+        zone = UTC if writer.open().timezone is TimelineTimezone.UTC else None
+        done = writer.log.refresh().completed.values()
+        reached = writer.log.clock.at_least_ms()  # if it is later than that, more is left
+        cut = clean_cut(policy, reached or writer.world.now_ms(), zone) or ""
+    writes = sorted((i for i in done if i.action in WRITE_ACTIONS), key=lambda i: i.requested)
+    young = (n for n, instant in enumerate(writes) if (instant.completed or "") > cut)
+    return len(writes) - next(young, len(writes))
+
+
+def _oldest_read(writer: LocalWriter, *, dry_run: bool) -> str | None:
+    """Up to where the consumer has read that is furthest behind, of those that count."""
+    found = load_consumers(writer.storage)
+    if not found:
+        return None
+    clock = writer.log.clock
+    now_ms = clock.glimpse_ms() if dry_run else clock.read_ms()
+    return min((f.consumer.since for f in found if f.holds_at(now_ms)), default=None)

@@ -1,0 +1,270 @@
+"""Sweeping up: what crashed and frozen writers left that no decision is about.
+
+Nothing here is needed for the table to be right, except that a file of a given-up instant must be
+gone before the active timeline moves past that instant, for readers count older files as
+committed. Everything may be repeated, by several at once.
+
+What was seen is judged by a ledger read *after* it was seen: an object belongs to an instant that
+was decided before the object existed, so that ledger knows the instant if it is alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pyhudi.commit import pruning
+from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
+from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.pruning import prune
+from pyhudi.commit.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
+from pyhudi.commit.write_ids import WRITE_ID_FOLDER
+from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.timeline.decision_entry import STAGED_FOLDER
+from pyhudi.format.timeline.instant import (
+    Action,
+    Instant,
+    State,
+    is_instant_time,
+    is_timeline_file,
+)
+from pyhudi.format.timeline.markers import MARKER_ROOT
+from pyhudi.read.archive import History
+from pyhudi.read.empty_table import lost_timeline
+from pyhudi.read.load import list_data_files
+from pyhudi.storage.objects.decision_log import completed_by_log
+from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
+from pyhudi.storage.objects.markers import load_markers, marker_stats
+from pyhudi.storage.objects.progress import PROGRESS_FOLDER
+from pyhudi.storage.objects.timeline_listing import list_timeline, lone_inflights
+from pyhudi.storage.objects.write_fence import FENCE_FOLDER
+from pyhudi.storage.protocol import ObjectStat
+from pyhudi.timeline.live import PLANNED_ACTIONS, Ledger
+from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.write.writer import TableWriter
+
+#: No single create is delayed longer than this (assumption A1 of the protocol).
+GRACE_MS = 24 * 3_600_000
+
+_GIVEN_UP_ACTIONS = (*ROLLED_BACK_ACTIONS, *PLANNED_ACTIONS)
+_SCRATCH_FOLDERS = (".hoodie/.pyhudi/clock", ".hoodie/.pyhudi/probe", PROGRESS_FOLDER)
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What a repair did."""
+
+    rolled_back: tuple[str, ...]  # instants that it gave up
+    removed: tuple[str, ...]  # objects that it removed
+    #: Data files of writes that completed by the decision log, and of which no timeline tells.
+    kept: tuple[str, ...] = ()
+
+
+class Repair:
+    """Leaves nothing behind. `grace_ms` is how long a frozen writer may sleep and still write."""
+
+    def __init__(
+        self, log: DecisionLog, recovery: FailedWriteRecovery, *, grace_ms: int = GRACE_MS
+    ) -> None:
+        self._log = log
+        self._storage = log.storage
+        self._recovery = recovery
+        self._grace_ms = grace_ms
+        self._removed: list[str] = []
+        self._kept: list[str] = []
+
+    def run(self, own: frozenset[str] = frozenset(), *, is_whole: bool = False) -> Repaired:
+        self._log.refresh()
+        rolled_back = self._recovery.recover(own)
+        self.sweep()
+        if is_whole:
+            self.sweep_data_files()
+        self._removed += prune(self._log)
+        return Repaired(rolled_back, tuple(self._removed), tuple(self._kept))
+
+    def sweep(self) -> None:
+        """Remove ghosts, and what instants that are decided no longer need."""
+        marked = self._marked_instants()
+        beats = list(self._storage.list(HEARTBEAT_FOLDER))
+        staged = list(self._storage.list(STAGED_FOLDER))
+        scratch = [s for folder in _SCRATCH_FOLDERS for s in self._storage.list(folder)]
+        write_ids = list(self._storage.list(WRITE_ID_FOLDER))
+        conflicts = list(self._storage.list(CONFLICT_FOLDER))
+        fences = list(self._storage.list(FENCE_FOLDER))
+        self._log.forget()
+        ledger = self._log.refresh()
+        now = self._log.clock.read_ms()
+        unknown = self._pending_files(ledger)
+        for requested in sorted({*marked, *unknown}):
+            self._sweep_instant(requested, ledger, now, unknown.get(requested, ()))
+        self._sweep_late_inflights(ledger)
+        for stat in beats:
+            self._sweep_beat(stat, ledger, now)
+        for stat in staged:
+            requested = stat.path.rpartition("/")[2].partition(".")[0]
+            if requested in ledger.completed or now - stat.modified_ms >= self._grace_ms:
+                self._remove(stat.path)
+        hearts = self._storage.stat_all([heartbeat_path(s.path.rpartition("/")[2]) for s in fences])
+        for stat, beat in zip(fences, hearts, strict=True):
+            if beat is None:  # a fence stands until then
+                self._remove(stat.path)
+        self._remove_older(scratch, now - self._grace_ms)
+        self._remove_older(
+            [*write_ids, *conflicts], now - max(self._grace_ms, pruning.ENTRIES_KEPT_MS)
+        )
+
+    def _marked_instants(self) -> list[str]:
+        folders = self._storage.list_folder(MARKER_ROOT).folders
+        names = (folder.rpartition("/")[2] for folder in folders)
+        return [name for name in names if is_instant_time(name)]
+
+    def _pending_files(self, ledger: Ledger) -> dict[str, list[Instant]]:
+        """Pending files of instants that are neither pending nor completed: ghosts, perhaps."""
+        objects = self._storage.list_folder(self._log.folder).objects
+        names = (stat.path.rpartition("/")[2] for stat in objects)
+        found: dict[str, list[Instant]] = {}
+        for name in (name for name in names if is_timeline_file(name) and "_" not in name):
+            file = Instant.parse(name)
+            if file.requested not in ledger.pending and file.requested not in ledger.completed:
+                found.setdefault(file.requested, []).append(file)
+        return found
+
+    def _sweep_instant(
+        self, requested: str, ledger: Ledger, now: int, pending: Sequence[Instant]
+    ) -> None:
+        """Markers of a completed instant go; those of a given-up one tell what else has to.
+
+        `pending`: the instant's pending files. If the timeline had none when the markers were there
+        it may be gone.
+
+        As long as its markers stay this is done again in each sweep, so it has to be cheap: a
+        listing, and one look for all files that the markers name.
+        """
+        objects = marker_stats(self._storage, requested)
+        if requested in ledger.completed:
+            self._remove_all([stat.path for stat in objects])
+            return
+        if requested in ledger.pending:
+            return
+        newest = max((stat.modified_ms for stat in objects), default=0)
+        if not self._is_undone(requested, ledger):
+            is_old = not pending and now - newest >= self._grace_ms
+            if not is_old or not self._is_nowhere(requested, ledger):
+                return
+        marked = [m.data_file for m in load_markers(self._storage, requested, objects)]
+        there = [stat.path for stat in self._storage.stat_all(marked) if stat is not None]
+        self._remove_all(there)
+        for file in sorted(pending, key=lambda file: file.state is State.REQUESTED):
+            if file.action in _GIVEN_UP_ACTIONS:  # the inflight file first, as it came last
+                self._remove(self._log.path(file))
+        if now - newest >= self._grace_ms:
+            self._remove_all([stat.path for stat in objects])
+
+    def _sweep_late_inflights(self, ledger: Ledger) -> None:
+        """Inflight files that stand alone: they came when their instant was archived, or undone."""
+        listed = list_timeline(self._storage, self._log.folder, has_strays=True)
+        for stray in lone_inflights(self._storage, self._log.folder, listed):
+            self._remove(self._log.path(stray))
+        for service in ledger.pending_of(Action.CLEAN):
+            plan = Instant(service.requested, service.action, State.REQUESTED)
+            late = Instant(service.requested, service.action, State.INFLIGHT)
+            if self._storage.stat(self._log.path(plan)) is None:
+                self._remove(self._log.path(late))
+                self._log.forget()
+
+    def _is_undone(self, requested: str, ledger: Ledger) -> bool:
+        """Whether a rollback of the instant has completed."""
+        rollback = ledger.named_by.get(requested) or self._log.rollback_of(requested)
+        return rollback is not None and rollback in ledger.completed
+
+    def _is_nowhere(self, requested: str, ledger: Ledger) -> bool:
+        """Whether no timeline knows the instant, and no reader shows its files.
+
+        So it is with a plan that somebody removed by hand, or with Hudi's tools, when an executor
+        had begun. When the active timeline had passed it, it would look committed.
+        """
+        if requested in ledger.named_by or ledger.is_committed(requested):
+            return False
+        if not _has_write(ledger) or completed_by_log(self._storage, {requested}):
+            return False  # not the instant is lost, but the timeline
+        return History(self._storage, self._log.history_folder).instant(requested) is None
+
+    def sweep_data_files(self) -> None:
+        """Remove data files of instants that no timeline tells of, once they are old.
+
+        Somebody removed the instants by hand, or with Hudi's tools, and no marker names the files.
+        If the timeline itself is lost nothing tells of any instant; then all files stay. So do
+        those of a write that has completed by the decision log.
+        """
+        before = self._log.refresh()
+        found: dict[str, list[ObjectStat]] = {}
+        for stat in list_data_files(self._storage):
+            name = parse_data_file(stat.path.rpartition("/")[2])
+            if name is not None and not _is_alive(name.requested, before):
+                found.setdefault(name.requested, []).append(stat)
+        self._log.forget()
+        ledger, now = self._log.refresh(), self._log.clock.read_ms()
+        listed = list_timeline(self._storage, self._log.folder, has_strays=True)
+        told_of: set[str] = {instant.requested for instant in listed}
+        history = History(self._storage, self._log.history_folder)
+        told_of.update(history.recorded(frozenset(found)))
+        gone: set[str] = set()
+        nowhere: set[str] = set()
+        for requested in sorted(found.keys() - told_of):
+            if _is_alive(requested, ledger):
+                continue
+            if self._is_undone(requested, ledger):
+                gone.add(requested)
+            elif requested not in ledger.named_by:
+                nowhere.add(requested)
+        if nowhere and not _has_write(ledger):
+            raise lost_timeline(self._storage, self._log.folder, found[min(nowhere)][0].path)
+        done = completed_by_log(self._storage, nowhere)
+        self._kept += [stat.path for requested in sorted(done) for stat in found[requested]]
+        gone |= nowhere - done
+        for requested in sorted(gone):
+            self._remove_older(found[requested], now - self._grace_ms)
+
+    def _sweep_beat(self, stat: ObjectStat, ledger: Ledger, now: int) -> None:
+        requested = stat.path.rpartition("/")[2]
+        decided = requested in ledger.completed or self._is_undone(requested, ledger)
+        old = now - stat.modified_ms >= self._grace_ms
+        if decided or (old and requested not in ledger.pending):
+            self._remove(heartbeat_path(requested))
+
+    def _remove_older(self, stats: Iterable[ObjectStat], before_ms: int) -> None:
+        for stat in stats:
+            if stat.modified_ms <= before_ms:
+                self._remove(stat.path)
+
+    def _remove(self, path: str) -> None:
+        self._storage.delete(path)
+        self._removed.append(path)
+
+    def _remove_all(self, paths: Sequence[str]) -> None:
+        if paths:
+            self._storage.delete_all(paths)
+            self._removed += paths
+
+
+def _has_write(ledger: Ledger) -> bool:
+    """Whether a write has completed, as on every table with data: the last is never archived."""
+    return any(instant.action in WRITE_ACTIONS for instant in ledger.completed.values())
+
+
+def _is_alive(requested: str, ledger: Ledger) -> bool:
+    """Whether files of the instant count, or may count one day."""
+    return requested in ledger.pending or ledger.is_committed(requested)
+
+
+def repair_table(
+    writer: TableWriter, grace_ms: int = GRACE_MS, *, is_whole: bool = False
+) -> Repaired:
+    """Finish what crashed writers began, and remove what they left.
+
+    With `is_whole` also data files of instants that no timeline names, by a listing of all.
+    """
+    with writer.turn:
+        writer.open()
+        repair = Repair(writer.log, writer.recovery, grace_ms=grace_ms)
+        return repair.run(writer.own, is_whole=is_whole)

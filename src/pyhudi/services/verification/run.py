@@ -1,0 +1,394 @@
+"""Verifying a table: is everything there that its commits say, readable, and in its place?
+
+- Every file that a commit names, and that some state needs which can still be read, is there and
+  has the length that the commit says. Archived commits count too.
+- Footers and key columns of base files can be read, and every block of the log files.
+- Every key is in its bucket, and once in its partition.
+
+Nothing is written, and nothing is believed to be wrong at the first look: other processes compact
+and clean meanwhile. What seems lost is looked for again in the table as it is then, and a partition
+whose files vanish while they are read is read again. Memory holds the table's listing, as for
+any read, the logs of one slice, and a bounded number of keys (`key_check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pyhudi.errors import CorruptTableError, UnavailableError, UnsupportedTableError
+from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.timeline.commit_metadata import CommitMetadata
+from pyhudi.index.simple_bucket import bucket_of_file
+from pyhudi.plan.changes import CompletedWrite
+from pyhudi.plan.scan import ReadSpec, SliceRead, Split, chosen_columns, read_spec, refuse_unordered
+from pyhudi.progress import Listener, ProgressBoard
+from pyhudi.read.load import TableLoader, load_config
+from pyhudi.read.lost_files import removing_clean
+from pyhudi.read.plan import AtCompletion, Reader
+from pyhudi.read.slice import read_log_blocks, read_split
+from pyhudi.services.verification.keys import misplaced, repeated
+from pyhudi.services.verification.result import Finding, FindingKind, Verified
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.committed_files import (
+    CommittedFile,
+    LostFile,
+    committed_files,
+    is_superseded,
+    listed_size,
+    slice_paths,
+    slices_since,
+)
+from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
+from pyhudi.table.merge import LogDeletes, LogRows
+from pyhudi.table.schema import RECORD_KEY
+from pyhudi.table.snapshot import with_files
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import CompletionTimes, Visibility, visible_now
+from pyhudi.world import World
+
+#: Findings that a result holds; of more it has the number.
+FINDINGS_MAX = 10_000
+#: How often a partition is read whose files vanish meanwhile.
+ATTEMPTS_MAX = 5
+_END_OF_TIME = "9" * 17
+
+
+def verify(storage: Storage, world: World, listener: Listener | None) -> Verified:
+    """Look at all of the table; writes nothing, and needs no right to write."""
+    started = world.elapsed_ms()
+    loader = TableLoader(storage, load_config(storage))
+    with ProgressBoard(listener, world) as board:
+        verification = Verification(loader, board)
+        verification.run()
+    return verification.result((world.elapsed_ms() - started) / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """A state, and from when on it can be read."""
+
+    state: TableState
+    times: CompletionTimes
+    now: Visibility
+    since: str
+    replaced: Mapping[tuple[str, str], str]  # file group → when it was taken out
+
+    def slices(self, group: FileGroupFiles) -> tuple[FileSlice, ...]:
+        """The slices that are needed, the newest first."""
+        out = self.replaced.get((group.partition, group.file_id))
+        if out is not None and out <= self.since:
+            return ()
+        return slices_since(group, self.times, self.now, self.since)
+
+    def is_live(self, group: FileGroupFiles) -> bool:
+        return (group.partition, group.file_id) not in self.replaced
+
+
+class Verification:
+    """One look at a table."""
+
+    def __init__(self, loader: TableLoader, board: ProgressBoard) -> None:
+        self._loader = loader
+        self._storage = loader.storage
+        self._reader = Reader(loader)
+        self._board = board
+        self._findings: dict[tuple[FindingKind | None, str], Finding] = {}
+        self._left_out = 0
+        self._commits = self._files = self._rows = self._bytes = 0
+
+    def run(self) -> None:
+        state = self._loader.load()
+        scope = self._scope(state, {})
+        suspects, replaced = self._suspects(scope)
+        scope = self._scope(state, replaced)
+        if any(self._lost(scope, suspects)):  # by now they may be cleaned
+            scope = self._scope(self._loader.load(), replaced)
+            for lost in self._lost(scope, suspects):
+                self._report_lost(scope, lost)
+        self._read_all(scope, replaced)
+
+    def result(self, seconds: float) -> Verified:
+        return Verified(
+            tuple(self._findings.values()),
+            self._commits,
+            self._files,
+            self._rows,
+            self._bytes,
+            seconds,
+            self._left_out,
+        )
+
+    def _scope(self, state: TableState, replaced: Mapping[tuple[str, str], str]) -> _Scope:
+        times = self._reader.completion_times(state, AtCompletion(""))
+        active = {
+            group: min(times.of(instant) or "" for instant in instants)
+            for group, instants in state.replaced.items()
+        }
+        since = self._reader.kept(state).since
+        return _Scope(state, times, visible_now(state.timeline), since, {**replaced, **active})
+
+    def _find(self, kind: FindingKind, path: str, commit: str, why: str) -> None:
+        """Keep a finding; of one file, the first that is about the file itself."""
+        about_keys = kind in (FindingKind.BUCKET, FindingKind.DUPLICATE)
+        key = (kind if about_keys else None, path)
+        if key in self._findings:
+            return
+        if len(self._findings) >= FINDINGS_MAX:
+            self._left_out += 1
+            return
+        self._findings[key] = Finding(kind, path, commit, why)
+
+    # -- files that commits name
+
+    def _suspects(
+        self, scope: _Scope
+    ) -> tuple[list[tuple[CommittedFile, str]], dict[tuple[str, str], str]]:
+        """Files that are not there as a commit says, with the commit's completion time; and the
+        file groups that archived writes replaced, with when."""
+        groups = {(g.partition, g.file_id): g for g in scope.state.groups()}
+        replaced: dict[tuple[str, str], str] = {}
+        unlisted: dict[tuple[str, str], tuple[CommittedFile, str]] = {}  # the newest of each group
+        seen: set[str] = set()
+
+        def judged(
+            commit: str, completed: str, metadata: CommitMetadata
+        ) -> Iterator[tuple[CommittedFile, str]]:
+            seen.add(commit)
+            for partition, file_ids in metadata.replaced_file_ids.items():
+                replaced.update({(partition, file_id): completed for file_id in file_ids})
+            for file in committed_files(commit, metadata):
+                group = groups.get(file.group)
+                if group is None:
+                    newest = unlisted.setdefault(file.group, (file, completed))
+                    if newest[0].commit < commit:
+                        unlisted[file.group] = (file, completed)
+                    continue
+                found = listed_size(group, file)
+                if found is not None and found == (file.size or found):
+                    continue
+                if not is_superseded(group, file, completed, scope.times, scope.since):
+                    yield file, completed
+
+        def archived(write: CompletedWrite) -> Iterator[tuple[CommittedFile, str]]:
+            return judged(write.requested, write.completed, write.metadata)
+
+        suspects: list[tuple[CommittedFile, str]] = []
+        for instant in scope.state.timeline.writes:
+            try:
+                metadata = self._loader.metadata(instant)
+            except CorruptTableError as error:
+                path = f"{self._loader.timeline_folder}/{instant.file_name}"
+                self._find(FindingKind.UNREADABLE, path, instant.requested, error.why)
+                continue
+            suspects += judged(instant.requested, instant.completed or "", metadata)
+        suspects += self._loader.history.from_writes("", _END_OF_TIME, archived)
+        self._commits = len(seen)
+        return [*suspects, *unlisted.values()], replaced
+
+    def _lost(
+        self, scope: _Scope, suspects: Iterable[tuple[CommittedFile, str]]
+    ) -> Iterator[LostFile]:
+        """Those of the files that a state needs which can still be read."""
+        by_group: dict[tuple[str, str], list[tuple[CommittedFile, str]]] = {}
+        for file, completed in suspects:
+            if scope.now.sees(file.commit):
+                by_group.setdefault(file.group, []).append((file, completed))
+        listed = {(g.partition, g.file_id): g for g in scope.state.groups()}
+        for id_, found in by_group.items():
+            group = listed.get(id_)
+            known = () if group is None else (group,)
+            [whole] = with_files(id_[0], known, [(f.path, f.size or 0) for f, _ in found])
+            times = {**scope.times.archived, **{f.commit: completed for f, completed in found}}
+            of_all = CompletionTimes(scope.times.timeline, times)
+            once = _Scope(scope.state, of_all, scope.now, scope.since, scope.replaced)
+            needed = {path for slice_ in once.slices(whole) for path in slice_paths(slice_)}
+            for file, _ in found:
+                size = listed_size(group, file)
+                if file.path in needed and (size is None or size != (file.size or size)):
+                    yield LostFile(file.path, file.commit, file.size, size)
+
+    def _report_lost(self, scope: _Scope, lost: LostFile) -> None:
+        if lost.found is not None:
+            self._find(FindingKind.LENGTH, lost.path, lost.commit, lost.why)
+            return
+        is_there = self._storage.stat(lost.path) is not None
+        # A clean may have kept less than its record says; what it names it has removed.
+        if not is_there and removing_clean(self._loader, scope.state.timeline, lost.path) is None:
+            self._find(FindingKind.LOST, lost.path, lost.commit, lost.why)
+
+    # -- what the files hold
+
+    def _read_all(self, scope: _Scope, replaced: Mapping[tuple[str, str], str]) -> None:
+        """Read each partition; again where files vanished meanwhile, as the table is then."""
+        partitions = set(scope.state.partitions)
+        for _ in range(ATTEMPTS_MAX):
+            spec = self._spec(scope)
+            if spec is None:
+                return
+            partitions = {p for p in sorted(partitions) if not self._read(scope, spec, p)}
+            if not partitions:
+                return
+            scope = self._scope(self._loader.load(), replaced)
+        raise UnavailableError(
+            f"the table at {self._storage.uri} could not be verified",
+            why=f"files of {min(partitions)!r} vanished in each of {ATTEMPTS_MAX} reads",
+            next_step="Verify it when fewer cleans run",
+        )
+
+    def _spec(self, scope: _Scope) -> ReadSpec | None:
+        """How keys are read; None if the schema cannot be found."""
+        try:
+            schema = self._reader.schema_at(scope.state, scope.now)
+        except CorruptTableError as error:
+            path = error.path or self._loader.timeline_folder
+            self._find(FindingKind.UNREADABLE, path, "", error.why)
+            return None
+        output = chosen_columns(schema, [RECORD_KEY])
+        return read_spec(scope.state.config, schema, scope.now, output=output)
+
+    def _read(self, scope: _Scope, spec: ReadSpec, partition: str) -> bool:
+        """Read what is needed of a partition; whether all files stayed there."""
+        stayed = True
+        latest: list[FileSlice] = []
+        buckets: dict[int, str] = {}
+        for group in scope.state.partitions.get(partition, ()):
+            for number, slice_ in enumerate(scope.slices(group)):
+                refuse_unordered(spec, [SliceRead(slice_)])
+                is_latest = not number and scope.is_live(group)
+                if is_latest and scope.state.config.buckets is None:
+                    latest.append(slice_)  # keys may be in any of the file groups
+                    continue
+                bucket = self._bucket(scope, slice_, buckets) if is_latest else None
+                stayed = self._check_keys(scope, spec, [slice_], bucket) and stayed
+        return (not latest or self._check_keys(scope, spec, latest, None)) and stayed
+
+    def _bucket(self, scope: _Scope, slice_: FileSlice, known: dict[int, str]) -> int | None:
+        """The bucket of a latest slice, which it must have alone."""
+        buckets = scope.state.config.buckets
+        assert buckets is not None
+        try:
+            bucket = bucket_of_file(slice_.file_id)
+        except UnsupportedTableError as error:
+            self._find(FindingKind.BUCKET, *_place(slice_), error.why)
+            return None
+        if bucket >= buckets.count:
+            why = f"the table has {buckets.count} buckets, and the file group is of bucket {bucket}"
+            self._find(FindingKind.BUCKET, *_place(slice_), why)
+        elif (other := known.setdefault(bucket, slice_.file_id)) != slice_.file_id:
+            why = f"bucket {bucket} has another file group, {other}"
+            self._find(FindingKind.BUCKET, *_place(slice_), why)
+        return bucket
+
+    def _check_keys(
+        self, scope: _Scope, spec: ReadSpec, slices: list[FileSlice], bucket: int | None
+    ) -> bool:
+        """Read the keys of slices in which each may be there once; whether all files stayed."""
+        vanished: list[FileSlice] = []
+        counted: set[str] = set()
+
+        def keys() -> Iterator[pa.Array]:
+            for slice_ in slices:
+                is_first = slice_.file_id not in counted
+                try:
+                    for is_row, found in self._keys(spec, slice_, is_merged=len(slices) > 1):
+                        if is_first:
+                            self._look(scope, slice_, found, bucket)
+                        if is_row:
+                            yield found.drop_null()
+                except (CorruptTableError, UnavailableError) as error:
+                    vanished.extend(self._broken(spec, slice_, error))
+                if is_first:
+                    counted.add(slice_.file_id)
+                    self._count(slice_)
+
+        fault = repeated(keys)
+        if vanished:
+            return False
+        if fault is not None:
+            why = f"keys are there more than once in partition {slices[0].partition!r}: {fault}"
+            self._find(FindingKind.DUPLICATE, *_place(slices[0]), why)
+        return True
+
+    def _keys(
+        self, spec: ReadSpec, slice_: FileSlice, *, is_merged: bool
+    ) -> Iterator[tuple[bool, pa.Array]]:
+        """Keys of a slice, and whether each is that of a row by itself.
+
+        In one file group logs repeat keys as they like, and merging leaves one row of each: then
+        only the base file can have a key twice. Beside other file groups it must be known which
+        keys have a row, so there the slice is merged.
+        """
+        rows = slice_ if is_merged else slice_._replace(logs=())
+        for batch in read_split(self._storage, spec, Split((SliceRead(rows),))):
+            yield True, batch.column(RECORD_KEY)
+        for log in () if is_merged else slice_.logs:
+            for block in read_log_blocks(self._storage, (log,), spec, spec.visibility):
+                match block:
+                    case LogRows():
+                        yield False, block.rows.column(RECORD_KEY)
+                    case LogDeletes():
+                        yield False, block.keys
+
+    def _look(self, scope: _Scope, slice_: FileSlice, keys: pa.Array, bucket: int | None) -> None:
+        self._rows += len(keys)
+        self._board.add(rows=len(keys))
+        if keys.null_count:
+            why = f"{keys.null_count} rows have no record key"
+            self._find(FindingKind.BUCKET, *_place(slice_), why)
+        config = scope.state.config
+        if bucket is None or config.buckets is None:
+            return
+        fields = config.buckets.hash_fields or config.record_key_fields
+        fault = misplaced(keys.drop_null(), fields, config.buckets.count, bucket)
+        if fault is not None:
+            why = f"keys of other buckets are in bucket {bucket}: {fault}"
+            self._find(FindingKind.BUCKET, *_place(slice_), why)
+
+    def _count(self, slice_: FileSlice) -> None:
+        files = len(slice_paths(slice_))
+        self._files += files
+        self._bytes += slice_.bytes
+        self._board.add(bytes=slice_.bytes, files=files)
+
+    def _broken(
+        self, spec: ReadSpec, slice_: FileSlice, error: CorruptTableError | UnavailableError
+    ) -> list[FileSlice]:
+        """Report what is broken of a slice; the slice, if a file of it is gone by now."""
+        files: list[BaseFile | LogFile] = [*([slice_.base] if slice_.base else []), *slice_.logs]
+        there = self._storage.stat_all([file.path for file in files])
+        if any(stat is None for stat in there):
+            return [slice_]
+        if isinstance(error, UnavailableError):
+            raise error
+        found = False
+        for file in files:
+            alone = _alone(slice_, file)
+            try:
+                for _ in read_split(self._storage, spec, Split((SliceRead(alone),))):
+                    pass
+            except CorruptTableError as broken:
+                found = True
+                why = broken.why
+                self._find(FindingKind.UNREADABLE, file.path, file.name.requested, why)
+        if not found:
+            path = error.path or files[0].path
+            name = parse_data_file(path.rpartition("/")[2])
+            commit = "" if name is None else name.requested
+            self._find(FindingKind.UNREADABLE, path, commit, error.why)
+        return []
+
+
+def _alone(slice_: FileSlice, file: BaseFile | LogFile) -> FileSlice:
+    if isinstance(file, BaseFile):
+        return slice_._replace(base=file, logs=())
+    return slice_._replace(base=None, logs=(file,))
+
+
+def _place(slice_: FileSlice) -> tuple[str, str]:
+    """The path and the commit of a slice's first file."""
+    if slice_.base is not None:
+        return slice_.base.path, slice_.base.name.requested
+    return slice_.logs[0].path, slice_.logs[0].name.requested

@@ -1,0 +1,201 @@
+"""The buckets of a table that does not tell them, found by reading a few of its keys.
+
+`index.bucket_inference` says what keys can tell. Here the keys are chosen and read. Any keys do,
+so those that cost least are taken: the first rows of base files, and of a slice without them the
+smallest log files. It begins with the largest slice of a few buckets, which is sure to have rows,
+and takes more until one number of buckets is left, or enough was read to see that it will not be.
+
+A number that was not found beyond doubt is asked for. Writers that disagree on it would put one
+key into two file groups, and nothing later could tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Final
+
+import pyarrow as pa
+
+from pyhudi.errors import InvalidRequestError, UnsupportedTableError
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.bucket_config import BUCKET_COUNT, SimpleBuckets
+from pyhudi.index.bucket_inference import (
+    NoSimpleBuckets,
+    PossibleCounts,
+    bucket_number,
+    possible_counts,
+)
+from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, Split
+from pyhudi.read.load import TableLoader
+from pyhudi.read.plan import Now, Question, Reader
+from pyhudi.read.slice import read_split
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.schema import RECORD_KEY
+
+BUCKET_INDEX: Final = ".hoodie/.bucket_index"
+#: Folders there of indexes whose buckets are not simple ones, and what they are called.
+_OTHER_BUCKETS: Final = {
+    f"{BUCKET_INDEX}/consistent_hashing_metadata": "its buckets are those of consistent hashing",
+    f"{BUCKET_INDEX}/partition_bucket_index_meta": (
+        "its partitions have different numbers of buckets"
+    ),
+}
+
+#: Slices whose keys are read before the first look at what they tell; then as many again.
+SLICES_FIRST = 4
+SLICES_MAX = 64
+KEYS_PER_SLICE = 512
+#: More buckets than this are not taken on the word of a few keys: each is a file to write.
+COUNT_MAX = 100_000
+#: Of a record key with more fields, not every choice of them is tried.
+_FIELDS_MAX = 5
+_TOLD_MAX = 5
+
+_USE_HUDI = "Write it with Apache Hudi; reading it works as ever"
+
+_Keys = Mapping[FileGroupId, pa.Array]
+
+
+def found_buckets(loader: TableLoader) -> SimpleBuckets:
+    """The table's buckets, with every hashed column named.
+
+    UnsupportedTableError if it has no simple buckets, InvalidRequestError if it does not tell how
+    many they are.
+    """
+    name = loader.config.name
+    refuse_other_buckets(loader.storage, name)
+    plan = Reader(loader).plan_snapshot(loader.load(), Now(), Question((RECORD_KEY,)))
+    groups = [_group(read) for read in plan.reads]
+    fits = _fits(name, groups, {}, loader.config.record_key_fields)  # names alone may say no
+    has_keys = False
+    for keys in _samples(loader.storage, plan):
+        fits = _fits(name, groups, keys, loader.config.record_key_fields)
+        has_keys = any(map(len, keys.values()))
+        if (settled := _settled(fits)) is not None:
+            return settled
+    raise _asking(name, fits, has_keys=has_keys)
+
+
+def refuse_other_buckets(storage: Storage, name: str) -> None:
+    """UnsupportedTableError for a table of buckets that are not simple ones."""
+    for folder in storage.list_folder(BUCKET_INDEX).folders:
+        if why := _OTHER_BUCKETS.get(folder):
+            raise UnsupportedTableError(
+                f"the table {name!r} cannot be written",
+                why=f"{why}, and pyhudi writes simple buckets, the same number everywhere",
+                next_step=_USE_HUDI,
+            )
+
+
+# ---- keys
+
+
+def _group(read: SliceRead) -> FileGroupId:
+    return FileGroupId(read.slice.partition, read.slice.file_id)
+
+
+def _samples(storage: Storage, plan: ScanPlan) -> Iterator[dict[FileGroupId, pa.Array]]:
+    """The keys of a few slices, then of more and more."""
+    keys: dict[FileGroupId, pa.Array] = {}
+    chosen = _chosen(plan.reads)
+    size = SLICES_FIRST
+    while len(keys) < len(chosen):
+        for read in chosen[len(keys) : size]:
+            keys[_group(read)] = _some_keys(storage, plan.spec, read)
+        yield keys
+        size *= 2
+
+
+def _chosen(reads: Sequence[SliceRead]) -> list[SliceRead]:
+    """The largest slice of every bucket, then the second largest, so many as may be read."""
+    seen: dict[int | None, int] = {}
+    ranked = []
+    for read in sorted(reads, key=lambda read: -read.slice.bytes):
+        bucket = bucket_number(read.slice.file_id)
+        seen[bucket] = seen.get(bucket, 0) + 1
+        ranked.append((seen[bucket], read))
+    ranked.sort(key=lambda pair: pair[0])
+    return [read for _, read in ranked[:SLICES_MAX]]
+
+
+def _some_keys(storage: Storage, spec: ReadSpec, read: SliceRead) -> pa.Array:
+    """Keys of the slice's first files that have some. That a later log deletes them is nothing."""
+    slice_ = read.slice
+    logs = sorted(slice_.logs, key=lambda log: log.size)
+    parts = [slice_._replace(logs=())] if slice_.base else []
+    parts += [slice_._replace(base=None, logs=(log,)) for log in logs]
+    for part in parts:
+        for batch in read_split(storage, spec, Split((replace(read, slice=part),))):
+            return batch.column(RECORD_KEY)[:KEYS_PER_SLICE]
+    return pa.array([], pa.string())
+
+
+# ---- answers
+
+
+def _fits(
+    name: str, groups: Sequence[FileGroupId], keys: _Keys, fields: Sequence[str]
+) -> dict[tuple[str, ...], PossibleCounts]:
+    """Hash fields → the numbers of buckets that fit. Hudi's default, the whole key, is the first.
+
+    UnsupportedTableError with what is wrong with the whole key if nothing fits.
+    """
+    found = {some: possible_counts(groups, keys, some) for some in _hash_field_choices(fields)}
+    fits = {some: counts for some, counts in found.items() if isinstance(counts, PossibleCounts)}
+    whole = found[tuple(fields)]
+    if not fits and isinstance(whole, NoSimpleBuckets):
+        kind = "it has no simple buckets" if whole.is_numbered else "it is not a bucket table"
+        raise UnsupportedTableError(
+            f"the table {name!r} cannot be written",
+            why=f"{kind}: {whole.why}",
+            next_step=_USE_HUDI,
+        )
+    return fits
+
+
+def _hash_field_choices(fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """A writer may have been told to hash fewer fields than the whole key."""
+    yield tuple(fields)
+    if len(fields) <= _FIELDS_MAX:
+        for size in range(len(fields) - 1, 0, -1):
+            yield from combinations(fields, size)
+
+
+def _settled(fits: Mapping[tuple[str, ...], PossibleCounts]) -> SimpleBuckets | None:
+    """The answer, if there is only one. With one bucket it does not matter what is hashed."""
+    some, found = next(iter(fits.items()))
+    is_one = all(counts.only == 1 for counts in fits.values())
+    if found.only is None or found.only > COUNT_MAX or (len(fits) > 1 and not is_one):
+        return None
+    return SimpleBuckets(found.only, some)
+
+
+def _asking(
+    name: str, fits: Mapping[tuple[str, ...], PossibleCounts], *, has_keys: bool
+) -> InvalidRequestError:
+    if not has_keys:
+        doubt = "has no rows that would"
+    elif len(fits) == 1:
+        (found,) = fits.values()
+        doubt = f"its keys fit {_told(found)}"
+    else:
+        told = [f"{_told(found)} by {', '.join(some)}" for some, found in fits.items()]
+        doubt = f"its keys fit {'; '.join(told[:_TOLD_MAX])}"
+    given = "n" if len(fits) == 1 else "n, hash_fields=(...)"
+    return InvalidRequestError(
+        f"the table {name!r} cannot be written yet",
+        why=f"it does not tell how many buckets it has, and {doubt}",
+        next_step=f"Open it with buckets=pyhudi.SimpleBuckets({given}), exactly as its writers have"
+        f" it ({BUCKET_COUNT}): with another number, keys would be there twice",
+    )
+
+
+def _told(found: PossibleCounts) -> str:
+    if found.counts is None:
+        return f"any number from {found.least} on"
+    told = [str(count) for count in found.counts[:_TOLD_MAX]]
+    if len(found.counts) > _TOLD_MAX:
+        told.append(f"{len(found.counts) - _TOLD_MAX} other numbers")
+    return " or ".join(told)

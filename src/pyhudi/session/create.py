@@ -1,0 +1,111 @@
+"""Creating a table, however many processes do so at once.
+
+One create-if-absent of `hoodie.properties` decides. Whoever loses it compares the table that exists
+with the one asked for, and opens it if the two are alike in all that matters. A file in the history
+folder comes first: Hudi's readers fail where there is no timeline folder, and object stores have
+no empty ones. So at whatever step a creator dies there is no table yet, or a whole one, and the
+next creator goes on from there.
+
+The properties carry an id of their creation. A storage client that repeats a request may find the
+name taken by its own first try, and a reply may get lost; the id tells our bytes from a rival's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from pyhudi.errors import TableExistsError, UnavailableError
+from pyhudi.format.avro.schema import decode_arrow_schema
+from pyhudi.format.table.properties import decode_table_properties
+from pyhudi.format.table.table_config import TableConfig
+from pyhudi.plan.new_table import table_properties
+from pyhudi.plan.table_definition import TableDefinition
+from pyhudi.plan.table_differences import definition_differences, schema_differences
+from pyhudi.read.load import HOODIE, PROPERTIES, TableLoader, is_table, load_config
+from pyhudi.read.plan import Reader
+from pyhudi.session.properties import load_properties_file, stamped_properties
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.schema import META_COLUMNS
+from pyhudi.timeline.completion import visible_now
+from pyhudi.world import World
+
+#: Keeps the folders of the timeline and its history in being; readers of either pass it over.
+FOLDER_KEEPER: Final = f"{HOODIE}/timeline/history/.keep"
+
+
+def create_table_files(
+    storage: Storage,
+    definition: TableDefinition,
+    world: World,
+    *,
+    exist_ok: bool,
+    any_lock: bool = False,
+) -> TableConfig:
+    """Create the table, or with `exist_ok` open the one that is there and is the same.
+
+    With `any_lock` it may have another lock, which it has got since it was created.
+    TableExistsError if there is one and that was not allowed, or it differs from what is asked.
+    """
+    if not is_table(storage):
+        data = stamped_properties(table_properties(definition), world, "Properties saved on")
+        storage.create(FOLDER_KEEPER, b"")
+        if _wins(storage, data):
+            return TableConfig.of(decode_table_properties(data, PROPERTIES))
+    if not exist_ok:
+        raise TableExistsError(
+            f"there is a table at {storage.uri} already",
+            why=f"{PROPERTIES} exists there",
+            next_step="Open it, choose another place, or pass exist_ok=True",
+        )
+    found = load_config(storage)
+    if any_lock:
+        definition = replace(definition, lock=found.lock, lock_address=found.lock_address)
+    _refuse_differences(storage, definition, found)
+    return found
+
+
+def _wins(storage: Storage, data: bytes) -> bool:
+    """Whether the properties that are there now are these, and no rival's."""
+    try:
+        if storage.create(PROPERTIES, data):
+            return True
+    except UnavailableError:
+        if load_properties_file(storage) is None:
+            raise  # it did not happen, as far as anybody can tell
+    return load_properties_file(storage) == data
+
+
+def _refuse_differences(storage: Storage, asked: TableDefinition, found: TableConfig) -> None:
+    differences = (
+        *definition_differences(asked, found),
+        *_schema_differences(storage, asked, found),
+    )
+    if differences:
+        raise TableExistsError(
+            f"the table at {storage.uri} exists and is another",
+            why="; ".join(differences),
+            next_step="Open it as it is, or choose another place for the new table",
+        )
+
+
+def _schema_differences(
+    storage: Storage, definition: TableDefinition, found: TableConfig
+) -> tuple[str, ...]:
+    """None if the columns asked for are those the table began with, or those it has by now."""
+    asked = decode_arrow_schema(definition.schema_json, PROPERTIES)
+    from_first: tuple[str, ...] | None = None
+    if found.create_schema is not None:
+        first = decode_arrow_schema(found.create_schema, PROPERTIES)
+        from_first = schema_differences(asked, first)
+    if from_first == ():
+        return ()
+    loader = TableLoader(storage, found)
+    state = loader.load()
+    if from_first is not None and not state.timeline.writes:
+        return from_first
+    now = Reader(loader).schema_at(state, visible_now(state.timeline))
+    columns = pa.schema([field for field in now if field.name not in META_COLUMNS])
+    return schema_differences(asked, columns, nulls=False)  # a read makes all columns nullable

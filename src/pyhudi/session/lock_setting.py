@@ -1,0 +1,157 @@
+"""The lock that a table keeps: noticing that it changed, writing the first one down, changing it.
+
+Both changes are made under the locks they concern, by one conditional write of the properties. That
+alone stops nobody who has checked before. An entry of the decision log that follows it does: see
+`engine.table_lease`. Behind a first lock that is the begin of the write for which the table was
+opened; whoever calls `change_lock` has to decide one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+from pyhudi.commit.guard import SHARED_LOCKS
+from pyhudi.errors import ConflictError, UnavailableError
+from pyhudi.format.lock.lock_address import LockAddress
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.format.lock.lock_properties import described_lock, keeps_lock, tells_lock, with_lock
+from pyhudi.format.table.properties import TableProperties
+from pyhudi.format.table.table_config import LOCK_KIND, TableConfig
+from pyhudi.plan.writable import with_first_lock
+from pyhudi.read.load import load_config
+from pyhudi.session.properties import load_properties_file, update_properties
+from pyhudi.storage.locks.lock import HeldLock, Lock, LockTakenError
+from pyhudi.storage.locks.open_lock import can_guard, is_same_lock, open_lock
+from pyhudi.storage.probe import is_true_by_construction, require_true_replace
+from pyhudi.storage.protocol import Storage
+from pyhudi.world import World
+
+
+def kept_lock(
+    storage: Storage, world: World, config: TableConfig, *, passes_unfit: bool
+) -> Lock | None:
+    """The table's lock, not yet taken; None if it has none.
+
+    A table that was copied may keep one that there cannot be on its new storage. That guards nobody
+    and is passed over on demand, so that the table can be given another.
+    """
+    if passes_unfit and not can_guard(config.lock, storage):
+        return None
+    return open_lock(config.lock, storage, world, address=config.lock_address)
+
+
+def lock_change(storage: Storage, opened: TableConfig, data: bytes | None) -> str | None:
+    """How the kept lock differs from the one with which the table was opened, if it does.
+
+    `data` are the properties as they were then: mostly they still are.
+    """
+    if data is not None and load_properties_file(storage) == data:
+        return None
+    return difference(load_config(storage), opened)
+
+
+def difference(now: TableConfig, opened: TableConfig) -> str | None:
+    """How the lock that the table tells now differs from the other one, for people."""
+    is_same = now.lock is opened.lock and now.lock_address in (None, opened.lock_address)
+    if is_same or not tells_lock(now):
+        return None
+    return f"{described_lock(now)}, and not {described_lock(opened)}"
+
+
+def is_first_lock(config: TableConfig) -> bool:
+    """Whether the writer was told a lock that the table does not tell the next one."""
+    return config.lock in SHARED_LOCKS and not keeps_lock(config)
+
+
+def record_lock(storage: Storage, world: World, told: TableConfig, wait_ms: int) -> None:
+    """Write the first lock of the table down, under that lock.
+
+    InvalidRequestError if another writer was first, with another lock.
+    """
+    lock = _opened(storage, world, told.lock, told.lock_address)
+    with ExitStack() as stack:
+        _acquired(stack, lock, wait_ms)
+        update_properties(storage, lambda values: with_first_lock(values, told), world)
+
+
+def change_lock(
+    storage: Storage,
+    world: World,
+    before: TableConfig,
+    kind: LockKind,
+    address: LockAddress | None,
+    *,
+    wait_ms: int,
+) -> None:
+    """Let the table keep this lock instead of the one before, under both.
+
+    Under the new one alone if they are one lock by two addresses, or if there can be none like the
+    one before on this storage: then nobody holds it.
+    """
+    new, old = _opened(storage, world, kind, address), None
+    is_other = (before.lock, before.lock_address) != (kind, address)
+    if is_other and can_guard(before.lock, storage):
+        old = _opened(storage, world, before.lock, before.lock_address)
+    with ExitStack() as stack:
+        held = _acquired(stack, new, wait_ms)
+        if old is not None:
+            with _way_out_told(before, kind):
+                if held is None or not is_same_lock(held, old, wait_ms):
+                    _acquired(stack, old, wait_ms)
+        update_properties(storage, partial(_with_other_lock, before, kind, address), world)
+
+
+@contextmanager
+def _way_out_told(before: TableConfig, kind: LockKind) -> Iterator[None]:
+    """While the lock is taken that the table is to lose: its service may be gone for good."""
+    try:
+        yield
+    except LockTakenError:
+        raise
+    except UnavailableError as error:
+        if before.lock_address is None:
+            raise  # the table's own storage did not answer
+        raise UnavailableError(
+            f"the table {before.name!r} was not given the lock {kind.value!r}",
+            why=f"the one that it has, {described_lock(before)}, must be taken for that, and its"
+            f" service does not answer: {error.why}",
+            next_step="Repeat the call when it does. If it never will, stop all writers of the"
+            f" table, Java's too, set {LOCK_KIND}=none in its hoodie.properties, delete"
+            " hoodie.write.lock.* there, and call again; docs/locks.md tells all",
+        ) from error
+
+
+def _with_other_lock(
+    before: TableConfig, kind: LockKind, address: LockAddress | None, values: dict[str, str]
+) -> dict[str, str]:
+    wanted = with_lock(values, kind, address)
+    now = TableConfig.of(TableProperties(values))
+    is_as_before = (now.lock, now.lock_address) == (before.lock, before.lock_address)
+    if values != wanted and not is_as_before:
+        raise ConflictError(
+            f"the table {now.name!r} was not given the lock {kind.value!r}",
+            why=f"it was {described_lock(before)} a moment ago, and somebody made it"
+            f" {described_lock(now)}",
+            next_step="Agree on one lock, and call again if it is this",
+        )
+    return wanted
+
+
+def _opened(
+    storage: Storage, world: World, kind: LockKind, address: LockAddress | None
+) -> Lock | None:
+    lock = open_lock(kind, storage, world, address=address)
+    if kind is LockKind.STORAGE and not is_true_by_construction(storage):
+        require_true_replace(storage, world)  # the test of the store was for another lock
+    return lock
+
+
+def _acquired(stack: ExitStack, lock: Lock | None, wait_ms: int) -> HeldLock | None:
+    """The lock, until the stack is unwound."""
+    if lock is None:
+        return None
+    held = lock.acquire(wait_ms)
+    stack.callback(held.release)
+    return held

@@ -1,0 +1,122 @@
+"""Cleaning of a light table by the class of production, and consumers for whom it keeps files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from pyhudi.errors import HudiError
+from pyhudi.plan.cleaning import CleanPolicy
+from pyhudi.read.load import TableLoader
+from pyhudi.read.lost_files import CommitRecords
+from pyhudi.services.cleaning.execute import Cleanings
+from pyhudi.simulate.simulation import Process
+from pyhudi.simulate.table.actors.service_actor import Servant
+from pyhudi.simulate.table.rows import happens
+from pyhudi.simulate.table.stage import Stage
+from pyhudi.simulate.table.table import LightReader
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.state import TableState
+from pyhudi.world import World
+from pyhudi.write.writer import TableWriter
+
+#: What a table may be cleaned by: all its cleaners keep the same.
+POLICIES = (
+    CleanPolicy.commits(1),
+    CleanPolicy.commits(2),
+    CleanPolicy.commits(3),
+    CleanPolicy.versions(1),
+    CleanPolicy.versions(2),
+)
+#: The same where schedules go on for hours.
+LONG_POLICIES = (*POLICIES, CleanPolicy.hours(1), CleanPolicy.hours(2))
+
+
+class Cleaner(Servant):
+    """Cleans; a plan may stay pending for long."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        name: str,
+        policy: CleanPolicy,
+        *,
+        rounds: int,
+        rests: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(stage, name, rounds=rounds, pauses=(20, 300, 3_000, 20_000, *rests))
+        self._policy = policy
+        self._work: tuple[Process, Cleanings] | None = None
+
+    def _begun(self, process: Process) -> Callable[[], object]:
+        work = cleanings(self._stage, process)
+        self._work = process, work
+        return partial(self._clean, work)
+
+    def _clean(self, work: Cleanings) -> None:
+        if happens(self._chance, 0.25):
+            work.schedule(self._policy)
+        else:
+            work.run(self._policy, take_over=happens(self._chance, 0.5)).or_raise()
+
+    def finish(self) -> None:
+        """Look once more when all is over, with what it knows of the table since long ago."""
+        if self._work is not None and not self._work[0].crashed:
+            process, work = self._work
+            try:
+                work.preview(self._policy)
+            except HudiError as error:
+                self._stage.surprise(process, error)
+
+
+def cleanings(stage: Stage, process: Process) -> Cleanings:
+    """What one process does for cleans."""
+    log = stage.decision_log(process)
+    reader = LightReader(process.storage, stage.kind)
+
+    def times(state: TableState) -> Any:
+        return reader.times(state, "")
+
+    load = partial(reader.load, is_whole=True)
+    records = CommitRecords(reader.loader)
+    return Cleanings(log, load, times, reader.kept, records, stage.settings)
+
+
+def clean_all(stage: Stage, process: Process) -> None:
+    """Carry out all that is pending, whoever else is at it."""
+    work = cleanings(stage, process)
+    for plan in work.pending():
+        work.execute(plan.requested)
+
+
+# -- consumers
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What registering asks of a writer of production."""
+
+    storage: Storage
+    world: World
+    reader: LightReader
+    turn: AbstractContextManager[Any]
+
+    @property
+    def loader(self) -> TableLoader:
+        return self.reader.loader
+
+    def open(self) -> None:
+        """A light table's properties never change."""
+
+    def state(self) -> TableState:
+        return self.reader.load()
+
+
+def consumer_table(stage: Stage, process: Process) -> TableWriter:
+    """The table, as the functions for registered consumers take it."""
+    reader = LightReader(process.storage, stage.kind)
+    table = _Table(process.storage, process.world, reader, nullcontext())
+    return cast(TableWriter, table)

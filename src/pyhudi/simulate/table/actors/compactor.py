@@ -1,0 +1,121 @@
+"""Compaction of a light table, by the class of production: only the merge of rows is light.
+
+A plan may stay pending for long, be carried out by several at once, or be given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from pyhudi.commit.rollback import FailedWriteRecovery
+from pyhudi.errors import (
+    ConflictError,
+    CorruptTableError,
+    InvalidRequestError,
+    UnavailableError,
+)
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.format.timeline.plan_files import CompactionOperation
+from pyhudi.plan.compaction import CompactionOrder, CompactionPolicy
+from pyhudi.read.lost_files import CommitRecords
+from pyhudi.services.compaction.execute import Compactions
+from pyhudi.simulate.choices import drawn
+from pyhudi.simulate.simulation import Process
+from pyhudi.simulate.table.actors.service_actor import Servant
+from pyhudi.simulate.table.rows import Row, happens
+from pyhudi.simulate.table.stage import Stage
+from pyhudi.simulate.table.table import (
+    GoneError,
+    LightReader,
+    avro_schema,
+    base_file,
+    load_rows,
+    write_data_file,
+)
+
+#: One file group for each plan, so that several are pending at once; or all that have logs.
+_POLICIES = (
+    CompactionPolicy(order=CompactionOrder.AGE, io_bytes_max=1),
+    CompactionPolicy(order=CompactionOrder.DELTA_COMMITS),
+)
+
+
+class Compactor(Servant):
+    """Plans compactions and carries them out."""
+
+    harmless = (UnavailableError, ConflictError, InvalidRequestError)  # others were faster
+
+    def __init__(
+        self, stage: Stage, name: str, *, rounds: int, rests: tuple[int, ...] = ()
+    ) -> None:
+        super().__init__(stage, name, rounds=rounds, pauses=(1, 20, 300, 3_000, *rests))
+        self._zeal = (0.2, 0.8, 0.8)[drawn(self._chance, 3)]  # in carrying plans out
+
+    def _begun(self, process: Process) -> Callable[[], object]:
+        return partial(self._go_on, compactions(self._stage, process))
+
+    def _go_on(self, work: Compactions) -> None:
+        chance, pending = self._chance, work.pending()
+        if not pending or happens(chance, 0.3):
+            work.schedule(_POLICIES[drawn(chance, len(_POLICIES))])
+            return
+        plan = pending[drawn(chance, len(pending))].requested
+        if happens(chance, 0.07):
+            work.undo(plan)
+        elif happens(chance, self._zeal):
+            work.execute(plan, is_forced=happens(chance, 0.3))
+
+
+def compactions(stage: Stage, process: Process) -> Compactions:
+    """What one process does for compactions."""
+    log = stage.decision_log(process)
+    reader = LightReader(process.storage, stage.kind)
+    return Compactions(
+        log,
+        FailedWriteRecovery(log, stage.settings),
+        stage.settings,
+        load=reader.load,
+        load_whole=reader.load,
+        advance=reader.loader.advanced,
+        times=reader.times,
+        records=CommitRecords(reader.loader),
+        merge=LightMerge(stage, process),
+        schema=lambda: avro_schema(stage.kind),
+    )
+
+
+class LightMerge:
+    """Makes the base files of a plan."""
+
+    def __init__(self, stage: Stage, process: Process) -> None:
+        self._kind = stage.kind
+        self._storage = process.storage
+
+    def __call__(
+        self, requested: str, schema: str, operations: Sequence[CompactionOperation]
+    ) -> Iterator[WriteStat]:
+        for operation in operations:
+            base = operation.base_file_path
+            paths = (*([base] if base else []), *operation.log_file_paths)
+            rows = [row for path in paths for row in self._rows(path)]
+            group = FileGroupId(operation.partition_path or "", operation.file_id or "")
+            file = base_file(requested, group, rows, self._kind)
+            stat = write_data_file(self._storage, file)
+            yield replace(stat, total_log_files_compacted=len(operation.log_file_paths))
+
+    def _rows(self, path: str) -> list[Row]:
+        """Files of a plan that waits never go: as in production, that is no passing trouble."""
+        try:
+            return load_rows(self._storage, path)
+        except GoneError as error:
+            raise CorruptTableError(error.what, why=error.why, next_step="Find out who") from None
+
+
+def compact_all(stage: Stage, process: Process) -> None:
+    """Carry out all that is pending, whoever else is at it."""
+    work = compactions(stage, process)
+    for plan in work.pending():
+        work.execute(plan.requested, is_forced=True)

@@ -1,0 +1,81 @@
+"""Writes that clear partitions, as the engine makes them: overwrites, and deletes of partitions.
+
+Each file group that such a write finds in its partitions gets a new base file, an empty one where
+it has no rows. A file group that it does not find may still come from somebody who writes at the
+same time; so it asks, before it completes, who else was in its partitions.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from pyhudi.conflict.rules import Cleared
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.simulate.choices import drawn
+from pyhudi.simulate.table.rows import (
+    KEYS,
+    PARTITIONS,
+    Row,
+    TableKind,
+    drawn_row,
+    group_of,
+    happens,
+)
+from pyhudi.simulate.table.table import DataFile, base_file, stamped
+from pyhudi.write.plan import clears
+
+
+class Overwrite(NamedTuple):
+    """What is left of these partitions are these rows."""
+
+    partitions: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def operation(self) -> str:
+        if not self.rows:
+            return "DELETE_PARTITION"
+        return "INSERT_OVERWRITE_TABLE" if self._is_of_all else "INSERT_OVERWRITE"
+
+    @property
+    def _is_of_all(self) -> bool:
+        return self.partitions == PARTITIONS
+
+    def files(
+        self, requested: str, there: Iterable[FileGroupId], kind: TableKind
+    ) -> list[DataFile]:
+        """A base file for each file group that is there, or that a row is of."""
+        found = {group for group in there if group.partition in self.partitions}
+        groups = sorted(found | {group_of(row.key) for row in self.rows})
+        return [
+            base_file(
+                requested,
+                group,
+                stamped((row for row in self.rows if group_of(row.key) == group), requested),
+                kind,
+            )
+            for group in groups
+        ]
+
+    def cleared(self, stats: Collection[WriteStat]) -> Cleared:
+        whole_table = self._is_of_all and bool(self.rows)
+        return clears(frozenset(self.partitions), whole_table=whole_table)(stats)
+
+
+def drawn_overwrite(chance: random.Random, version: str, *, may_bring: bool) -> Overwrite:
+    """Of one partition, now and then of all; `may_bring` new rows, which some do."""
+    one = PARTITIONS[drawn(chance, len(PARTITIONS))]
+    partitions = PARTITIONS if happens(chance, 0.25) else (one,)
+    brings = happens(chance, 0.6)
+    mine = [key for key in KEYS if group_of(key).partition in partitions]
+    keys = [key for key in mine if happens(chance, 0.3)] if may_bring and brings else []
+    return Overwrite(partitions, tuple(drawn_row(chance, key, version) for key in keys))
+
+
+def drawn_seeds(chance: random.Random) -> Sequence[FileGroupId]:
+    """Some of the file groups; the others come with their first rows."""
+    groups = sorted({group_of(key) for key in KEYS})
+    return [group for group in groups if happens(chance, 0.4)]

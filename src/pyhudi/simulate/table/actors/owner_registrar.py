@@ -1,0 +1,70 @@
+"""Owners of columns in a simulation: who may write what, and a registrar who changes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import pyarrow as pa
+
+from pyhudi.errors import InvalidRequestError, UnavailableError
+from pyhudi.format.table.column_owners import ColumnOwners
+from pyhudi.format.table.table_config import TableConfig
+from pyhudi.simulate.choices import drawn
+from pyhudi.simulate.simulation import Process
+from pyhudi.simulate.table.rows import FOUNDERS, OWNERS
+from pyhudi.simulate.table.stage import Stage
+from pyhudi.simulate.table.table import arrow_schema, table_config
+from pyhudi.storage.objects.column_owners import change_owners
+from pyhudi.storage.protocol import Storage
+from pyhudi.write.column_owners import Owned, owned_columns
+from pyhudi.write.writer import TableWriter
+
+#: Who takes over whose columns.
+HEIRS = {"payments": "billing", "refunds": "returns"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What ownership asks of a writer of production."""
+
+    storage: Storage
+    config: TableConfig
+    schema: pa.Schema
+
+
+def owned(stage: Stage, process: Process, owner: str) -> Owned:
+    """What the owner may write now; InvalidRequestError if it owns nothing."""
+    table = _Table(process.storage, table_config(stage.kind), arrow_schema(stage.kind))
+    return owned_columns(cast(TableWriter, table), owner)
+
+
+def declare_owners(storage: Storage) -> None:
+    def declared(now: ColumnOwners) -> ColumnOwners:
+        for owner in FOUNDERS:
+            now = now.with_owner(owner, OWNERS[owner])
+        return now
+
+    change_owners(storage, declared)
+
+
+class Registrar:
+    """Takes columns from their owners and gives them to others, while both write."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.process = stage.simulation.process(name)
+        self._storage = self.process.storage
+        self._chance = stage.chance(f"work of {name}")
+
+    def run(self) -> None:
+        for owner, heir in HEIRS.items():
+            self.process.world.sleep_ms((1, 20, 300, 2_000)[drawn(self._chance, 4)])
+            try:
+                change_owners(self._storage, partial(_handed_over, owner, heir))
+            except (UnavailableError, InvalidRequestError):
+                continue
+
+
+def _handed_over(owner: str, heir: str, now: ColumnOwners) -> ColumnOwners:
+    return now.without(owner).with_owner(heir, OWNERS[heir])

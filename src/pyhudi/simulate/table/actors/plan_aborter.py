@@ -1,0 +1,106 @@
+"""Who gives plans up: compactions and cleans that are pending, also while somebody is at them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
+from pyhudi.plan.cleaning import CleanPolicy
+from pyhudi.services.cleaning.execute import Cleanings
+from pyhudi.services.compaction.execute import Compactions
+from pyhudi.simulate.choices import drawn
+from pyhudi.simulate.simulation import Process
+from pyhudi.simulate.table.actors.cleaner import cleanings
+from pyhudi.simulate.table.actors.compactor import compactions
+from pyhudi.simulate.table.rows import happens
+from pyhudi.simulate.table.stage import Stage
+
+_PAUSES_MS = (1, 20, 300, 3_000)
+
+
+class _Plan(NamedTuple):
+    """A plan, and what may become of it."""
+
+    undo: Callable[[], object]
+    execute: Callable[[Process], object]
+
+
+class Undoer:
+    """Looks for plans now and then, and gives one up; one process after the other.
+
+    Somebody gives a plan up because it is tried again and again. So now and then another process
+    begins to carry the plan out at the same moment. Where the table is cleaned, it plans as well.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        name: str,
+        *,
+        rounds: int,
+        cleans: CleanPolicy | None,
+        rests: tuple[int, ...] = (),
+    ) -> None:
+        self._stage = stage
+        self._name = name
+        self._rounds = rounds
+        self._policy = cleans
+        self._pauses = (*_PAUSES_MS, *rests)
+        self._chance = stage.chance(f"work of {name}")
+        self._processes = self._rivals = 0
+
+    def start(self) -> None:
+        process = self._stage.simulation.process(self._name + "+" * self._processes)
+        self._processes += 1
+        process.on_crash = self.start
+        process.start(self._run, process)
+
+    def _run(self, process: Process) -> None:
+        works = compactions(self._stage, process), cleanings(self._stage, process)
+        while self._rounds > 0:
+            self._rounds -= 1
+            process.world.sleep_ms(self._pauses[drawn(self._chance, len(self._pauses))])
+            self._try(process, partial(self._go_on, *works))
+
+    def _try(self, process: Process, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except (UnavailableError, ConflictError, InvalidRequestError):
+            return  # somebody is at it, or was faster
+        except HudiError as error:
+            self._stage.surprise(process, error)
+
+    def _go_on(self, compacting: Compactions, cleaning: Cleanings) -> None:
+        found = [*self._compactions(compacting), *self._cleans(cleaning)]
+        if not found:
+            return
+        plan = found[drawn(self._chance, len(found))]
+        if happens(self._chance, 0.7):
+            self._rivals += 1
+            rival = self._stage.simulation.process(f"{self._name}-rival{self._rivals}")
+            rival.start(self._try, rival, partial(plan.execute, rival))
+        plan.undo()
+
+    def _compactions(self, work: Compactions) -> list[_Plan]:
+        is_forced = happens(self._chance, 0.3)
+
+        def execute(plan: str, process: Process) -> None:
+            compactions(self._stage, process).execute(plan)
+
+        plans = [instant.requested for instant in work.pending()]
+        return [
+            _Plan(partial(work.undo, plan, is_forced=is_forced), partial(execute, plan))
+            for plan in plans
+        ]
+
+    def _cleans(self, work: Cleanings) -> list[_Plan]:
+        def execute(plan: str, process: Process) -> None:
+            cleanings(self._stage, process).execute(plan)
+
+        plans: list[str] = [instant.requested for instant in work.pending()]
+        if not plans and self._policy is not None:
+            planned = work.schedule(self._policy)
+            plans = [] if planned is None else [planned]
+        return [_Plan(partial(work.undo, plan), partial(execute, plan)) for plan in plans]

@@ -1,0 +1,413 @@
+"""Who changes the table in a simulation: writers, late tasks, recoverers, a pruner.
+
+Each is a process of its own around the protocol code of production. What an actor does is drawn
+from its own stream of chance; what it was told goes to the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.rollback import FailedWriteRecovery
+from pyhudi.commit.transaction import Checks, Transaction
+from pyhudi.errors import (
+    ConflictError,
+    HudiError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.conflict_strategy import Strategy
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.format.timeline.decision_entry import entry_path
+from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.services.repair import Repair
+from pyhudi.simulate.choices import drawn
+from pyhudi.simulate.simulation import Process
+from pyhudi.simulate.table.actors.overwriter import Overwrite, drawn_overwrite
+from pyhudi.simulate.table.actors.owner_registrar import declare_owners, owned
+from pyhudi.simulate.table.checks.evidence import TIMELINE_FOLDER
+from pyhudi.simulate.table.history import Event, LostFile, Operation, Outcome
+from pyhudi.simulate.table.rows import KEYS, Row, drawn_rows, group_of, happens
+from pyhudi.simulate.table.stage import Stage
+from pyhudi.simulate.table.table import (
+    DataFile,
+    GoneError,
+    LightReader,
+    base_files,
+    bucket_layout,
+    commit_metadata,
+    log_files,
+    seed_files,
+    write_data_file,
+)
+from pyhudi.storage.objects.decision_log import entries_after
+from pyhudi.write.column_owners import Owned
+from pyhudi.write.files.spec import refuse_unknown
+
+_CONFLICT_RETRIES = 2
+_RESOLVE_ATTEMPTS = 3
+_TASK_DELAYS_MS = (0, 100, 3_000, 30_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """How a writer writes: how often so and how often otherwise."""
+
+    base_rate: float = 0.0  # base files instead of logs, which yield to others in any mode
+    checked_rate: float = 0.0  # logs that yield, too
+    blind_rate: float = 1.0  # of these, logs of rows that depend on nothing in the table
+    task_rate: float = 0.15  # a task that has a late twin
+    fenced_rate: float = 0.0  # tasks that look at the fence, and whose twins may disagree
+    keeping_rate: float = 0.0  # what lost keeps its files until they were written anew
+    clearing_rate: float = 0.0  # partitions that are overwritten, or deleted
+    owner: str | None = None  # whose columns it writes, on a table that has owners
+    priority: int = 0
+    strategy: Strategy = Strategy.BUCKET  # what it takes for a conflict
+    pauses_ms: tuple[int, ...] = (0, 1, 200, 5_000)  # between writes
+
+
+class Writer:
+    """Writes a number of times, and repeats what met a conflict."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        name: str,
+        habits: Habits,
+        *,
+        writes: int = 1,
+        process: Process | None = None,
+    ) -> None:
+        self.stage = stage
+        self.process = process or stage.simulation.process(name)
+        self.habits = habits
+        self.settings = replace(stage.settings, priority=habits.priority)
+        self.writes = writes
+        #: What lost a conflict, and is given up once it was written anew.
+        self.kept: list[Transaction] = []
+        self._chance = stage.chance(f"work of {name}")
+        self._clearing = stage.chance(f"clearing of {name}")
+        self._count = 0
+        self._tasks = 0
+
+    def run(self) -> None:
+        log = self.stage.decision_log(self.process)
+        recovery = FailedWriteRecovery(log, self.settings)
+        while self.writes > 0:
+            for _ in range(1 + _CONFLICT_RETRIES):
+                if self.write(log, recovery) is not Outcome.FAIL:
+                    break
+                if self.kept or self.habits.owner:  # its columns may become its own
+                    self.process.world.sleep_ms((0, 50, 1_000)[drawn(self._chance, 3)])
+            while self.kept:
+                self.kept.pop().abandon()
+            self.writes -= 1
+            pauses = self.habits.pauses_ms
+            self.process.world.sleep_ms(pauses[drawn(self._chance, len(pauses))])
+
+    def run_once(self) -> Outcome:
+        log = self.stage.decision_log(self.process)
+        return self.write(log, FailedWriteRecovery(log, self.settings))
+
+    def write(self, log: DecisionLog, recovery: FailedWriteRecovery) -> Outcome:
+        """One attempt: a new instant, and rows that no other attempt has."""
+        self._count += 1
+        habits, chance = self.habits, self._chance
+        version = f"{self.process.name}.{self._count}"
+        rows = drawn_rows(chance, version, habits.owner)
+        is_base = happens(chance, habits.base_rate)
+        removes = habits.owner is not None and rows[0].is_deleted
+        way = _Way(
+            is_base,
+            is_checked=happens(chance, habits.checked_rate) or removes,
+            is_blind=not is_base and happens(chance, habits.blind_rate),
+            is_fenced=happens(chance, habits.fenced_rate),
+            keeps_files=happens(chance, habits.keeping_rate),
+        )
+        if not happens(self._clearing, habits.clearing_rate):
+            return _Attempt(self, rows, way).run(log, recovery)
+        overwrite = drawn_overwrite(self._clearing, version, may_bring=habits.owner is None)
+        way = replace(way, is_base=True, is_checked=True, is_blind=False, overwrite=overwrite)
+        return _Attempt(self, overwrite.rows, way).run(log, recovery)
+
+    # What an attempt asks of its writer.
+
+    def write_files(self, files: Sequence[DataFile]) -> list[WriteStat]:
+        """Write the files, and now and then leave a late second attempt of a task behind."""
+        stats = []
+        for file in files:
+            if happens(self._chance, self.habits.task_rate):
+                self._leave_late_task(self._computed_again(file, files))
+            stats.append(write_data_file(self.process.storage, file))
+        return stats
+
+    def _computed_again(self, file: DataFile, files: Sequence[DataFile]) -> DataFile:
+        """What the second attempt has: the same, or, of an input that is not, something else."""
+        others = sorted({*KEYS} - {row.key for each in files for row in each.rows})
+        taken = {each.group for each in files}
+        strangers = [key for key in others if group_of(key) not in taken]
+        if not file.is_fenced or not strangers or happens(self._chance, 0.5) or not file.rows:
+            return file
+        row = file.rows[0]._replace(key=strangers[drawn(self._chance, len(strangers))])
+        return log_files(file.requested, [row])[0]._replace(is_fenced=True)
+
+    def _leave_late_task(self, file: DataFile) -> None:
+        self._tasks += 1
+        name = f"{self.process.name}-task{self._tasks}"
+        task = self.stage.simulation.process(name)
+        wait_ms = _TASK_DELAYS_MS[drawn(self._chance, len(_TASK_DELAYS_MS))]
+        task.start(_late_task, task, file, wait_ms)
+
+    def resolves(self) -> bool:
+        """Whether it asks again after an unknown outcome."""
+        return happens(self._chance, 0.5)
+
+
+def _late_task(task: Process, file: DataFile, wait_ms: int) -> None:
+    task.world.sleep_ms(wait_ms)
+    write_data_file(task.storage, file)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How one attempt writes."""
+
+    is_base: bool
+    is_checked: bool
+    is_blind: bool
+    is_fenced: bool
+    keeps_files: bool
+    overwrite: Overwrite | None = None  # if it clears partitions
+
+
+class _Attempt:
+    """One attempt of a write, with its question and its answer in the history."""
+
+    def __init__(self, writer: Writer, rows: tuple[Row, ...], way: _Way) -> None:
+        self._writer = writer
+        self._stage = writer.stage
+        self._process = writer.process
+        self._rows = rows
+        self._way = way
+        # Whoever clears a partition takes it from all owners alike.
+        self._owner = writer.habits.owner if way.overwrite is None else None
+        self._number = writer.stage.history.new_attempt()
+        self._requested = ""
+        self._asked = 0
+        self._owned: Owned | None = None
+
+    def run(self, log: DecisionLog, recovery: FailedWriteRecovery) -> Outcome:
+        self._record(Outcome.INVOKE)
+        try:
+            if self._owner is not None:
+                self._owned = owned(self._stage, self._process, self._owner)
+            recovery.recover(frozenset(kept.requested for kept in self._writer.kept))
+            transaction = Transaction(log, self._writer.settings, self._stage.action, recovery)
+        except UnavailableError:
+            return self._record(Outcome.FAIL)
+        except InvalidRequestError as error:
+            return self._surprised(error) if self._owned else self._record(Outcome.FAIL)
+        except HudiError as error:
+            return self._surprised(error)
+        transaction.is_fenced = self._way.is_fenced
+        self._requested = transaction.requested
+        self._stage.history.begun[self._number] = transaction.requested
+        try:
+            stats = self._writer.write_files(self._files())
+            if self._way.is_fenced:
+                refuse_unknown(transaction.close([stat.data_path for stat in stats]))
+        except (UnavailableError, ConflictError, InvalidRequestError) as error:
+            # Storage failed, others rolled it back, or a late attempt of a task disagreed.
+            if isinstance(error, GoneError):
+                lost = LostFile(self._requested, error.path, self._stage.place)
+                self._stage.history.lost.append(lost)
+            transaction.abandon()
+            return self._record(Outcome.FAIL)
+        return self._complete(transaction, stats)
+
+    def _files(self) -> list[DataFile]:
+        kind, overwrite = self._stage.kind, self._way.overwrite
+        if overwrite is not None:
+            reader = LightReader(self._process.storage, kind)
+            files = overwrite.files(self._requested, reader.places(reader.load()), kind)
+        elif self._way.is_base:
+            reader = LightReader(self._process.storage, kind)
+            before = reader.groups(reader.load())
+            files = base_files(self._requested, self._rows, before, kind)
+        else:
+            files = log_files(self._requested, self._with_stand_ins())
+        return [file._replace(is_fenced=self._way.is_fenced) for file in files]
+
+    def _with_stand_ins(self) -> tuple[Row, ...]:
+        """The rows; if they are parts, those whose keys are not there stand behind a stand-in."""
+        if not self._is_part:
+            return self._rows
+        reader = LightReader(self._process.storage, self._stage.kind)
+        # What began later is read behind these logs, so it brings no row that they lie on.
+        found = reader.before(reader.load(), self._requested)
+        live = {key for key, row in found.items() if not row.is_deleted}
+        return tuple(row._replace(is_fresh=row.key not in live) for row in self._rows)
+
+    @property
+    def _is_part(self) -> bool:
+        return any(row.cells is not None for row in self._rows)
+
+    def _complete(self, transaction: Transaction, stats: Sequence[WriteStat]) -> Outcome:
+        is_open = False  # whether its completion may have been decided
+        recheck = None if self._owned is None else self._owned.recheck
+        way, overwrite = self._way, self._way.overwrite
+        operation = "UPSERT" if overwrite is None else overwrite.operation
+        metadata = commit_metadata(stats, self._stage.kind, operation)
+        checks = Checks(
+            way.is_checked,
+            way.is_blind,
+            is_part=self._is_part,
+            layout=None if self._stage.lock is None else bucket_layout(),
+            clears=None if overwrite is None else overwrite.cleared(stats),
+            strategy=self._writer.habits.strategy,
+            keeps_files=way.keeps_files,
+            recheck=recheck,
+        )
+        self._asked = self._stage.place
+        for _ in range(_RESOLVE_ATTEMPTS):
+            try:
+                time = transaction.complete(metadata, checks)
+                return self._record(Outcome.OK, completed=time)
+            except OutcomeUnknownError:
+                is_open = True
+                if not self._writer.resolves():
+                    break
+            except ConflictError as error:
+                if transaction.has_kept_files:
+                    self._writer.kept.append(transaction)
+                return self._record(Outcome.FAIL, error=error.why, facts=error.facts)
+            except UnavailableError:
+                if not is_open:
+                    transaction.abandon()
+                    return self._record(Outcome.FAIL)
+            except InvalidRequestError as error:  # its columns are no longer its own
+                return self._record(Outcome.FAIL) if recheck else self._surprised(error)
+            except HudiError as error:
+                return self._surprised(error)
+        return self._record(Outcome.INFO)
+
+    def _surprised(self, error: HudiError) -> Outcome:
+        self._stage.surprise(self._process, error)
+        return self._record(Outcome.INFO)
+
+    def _record(
+        self,
+        outcome: Outcome,
+        *,
+        completed: str = "",
+        error: str = "",
+        facts: Mapping[str, Any] | None = None,
+    ) -> Outcome:
+        event = Event(
+            process=self._process.name,
+            outcome=outcome,
+            operation=Operation.WRITE,
+            attempt=self._number,
+            place=self._stage.place,
+            rows=self._rows,
+            is_checked=self._way.is_base or self._way.is_checked,
+            is_blind=self._way.is_blind,
+            clears=self._way.overwrite.partitions if self._way.overwrite else (),
+            owner=self._owner,
+            priority=self._writer.habits.priority,
+            asked=self._asked,
+            requested=self._requested,
+            completed=completed,
+            error=error,
+            facts=facts or {},
+        )
+        self._stage.history.record(event)
+        return outcome
+
+
+def seed_table(stage: Stage, groups: Iterable[FileGroupId] | None = None) -> None:
+    """The first write, before anything can go wrong: an empty base for every file group.
+
+    On a copy-on-write table, which needs no seeds, some `groups` are enough.
+    """
+    if stage.kind.has_owners:
+        declare_owners(stage.storage)
+    process = stage.simulation.process("seeder", faulty=False, clock_skew_ms=0)
+    log = stage.decision_log(process)
+    recovery = FailedWriteRecovery(log, stage.settings)
+    transaction = Transaction(log, stage.settings, stage.action, recovery)
+    files = seed_files(transaction.requested, groups)
+    stats = [write_data_file(process.storage, file) for file in files]
+    transaction.complete(commit_metadata(stats, stage.kind), Checks())
+
+
+class Recoverer:
+    """Undoes what dead writers left, and sweeps up, now and then."""
+
+    def __init__(self, stage: Stage, name: str, *, rounds: int, grace_ms: int) -> None:
+        self._stage = stage
+        self.process = stage.simulation.process(name)
+        self._rounds = rounds
+        self._grace_ms = grace_ms
+        self._chance = stage.chance(f"work of {name}")
+
+    def run(self) -> None:
+        log = self._stage.decision_log(self.process)
+        recovery = FailedWriteRecovery(log, self._stage.settings)
+        timeout_ms = self._stage.settings.heartbeat_timeout_ms
+        for _ in range(self._rounds):
+            waits = (0, timeout_ms // 2, timeout_ms + 1, 3 * timeout_ms)
+            self.process.world.sleep_ms(waits[drawn(self._chance, len(waits))])
+            try:
+                if happens(self._chance, 0.5):
+                    log.refresh()
+                    recovery.recover()
+                else:
+                    Repair(log, recovery, grace_ms=self._grace_ms).run()
+            except (UnavailableError, ConflictError):
+                continue  # the next round, or the next process, does it
+            except HudiError as error:
+                self._stage.surprise(self.process, error)
+
+
+class Pruner:
+    """Removes log entries without asking who needs them: all but the last few, oldest first.
+
+    The figures of real pruning only keep writers from being refused. Safety does not rest on them.
+    With `archives`, completed rollbacks leave the timeline at once, too.
+    """
+
+    def __init__(self, stage: Stage, name: str, *, rounds: int, archives: bool = False) -> None:
+        self.process = stage.simulation.process(name)
+        self._storage = self.process.storage
+        self._rounds = rounds
+        self._archives = archives
+        self._chance = stage.chance(f"work of {name}")
+
+    def run(self) -> None:
+        for _ in range(self._rounds):
+            self.process.world.sleep_ms((0, 1, 1_000, 20_000)[drawn(self._chance, 4)])
+            try:
+                self._prune()
+                if self._archives:
+                    self._archive_rollbacks()
+            except UnavailableError:
+                continue
+
+    def _prune(self) -> None:
+        numbers = [number for number, _ in entries_after(self._storage, 0)]
+        for number in numbers[: -1 - drawn(self._chance, 3)]:
+            self._storage.delete(entry_path(number))
+
+    def _archive_rollbacks(self) -> None:
+        objects = self._storage.list_folder(TIMELINE_FOLDER).objects
+        instants = [Instant.parse(stat.path.rpartition("/")[2]) for stat in objects]
+        done = {i.requested for i in instants if i.completed and i.action is Action.ROLLBACK}
+        for instant in instants:
+            if instant.requested in done:
+                self._storage.delete(f"{TIMELINE_FOLDER}/{instant.file_name}")

@@ -1,0 +1,162 @@
+"""Whether what clients were told fits together.
+
+Check A compares every read with the fold. Check B compares with real time: what was acknowledged
+before something began comes before it. Check C follows each consumer of changes. Check D asks of
+every refusal whether it was deserved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Set
+
+from pyhudi.commit.proposals import Rule
+from pyhudi.simulate.table.checks.evidence import Evidence, Published, Violation, group_of_path
+from pyhudi.simulate.table.checks.expected_rows import Fold
+from pyhudi.simulate.table.history import Event, Exchange, History, Operation, Outcome
+from pyhudi.timeline.live import BEFORE_ALL
+
+_INSTANT = re.compile(r"\d{17}")
+
+
+def reads_equal_the_fold(fold: Fold, history: History) -> list[Violation]:
+    """Check A."""
+    found = []
+    for answer in _answers(history, Operation.SNAPSHOT, Operation.TRAVEL, Operation.RESTART):
+        who = f"a {answer.operation} read of {answer.process}"
+        found += [f"{who}: {fault}" for fault in fold.faults(answer.as_of, answer.read)]
+    return [Violation("Check A", what) for what in found]
+
+
+def order_is_that_of_real_time(history: History) -> list[Violation]:
+    """Check B."""
+    found = []
+    latest = ""  # the greatest completion time that somebody had been told
+    told: dict[int, str] = {}
+    for place, event in enumerate(history.events):
+        told[place] = latest
+        if event.operation is Operation.WRITE and event.outcome is Outcome.OK:
+            latest = max(latest, event.completed)
+    for exchange in history.exchanges(*Operation):
+        known, answer = told[exchange.invoked], exchange.answer
+        if answer is None or answer.outcome is not Outcome.OK:
+            continue
+        if answer.operation is Operation.SNAPSHOT and answer.as_of < known:
+            found.append(f"{answer.process} read as of {answer.as_of}, after {known} was told")
+        if answer.operation is Operation.CHANGES and answer.as_of < known:
+            found.append(f"{answer.process} polled up to {answer.as_of}, after {known} was told")
+        if answer.operation is Operation.WRITE and answer.requested <= known:
+            found.append(f"{answer.requested} was begun after {known} was told")
+    return [Violation("Check B", what) for what in found]
+
+
+def consumers_receive_each_change_once(
+    evidence: Evidence, fold: Fold, history: History
+) -> list[Violation]:
+    """Check C, which is I9: each poll brings its range, and the ranges leave no gap."""
+    found = []
+    reached: dict[str, str] = {}
+    for answer in _answers(history, Operation.CHANGES, Operation.RESTART):
+        if answer.operation is Operation.RESTART:  # from a snapshot, which has everything
+            reached[answer.process] = answer.as_of
+            continue
+        span = f"({answer.since}, {answer.as_of}]"
+        before = reached.get(answer.process, BEFORE_ALL)
+        if answer.since != before:
+            found.append(f"{answer.process} polled {span} and had come to {before}")
+        reached[answer.process] = answer.as_of
+        faults = fold.change_faults(answer.since, answer.as_of, answer.rows)
+        found += [f"{answer.process}, {span}: {fault}" for fault in faults]
+    newest = max((write.completed for write in evidence.writes.values()), default=BEFORE_ALL)
+    for consumer in history.consumed_to_the_end:
+        if reached.get(consumer, BEFORE_ALL) != newest:
+            found.append(f"{consumer} came to {reached.get(consumer)}, and {newest} is there")
+    return [Violation("Check C", what) for what in found]
+
+
+def _answers(history: History, *operations: Operation) -> Iterator[Event]:
+    """Good answers, in true order."""
+    for event in history.events:
+        if event.operation in operations and event.outcome is Outcome.OK:
+            yield event
+
+
+# -- Check D
+
+
+def refusals_are_deserved(evidence: Evidence, history: History, *, pruned: bool) -> list[Violation]:
+    """Check D. `pruned`: somebody removed log entries that open instants needed."""
+    found = []
+    for exchange in history.writes:
+        answer = exchange.answer
+        if answer is None or answer.outcome is not Outcome.FAIL or not answer.error:
+            continue
+        if why := _undeserved(evidence, history, exchange, answer, pruned):
+            found.append(f"{answer.requested} was refused ({answer.error}): {why}")
+    return [Violation("Check D", what) for what in found]
+
+
+def _undeserved(
+    evidence: Evidence, history: History, exchange: Exchange, answer: Event, pruned: bool
+) -> str:
+    error = answer.error
+    if error.startswith(Rule.ROLLED_BACK):
+        named = [time for time in _INSTANT.findall(error) if time != answer.requested]
+        plans = {plan.rollback: plan.target for plan in evidence.plans}
+        return "" if named and plans.get(named[0]) == answer.requested else "nobody did"
+    if error.startswith(Rule.LOG_NOT_WHOLE):
+        return "" if pruned else "nobody pruned it"
+    if error.startswith(Rule.NOT_INFLIGHT):
+        return ""
+    if answer.facts:
+        return _no_conflict(evidence, history, exchange, answer)
+    return "there is no such rule"
+
+
+def _no_conflict(evidence: Evidence, history: History, exchange: Exchange, answer: Event) -> str:
+    """Why the conflict that the writer was told of is none; empty if it is one."""
+    named = answer.facts["theirs"]["instant"]
+    opened, appended = _own_groups(evidence, answer.requested)
+    match answer.facts["rule"]:
+        case "same_file_group":
+            if not exchange.invoke.is_checked:
+                return "it yields to nobody"
+            other = evidence.writes.get(named)
+            if exchange.invoke.is_blind and named < answer.requested:
+                return f"{named} lies below it anyway"
+            return _no_overlap(other, answer, opened | appended)
+        case "hidden_rows":
+            return _no_overlap(evidence.writes.get(named), answer, opened)
+        case "cleared_partition":
+            other = evidence.writes.get(named)
+            written = frozenset() if other is None else other.groups
+            cleared = exchange.invoke.clears
+            return _no_overlap(other, answer, {g for g in written if g.partition in cleared})
+        case "parts_alone":
+            return _no_overlap(evidence.writes.get(named), answer, appended)
+        case "keys_taken_for_new":
+            return "" if named in evidence.begun and named > answer.requested else "it was before"
+        case "compaction_pending":
+            return "" if named in evidence.begun and opened else "there was none"
+        case "priority":
+            other_exchange = history.by_instant.get(named)
+            if other_exchange is None or not exchange.invoke.is_checked:
+                return "nobody had a priority"
+            lower = other_exchange.invoke.priority <= exchange.invoke.priority
+            return "its priority was not lower" if lower else ""
+    return "there is no such rule"
+
+
+def _own_groups(evidence: Evidence, requested: str) -> tuple[frozenset[object], frozenset[object]]:
+    """The file groups in which the write put a base file, and those with logs."""
+    mine = [change.path for owner, change in evidence.data_files if owner == requested]
+    logs = frozenset(group_of_path(p) for p in mine if p.rpartition("/")[2].startswith("."))
+    return frozenset(map(group_of_path, mine)) - logs, logs
+
+
+def _no_overlap(other: Published | None, answer: Event, mine: Set[object]) -> str:
+    if other is None:
+        return "the other write did not complete"
+    if other.completed <= answer.requested:
+        return f"{other.requested} had completed before it began"
+    return "" if mine & other.groups else f"{other.requested} wrote other file groups"

@@ -1,0 +1,286 @@
+"""What a chronicle proves about the timeline, the decision log and the data files.
+
+Facts are taken from every change of the store, and from nothing that a writer claims: files that
+are gone by the end, and log entries that were pruned, still count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from pyhudi.conflict.file_groups import touched_groups
+from pyhudi.format.files.file_names import FileGroupId, MarkerName, parse_data_file
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
+from pyhudi.format.timeline.decision_entry import Entry, EntryKind, decode_entry, parse_entry_path
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.markers import marker_folder
+from pyhudi.format.timeline.plan_files import (
+    CompactionPlan,
+    decode_cleaner_plan,
+    decode_compaction_plan,
+    decode_rollback_plan,
+)
+from pyhudi.simulate.table.checks.change_log import Change, ChronicledStorage
+from pyhudi.simulate.table.rows import TableKind
+from pyhudi.timeline.timeline import WRITE_ACTIONS
+
+TIMELINE_FOLDER = ".hoodie/timeline"
+HISTORY_FOLDER = f"{TIMELINE_FOLDER}/history"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was broken, and by which instants."""
+
+    rule: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.what}"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A completed file appeared."""
+
+    instant: Instant
+    change: Change
+
+    @property
+    def requested(self) -> str:
+        return self.instant.requested
+
+    @property
+    def completed(self) -> str:
+        assert self.instant.completed is not None
+        return self.instant.completed
+
+    @cached_property
+    def metadata(self) -> CommitMetadata:
+        assert self.change.data is not None
+        return decode_commit_metadata(self.change.data, self.change.path)
+
+    @cached_property
+    def groups(self) -> frozenset[FileGroupId]:
+        return touched_groups(self.metadata)
+
+    @cached_property
+    def opened(self) -> frozenset[FileGroupId]:
+        """The file groups of which it wrote a base file."""
+        names = ((path, path.rpartition("/")[2]) for path in self.paths)
+        return frozenset(group_of_path(path) for path, name in names if not name.startswith("."))
+
+    @property
+    def is_compaction(self) -> bool:
+        return self.metadata.operation_type == "COMPACT"
+
+    @cached_property
+    def paths(self) -> frozenset[str]:
+        stats = (stat for found in self.metadata.write_stats.values() for stat in found)
+        return frozenset(stat.data_path for stat in stats)
+
+
+class Logged(NamedTuple):
+    """An entry of the decision log appeared. A dead one took a number that had been pruned."""
+
+    entry: Entry
+    change: Change
+    is_dead: bool
+
+
+class Planned(NamedTuple):
+    """A rollback of the target was planned on the timeline."""
+
+    rollback: str
+    target: str
+    change: Change
+
+
+class PlannedClean(NamedTuple):
+    """A clean was planned on the timeline, and these files are to go."""
+
+    requested: str
+    paths: frozenset[str]
+    place: int
+
+
+class PlannedCompaction(NamedTuple):
+    """A compaction was planned on the timeline."""
+
+    requested: str
+    plan: CompactionPlan
+    place: int
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The files that it reads."""
+        operations = self.plan.operations or ()
+        bases = {o.base_file_path for o in operations if o.base_file_path is not None}
+        return frozenset(bases).union(*(o.log_file_paths for o in operations))
+
+    @property
+    def groups(self) -> frozenset[FileGroupId]:
+        return frozenset(map(group_of_path, self.paths))
+
+
+class Evidence:
+    """The facts of one simulation."""
+
+    def __init__(self, storage: ChronicledStorage, kind: TableKind) -> None:
+        self.storage = storage
+        self.kind = kind
+        self.changes: Sequence[Change] = storage.changes
+
+    def created(self, folder: str) -> Iterator[Change]:
+        """Objects of the folder that were put, each time they were."""
+        start = f"{folder}/"
+        for change in self.changes:
+            if change.data is not None and change.path.startswith(start):
+                yield change
+
+    @cached_property
+    def timeline(self) -> list[tuple[Instant, Change]]:
+        """Timeline files in the order in which they appeared."""
+        return [
+            (Instant.parse(change.path[len(TIMELINE_FOLDER) + 1 :]), change)
+            for change in self.created(TIMELINE_FOLDER)
+            if not change.path.startswith(HISTORY_FOLDER)
+        ]
+
+    @cached_property
+    def published(self) -> list[Published]:
+        return [Published(i, c) for i, c in self.timeline if i.state is State.COMPLETED]
+
+    @cached_property
+    def writes(self) -> dict[str, Published]:
+        """Requested time → the write that completed."""
+        return {p.requested: p for p in self.published if p.instant.action in WRITE_ACTIONS}
+
+    @cached_property
+    def rollbacks(self) -> dict[str, Published]:
+        """The rollback's own time → its completed file."""
+        return {p.requested: p for p in self.published if p.instant.action is Action.ROLLBACK}
+
+    @cached_property
+    def plans(self) -> list[Planned]:
+        found = []
+        for instant, change in self.timeline:
+            if instant.action is Action.ROLLBACK and instant.state is State.REQUESTED:
+                assert change.data is not None
+                named = decode_rollback_plan(change.data, change.path).instant_to_rollback
+                assert named is not None
+                found.append(Planned(instant.requested, named.commit_time, change))
+        return found
+
+    @cached_property
+    def cleans(self) -> list[PlannedClean]:
+        found = []
+        for instant, change in self.timeline:
+            if instant.action is Action.CLEAN and instant.state is State.REQUESTED:
+                assert change.data is not None
+                plan = decode_cleaner_plan(change.data, change.path)
+                named = (plan.file_paths_to_be_deleted_per_partition or {}).values()
+                start = len(self.storage.uri) + 1
+                paths = frozenset((f.file_path or "")[start:] for files in named for f in files)
+                found.append(PlannedClean(instant.requested, paths, change.place))
+        return found
+
+    @cached_property
+    def compactions(self) -> list[PlannedCompaction]:
+        """Each once: one that was given up may be brought back by somebody who slept."""
+        found: dict[str, PlannedCompaction] = {}
+        for instant, change in self.timeline:
+            is_plan = instant.action is Action.COMPACTION and instant.state is State.REQUESTED
+            if is_plan and instant.requested not in found:
+                assert change.data is not None
+                plan = decode_compaction_plan(change.data, change.path)
+                found[instant.requested] = PlannedCompaction(instant.requested, plan, change.place)
+        return list(found.values())
+
+    def is_cleaned(self, path: str, place: int) -> bool:
+        """Whether a clean that was planned before that place of the chronicle names the file."""
+        return any(clean.place < place and path in clean.paths for clean in self.cleans)
+
+    @cached_property
+    def log(self) -> list[Logged]:
+        found = []
+        highest = 0
+        for change in self.changes:
+            number = parse_entry_path(change.path)
+            if number is None or change.data is None:
+                continue
+            entry = decode_entry(change.data, change.path)
+            found.append(Logged(entry, change, is_dead=number <= highest))
+            highest = max(highest, number)
+        return found
+
+    @cached_property
+    def begun(self) -> dict[str, Logged]:
+        """Instants that the log began and did not void, rollbacks left out."""
+        live = [logged for logged in self.log if not logged.is_dead]
+        voided = {logged.entry.voids for logged in live}
+        return {
+            logged.entry.instant or "": logged
+            for logged in live
+            if logged.entry.kind is EntryKind.BEGIN and logged.entry.n not in voided
+        }
+
+    @cached_property
+    def decided(self) -> dict[str, int]:
+        """Instant → the place of the chronicle at which its end was decided, either way."""
+        found: dict[str, int] = {}
+        for logged in self.log:
+            entry = logged.entry
+            if logged.is_dead or entry.kind not in (EntryKind.COMPLETE, EntryKind.ABORT):
+                continue
+            ended = entry.target.instant if entry.target is not None else entry.instant
+            found.setdefault(ended or "", logged.change.place)
+        return found
+
+    @cached_property
+    def undone_by_others(self) -> frozenset[str]:
+        """Targets of rollbacks that a foreign engine planned or finished; it drops markers."""
+        live = [logged.entry for logged in self.log if not logged.is_dead]
+        times = {entry.time for entry in live}
+        foreign = {r for r, done in self.rollbacks.items() if done.completed not in times}
+        foreign |= {plan.rollback for plan in self.plans if plan.rollback not in times}
+        return frozenset(plan.target for plan in self.plans if plan.rollback in foreign)
+
+    @cached_property
+    def data_files(self) -> list[tuple[str, Change]]:
+        """(requested time of its instant, change) of data files that were put or removed."""
+        found = []
+        for change in self.changes:
+            if not change.path.startswith(".hoodie/"):
+                name = parse_data_file(change.path.rpartition("/")[2])
+                assert name is not None, change.path
+                found.append((str(name.requested), change))
+        return found
+
+    def announced(self, requested: str, place: int) -> frozenset[FileGroupId]:
+        """The file groups of which the instant had announced a file before that place."""
+        start = f"{marker_folder(InstantTime(requested))}/"
+        paths = (c.path for c in self.changes[:place] if c.path.startswith(start))
+        markers = (MarkerName.parse(path.removeprefix(start)) for path in paths)
+        return frozenset(marker.file_group for marker in markers if marker is not None)
+
+    def paths_at(self, place: int, requested: str) -> set[str]:
+        """Data files of the instant that were there just before that place of the chronicle."""
+        there: set[str] = set()
+        for owner, change in self.data_files:
+            if change.place >= place:
+                break
+            if owner == requested:
+                (there.discard if change.data is None else there.add)(change.path)
+        return there
+
+
+def group_of_path(path: str) -> FileGroupId:
+    """The file group that a data file belongs to."""
+    partition, _, name = path.rpartition("/")
+    parsed = parse_data_file(name)
+    assert parsed is not None, path
+    return FileGroupId(partition, parsed.file_id)

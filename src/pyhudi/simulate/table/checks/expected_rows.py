@@ -1,0 +1,202 @@
+"""What each key is at a completion time, told from the writes and from no reader.
+
+Completion times give the order of writes, so the fold of all writes up to a time is what any read
+as of that time must have seen. There are two questions:
+
+- what *may* a key be? Where two writes overlapped and ordering values do not decide, either may
+  have won; of a row in parts, column by column;
+- what *is* it, by the bytes? A base file begins a slice, a log lies on the newest base that was
+  requested before the log completed, and within a slice logs go by requested time. All readers of
+  one table have to agree on that.
+
+A write that clears a partition leaves of its keys nothing but its own rows, whatever their ordering
+values. Only what completes after it may win against it.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.simulate.table.checks.evidence import Evidence, Published
+from pyhudi.simulate.table.history import Event, History
+from pyhudi.simulate.table.rows import COLUMNS, KEYS, Row, group_of
+
+_ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    requested: str
+    completed: str
+    row: Row | None  # None: the key was cleared away
+    is_base: bool
+    clears: bool = False
+
+
+class Fold:
+    """The writes of one simulation, key by key."""
+
+    def __init__(self, evidence: Evidence, history: History) -> None:
+        self._kind = evidence.kind
+        self._by_key: dict[str, list[_Candidate]] = {key: [] for key in KEYS}
+        self._bases: dict[FileGroupId, list[tuple[str, str]]] = {}  # requested, completed
+        self._compacted: set[FileGroupId] = set()
+        self._cleared: dict[str, list[str]] = {}  # partition → completion times
+        for requested, write in evidence.writes.items():
+            opened = write.opened
+            for group in opened:
+                self._bases.setdefault(group, []).append((requested, write.completed))
+            self._compacted |= opened if write.is_compaction else frozenset()
+            exchange = history.by_instant.get(requested)
+            if exchange is not None:
+                self._add(write, exchange.invoke)
+
+    def _add(self, write: Published, asked: Event) -> None:
+        for partition in asked.clears:
+            self._cleared.setdefault(partition, []).append(write.completed)
+        gone = [
+            key
+            for key in (KEYS if asked.clears else ())
+            if group_of(key).partition in asked.clears and group_of(key) in write.opened
+        ]
+        rows: dict[str, Row | None] = dict.fromkeys(gone)
+        rows |= {row.key: row._replace(requested=write.requested) for row in asked.rows}
+        for key, row in rows.items():
+            is_base = group_of(key) in write.opened
+            clears = bool(asked.clears)
+            found = _Candidate(write.requested, write.completed, row, is_base, clears)
+            self._by_key[key].append(found)
+
+    # -- by the bytes
+
+    def row(self, key: str, time: str) -> Row | None:
+        """What the key is as of the time; None if it never was, or was cleared away."""
+        row = None
+        for candidate in self._in_order(key, time):
+            if candidate.row is None or candidate.clears:
+                row = candidate.row
+            else:
+                row = self._kind.merged(row, candidate.row)
+        return row
+
+    def _is_told(self, key: str) -> bool:
+        """Whether times alone tell what a base file was made of.
+
+        A writer of base files may have read the table before or after a compaction completed, and
+        of logs that overlapped another one may have won.
+        """
+        group = group_of(key)
+        is_rewritten = any(c.is_base for k in KEYS if group_of(k) == group for c in self._by_key[k])
+        return not (is_rewritten and group in self._compacted)
+
+    def _in_order(self, key: str, time: str) -> list[_Candidate]:
+        found = self._bases.get(group_of(key), ())
+        barriers = sorted(requested for requested, done in found if done <= time)
+
+        def place(candidate: _Candidate) -> tuple[int, bool, str]:
+            counts_from = candidate.requested if candidate.is_base else candidate.completed
+            slice_ = bisect_right(barriers, counts_from)
+            return slice_, not candidate.is_base, candidate.requested
+
+        rivals = (c for c in self._by_key[key] if c.completed <= time)
+        return sorted(rivals, key=place)
+
+    # -- what may be
+
+    def winners(self, key: str, time: str, column: str | None = None) -> list[Row]:
+        """The rows that may have won by then; of a column, those that have it, and deletes."""
+        rivals = self._left(key, time)
+        if column is not None:
+            rivals = [(c, r) for c, r in rivals if r.is_deleted or column in (r.cells or ())]
+        if self._kind.by_event_time:
+            highest = max((row.ordering for _, row in rivals), default=0)
+            rivals = [(c, row) for c, row in rivals if row.ordering == highest]
+        latest_begin = max((c.requested for c, _ in rivals), default="")
+        return [row for c, row in rivals if c.completed >= latest_begin]
+
+    def _left(self, key: str, time: str) -> list[tuple[_Candidate, Row]]:
+        """The rows that no write up to the time has cleared away."""
+        cleared = self._cleared.get(group_of(key).partition, ())
+        since = max((done for done in cleared if done <= time), default="")
+        return [
+            (c, c.row)
+            for c in self._by_key[key]
+            if since <= c.completed <= time and c.row is not None
+        ]
+
+    # -- judging reads
+
+    def faults(self, time: str, read: Mapping[str, str]) -> Iterator[str]:
+        """In what the read is not the table as of the time."""
+        for key in KEYS:
+            shown = read.get(key)
+            wrong = next(self._illegal(key, time, shown), None)
+            row = self.row(key, time)
+            expected = None if row is None or row.is_deleted else row.shown
+            if wrong is not None:
+                yield wrong
+            elif shown != expected and self._is_told(key):
+                yield f"{key} was {shown}, and the files say {expected}, as of {time}"
+        for key in read.keys() - set(KEYS):
+            yield f"{key} was never written"
+
+    def _illegal(self, key: str, time: str, shown: str | None) -> Iterator[str]:
+        if not self._kind.has_owners:
+            winners = self.winners(key, time)
+            legal = {None if row.is_deleted else row.version for row in winners} or {None}
+            if shown not in legal:
+                yield f"{key} was {shown}, not {_either(legal)}, as of {time}"
+            return
+        cells = json.loads(shown) if shown else {}
+        for column in COLUMNS:
+            winners = self.winners(key, time, column)
+            legal = {_cell(row.cells, column) for row in winners} or {_ABSENT}
+            if (cell := _cell(cells, column)) not in legal:
+                yield f"{column} of {key} was {cell}, not {_either(legal)}, as of {time}"
+
+    def change_faults(self, since: str, until: str, received: Sequence[Row]) -> Iterator[str]:
+        """In what the rows are not the changes that completed in (since, until]."""
+        by_key = {row.key: row for row in received}
+        if len(by_key) != len(received):
+            yield "a key came twice"
+        for key in KEYS:
+            brought = {r.version: r for c, r in self._left(key, until) if since < c.completed}
+            row = by_key.get(key)
+            if row is not None and not brought:
+                yield f"{key} came as {row.shown}, and nothing had changed it"
+            elif brought and (wrong := self._change_fault(key, until, brought, row)):
+                yield wrong
+
+    def _change_fault(
+        self, key: str, until: str, brought: Mapping[str, Row], received: Row | None
+    ) -> str | None:
+        now = self.row(key, until)
+        shown = None if received is None or received.is_deleted else received.shown
+        if self._kind.has_owners:
+            expected = None if now is None or now.is_deleted else now.shown
+            is_silent = shown is None and all(row.is_deleted for row in brought.values())
+            if shown == expected or is_silent:  # deletes alone need not be told
+                return None
+            return f"{key} came as {shown}, not as {expected}"
+        legal = {None if now is None else now.version}
+        if not self._is_told(key):
+            legal |= {row.version for row in self.winners(key, until)}
+        if legal <= brought.keys():
+            got = None if received is None else received.version
+            return None if got in legal else f"{key} came as {got}, not as {_either({*legal})}"
+        # What the range brought may have lost against something older, and been left out.
+        if received is None or received.version in brought:
+            return None
+        return f"{key} came as {shown}, which the range did not bring"
+
+
+def _cell(cells: Mapping[str, str | None] | None, column: str) -> str | None:
+    return _ABSENT if cells is None else cells.get(column, _ABSENT)
+
+
+def _either(legal: set[str | None]) -> str:
+    return " or ".join(sorted(map(str, legal)))

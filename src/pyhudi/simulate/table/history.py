@@ -1,0 +1,132 @@
+"""What clients asked for and were told, in true order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from pyhudi.simulate.table.rows import Row
+
+
+class Outcome(StrEnum):
+    INVOKE = "invoke"
+    OK = "ok"
+    FAIL = "fail"  # certainly without effect
+    INFO = "info"  # unknown; the final timeline decides
+
+
+class Operation(StrEnum):
+    WRITE = "write"
+    SNAPSHOT = "snapshot"
+    TRAVEL = "travel"
+    CHANGES = "changes"
+    RESTART = "restart"  # a consumer goes on from a snapshot, as changes were cleaned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something was asked for, or answered. Events are in true order."""
+
+    process: str
+    outcome: Outcome
+    operation: Operation
+    attempt: int  # the same in the question and its answer
+    place: int  # how many changes the store had seen
+    rows: tuple[Row, ...] = ()  # of a write; of an incremental read, those received
+    is_checked: bool = False  # whether the write yields to others on the same file groups
+    is_blind: bool = False  # whether it read nothing of the table
+    clears: tuple[str, ...] = ()  # the partitions of which it leaves nothing but its rows
+    owner: str | None = None  # whose columns it writes
+    priority: int = 0
+    asked: int = 0  # like `place`, when the writer asked for its completion
+    requested: str = ""
+    completed: str = ""
+    as_of: str = ""
+    since: str = ""
+    read: Mapping[str, str] = field(default_factory=dict)  # key → what was shown of it
+    error: str = ""
+    missing: str = ""  # the file that was gone
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of the error
+
+    def to_json(self) -> str:
+        return json.dumps({key: value for key, value in asdict(self).items() if value != ""})
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A question with its answer; without one if its process crashed."""
+
+    invoke: Event
+    answer: Event | None
+    invoked: int  # places in the history
+    answered: int | None
+
+    @property
+    def outcome(self) -> Outcome:
+        return Outcome.INFO if self.answer is None else self.answer.outcome
+
+    @property
+    def requested(self) -> str:
+        return self.answer.requested if self.answer else ""
+
+
+class LostFile(NamedTuple):
+    """A write could not read what it began with."""
+
+    requested: str
+    path: str
+    place: int  # how many changes the store had seen
+
+
+class History:
+    """The events of one simulation."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        #: Instants by attempt, noted when begun: a crashed writer gives no answer.
+        self.begun: dict[int, str] = {}
+        #: What no client should ever see, such as a table called corrupt.
+        self.unexpected: list[str] = []
+        #: Consumers that polled once more when all was over.
+        self.consumed_to_the_end: list[str] = []
+        #: Consumers that were told that their files stay, and when.
+        self.registered: dict[str, int] = {}
+        #: Files that were gone when a write needed them.
+        self.lost: list[LostFile] = []
+        self._attempts = 0
+
+    def new_attempt(self) -> int:
+        self._attempts += 1
+        return self._attempts
+
+    def record(self, event: Event) -> None:
+        self.events.append(event)
+
+    def exchanges(self, *operations: Operation) -> list[Exchange]:
+        answers: dict[int, tuple[int, Event]] = {}
+        for place, event in enumerate(self.events):
+            if event.outcome is not Outcome.INVOKE:
+                answers[event.attempt] = (place, event)
+        found = []
+        for place, event in enumerate(self.events):
+            if event.outcome is Outcome.INVOKE and event.operation in operations:
+                answered, answer = answers.get(event.attempt, (None, None))
+                found.append(Exchange(event, answer, place, answered))
+        return found
+
+    @cached_property
+    def writes(self) -> list[Exchange]:
+        """Only to be asked for once the simulation is over."""
+        return self.exchanges(Operation.WRITE)
+
+    @cached_property
+    def by_instant(self) -> dict[str, Exchange]:
+        found = {}
+        for exchange in self.writes:
+            if requested := self.begun.get(exchange.invoke.attempt):
+                found[requested] = exchange
+        return found

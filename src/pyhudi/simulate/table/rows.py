@@ -1,0 +1,126 @@
+"""The rows of a light table: small, each with a version that no other write has, and their merge.
+
+Eight keys lie in two partitions of two buckets each. On a table whose columns have owners a row is
+a part: it has the columns of its owner alone, and the merge joins parts. A column that a part has
+with a null is not one that it lacks.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.table_config import TableType
+from pyhudi.index.simple_bucket import file_id
+from pyhudi.simulate.choices import drawn
+
+KEYS = tuple(f"k{number}" for number in range(8))
+#: Who may own which columns, on a table whose columns have owners.
+OWNERS: Mapping[str, tuple[str, ...]] = {
+    "orders": ("customer", "amount"),
+    "payments": ("paid",),
+    "refunds": ("refunded",),
+    "billing": ("paid",),
+    "returns": ("refunded",),
+}
+FOUNDERS = ("orders", "payments", "refunds")  # who owns them from the beginning
+COLUMNS = tuple(column for owner in FOUNDERS for column in OWNERS[owner])
+
+PARTITIONS = ("p0", "p1")
+BUCKETS = 2
+_ROWS_MAX = 5
+_ORDERINGS = 4  # few, so that ties are common
+
+Cells = Mapping[str, str | None]
+
+
+class Row(NamedTuple):
+    """One change of one key. `version` is unique in the whole simulation."""
+
+    key: str
+    ordering: int
+    version: str
+    is_deleted: bool
+    requested: str = ""  # of the write that brought it
+    cells: Cells | None = None  # the columns that a part has; None: the row is whole
+    is_fresh: bool = False  # of a part: its writer took the key for new, and put a stand-in first
+
+    @property
+    def shown(self) -> str:
+        """What a reader sees of the row."""
+        return self.version if self.cells is None else json.dumps(self.cells, sort_keys=True)
+
+
+@cache
+def group_of(key: str) -> FileGroupId:
+    number = KEYS.index(key)
+    bucket = number // len(PARTITIONS) % BUCKETS
+    return FileGroupId(PARTITIONS[number % len(PARTITIONS)], file_id(bucket))
+
+
+@dataclass(frozen=True, slots=True)
+class TableKind:
+    """What all writers of a light table agree on."""
+
+    table_type: TableType
+    by_event_time: bool
+    has_owners: bool = False
+
+    def merged(self, one: Row | None, other: Row) -> Row:
+        """What two rows of a key become, `other` being the later one to be read."""
+        if one is None:
+            return other
+        if self.by_event_time and one.ordering > other.ordering:
+            return one
+        if one.cells is None or other.cells is None:  # deletes have no columns to give
+            return other
+        return other._replace(cells={**one.cells, **other.cells})
+
+    def folded(self, rows: Iterable[Row]) -> dict[str, Row]:
+        """Key → what its rows become, in the order in which they are read."""
+        found: dict[str, Row] = {}
+        for row in rows:
+            found[row.key] = self.merged(found.get(row.key), row)
+        return found
+
+
+def happens(chance: random.Random, rate: float) -> bool:
+    return chance.random() < rate
+
+
+def drawn_rows(chance: random.Random, version: str, owner: str | None = None) -> tuple[Row, ...]:
+    """Upserts and deletes of a few keys; by an owner, of its columns."""
+    count = 1 + drawn(chance, _ROWS_MAX)
+    keys = sorted({KEYS[drawn(chance, len(KEYS))] for _ in range(count)})
+    if owner is not None:
+        return _drawn_parts(chance, keys, version, OWNERS[owner])
+    return tuple(
+        drawn_row(chance, key, version)._replace(is_deleted=happens(chance, 0.25)) for key in keys
+    )
+
+
+def drawn_row(chance: random.Random, key: str, version: str) -> Row:
+    return Row(key, 1 + drawn(chance, _ORDERINGS), version, is_deleted=False)
+
+
+def _drawn_parts(
+    chance: random.Random, keys: Sequence[str], version: str, columns: Sequence[str]
+) -> tuple[Row, ...]:
+    """Parts of rows, or deletes: a write of a table with owners has one or the other."""
+    if happens(chance, 0.2):
+        return tuple(Row(key, 0, version, is_deleted=True) for key in keys)
+    cells = {column: None if happens(chance, 0.3) else version for column in columns}
+    return tuple(Row(key, 0, version, is_deleted=False, cells=cells) for key in keys)
+
+
+def encode_rows(rows: Iterable[Row]) -> bytes:
+    return json.dumps([list(row) for row in rows], separators=(",", ":")).encode()
+
+
+def decode_rows(data: bytes) -> list[Row]:
+    return [Row(*fields) for fields in json.loads(data)]

@@ -1,0 +1,482 @@
+"""One schedule: writers, readers, table services and faults that a seed decides, then a judgement.
+
+When all have finished or crashed, faults stop. A fresh process repairs the table, which leaves
+nothing behind, a fresh writer commits, and consumers poll for the last time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
+from unittest.mock import patch
+
+from pyhudi.commit import log as decide
+from pyhudi.commit import pruning, transaction
+from pyhudi.commit.rollback import FailedWriteRecovery
+from pyhudi.errors import HudiError
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.conflict_strategy import Strategy
+from pyhudi.format.table.table_config import TableType
+from pyhudi.format.timeline.decision_entry import INLINE_BYTES_MAX
+from pyhudi.format.timeline.instant import Action
+from pyhudi.plan.cleaning import CleanPolicy
+from pyhudi.services.repair import Repair
+from pyhudi.settings import WriteSettings
+from pyhudi.simulate.choices import Choices, SeededChoices, drawn, random_stream
+from pyhudi.simulate.faults import Effect, FaultPlan, FaultRates
+from pyhudi.simulate.lock import LEASE_MS, SharedLock
+from pyhudi.simulate.simulation import Process, Simulation
+from pyhudi.simulate.table.actors.archiver import HOURS_MS, LONG_PAUSE_MS, Archivist, archive_all
+from pyhudi.simulate.table.actors.cleaner import (
+    LONG_POLICIES,
+    POLICIES,
+    Cleaner,
+    clean_all,
+    cleanings,
+)
+from pyhudi.simulate.table.actors.compactor import Compactor, compact_all
+from pyhudi.simulate.table.actors.java_writer import JavaWriter
+from pyhudi.simulate.table.actors.late_inflight import Latecomer
+from pyhudi.simulate.table.actors.maintainer import Keeper
+from pyhudi.simulate.table.actors.overwriter import drawn_seeds
+from pyhudi.simulate.table.actors.owner_registrar import HEIRS, Registrar
+from pyhudi.simulate.table.actors.plan_aborter import Undoer
+from pyhudi.simulate.table.actors.readers import Consumer, Reader
+from pyhudi.simulate.table.actors.savepointer import Saver
+from pyhudi.simulate.table.actors.writers import Habits, Pruner, Recoverer, Writer, seed_table
+from pyhudi.simulate.table.checks.change_log import chronicled
+from pyhudi.simulate.table.checks.evidence import Evidence, Violation
+from pyhudi.simulate.table.checks.invariants import Case, violations
+from pyhudi.simulate.table.history import History, Outcome
+from pyhudi.simulate.table.rows import FOUNDERS, TableKind, happens
+from pyhudi.simulate.table.stage import Stage
+from pyhudi.simulate.table.table import create_light_table
+from pyhudi.simulate.trace import Trace
+
+#: Writers that yield, writers that do not, owners of columns who do not, and a foreign engine.
+Mode = Literal["occ", "nbcc", "partial", "shared"]
+MODES: tuple[Mode, ...] = ("occ", "nbcc", "partial", "shared")
+
+#: Short in virtual time, so that expired heartbeats are common.
+SETTINGS = WriteSettings(heartbeat_interval_ms=2_000, lock_wait_ms=30_000)
+#: Longer than any freeze, delay or late arrival: the protocol's one timing assumption.
+GRACE_MS = 4 * 3_600_000
+STEPS_MAX = 20_000
+SHARED_SKEW_MS = 50
+#: How many of the writes clear partitions, where some do.
+CLEARING_RATE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Which table services run beside the writers."""
+
+    compactors: int = 0
+    cleaners: int = 0
+    archivists: int = 0
+    savers: int = 0  # who save a state of the table, on one that a foreign engine writes
+    undoers: int = 0  # who give up what is planned
+    latecomers: int = 0  # who bring an inflight file of what is archived
+    keepers: int = 0  # who do whatever is due
+    policy: CleanPolicy = POLICIES[0]
+
+    @property
+    def cleans(self) -> bool:
+        return self.cleaners + self.keepers > 0
+
+    @classmethod
+    def drawn(cls, seed: int, mode: Mode, *, may_archive: bool) -> Services:
+        """From a stream of their own, so that the rest of the cast is as it would be without."""
+        chance = random_stream(seed, f"services of {mode}")
+        archivists = _count(chance, 0.08)
+        services = cls(
+            compactors=_count(chance, 0.3),
+            cleaners=_count(chance, 0.15),
+            archivists=archivists if may_archive else 0,
+            savers=int(happens(chance, 0.5)),
+            policy=POLICIES[drawn(chance, len(POLICIES))],
+        )
+        rare = random_stream(seed, f"rare services of {mode}")
+        undoes, is_late, keeps = happens(rare, 0.15), happens(rare, 0.3), happens(rare, 0.03)
+        long = LONG_POLICIES[drawn(rare, len(LONG_POLICIES))]
+        return replace(
+            services,
+            policy=long if services.archivists else services.policy,
+            undoers=int(undoes and services.compactors + services.cleaners > 0),
+            latecomers=int(is_late and services.archivists > 0),
+            keepers=int(keeps),
+        )
+
+
+def _count(chance: random.Random, rate: float) -> int:
+    """None, or one, or now and then two of them."""
+    first, second = happens(chance, rate), happens(chance, 0.25)
+    return first + (first and second)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleResult:
+    violations: tuple[Violation, ...]
+    steps: int
+    completed: int  # writes that became visible
+    trace: Trace
+    history: History
+
+    @property
+    def digest(self) -> str:
+        """Equal exactly when the runs were."""
+        return self.trace.digest()
+
+
+def run_schedule(
+    seed: int,
+    *,
+    mode: Mode,
+    archives: bool = False,
+    faults: FaultPlan | None = None,
+    choices: Choices | None = None,
+    services: Services | None = None,
+    closely: bool = False,
+) -> ScheduleResult:
+    """Play the seed's schedule and judge it. What is given replaces the seed's own.
+
+    With `closely`, all states of the table are read after each step of a table service.
+
+    With `archives`, somebody prunes the log and archives rollbacks at once, though zombies are
+    about. That is more than the protocol promises to stand; not every seed passes.
+    """
+    chance = random_stream(seed, f"cast of {mode}")
+    services = services or Services.drawn(seed, mode, may_archive=not archives)
+    is_frail = mode == "shared" and happens(random_stream(seed, "lock"), 0.3)
+    plan = faults or _rates(chance, mode, services, is_frail=is_frail)
+    if services.archivists:  # nobody may come later than archiving allows for
+        choices = choices or SeededChoices(seed, may_pass_time=False)
+    with (
+        _figures(chance),
+        Simulation(seed, faults=plan, choices=choices) as simulation,
+    ):
+        schedule = _Schedule(
+            simulation, mode, chance, services, archives=archives, is_frail=is_frail
+        )
+        schedule.play()
+        return schedule.result(closely=closely)
+
+
+def _rates(
+    chance: random.Random, mode: Mode, services: Services, *, is_frail: bool = False
+) -> FaultRates:
+    """Few faults or many, by seed. In front of a lock, only those that Hudi's guarantee covers."""
+    factor = (0.1, 0.3, 1.0)[drawn(chance, 3)]
+    rates = {effect: rate * factor for effect, rate in FaultRates().rates.items()}
+    short, long = (1, 3_000, 10_000, 70_000), (600_000,)
+    if mode != "shared":  # whoever sleeps longer than archiving allows for is not its business
+        return FaultRates(rates=rates, freeze_ms=short if services.archivists else short + long)
+    # What is on its way while its sender gives the lock up, or dies, escapes any lock.
+    for effect in (Effect.LATE, Effect.CRASH_DURING, Effect.CLOCK_STEP):
+        rates[effect] = 0.0
+    if is_frail:  # longer than a lease, and yet so short that what was read counts as fresh
+        short = (1, 3_000, LEASE_MS + 10_000, 70_000)
+    return FaultRates(rates=rates, freeze_ms=short)
+
+
+@contextmanager
+def _figures(chance: random.Random) -> Iterator[None]:
+    """Small limits for some seeds, so that staging and pruning happen in a short schedule.
+
+    Whoever waits for another one to look around looks seldom: each look is many steps.
+    """
+    inline = 64 if happens(chance, 0.25) else INLINE_BYTES_MAX
+    kept, kept_ms = (2, 0) if happens(chance, 0.25) else (100, pruning.ENTRIES_KEPT_MS)
+    with (
+        patch.object(decide, "INLINE_BYTES_MAX", inline),
+        patch.object(transaction, "LOOK_AROUND_PAUSE_MS", 1_000),
+        patch.object(pruning, "ENTRIES_KEPT", kept),
+        patch.object(pruning, "ENTRIES_KEPT_MS", kept_ms),
+    ):
+        yield
+
+
+def table_kind(mode: Mode, chance: random.Random) -> TableKind:
+    if mode == "partial":
+        return TableKind(TableType.MERGE_ON_READ, by_event_time=False, has_owners=True)
+    if mode == "nbcc":
+        return TableKind(TableType.MERGE_ON_READ, by_event_time=happens(chance, 0.7))
+    copies = happens(chance, 0.5)
+    kind = TableType.COPY_ON_WRITE if copies else TableType.MERGE_ON_READ
+    return TableKind(kind, by_event_time=happens(chance, 0.3))
+
+
+class _Schedule:
+    def __init__(
+        self,
+        simulation: Simulation,
+        mode: Mode,
+        chance: random.Random,
+        services: Services,
+        *,
+        archives: bool,
+        is_frail: bool,
+    ) -> None:
+        self._services = services
+        self._simulation = simulation
+        self._mode = mode
+        self._chance = chance
+        is_pruned = mode != "shared" and happens(chance, 0.35) and not services.archivists
+        self._pruned = archives or is_pruned
+        self._archived = archives
+        lock = SharedLock(is_frail=is_frail) if mode == "shared" else None
+        clearing = random_stream(simulation.seed, f"clearing of {mode}")
+        self._clearing_rate = CLEARING_RATE if happens(clearing, 0.25) else 0.0
+        kind = table_kind(mode, chance)
+        copies = kind.table_type is TableType.COPY_ON_WRITE
+        seeds = drawn_seeds(clearing) if self._clearing_rate and copies else None
+        self._stage = new_stage(simulation, kind, lock, seeds)
+        self._fresh_write: str | None = None
+        self._consumers: list[Consumer] = []
+        self._onlookers: list[Reader | Cleaner] = []  # who look once more when all is over
+
+    def play(self) -> None:
+        history = self._stage.history
+        self._cast()
+        try:
+            self._simulation.run(STEPS_MAX)
+            self._simulation.faults_strike = False
+            repair_first = happens(self._chance, 0.5)
+            self._fresh_write = finish(
+                self._stage,
+                repair_first=repair_first,
+                consumers=self._consumers,
+                archives=self._services.archivists > 0,
+                cleans=self._services.policy if self._services.cleans else None,
+            )
+            self._simulation.scheduler.now_ms += 60_000  # the last outage is over
+            for actor in self._onlookers:
+                actor.finish()
+        except Exception as error:
+            history.unexpected.append(f"{type(error).__name__}: {error}")
+
+    def result(self, *, closely: bool) -> ScheduleResult:
+        trace, history = self._simulation.trace, self._stage.history
+        case = Case(
+            Evidence(self._stage.storage, self._stage.kind),
+            history,
+            SETTINGS.heartbeat_timeout_ms,
+            clean_policy=self._services.policy,
+            pruned=self._pruned or pruning.ENTRIES_KEPT < 100,
+            archived=self._archived,
+            fresh_write=self._fresh_write,
+            struck=frozenset(fault.process for fault in self._simulation.faults.struck),
+            closely=closely,
+        )
+        return ScheduleResult(
+            violations=tuple(violations(case)),
+            steps=self._simulation.scheduler.step,
+            completed=len(case.evidence.writes),
+            trace=trace,
+            history=history,
+        )
+
+    def _cast(self) -> None:
+        stage, chance = self._stage, self._chance
+        for number, habits in enumerate(self._habits()):
+            self._add_writer(f"writer{number}", 1 + drawn(chance, 3), habits)
+        if self._mode == "shared":
+            java = JavaWriter(stage, "java", writes=3, base_rate=self._base_rate)
+            java.process.start(java.run)
+        self._start_services()
+        reader = Reader(stage, "reader", reads=1 + drawn(chance, 4), rests=self._rests)
+        reader.process.start(reader.run)
+        self._onlookers.append(reader)
+        for number in range(1 + drawn(chance, 2)):
+            cleaners = self._services.cleaners + self._services.keepers
+            polls, registers = 2 + drawn(chance, 5), cleaners > number
+            consumer = Consumer(
+                stage, f"consumer{number}", polls=polls, registers=registers, rests=self._rests
+            )
+            self._consumers.append(consumer)
+            consumer.start()
+        recoverer = Recoverer(stage, "recoverer", rounds=1 + drawn(chance, 4), grace_ms=GRACE_MS)
+        recoverer.process.start(recoverer.run)
+        if self._pruned:
+            rounds = 1 + drawn(chance, 10)
+            pruner = Pruner(stage, "pruner", rounds=rounds, archives=self._archived)
+            pruner.process.start(pruner.run)
+
+    @property
+    def _rests(self) -> tuple[int, ...]:
+        """Pauses of whoever is to be there before and after something was archived."""
+        return (5_000, LONG_PAUSE_MS, HOURS_MS) if self._services.archivists else ()
+
+    def _start_services(self) -> None:
+        stage, services, chance = self._stage, self._services, self._stage.chance("services")
+        for number in range(services.compactors if self._has_logs else 0):
+            rounds = 3 + drawn(chance, 6)
+            Compactor(stage, f"compactor{number}", rounds=rounds, rests=self._rests).start()
+        for number in range(services.cleaners):
+            rounds = 2 + drawn(chance, 4)
+            name = f"cleaner{number}"
+            cleaner = Cleaner(stage, name, services.policy, rounds=rounds, rests=self._rests)
+            cleaner.start()
+            self._onlookers.append(cleaner)
+        if services.cleaners and services.savers and self._mode == "shared":
+            saver = Saver(stage, "saver")
+            saver.process.start(saver.run)
+        for number in range(services.archivists):
+            Archivist(stage, f"archivist{number}", rounds=1 + drawn(chance, 3)).start()
+        for number in range(services.undoers):
+            rounds = 4 + drawn(chance, 8)
+            cleans = services.policy if services.cleaners else None
+            name = f"undoer{number}"
+            Undoer(stage, name, rounds=rounds, cleans=cleans, rests=self._rests).start()
+        for number in range(services.latecomers):
+            Latecomer(stage, f"latecomer{number}").start()
+        for number in range(services.keepers):
+            archives, rounds = services.archivists > 0, 2 + drawn(chance, 5)
+            Keeper(
+                stage, f"keeper{number}", services.policy,
+                rounds=rounds, archives=archives, rests=self._rests,
+            ).start()  # fmt: skip
+
+    @property
+    def _has_logs(self) -> bool:
+        return self._stage.kind.table_type is TableType.MERGE_ON_READ
+
+    @property
+    def _base_rate(self) -> float:
+        if self._mode == "partial":
+            return 0.0
+        return 0.3 if self._has_logs else 1.0
+
+    def _habits(self) -> list[Habits]:
+        """The writers, each with its own way to write."""
+        chance = self._chance
+        fenced_rate = 0.0 if self._mode == "shared" or happens(chance, 0.6) else 0.5
+        usual = Habits(
+            base_rate=self._base_rate,
+            checked_rate=0.0 if self._mode in ("nbcc", "partial") else 1.0,
+            blind_rate=0.7 if self._has_logs else 0.0,
+            fenced_rate=fenced_rate,
+            keeping_rate=0.3,
+            clearing_rate=self._clearing_rate,
+            strategy=self._strategy,
+        )
+        if self._services.archivists:
+            usual = replace(usual, pauses_ms=(0, 200, *self._rests))
+        if self._mode == "partial":
+            return [replace(usual, owner=owner) for owner in self._owners()]
+        ranked = self._mode == "occ" and happens(chance, 0.4)
+        return [
+            replace(usual, priority=drawn(chance, 3) if ranked else 0)
+            for _ in range(2 + drawn(chance, 3))
+        ]
+
+    @property
+    def _strategy(self) -> Strategy:
+        """One for all writers, as it lies in the table."""
+        if self._mode != "occ":
+            return Strategy.BUCKET
+        return tuple(Strategy)[drawn(self._stage.chance("strategy"), len(Strategy))]
+
+    def _owners(self) -> list[str]:
+        """Two or three owners, perhaps one of them twice; or two, and others who take over."""
+        chance = self._chance
+        if happens(chance, 0.35):
+            registrar = Registrar(self._stage, "registrar")
+            registrar.process.start(registrar.run)
+            return [*HEIRS, *HEIRS.values()]
+        owners = list(FOUNDERS[: 2 + drawn(chance, 2)])
+        again = [owners[drawn(chance, len(owners))]] if happens(chance, 0.4) else []
+        return [*owners, *again]
+
+    def _add_writer(self, name: str, writes: int, habits: Habits) -> None:
+        """A writer, and another one to go on with its work if it crashes."""
+        writer = Writer(self._stage, name, habits, writes=writes)
+        writer.process.start(writer.run)
+        writer.process.on_crash = lambda: self._add_writer(
+            f"{name}+", max(1, writer.writes), habits
+        )
+
+
+def new_stage(
+    simulation: Simulation,
+    kind: TableKind,
+    lock: SharedLock | None = None,
+    seeds: Sequence[FileGroupId] | None = None,
+) -> Stage:
+    """A table with its seeds, and nobody on it. With a lock, a foreign engine may come."""
+    storage = chronicled(simulation)
+    skew_ms = 0 if lock is None else SHARED_SKEW_MS
+    stage = Stage(simulation, storage, kind, SETTINGS, History(), lock, skew_ms)
+    create_light_table(storage, kind)
+    seed_table(stage, seeds)
+    return stage
+
+
+def finish(
+    stage: Stage,
+    *,
+    repair_first: bool = True,
+    consumers: Sequence[Consumer] = (),
+    archives: bool = False,
+    cleans: CleanPolicy | None = None,
+) -> str | None:
+    """A fresh process repairs, a fresh writer commits, consumers poll once more.
+
+    Gives how the writer failed, if it did.
+    """
+    # A process whose clock is slow may take as much longer to find a dead writer; these do not.
+    repairer = stage.simulation.process("repairer", faulty=False, clock_skew_ms=0)
+    fresh = stage.simulation.process("fresh", faulty=False, clock_skew_ms=0)
+    owner = FOUNDERS[0] if stage.kind.has_owners else None
+    habits = Habits(checked_rate=1.0, task_rate=0.0, owner=owner)
+    writer = Writer(stage, "fresh", habits, process=fresh)
+    outcomes: list[Outcome] = []
+
+    def end() -> None:
+        # An instant that was only decided begins to age when it is carried out. Whoever still
+        # beats without a write under way is found out by the wait.
+        stage.decision_log(repairer).refresh()
+        repairer.world.sleep_ms(3 * stage.settings.heartbeat_timeout_ms)
+        if repair_first:
+            repair_all(stage, repairer, archives=archives, cleans=cleans)
+        writer.process.start(lambda: outcomes.append(writer.run_once()))
+
+    repairer.start(end)
+    stage.simulation.run(STEPS_MAX)
+    if not repair_first:
+        repairer.start(lambda: repair_all(stage, repairer, archives=archives, cleans=cleans))
+        stage.simulation.run(STEPS_MAX)
+    for consumer in consumers:
+        consumer.finish(fresh)
+    return None if outcomes == [Outcome.OK] else f"it ended with {outcomes}"
+
+
+def repair_all(
+    stage: Stage,
+    process: Process,
+    *,
+    archives: bool = False,
+    cleans: CleanPolicy | None = None,
+) -> None:
+    """Finish what services left, undo what writers left, and sweep up.
+
+    Where cleaners were at work, one more comes while plans of others are still pending.
+    """
+    log = stage.decision_log(process)
+    recovery = FailedWriteRecovery(log, stage.settings)
+    try:
+        if cleans is not None:
+            cleanings(stage, process).run(cleans, take_over=True)
+        left = {instant.action for instant in log.refresh().pending.values()}
+        if Action.COMPACTION in left:
+            compact_all(stage, process)
+        if Action.CLEAN in left:
+            clean_all(stage, process)
+        Repair(log, recovery, grace_ms=0).run()
+        if archives:
+            archive_all(stage, process)
+    except HudiError as error:
+        stage.history.unexpected.append(f"the last repair was told: {error}")

@@ -1,0 +1,60 @@
+"""What all actors of one simulation share: the table, the history, and where chance comes from."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import UTC
+
+from pyhudi.commit.log import DecisionLog
+from pyhudi.format.table.table_config import TableType
+from pyhudi.format.timeline.instant import Action
+from pyhudi.settings import WriteSettings
+from pyhudi.simulate.choices import random_stream
+from pyhudi.simulate.lock import SharedLock
+from pyhudi.simulate.simulation import Process, Simulation
+from pyhudi.simulate.table.checks.change_log import ChronicledStorage
+from pyhudi.simulate.table.checks.evidence import TIMELINE_FOLDER
+from pyhudi.simulate.table.history import History
+from pyhudi.simulate.table.rows import TableKind
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One table and those who act on it."""
+
+    simulation: Simulation
+    storage: ChronicledStorage
+    kind: TableKind
+    settings: WriteSettings
+    history: History
+    lock: SharedLock | None = None  # where a foreign engine writes too
+    skew_ms: int = 0  # by which clocks may differ there
+
+    def chance(self, purpose: str) -> random.Random:
+        return random_stream(self.simulation.seed, purpose)
+
+    def decision_log(self, process: Process) -> DecisionLog:
+        return DecisionLog(
+            process.storage,
+            process.world,
+            self.settings,
+            timeline_folder=TIMELINE_FOLDER,
+            zone=UTC,
+            lock=None if self.lock is None else self.lock.of(process, asks_again=True),
+            skew_ms=self.skew_ms,
+        )
+
+    @property
+    def action(self) -> Action:
+        copies = self.kind.table_type is TableType.COPY_ON_WRITE
+        return Action.COMMIT if copies else Action.DELTACOMMIT
+
+    @property
+    def place(self) -> int:
+        """How many changes the store has seen."""
+        return len(self.storage.changes)
+
+    def surprise(self, process: Process, error: Exception) -> None:
+        """Somebody was told what nobody should ever be."""
+        self.history.unexpected.append(f"{process.name} was told: {error}")

@@ -1,0 +1,392 @@
+"""A table whose names are real and whose rows are small: what makes a schedule cost milliseconds.
+
+Timeline files, markers, file names, write stats, slicing and the plans of reads are those of
+production. A data file alone is not: its bytes are a few rows in JSON. So everything that decides
+whether rows are seen is tested, and nothing is spent on encoding them.
+
+A base file keeps the deletes too, with their ordering values, so that what a key has become does
+not depend on when somebody rewrote the base.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from pyhudi.commit.transaction import BucketLayout
+from pyhudi.errors import UnavailableError
+from pyhudi.format.avro.schema import decode_arrow_schema
+from pyhudi.format.files.file_names import BaseFileName, FileGroupId, IoType, LogFileName
+from pyhudi.format.table.column_owners import RANK_COLUMN
+from pyhudi.format.table.properties import (
+    decode_table_properties,
+    encode_properties,
+    table_checksum,
+)
+from pyhudi.format.table.table_config import TableConfig
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
+from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.index.simple_bucket import file_id
+from pyhudi.plan.retention import Kept
+from pyhudi.plan.scan import SliceRead
+from pyhudi.read.load import TableLoader
+from pyhudi.read.plan import AtCompletion, Now, Point, Question, Reader
+from pyhudi.simulate.table.rows import (
+    BUCKETS,
+    COLUMNS,
+    KEYS,
+    PARTITIONS,
+    Row,
+    TableKind,
+    decode_rows,
+    encode_rows,
+    group_of,
+)
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.file_group import FileSlice
+from pyhudi.table.schema import table_schema
+from pyhudi.table.snapshot import latest_slice
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import (
+    CompletionTimes,
+    Visibility,
+    visible_at_completion,
+    visible_at_request,
+    visible_now,
+)
+from pyhudi.timeline.live import BEFORE_ALL
+from pyhudi.write.files.spec import WRITE_TOKEN, WriteSpec, create_marker, data_path, file_stat
+
+PROPERTIES = ".hoodie/hoodie.properties"
+
+
+@cache
+def avro_schema(kind: TableKind) -> str:
+    """The table's columns, as commit metadata has them."""
+    columns: list[Any] = [{"name": name, "type": "string"} for name in ("key", "partition")]
+    if kind.has_owners:
+        columns += [{"name": RANK_COLUMN, "type": "int"}]
+        columns += [{"name": name, "type": ["null", "string"]} for name in COLUMNS]
+    else:
+        columns += [{"name": "ordering", "type": "long"}, {"name": "version", "type": "string"}]
+    return json.dumps({"type": "record", "name": "light", "fields": columns})
+
+
+@cache
+def _read_schema(kind: TableKind) -> pa.Schema:
+    return table_schema(avro_schema(kind), PROPERTIES)
+
+
+@cache
+def arrow_schema(kind: TableKind) -> pa.Schema:
+    return decode_arrow_schema(avro_schema(kind), PROPERTIES)
+
+
+@cache
+def _properties(kind: TableKind) -> bytes:
+    ordering = RANK_COLUMN if kind.has_owners else "ordering" if kind.by_event_time else ""
+    mode = "EVENT_TIME_ORDERING" if ordering else "COMMIT_TIME_ORDERING"
+    keys = {
+        "hoodie.table.name": "light",
+        "hoodie.table.type": kind.table_type.value,
+        "hoodie.table.version": "9",
+        "hoodie.timeline.layout.version": "2",
+        "hoodie.table.recordkey.fields": "key",
+        "hoodie.table.partition.fields": "partition",
+        "hoodie.table.keygenerator.type": "SIMPLE",
+        "hoodie.table.timeline.timezone": "UTC",
+        "hoodie.record.merge.mode": mode,
+        "hoodie.table.checksum": table_checksum("light"),
+        **({"hoodie.table.ordering.fields": ordering} if ordering else {}),
+    }
+    return encode_properties(keys)
+
+
+@cache
+def table_config(kind: TableKind) -> TableConfig:
+    return TableConfig.of(decode_table_properties(_properties(kind), PROPERTIES))
+
+
+@cache
+def bucket_layout() -> BucketLayout:
+    """What every write of a shared table makes sure of: that others keep to the buckets."""
+    ids = tuple(file_id(bucket) for bucket in range(BUCKETS))
+    return BucketLayout(BUCKETS, dict.fromkeys(PARTITIONS, ids))
+
+
+def create_light_table(storage: Storage, kind: TableKind) -> None:
+    storage.create(PROPERTIES, _properties(kind))
+
+
+# -- data files
+
+
+class DataFile(NamedTuple):
+    """A data file that a task has to write, marker first."""
+
+    requested: InstantTime
+    group: FileGroupId
+    file_name: str
+    io_type: IoType
+    rows: tuple[Row, ...]
+    is_fenced: bool = False  # whether its task looks at the fence
+
+    @property
+    def path(self) -> str:
+        return data_path(self.group.partition, self.file_name)
+
+
+def log_files(requested: str, rows: Sequence[Row]) -> list[DataFile]:
+    """One log file for each group that the rows touch."""
+    time = InstantTime(requested)
+    return [
+        DataFile(time, group, _log_name(group, time), IoType.CREATE, stamped(its, time))
+        for group, its in _by_group(rows).items()
+    ]
+
+
+def base_files(
+    requested: str,
+    rows: Sequence[Row],
+    before: Mapping[FileGroupId, Mapping[str, Row]],
+    kind: TableKind,
+) -> list[DataFile]:
+    """A new base file for each group that the rows touch, on top of what was in it before."""
+    return [
+        base_file(
+            requested, group, (*before.get(group, {}).values(), *stamped(its, requested)), kind
+        )
+        for group, its in _by_group(rows).items()
+    ]
+
+
+def base_file(requested: str, group: FileGroupId, rows: Iterable[Row], kind: TableKind) -> DataFile:
+    """A base file of what the rows become in their order."""
+    time = InstantTime(requested)
+    merged = kind.folded(rows)
+    kept = tuple(merged[key] for key in sorted(merged))
+    return DataFile(time, group, _base_name(group, time), IoType.MERGE, kept)
+
+
+def seed_files(requested: str, groups: Iterable[FileGroupId] | None = None) -> list[DataFile]:
+    """An empty base file for every group, or these: the one write that comes before all others."""
+    time = InstantTime(requested)
+    if groups is None:
+        groups = sorted({group_of(key) for key in KEYS})
+    return [DataFile(time, group, _base_name(group, time), IoType.CREATE, ()) for group in groups]
+
+
+def _log_name(group: FileGroupId, time: InstantTime) -> str:
+    return LogFileName(group.file_id, time, 1, WRITE_TOKEN).file_name
+
+
+def _base_name(group: FileGroupId, time: InstantTime) -> str:
+    return BaseFileName(group.file_id, WRITE_TOKEN, time).file_name
+
+
+def _by_group(rows: Sequence[Row]) -> dict[FileGroupId, list[Row]]:
+    grouped: dict[FileGroupId, list[Row]] = {}
+    for row in rows:
+        grouped.setdefault(group_of(row.key), []).append(row)
+    return dict(sorted(grouped.items()))
+
+
+def stamped(rows: Iterable[Row], requested: str) -> tuple[Row, ...]:
+    return tuple(row._replace(requested=requested) for row in rows)
+
+
+def write_data_file(storage: Storage, file: DataFile) -> WriteStat:
+    """What a task does; another attempt of it does the same, and meets it on one name."""
+    spec = WriteSpec(file.requested, "", is_fenced=file.is_fenced)
+    create_marker(storage, spec, file.path, file.io_type)
+    data = encode_rows(file.rows)
+    storage.create(file.path, data)
+    deletes = sum(row.is_deleted for row in file.rows)
+    writes = len(file.rows) - deletes
+    stat = file_stat(file.group, file.file_name, len(data), writes=writes, deletes=deletes)
+    stat = replace(stat, num_inserts=sum(row.is_fresh for row in file.rows))
+    is_log = file.file_name.startswith(".")
+    return replace(stat, log_files=(file.file_name,)) if is_log else stat
+
+
+def commit_metadata(
+    stats: Sequence[WriteStat], kind: TableKind, operation: str = "UPSERT"
+) -> CommitMetadata:
+    by_partition: dict[str, list[WriteStat]] = {}
+    for stat in stats:
+        by_partition.setdefault(stat.partition_path or "", []).append(stat)
+    return CommitMetadata(
+        partition_to_write_stats={key: tuple(value) for key, value in by_partition.items()},
+        extra_metadata={"schema": avro_schema(kind)},
+        operation_type=operation,
+    )
+
+
+# -- reading
+
+
+class Changes(NamedTuple):
+    """What an incremental read found: the rows of the writes, and up to which completion time."""
+
+    rows: tuple[Row, ...]
+    until: str
+
+
+class GoneError(UnavailableError):
+    """A file that was to be read is not there; `path` says which."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path!r} is gone",
+            why="it was cleaned, or its write rolled back, after this read was planned",
+            next_step="Read again",
+        )
+        self.path = path
+
+
+def load_rows(storage: Storage, path: str) -> list[Row]:
+    """The rows of a data file, or the error that production has for a file that is gone."""
+    try:
+        return decode_rows(storage.read(path))
+    except FileNotFoundError:
+        raise GoneError(path) from None
+
+
+class _Plans(Reader):
+    """Plans reads; that all writes have one schema need not be found out each time."""
+
+    def __init__(self, loader: TableLoader, kind: TableKind) -> None:
+        super().__init__(loader)
+        self._kind = kind
+
+    def schema_at(
+        self, state: TableState, visibility: Visibility, *, by_request: bool = False
+    ) -> pa.Schema:
+        return _read_schema(self._kind)
+
+    def refuse_cleaned(self, state: TableState, time: str) -> None:
+        """InvalidRequestError if a completion time can no longer be read."""
+        self._refuse_cleaned(state, AtCompletion(time))
+
+
+class LightReader:
+    """Reads a light table with the loader, the plans and the slicing of production."""
+
+    def __init__(self, storage: Storage, kind: TableKind) -> None:
+        self._storage = storage
+        self._kind = kind
+        self.loader = TableLoader(storage, table_config(kind))
+        self._plans = _Plans(self.loader, kind)
+        self._state: TableState | None = None
+
+    def load(self, *, is_whole: bool = False) -> TableState:
+        """The table now, by a refresh where something was loaded before."""
+        loader, state = self.loader, self._state
+        self._state = loader.load() if state is None else loader.refresh(state, is_whole=is_whole)
+        return self._state
+
+    def times(self, state: TableState, time: str | None = None) -> CompletionTimes:
+        """Completion times, with what a read of the table, now or at a time, needs of the archive.
+
+        An empty time asks for all that is known of the files that are there.
+        """
+        point: tuple[Point, ...] = () if time is None else (AtCompletion(time),)
+        return self._plans.completion_times(state, *point)
+
+    def kept(self, state: TableState) -> Kept:
+        """From where on the table can be read."""
+        return self._plans.kept(state)
+
+    def snapshot(self, state: TableState) -> dict[str, Row]:
+        """Key → its row, of all keys that ever were: a deleted one is marked."""
+        times, visibility = self.times(state), visible_now(state.timeline)
+        self._refuse_losses(state, Now(), times, visibility)
+        return self._merged(state, times, visibility)
+
+    def _refuse_losses(
+        self, state: TableState, point: Point, times: CompletionTimes, visibility: Visibility
+    ) -> None:
+        """Whether a file that a commit names is missing: in a simulation, none ever is."""
+        slice_of = partial(latest_slice, times=times, visibility=visibility)
+        self._plans.refuse_losses(state, point, slice_of, visibility)
+
+    def at(self, state: TableState, time: str) -> dict[str, Row]:
+        """The same as of a completion time; InvalidRequestError if that has been cleaned."""
+        self._plans.refuse_cleaned(state, time)
+        times = self.times(state, time)
+        visibility = visible_at_completion(times, time)
+        self._refuse_losses(state, AtCompletion(time), times, visibility)
+        return self._merged(state, times, visibility)
+
+    def as_of(self, state: TableState, time: str) -> dict[str, Row]:
+        """The same of a time that is known to have been kept."""
+        times = self.times(state, time)
+        return self._merged(state, times, visible_at_completion(times, time))
+
+    def before(self, state: TableState, requested: str) -> dict[str, Row]:
+        """The same of writes that have completed and lie below one with that requested time."""
+        visible = visible_at_request(state.timeline, requested)
+        return self._merged(state, self.times(state), visible)
+
+    def groups(self, state: TableState) -> dict[FileGroupId, dict[str, Row]]:
+        """The snapshot, group by group: what a writer of base files starts from."""
+        merged: dict[FileGroupId, dict[str, Row]] = {}
+        for key, row in self.snapshot(state).items():
+            merged.setdefault(group_of(key), {})[key] = row
+        return merged
+
+    def places(self, state: TableState) -> list[FileGroupId]:
+        """The file groups that are there: what a write that clears a partition starts from."""
+        slices = _slices(state, self.times(state), visible_now(state.timeline))
+        return [FileGroupId(slice_.partition, slice_.file_id) for slice_ in slices]
+
+    def changes(self, state: TableState, since: str) -> Changes:
+        """What the writes that completed after the time left behind; deletes are shown, too."""
+        plan, until = self._plans.plan_changes(state, since, None, Question())
+        instants = plan.spec.row_instants or frozenset()
+        rows = (row for read in plan.reads for row in self._changed(read, instants))
+        return Changes(tuple(rows), until)
+
+    def _changed(self, read: SliceRead, instants: frozenset[str]) -> Iterable[Row]:
+        """The rows of the instants in a slice; of parts, the rows that they are parts of."""
+        # A base file carries rows of earlier writes along.
+        found = [row for row in self.rows_of(read.slice) if row.requested in instants]
+        if read.whole is None or not any(row.cells for row in found):
+            return self._kind.folded(found).values()
+        changed = {row.key for row in found}
+        whole = self._kind.folded(self.rows_of(read.whole))
+        return [row for row in whole.values() if row.key in changed]
+
+    def slices(self, state: TableState, time: str) -> Iterator[FileSlice]:
+        """The slices as of a completion time."""
+        times = self.times(state, time)
+        yield from _slices(state, times, visible_at_completion(times, time))
+
+    def _merged(
+        self, state: TableState, times: CompletionTimes, visibility: Visibility
+    ) -> dict[str, Row]:
+        slices = _slices(state, times, visibility)
+        return self._kind.folded(row for slice_ in slices for row in self.rows_of(slice_))
+
+    def rows_of(self, slice_: FileSlice) -> Iterator[Row]:
+        """The rows of the slice's files, in the order in which they are merged."""
+        paths = [] if slice_.base is None else [slice_.base.path]
+        for path in (*paths, *(log.path for log in slice_.logs)):
+            yield from load_rows(self._storage, path)
+
+
+def _slices(
+    state: TableState, times: CompletionTimes, visibility: Visibility
+) -> Iterator[FileSlice]:
+    found = (latest_slice(group, times, visibility) for group in state.groups())
+    yield from (slice_ for slice_ in found if slice_ is not None)
+
+
+def latest_completion(state: TableState) -> str:
+    """What a snapshot is as of."""
+    return max(state.timeline.completion_times.values(), default=BEFORE_ALL)

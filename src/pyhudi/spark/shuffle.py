@@ -1,0 +1,201 @@
+"""Bringing rows together: each (partition, bucket) in one task, sorted by place.
+
+The bucket of a row is computed in the JVM where that is certain: the index hashes Java's hash of
+the key's text, and Spark can call the very method (`java_method`), so that no row goes to Python
+for it. Keys of several fields, and decimals, are hashed by a function of ours, vectorised, that is
+given the key columns alone.
+
+`place` is one number to shuffle and to sort by (see `sorted_rows`). A salt of the instant makes
+sure that two groups whose hashes coincide once do not do so always.
+
+Spark's adaptive execution sizes the tasks once it knows how many bytes there are. An input that
+Spark knows to be tiny skips the shuffle and is written by one task.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+from pyhudi.format.table.table_config import KeyGenerator, TableConfig
+from pyhudi.spark.bucket_udf import bucket_function
+from pyhudi.spark.types import spark_type
+from pyhudi.spark.write_task import BUCKET, NO_BUCKET, PLACE
+from pyhudi.table.partitions import DEFAULT_PARTITION
+from pyhudi.write.sorted_groups import KEY_BITS
+
+#: An input that Spark estimates below this is written by one task, without a shuffle.
+TINY_BYTES: Final = 1 << 20
+#: Tasks, at most, where Spark does not size them itself.
+_TASKS_WITHOUT_ADAPTING = 32
+_KEY_MASK = (1 << KEY_BITS) - 1
+_ESTIMATE = re.compile(r"sizeInBytes=([0-9.]+) ([KMGTPE]i)?B")
+_UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+
+
+#: Parts of a plan whose output Spark does not estimate lower than it is. What is missing here may
+#: make many rows of few, or take long for each: functions over Arrow or pandas, `explode`.
+_MEASURED = frozenset(
+    {
+        "Aggregate",
+        "Deduplicate",
+        "Distinct",
+        "Filter",
+        "GlobalLimit",
+        "Join",
+        "LocalLimit",
+        "LocalRelation",
+        "OneRowRelation",
+        "Project",
+        "Range",
+        "Relation",
+        "Repartition",
+        "RepartitionByExpression",
+        "Sort",
+        "Union",
+    }
+)
+
+
+def placed(
+    frame: DataFrame, config: TableConfig, schema: pa.Schema, *, salt: str, by_partition: bool
+) -> DataFrame:
+    """The frame with bucket and place, shuffled and sorted by it; a tiny one as it is, in one
+    task, which then finds out itself.
+    """
+    if estimated_bytes(frame) <= TINY_BYTES:
+        return frame.coalesce(1)
+    frame = frame.withColumn(BUCKET, _bucket(frame, config, schema))
+    partition = [_partition_text(name) for name in config.partition_fields if by_partition]
+    group = ", ".join([_literal(salt), *partition, BUCKET])
+    key = _key_text(config, schema)
+    place = f"(xxhash64({group}) & {~_KEY_MASK}L) | (xxhash64({key}) & {_KEY_MASK}L)"
+    return _together(frame.withColumn(PLACE, F.expr(place))).sortWithinPartitions(PLACE)
+
+
+def _together(frame: DataFrame) -> DataFrame:
+    group = F.expr(f"shiftright({PLACE}, {KEY_BITS})")
+    conf = frame.sparkSession.conf
+    if conf.get("spark.sql.adaptive.enabled", "true") == "true":
+        return frame.repartition(group)
+    tasks = int(conf.get("spark.sql.shuffle.partitions", "200") or 200)
+    return frame.repartition(min(tasks, _TASKS_WITHOUT_ADAPTING), group)
+
+
+def estimated_bytes(frame: DataFrame) -> float:
+    """How much Spark thinks the frame holds; much where it does not know. Nothing is evaluated."""
+    try:
+        rows = frame.sparkSession.sql("EXPLAIN COST SELECT * FROM {rows}", rows=frame).collect()
+    except (PySparkException, TypeError, NotImplementedError):
+        return float("inf")  # an older Connect takes no frames in SQL
+    plan = rows[0][0].partition("\n\n")[0]
+    found = _ESTIMATE.search(plan)
+    nodes = {line.lstrip(" :+-").partition(" ")[0] for line in plan.splitlines()[1:]}
+    if found is None or not nodes <= _MEASURED:
+        return float("inf")
+    return float(found[1]) * 2.0 ** _UNITS[found[2] or ""]
+
+
+# ---- buckets. Expressions are SQL texts: each is one call to the JVM, however long.
+
+
+def _bucket(frame: DataFrame, config: TableConfig, schema: pa.Schema) -> Column:
+    assert config.buckets is not None
+    names = config.record_key_fields
+    texts = [_text(name, schema.field(name).type) for name in names]
+    is_plain = len(names) == 1 and config.key_generator is not KeyGenerator.COMPLEX
+    if is_plain and texts[0] is not None and _may_reflect(frame.sparkSession):
+        return F.expr(_hashed(texts[0], names[0], config.buckets.count))
+    columns = (
+        F.expr(text or _as_stored(name, schema.field(name).type))
+        for name, text in zip(names, texts, strict=True)
+    )
+    return bucket_function(config)(*columns)
+
+
+def _hashed(text: str, name: str, count: int) -> str:
+    """As `simple_bucket.bucket_ids`, for a key of one field.
+
+    A key that looks like several fields, this one among them, is hashed by parts.
+    """
+    text = f"coalesce({text}, '')"
+    hash_ = f"cast(java_method('java.util.Objects', 'hashCode', {text}) AS bigint) + 31L"
+    named = (
+        f"startswith({text}, {_literal(name + ':')}) OR contains({text}, {_literal(f',{name}:')})"
+    )
+    return (
+        f"CASE WHEN contains({text}, ',') AND ({named}) THEN {NO_BUCKET}"
+        f" ELSE cast((({hash_}) & 2147483647L) % {count} AS int) END"
+    )
+
+
+def _key_text(config: TableConfig, schema: pa.Schema) -> str:
+    """Equal wherever the record key is: values that differ may make the same key."""
+    names = config.record_key_fields
+    parts = []
+    for name in names:
+        type_ = schema.field(name).type
+        text = _text(name, type_) or f"cast({_as_stored(name, type_)} AS string)"
+        if len(names) > 1:
+            text = f"coalesce(if({text} = '', '__empty__', {text}), '__null__')"
+        parts += [_literal(f",{name}:"), text]
+    return parts[1] if len(names) == 1 else f"concat({', '.join(parts)})"
+
+
+def _text(name: str, type_: pa.DataType) -> str | None:
+    """The text that the record key has of a column; None where Spark's may be another."""
+    if pa.types.is_decimal(type_):
+        return None
+    if pa.types.is_timestamp(type_):
+        form = "unix_micros({0})" if type_.tz else _LOCAL_MICROS
+        return f"cast({form.format(quoted(name))} AS string)"
+    return f"cast({_as_stored(name, type_)} AS string)"
+
+
+def _as_stored(name: str, type_: pa.DataType) -> str:
+    """The column as the table has it; null where it does not fit, which the task then refuses."""
+    return f"try_cast({quoted(name)} AS {spark_type(type_, name).simpleString()})"
+
+
+#: Microseconds since 1970 of a time without a zone, piece by piece: most functions would take it
+#: for one of the session's zone.
+_LOCAL_MICROS = (
+    "unix_date(to_date({0})) * 86400000000L + hour({0}) * 3600000000L + minute({0}) * 60000000L"
+    " + cast(extract(SECOND FROM {0}) * 1000000L AS bigint)"
+)
+
+
+def _partition_text(name: str) -> str:
+    """Equal wherever the partition path is."""
+    text = f"cast({quoted(name)} AS string)"
+    return f"coalesce(nullif({text}, ''), '{DEFAULT_PARTITION}')"
+
+
+def quoted(name: str) -> str:
+    """A column's name in SQL."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def _literal(text: str) -> str:
+    """A text in SQL, by its bytes: what a backslash means is a matter of configuration."""
+    return f"cast(X'{text.encode().hex()}' AS string)"
+
+
+_reflecting: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+
+
+def _may_reflect(session: SparkSession) -> bool:
+    """Whether SQL may call Java's methods; some platforms forbid it. Asked once of a session."""
+    if session not in _reflecting:
+        call = "SELECT java_method('java.util.Objects', 'hashCode', 'a')"
+        try:
+            _reflecting[session] = session.sql(call).collect()[0][0] == "97"
+        except PySparkException:
+            _reflecting[session] = False
+    return _reflecting[session]

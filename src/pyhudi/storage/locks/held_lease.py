@@ -1,0 +1,76 @@
+"""A lease that its owner keeps up until it is given back: what leases of all kinds have in common.
+
+The renewal runs beside the writer. It alone changes `_mine` until `release` has stopped it, and
+`_is_over` only ever becomes True, so nothing has to be guarded.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
+from pyhudi.errors import CorruptTableError
+from pyhudi.storage.locks.lock import RELEASE_PAUSES_MS
+from pyhudi.world import World
+
+Found = TypeVar("Found")  # the lease as the store has it
+
+
+class HeldLease(ABC, Generic[Found]):
+    """One writer's lease, from the first try to get it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._mine: Found | None = None
+        self._is_over = False
+        self._stop_renewing = _nothing
+
+    @abstractmethod
+    def _load(self) -> Found | None:
+        """What the store has now; None if there is no lease."""
+
+    @abstractmethod
+    def _is_mine(self, found: Found | None) -> bool:
+        """Whether it is of this acquisition, and not given back."""
+
+    @abstractmethod
+    def _left_ms(self, found: Found | None) -> int:
+        """For how long its owner may rely on it."""
+
+    @abstractmethod
+    def _give_back(self) -> None:
+        """Try once; `_mine` is None when there is nothing left to give back."""
+
+    def _is_usable(self, found: Found | None) -> bool:
+        return self._is_mine(found) and self._left_ms(found) > 0
+
+    def remaining_ms(self) -> int:
+        left_ms = 0 if self._is_over else self._left_ms(self._mine)
+        if left_ms == 0:
+            self._is_over = True  # for good, even if the clock is set back
+        return left_ms
+
+    def is_held(self) -> bool:
+        if self.remaining_ms() == 0:
+            return False
+        try:
+            found = self._load()
+        except CorruptTableError:
+            found = None
+        if not self._is_mine(found):
+            self._is_over = True
+        return self.remaining_ms() > 0
+
+    def release(self) -> None:
+        self._is_over = True
+        self._stop_renewing()
+        self._stop_renewing = _nothing
+        for pause_ms in (*RELEASE_PAUSES_MS, 0):
+            self._give_back()
+            if self._mine is None:
+                return
+            self._world.sleep_ms(pause_ms)
+
+
+def _nothing() -> None:
+    """What stops a renewal that does not run."""

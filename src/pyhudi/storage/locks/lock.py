@@ -1,0 +1,142 @@
+"""What a table lock promises, and how one waits for it.
+
+Among pyhudi writers a lock is a courtesy that saves lost races. With a Java writer on the table it
+is mandatory, for a Java writer knows nothing else; so each kind is one of Hudi's own, byte for
+byte, and as strong as Hudi's and no stronger. Whoever holds a lock may have lost it without being
+told: the process slept past its lease, or somebody deleted the file. Hence a holder can ask again,
+and does so right before it publishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
+
+from pyhudi.errors import UnavailableError
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.storage.redaction import redacted
+from pyhudi.world import World, jittered_ms
+
+POLL_MS = 1_000  # Hudi's; with our jitter it is the longest pause
+
+#: How long before its end a lease counts as over, for the clocks of those who wait differ.
+MARGIN_MS = 5_000
+
+#: Between the tries to give a lock back, as Hudi's storage lock has them.
+RELEASE_PAUSES_MS = (1_000, 2_000, 4_000)
+
+_SHOWN_CHARACTERS_MAX = 200
+
+_T = TypeVar("_T")
+
+
+class HeldLock(Protocol):
+    """A lock that was taken. It may have been lost since."""
+
+    def remaining_ms(self) -> int | None:
+        """How long it is safe to go on; 0 once it is lost. None if the lock has no lease.
+
+        Asks clocks only, so it costs nothing, and counts the time this machine was suspended.
+        """
+
+    def is_held(self) -> bool:
+        """Whether storage still shows the lock that we took; once False, False for good.
+
+        UnavailableError if storage does not say.
+        """
+
+    def release(self) -> None:
+        """Give the lock back if it still is ours; doing so twice is no error.
+
+        An error means that the lock stays behind for good; one that ends by itself raises none.
+        """
+
+
+class Lock(Protocol):
+    """The lock of one table, not yet taken."""
+
+    @property
+    def kind(self) -> LockKind: ...
+
+    def acquire(self, wait_ms: int) -> HeldLock:
+        """The lock, once it is ours.
+
+        LockTakenError when the time is over; it names who has the lock and since when. Another
+        UnavailableError if nobody has answered.
+        """
+
+
+class LockTakenError(UnavailableError):
+    """Somebody has the lock, and had it for as long as we waited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Why a try did not get the lock: who has it, and what can be done about it."""
+
+    why: str
+    next_step: str
+    #: How much longer than asked it pays to wait, for then the lock falls to whoever waits. Only
+    #: for those who wait at all.
+    worth_ms: int = 0
+
+
+def wait_for(
+    attempt: Callable[[], _T | Taken],
+    world: World,
+    *,
+    wait_ms: int,
+    table_uri: str,
+    poll_ms: int = POLL_MS,
+) -> _T:
+    """What the attempt gives, tried again and again until it gives more than an excuse.
+
+    A store that does not answer is asked again, too: a throttled request is no refusal.
+    """
+    began_ms = world.elapsed_ms()
+    failure: UnavailableError
+    while True:
+        worth_ms = 0
+        try:
+            outcome = attempt()
+        except UnavailableError as error:
+            failure = error
+        else:
+            if not isinstance(outcome, Taken):
+                return outcome
+            failure = LockTakenError(
+                f"the lock of {table_uri} could not be taken within {wait_ms} ms",
+                why=outcome.why,
+                next_step=outcome.next_step,
+            )
+            worth_ms = outcome.worth_ms if wait_ms else 0
+        left_ms = max(began_ms + wait_ms - world.elapsed_ms(), worth_ms)
+        if left_ms <= 0:
+            raise failure
+        world.sleep_ms(min(left_ms, jittered_ms(world, poll_ms)))
+
+
+def quoted(text: str) -> str:
+    """What stands in a lock file, for people. Anybody may have written it: it is short, on one
+    line, and free of what looks like a secret.
+
+    >>> quoted("host, process 7"), quoted("\\x1b[2J s3://me:pw@host")
+    ("'host, process 7'", "'\\\\x1b[2J s3://***@host'")
+    """
+    return repr(redacted(text[:_SHOWN_CHARACTERS_MAX]))
+
+
+def moment(ms: int) -> str:
+    """A point in time for people, also if it makes no sense.
+
+    >>> moment(1700000000123), moment(10**18)
+    ('2023-11-14T22:13:20.123+00:00', '1000000000000000000 ms after 1970')
+    """
+    try:
+        seconds, rest = divmod(ms, 1000)
+        when = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest * 1000)
+        return when.isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms after 1970"

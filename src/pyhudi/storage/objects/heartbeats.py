@@ -1,0 +1,137 @@
+"""Heartbeats: how a writer says that it is alive, as Hudi's writers do.
+
+A heartbeat is an object whose modification time is all that counts. It exists before the
+instant's requested file, is written again at half the interval that others allow, and goes after
+the instant completed. A writer that is found silent may still be alive, frozen or cut off; that
+verdict only lets others try to abort its instant, and the decision log settles who was first.
+
+A plan that anybody may carry out has a heartbeat that is *claimed*: of those who try at once, one
+creates it, or replaces the one that it found silent. It holds a mark of its owner, which others
+need not read. Who finds another mark there has lost the plan to a successor, and from then on
+neither beats nor takes the heartbeat away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
+from pyhudi.storage.objects.store_clock import StoreClock
+from pyhudi.storage.protocol import Storage
+from pyhudi.world import World, new_uuid
+
+HEARTBEAT_FOLDER: Final = ".hoodie/.heartbeat"
+
+
+def heartbeat_path(requested: str) -> str:
+    return f"{HEARTBEAT_FOLDER}/{requested}"
+
+
+class Heartbeat:
+    """The heartbeat of one instant, kept up in the background until it is stopped."""
+
+    def __init__(self, storage: Storage, requested: str, told: str = "") -> None:
+        """`told` is who beats, for people who look: on a line of its own behind the mark."""
+        self.requested = requested
+        self._storage = storage
+        self._path = heartbeat_path(requested)
+        self._stop: Callable[[], None] | None = None
+        self._etag: str | None = None
+        self._mark = f"\n{told}".encode() if told else b""  # whose it is, if others may take over
+
+    def start(self, world: World, interval_ms: int) -> None:
+        self._etag = self._storage.write(self._path, self._mark)
+        self._stop = world.every(interval_ms // 2, self._beat)
+
+    def claim(
+        self, clock: StoreClock, world: World, interval_ms: int, timeout_ms: int | None
+    ) -> bool:
+        """Start, unless somebody beats who was heard of within the timeout; without one, do.
+
+        Of several who claim at once, one gets it, unless the store cannot replace and they find an
+        old one: then two of them may.
+        """
+        self._mark = new_uuid(world).encode() + self._mark
+        if not self._created() and not self._is_ours():
+            now = clock.read_ms()  # first, so that who freezes here errs towards alive
+            found = self._storage.stat(self._path)
+            if found is None:
+                return False  # it has ended this moment
+            if timeout_ms is not None and now - found.modified_ms <= timeout_ms:
+                return False
+            if not self._taken_over(found.etag):
+                return False
+        self._stop = world.every(interval_ms // 2, self._beat)
+        return True
+
+    def _created(self) -> bool:
+        try:
+            return self._storage.create(self._path, self._mark)
+        except UnavailableError:  # as S3 says when two create at once, and nobody knows yet
+            if self._storage.stat(self._path) is None:
+                raise
+            return False
+
+    def _taken_over(self, etag: str | None) -> bool:
+        try:
+            if etag is not None and self._storage.replace(self._path, self._mark, etag=etag):
+                return True
+        except InvalidRequestError:  # a store that cannot replace: the last one who writes has it
+            self._storage.write(self._path, self._mark)
+        return self._is_ours()
+
+    def _beat(self) -> None:
+        """Replace the heartbeat, and never create it.
+
+        A beat may arrive late, when the instant is decided and its heartbeat gone. Brought back, it
+        would let late tasks through the fence of a completed write (`storage.write_fence`).
+        """
+        try:
+            etag = self._etag or self._found()
+            self._etag = etag and self._storage.replace(self._path, self._mark, etag=etag)
+            if etag and self._etag is None:  # a beat of ours arrived that we took for lost
+                self._etag = self._found()
+        except InvalidRequestError:  # a store that cannot replace: a late beat is the lesser evil
+            with suppress(HudiError):
+                if self._is_ours():
+                    self._storage.write(self._path, self._mark)
+        except HudiError:
+            self._etag = None
+            return  # the next beat may get through; if none does, others will find us silent
+
+    def _found(self) -> str | None:
+        found = self._storage.stat(self._path)
+        return found.etag if found is not None and self._is_ours() else None
+
+    def _is_ours(self) -> bool:
+        """Whether nobody has taken it over, or nobody can: a write's has one owner."""
+        if not self._mark:
+            return True
+        try:
+            return self._storage.read(self._path, 0, len(self._mark) + 1) == self._mark
+        except FileNotFoundError:
+            return False
+
+    def stop(self) -> None:
+        """No more beats; the object stays, for others to find it growing old."""
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
+
+    def end(self) -> None:
+        """No more beats, and none needed: the instant is decided, or free for the next one."""
+        self.stop()
+        if self._is_ours():
+            self._storage.delete(self._path)
+
+
+def last_sign_ms(storage: Storage, requested: str, requested_file: str) -> int | None:
+    """When the store last heard of the instant's writer; None if there is no trace of it.
+
+    A begin may be carried out by somebody else before its owner's first beat, so the requested
+    file counts as a sign of life too.
+    """
+    found = (storage.stat(path) for path in (heartbeat_path(requested), requested_file))
+    return max((stat.modified_ms for stat in found if stat is not None), default=None)

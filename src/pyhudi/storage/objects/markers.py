@@ -1,0 +1,62 @@
+"""The markers of an instant, read from storage: which data files it may have left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyhudi.errors import CorruptTableError
+from pyhudi.format.files.file_names import MarkerName, parse_data_file
+from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.format.timeline.markers import (
+    MARKER_TYPE_FILE,
+    decode_marker_list,
+    is_marker_list,
+    marker_folder,
+)
+from pyhudi.storage.protocol import ObjectStat, Storage
+
+MARKER_LIST_BYTES_MAX = 64 << 20
+
+
+def load_markers(
+    storage: Storage, requested: str, listed: Iterable[ObjectStat] | None = None
+) -> tuple[MarkerName, ...]:
+    """The markers of the instant, however its writer kept them, each of a file of that instant.
+
+    `listed`: what is in its marker folder, if that is known.
+    """
+    folder = marker_folder(InstantTime(requested))
+    found: dict[MarkerName, None] = {}
+    for path in (
+        stat.path for stat in (marker_stats(storage, requested) if listed is None else listed)
+    ):
+        relative = path[len(folder) + 1 :]
+        if is_marker_list(relative):
+            data = storage.read(path, 0, MARKER_LIST_BYTES_MAX)
+            found.update(dict.fromkeys(decode_marker_list(data, path)))
+        elif relative != MARKER_TYPE_FILE and (marker := MarkerName.parse(relative)):
+            found[marker] = None
+    for marker in found:
+        _check_instant(marker, requested)
+    return tuple(sorted(found, key=lambda marker: marker.path))
+
+
+def marker_objects(storage: Storage, requested: str) -> list[str]:
+    """Everything in the instant's marker folder."""
+    return [stat.path for stat in marker_stats(storage, requested)]
+
+
+def marker_stats(storage: Storage, requested: str) -> list[ObjectStat]:
+    """The same as the listing shows it."""
+    return list(storage.list(marker_folder(InstantTime(requested))))
+
+
+def _check_instant(marker: MarkerName, requested: str) -> None:
+    """A rollback deletes what markers name; a marker must not reach another instant's files."""
+    name = parse_data_file(marker.data_file.rpartition("/")[2])
+    if name is None or name.requested != requested:
+        raise CorruptTableError(
+            f"a marker of {requested} names a file of another instant",
+            why=f"{marker.path!r} lies in its folder",
+            next_step="Remove that marker after finding out who wrote it",
+        )

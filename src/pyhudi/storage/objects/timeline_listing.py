@@ -1,0 +1,148 @@
+"""Listing the active timeline while somebody may be archiving the oldest part of it.
+
+A listing is no moment. While one runs, an archiver may take instants away, and the listing may
+have seen the requested file of one and missed its completed file, or have seen the first instant
+and missed the second: then something that was committed long ago would look pending, or like
+rubbish. Archivers remove what is pending first, and completed files in the order of their requests.
+So if the oldest instant that the listing showed is still there, nothing was taken from behind it.
+If it is gone, the timeline is listed again. The oldest write that both listings show was there all
+the time, and so was everything behind it: that part of the first listing is whole. What lay before
+it is archived, but for what both listings show. No listing has to agree with another one, so a
+reader does not fail because an archiver is at work.
+
+On a local disk a listing of a large folder may also show a file that was made meanwhile and miss
+one that was made before it: the inflight file of a write that has just begun, without the requested
+one. It would look like a stray, so the requested file of each stray is looked for by its name.
+
+A table without an archive costs no look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pyhudi.errors import UnavailableError
+from pyhudi.format.timeline.instant import Action, Instant, State, is_timeline_file
+from pyhudi.storage.protocol import Storage
+from pyhudi.timeline.cut import unsaved_writes
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, strays, without_strays
+
+#: Listings from which instants keep vanishing, before we say so.
+LIST_ATTEMPTS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The state files of a timeline, but for what is archived.
+
+    `doubtful` are writes that were pending when the listing began and are archived or undone now.
+    """
+
+    instants: tuple[Instant, ...]
+    doubtful: frozenset[str] = frozenset()
+
+
+def list_timeline(
+    storage: Storage, folder: str, *, is_guarded: bool = False, has_strays: bool = False
+) -> tuple[Instant, ...]:
+    """The state files in a timeline's folder; `is_guarded` if nobody can be archiving now.
+
+    `has_strays` is for those who remove them.
+    """
+    listed = list_whole_timeline(storage, folder, is_guarded=is_guarded, has_strays=has_strays)
+    return listed.instants
+
+
+def list_whole_timeline(
+    storage: Storage, folder: str, *, is_guarded: bool = False, has_strays: bool = False
+) -> Listed:
+    """The same, with the writes of which the listing does not say whether they have completed."""
+    before: tuple[Instant, ...] | None = None
+    for _ in range(LIST_ATTEMPTS_MAX):
+        listing = storage.list_folder(folder)
+        names = (stat.path.rpartition("/")[2] for stat in listing.objects)
+        instants = tuple(Instant.parse(name) for name in names if is_timeline_file(name))
+        instants = (*instants, *_missed(storage, folder, instants))
+        instants = instants if has_strays else without_strays(instants)
+        if is_guarded or not listing.folders:
+            return Listed(instants)
+        if before is not None and (whole := _whole_part(before, instants)) is not None:
+            return whole
+        timeline = Timeline.of(instants)
+        if before is None and _straggler(timeline) is None and is_whole(storage, folder, timeline):
+            return Listed(instants)
+        before = instants
+    raise UnavailableError(
+        f"the timeline of the table at {storage.uri} changes faster than it can be listed",
+        why=f"all of its writes were archived during each of {LIST_ATTEMPTS_MAX} listings",
+        next_step="Repeat the call, and keep more instants when archiving",
+    )
+
+
+def _whole_part(before: tuple[Instant, ...], now: tuple[Instant, ...]) -> Listed | None:
+    """What no archiver can have torn of a listing, by another one that was begun after it.
+
+    None if both have no write in common, but for savepointed ones, which archiving passes by.
+    """
+    both = frozenset(before).intersection(now)
+    oldest = min(unsaved_writes(Timeline.of(both)), default=None)
+    if oldest is None:
+        return None
+    whole = tuple(i for i in before if i.requested >= oldest or i in both)
+    left_out = Timeline.of(before).pending_writes - Timeline.of(whole).pending_writes
+    return Listed(whole, left_out)
+
+
+def lone_inflights(storage: Storage, folder: str, listed: Iterable[Instant]) -> list[Instant]:
+    """Strays of a listing that a second one shows too, and which may be removed."""
+    found = strays(listed)
+    if not found:
+        return []
+    again = strays(list_timeline(storage, folder, is_guarded=True, has_strays=True))
+    return [stray for stray in found if stray in again]
+
+
+def _missed(storage: Storage, folder: str, instants: Iterable[Instant]) -> Iterator[Instant]:
+    """Requested files that are there although the listing has only what came after them."""
+    for stray in strays(instants):
+        for action in (a for a in Action if a.completed_as is stray.action.completed_as):
+            requested = Instant(stray.requested, action, State.REQUESTED)
+            if storage.stat(f"{folder}/{requested.file_name}") is not None:
+                yield requested
+
+
+def is_whole(storage: Storage, folder: str, timeline: Timeline) -> bool:
+    """Whether nothing was archived since the timeline was listed."""
+    first = timeline.first_active
+    for instant in timeline.instants:
+        if instant.requested == first and instant.action.completed_as in WRITE_ACTIONS:
+            return storage.stat(f"{folder}/{instant.file_name}") is not None
+    return True
+
+
+def is_torn_by_archiving(storage: Storage, folder: str, timeline: Timeline) -> bool:
+    """Whether instants were archived while the timeline, or a part of it up to its end, was listed.
+
+    What is pending in front of all writes may be half of a service that was archived meanwhile.
+    """
+    straggler = _straggler(timeline)
+    if straggler is not None and storage.stat(f"{folder}/{straggler.file_name}") is None:
+        return True
+    return not is_whole(storage, folder, timeline)
+
+
+def _straggler(timeline: Timeline) -> Instant | None:
+    """A pending instant before all writes, where archiving leaves none: it may be half gone."""
+    first = timeline.first_active or ""
+    oldest = timeline.pending[0] if timeline.pending else None
+    return oldest if oldest is not None and oldest.requested < first else None
+
+
+def times_after(storage: Storage, folder: str, since: str) -> set[str]:
+    """Times of the timeline as it is now, of instants requested after that time."""
+    objects = storage.list(folder, after=f"{folder}/{since}")
+    names = (stat.path[len(folder) + 1 :] for stat in objects)
+    found = [Instant.parse(name) for name in names if is_timeline_file(name) and "/" not in name]
+    times = {i.requested for i in found} | {i.completed for i in found if i.completed}
+    return {time for time in times if time > since}

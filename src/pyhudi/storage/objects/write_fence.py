@@ -1,0 +1,47 @@
+"""The fence: no task creates a data file once its write is about to complete.
+
+Readers show every log file of a completed instant, whether or not its metadata names it. A task
+attempt that was given up for lost may wake up after the completion and still hold rows to write.
+Where another attempt wrote the same file, creating it fails. But computed again, a
+non-deterministic input may have rows for file groups that the winner never touched. So:
+
+    a task                                      the driver, when all tasks are done
+    1  creates the marker of the file           1  creates the fence
+    2  looks: no fence, and a heartbeat?        2  lists the markers: each must be of a known file
+    3  creates the file                         3  completes the write
+                                                4  ends the heartbeat, then removes the fence
+
+A task that saw no fence created its marker before the fence, so the driver's listing has it, and
+an unknown file stops the write. A task that looks later sees the fence, or, since the heartbeat
+goes first and is looked for last, no heartbeat. Nothing stays behind, and no clock is involved.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyhudi.storage.objects.heartbeats import heartbeat_path
+from pyhudi.storage.protocol import Storage
+
+FENCE_FOLDER: Final = ".hoodie/.pyhudi/closed"
+
+
+def fence_path(requested: str) -> str:
+    return f"{FENCE_FOLDER}/{requested}"
+
+
+def close_fence(storage: Storage, requested: str) -> None:
+    """From here on, no task gets past its look. Harmless when repeated."""
+    storage.create(fence_path(requested), b"")
+
+
+def open_fence(storage: Storage, requested: str) -> None:
+    """Remove the fence of an instant whose heartbeat is gone."""
+    storage.delete(fence_path(requested))
+
+
+def is_write_open(storage: Storage, requested: str) -> bool:
+    """Whether a task that has created its marker may create the file. The order matters."""
+    if storage.stat(fence_path(requested)) is not None:
+        return False
+    return storage.stat(heartbeat_path(requested)) is not None

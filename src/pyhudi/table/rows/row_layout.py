@@ -1,0 +1,188 @@
+"""How a table's rows lie in its files: five meta columns first, then the table's own.
+
+A file states its schema as Avro JSON. Arrow's schema is derived from it, so that the two cannot
+disagree, and both are kept: making them takes longer than writing a small file.
+
+The sequence number tells the rows of one instant apart. Hudi builds it from the task that wrote
+the row and a counter. Ours must not depend on the task, for attempts of the same work must write
+the same bytes; so the file group takes the task's place, as a number hashed from its name, large
+enough that no two groups of a table share it.
+
+Parts of rows, as the owners of a joined table write them, lie in files of two schemas: their own,
+and the table's for the stand-in before each of them (`format.column_owners`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyhudi.errors import InvalidRequestError
+from pyhudi.format.avro.schema import decode_arrow_schema
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.files.required_values import stored_column
+from pyhudi.format.table.column_owners import RANK_COLUMN, ROW_RANK, STAND_IN_RANK
+from pyhudi.table.schema import FILE_NAME, META_COLUMNS, needs_promotion
+
+_HASH_BYTES = 6  # of 48 bits, ten thousand file groups share one with a chance below 1 in a million
+_NUMBERS_KEPT = 1024  # ready as text, for small files
+_SCHEMA_SOURCE = "the table's schema"
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """The schema of a table's files, in Avro and in Arrow."""
+
+    avro_json: str  # with the meta columns
+    stored: pa.Schema  # the same
+    data: pa.Schema  # the table's own columns
+
+
+@lru_cache(maxsize=16)
+def row_layout(avro_schema: str) -> RowLayout:
+    """The layout for a table's schema as commit metadata has it, without meta columns."""
+    decode_arrow_schema(avro_schema, _SCHEMA_SOURCE)  # refuses what is no record
+    avro_json = _with_meta_fields(json.loads(avro_schema))
+    stored = decode_arrow_schema(avro_json, _SCHEMA_SOURCE)
+    data = pa.schema([field for field in stored if field.name not in META_COLUMNS])
+    return RowLayout(avro_json, stored, data)
+
+
+@lru_cache(maxsize=64)
+def part_layout(avro_schema: str, columns: tuple[str, ...]) -> RowLayout:
+    """The layout of parts of rows that have these columns; their files have the rank besides.
+
+    The columns come in the table's order, however they are named here.
+    """
+    avro = json.loads(avro_schema)
+    kept = {*columns, RANK_COLUMN}
+    part = {**avro, "fields": [field for field in avro["fields"] if field["name"] in kept]}
+    layout = row_layout(json.dumps(part))
+    data = pa.schema([field for field in layout.data if field.name != RANK_COLUMN])
+    return RowLayout(layout.avro_json, layout.stored, data)
+
+
+def _with_meta_fields(avro: dict[str, Any]) -> str:
+    # As Hudi writes them, down to the empty documentation.
+    meta = [
+        {"name": name, "type": ["null", "string"], "doc": "", "default": None}
+        for name in META_COLUMNS
+    ]
+    own = [field for field in avro["fields"] if field["name"] not in META_COLUMNS]
+    return json.dumps({**avro, "fields": [*meta, *own]}, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrigin:
+    """What the meta columns say of new rows: who wrote them, and where they lie."""
+
+    requested: str
+    group: FileGroupId
+    file_name: str  # the base file's; in a log file the bare file id
+
+
+def stored_rows(
+    layout: RowLayout, rows: pa.RecordBatch, keys: pa.Array, origin: RowOrigin, first: int
+) -> pa.RecordBatch:
+    """New rows with their meta columns; `first` is the first one's number within its group."""
+    _refuse_other_columns(rows.schema, layout.data)
+    return _stored(layout, [*_meta_columns(rows.num_rows, keys, origin, first), *rows.columns])
+
+
+def stored_parts(
+    layout: RowLayout, rows: pa.RecordBatch, keys: pa.Array, origin: RowOrigin, first: int
+) -> pa.RecordBatch:
+    """New parts of rows, in a part's layout, with meta columns and rank."""
+    _refuse_other_columns(rows.schema, layout.data)
+    count = rows.num_rows
+    meta = dict(zip(META_COLUMNS, _meta_columns(count, keys, origin, first), strict=True))
+    given = {**meta, **dict(zip(rows.schema.names, rows.columns, strict=True))}
+    given[RANK_COLUMN] = pa.repeat(pa.scalar(ROW_RANK, pa.int32()), count)
+    return _stored(layout, [given[name] for name in layout.stored.names])
+
+
+def stand_ins(layout: RowLayout, parts: pa.RecordBatch, identity: Sequence[str]) -> pa.RecordBatch:
+    """Whole rows for stored parts, with nulls but for what says which rows they are."""
+    count = parts.num_rows
+    columns = []
+    for field in layout.stored:
+        if field.name == RANK_COLUMN:
+            columns.append(pa.repeat(pa.scalar(STAND_IN_RANK, pa.int32()), count))
+        elif field.name in META_COLUMNS or field.name in identity:
+            columns.append(parts.column(field.name))
+        else:
+            columns.append(pa.nulls(count, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=layout.stored)
+
+
+def _meta_columns(count: int, keys: pa.Array, origin: RowOrigin, first: int) -> list[pa.Array]:
+    assert len(keys) - keys.null_count == count, "every row has a record key"
+    prefix = f"{origin.requested}_{_group_number(origin.group)}_"
+    return [
+        _repeated(origin.requested, count),
+        pc.binary_join_element_wise(prefix, _numbers(first, count), ""),
+        keys,
+        _repeated(origin.group.partition, count),
+        _repeated(origin.file_name, count),
+    ]
+
+
+def moved_rows(layout: RowLayout, rows: pa.RecordBatch, file_name: str) -> pa.RecordBatch:
+    """Rows that have their meta columns, in another file: all but its name stays."""
+    columns = [
+        _repeated(file_name, rows.num_rows) if name == FILE_NAME else rows.column(name)
+        for name in layout.stored.names
+    ]
+    return _stored(layout, columns)
+
+
+def _stored(layout: RowLayout, columns: Sequence[pa.Array]) -> pa.RecordBatch:
+    fields = layout.stored
+    fitted = [stored_column(column, field) for column, field in zip(columns, fields, strict=True)]
+    return pa.RecordBatch.from_arrays(fitted, schema=fields)
+
+
+def _numbers(first: int, count: int) -> pa.Array:
+    """Numbers as text."""
+    if first + count <= _NUMBERS_KEPT:
+        return _kept_numbers().slice(first, count)
+    return pa.array(np.arange(first, first + count)).cast(pa.string())
+
+
+@lru_cache(maxsize=1)
+def _kept_numbers() -> pa.Array:
+    return pa.array(np.arange(_NUMBERS_KEPT)).cast(pa.string())
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text, pa.string()), count)
+
+
+@lru_cache(maxsize=1024)
+def _group_number(group: FileGroupId) -> int:
+    name = f"{group.partition}/{group.file_id}".encode()
+    return int.from_bytes(hashlib.blake2b(name, digest_size=_HASH_BYTES).digest())
+
+
+def _refuse_other_columns(found: pa.Schema, expected: pa.Schema) -> None:
+    if found.equals(expected):
+        return
+    if found.names != expected.names or needs_promotion(found, expected):
+        raise InvalidRequestError(
+            "rows cannot be written",
+            why=f"they have the columns {_described(found)} and the table has"
+            f" {_described(expected)}",
+            next_step="Bring the rows into the table's schema first",
+        )
+
+
+def _described(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -1,0 +1,147 @@
+"""What a writer knows of the timeline: a listing, and what the decision log decided since.
+
+Every entry but the last has been carried out before the next one could be decided, so a listing
+together with the entries since is the timeline as it is now (`docs/protocol/README.md`, section
+3). A writer therefore lists once and then only folds entries; a table's age costs nothing.
+
+The fold knows `begin`, `complete` and `abort`. It does not know inflight files, which are created
+without a decision: who must know looks at that one file.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Final
+
+from pyhudi.format.timeline.decision_entry import Entry, EntryKind
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.timeline.timeline import Timeline
+
+#: Below every time of a timeline.
+BEFORE_ALL: Final = "0" * 17
+#: Actions whose requested file is a plan that anybody may carry out, however often one fails.
+PLANNED_ACTIONS: Final = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
+
+
+class Ledger:
+    """The instants of a timeline, kept up to date by entries.
+
+    `named_by` holds the targets of rollbacks: the instant that is given up → the rollback's time.
+    The caller adds those of rollbacks that a foreign engine planned, for a listing does not tell.
+    """
+
+    def __init__(self, names: Iterable[Instant] = ()) -> None:
+        self.pending: dict[str, Instant] = {}
+        self.completed: dict[str, Instant] = {}
+        self.named_by: dict[str, str] = {}
+        self.began_as: dict[str, Action] = {}  # how completed services began, as in a timeline
+        self.highest = BEFORE_ALL
+        self.is_ours = False  # whether all its times were found in the log
+        self.noted = 0  # entries since the listing, among them of instants archived since
+        self._by_completion: list[tuple[str, str]] = []
+        timeline = Timeline.of(names)
+        self.began_as.update(timeline.began_as)
+        for instant in timeline.instants:
+            self._see(instant)
+        self._by_completion.sort()
+        self._first_active = timeline.first_active or ""
+
+    def _see(self, instant: Instant) -> None:
+        self._pass(instant.completed or instant.requested)
+        if instant.action is Action.SAVEPOINT:
+            return  # it bears the time of the write that it keeps
+        if instant.completed is None:
+            self.pending[instant.requested] = instant
+        else:
+            self.completed[instant.requested] = instant
+            self._by_completion.append((instant.completed, instant.requested))
+
+    def _pass(self, time: str) -> None:
+        self.highest = max(self.highest, time)
+
+    # -- folding
+
+    def note(self, entry: Entry) -> None:
+        """The entry was decided; the ones before it have been carried out."""
+        if entry.kind is EntryKind.VOID:
+            return
+        self.noted += 1
+        assert entry.time is not None
+        assert entry.instant is not None
+        assert entry.action is not None
+        self._pass(entry.time)
+        if entry.kind is EntryKind.COMPLETE:
+            self._complete(entry.instant, entry.action, entry.time)
+            return
+        if entry.target is not None:
+            self.named_by[entry.target.instant] = entry.instant
+        if entry.instant in self.completed:
+            return  # the listing was later than the entry
+        begun = Instant(InstantTime(entry.instant), entry.action, State.REQUESTED)
+        self.pending[entry.instant] = begun
+
+    def _complete(self, requested: str, action: Action, time: str) -> None:
+        self.pending.pop(requested, None)
+        if action is not action.completed_as:
+            self.began_as[requested] = action
+        if action is Action.ROLLBACK:
+            for target, rollback in self.named_by.items():
+                if rollback == requested:
+                    self.pending.pop(target, None)  # what a zombie adds to it is a ghost
+        if requested not in self.completed:
+            self.completed[requested] = Instant(
+                InstantTime(requested), action.completed_as, State.COMPLETED, InstantTime(time)
+            )
+            self._by_completion.append((time, requested))
+
+    def name(self, target: str, rollback: str, *, is_final: bool = True) -> None:
+        """The rollback undoes the target. What is left of it once that is done is a ghost.
+
+        One that is not final undoes what a failed run of a plan left. The plan stays, and is
+        carried out anew, under the same name.
+        """
+        if rollback in self.completed and not is_final:
+            return
+        self.named_by[target] = rollback
+        if rollback in self.completed:
+            self.pending.pop(target, None)
+
+    # -- questions
+
+    def rollbacks_to_look_at(self) -> list[str]:
+        """Rollbacks, pending or done, that may name an instant which is pending here."""
+        oldest = min(self.pending, default=None)
+        if oldest is None:
+            return []
+        return sorted(i.requested for i in self.rollbacks() if i.requested >= oldest)
+
+    def rollbacks(self) -> list[Instant]:
+        instants = (*self.pending.values(), *self.completed.values())
+        return [instant for instant in instants if instant.action is Action.ROLLBACK]
+
+    def is_completed(self, requested: str) -> bool:
+        return requested in self.completed
+
+    def is_committed(self, requested: str) -> bool:
+        """Whether files of the instant count: it completed, now or before the active timeline."""
+        if requested in self.completed:
+            return True
+        return requested < self._first_active and requested not in self.pending
+
+    def completed_after(self, time: str) -> list[Instant]:
+        """Instants whose completion is later than the time, oldest completion first."""
+        start = bisect_right(self._by_completion, (time, "\uffff"))
+        return [self.completed[requested] for _, requested in self._by_completion[start:]]
+
+    def times_after(self, time: str) -> set[str]:
+        """All times of the timeline that are later."""
+        times = {instant.completed or "" for instant in self.completed_after(time)}
+        times.update(requested for requested in self.completed if requested > time)
+        times.update(requested for requested in self.pending if requested > time)
+        return times
+
+    def pending_of(self, *actions: Action) -> list[Instant]:
+        """Pending instants of these actions, oldest request first."""
+        found = (instant for instant in self.pending.values() if instant.action in actions)
+        return sorted(found, key=lambda instant: instant.requested)

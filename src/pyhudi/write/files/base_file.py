@@ -1,0 +1,173 @@
+"""Writing base files: whole ones from rows, and empty ones that open a file group.
+
+A base file streams: row groups are encoded as rows come, and go to storage as they are encoded.
+Memory holds one row group, and a bloom filter of at most 32 MB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pyhudi.format.files.base_file import KeyDigest
+from pyhudi.format.files.file_names import BaseFileName, FileGroupId, IoType
+from pyhudi.format.files.piece_sink import PieceSink
+from pyhudi.format.files.row_blocks import ParquetEncoder, block_sized
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.file_group import BaseFile
+from pyhudi.table.rows.row_layout import RowLayout, RowOrigin, moved_rows, row_layout, stored_rows
+from pyhudi.table.schema import RECORD_KEY
+from pyhudi.write.files.spec import (
+    KeyedRows,
+    WriteSpec,
+    attempts_disagree,
+    create_marker,
+    data_path,
+    file_stat,
+    not_whole,
+    taken_away,
+)
+
+#: A row group ends when it holds this much. Readers skip row groups, and hold one at a time.
+ROW_GROUP_ROWS = 1 << 20
+ROW_GROUP_BYTES = 64 << 20
+
+#: What Hudi puts in the place of the previous commit where there is none: the text.
+_NO_COMMIT = "null"
+
+
+def write_base(
+    storage: Storage,
+    spec: WriteSpec,
+    group: FileGroupId,
+    rows: Iterable[KeyedRows | pa.RecordBatch],
+    *,
+    previous: BaseFile | None = None,
+) -> WriteStat:
+    """Write a base file of these rows. A record batch has its meta columns and keeps them.
+
+    `previous` is the base file that this one replaces. The rows count as inserts; who knows more
+    about them says so in the stat.
+    """
+    file = _BaseFile(spec, group, rows)
+    io_type = IoType.CREATE if previous is None else IoType.MERGE
+    create_marker(storage, spec, file.path, io_type)
+    chunks = file.chunks()
+    size = storage.create_from(file.path, chunks)
+    if size is None:
+        for _ in chunks:
+            pass  # a store may see that the name is taken before it has asked for all of them
+        size = _winner_size(storage, file.path, file.rows)
+    return _base_stat(file, size, previous)
+
+
+def write_seed(storage: Storage, spec: WriteSpec, group: FileGroupId) -> WriteStat:
+    """Write a group's first base file, without a row: it opens the group's first slice."""
+    file = _BaseFile(spec, group, ())
+    create_marker(storage, spec, file.path, IoType.CREATE)
+    data = _empty_base(spec.avro_schema)
+    size = len(data) if storage.create(file.path, data) else _winner_size(storage, file.path, 0)
+    return _base_stat(file, size, None)
+
+
+@lru_cache(maxsize=16)
+def _empty_base(avro_schema: str) -> bytes:
+    """The same for every group and instant of a schema: there is no row to name them."""
+    return b"".join(_encoded(row_layout(avro_schema), ()))
+
+
+class _BaseFile:
+    """A base file on its way: its name, and its rows counted while they pass."""
+
+    def __init__(
+        self, spec: WriteSpec, group: FileGroupId, rows: Iterable[KeyedRows | pa.RecordBatch]
+    ) -> None:
+        self.group = group
+        self.name = BaseFileName(group.file_id, spec.write_token, spec.requested).file_name
+        self.path = data_path(group.partition, self.name)
+        self.rows = 0
+        self._layout = spec.layout
+        self._origin = RowOrigin(spec.requested, group, self.name)
+        self._given = rows
+
+    def chunks(self) -> Iterator[bytes]:
+        return _encoded(self._layout, self._stored())
+
+    def _stored(self) -> Iterator[pa.RecordBatch]:
+        for given in self._given:
+            if isinstance(given, KeyedRows):
+                batch = stored_rows(self._layout, given.rows, given.keys, self._origin, self.rows)
+            else:
+                batch = moved_rows(self._layout, given, self.name)
+            self.rows += batch.num_rows
+            yield batch
+
+
+def _base_stat(file: _BaseFile, size: int, previous: BaseFile | None) -> WriteStat:
+    return base_stat(file.group, file.name, file.rows, size, previous)
+
+
+def base_stat(
+    group: FileGroupId, name: str, rows: int, size: int, previous: BaseFile | None
+) -> WriteStat:
+    """What is told of a base file whose rows all count as inserts."""
+    stat = file_stat(group, name, size, writes=rows, deletes=0)
+    return replace(
+        stat,
+        num_inserts=rows,
+        prev_commit=_NO_COMMIT if previous is None else previous.name.requested,
+        prev_base_file=None if previous is None else previous.name.file_name,
+    )
+
+
+def _winner_size(storage: Storage, path: str, rows: int) -> int:
+    """The size of the file that another attempt left, if it may stand for this attempt's."""
+    found = storage.stat(path)
+    if found is None:
+        raise taken_away(path)
+    try:
+        with storage.open(path) as source:
+            stored = pq.read_metadata(source).num_rows
+    except FileNotFoundError:
+        raise taken_away(path) from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise not_whole(path, f"it is not sound parquet ({error})") from None
+    if stored != rows:
+        why = f"{stored} rows are there, where this attempt has {rows}"
+        raise attempts_disagree(path, why)
+    return found.size
+
+
+# ---- encoding
+
+
+def _encoded(layout: RowLayout, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """A base file, piece by piece."""
+    sink = PieceSink()
+    encoder = ParquetEncoder(sink, layout.stored)
+    keys = KeyDigest()
+    for row_group in _row_groups(batches):
+        encoder.write(row_group)
+        keys.add(row_group.column(RECORD_KEY).combine_chunks())
+        yield sink.taken()
+    encoder.close(keys.footer(layout.avro_json))
+    yield sink.taken()
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in (piece for given in batches for piece in block_sized(given, ROW_GROUP_BYTES)):
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(held)

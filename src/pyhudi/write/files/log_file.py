@@ -1,0 +1,275 @@
+"""Writing log files: the rows and deletes of one instant for one file group.
+
+Rows come first and deletes behind them, as Hudi writes them, so that of the two a delete wins if
+a caller names a key in both and their ordering values do not decide. Before a block of parts of
+rows comes one of stand-ins for those whose keys are new, as `format.column_owners` wants it.
+
+A log that grows beyond its limit continues in the next version. When that happens follows from the
+rows alone. Still an attempt may get its rows in another order, and then its files are cut
+elsewhere: one file of the first attempt and the second of another would lose some rows and double
+others. So where there is more than one file, an attempt accepts another's file only if it is its
+own to the byte; a single file it accepts if it holds as many records as its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyhudi.format.files.file_names import FileGroupId, IoType, LogFileName
+from pyhudi.format.files.log_file import BlockType, CorruptSpan, decode_blocks
+from pyhudi.format.files.row_blocks import (
+    BLOCK_VALUE_BYTES,
+    block_records,
+    block_sized,
+    encode_deletes_block,
+    encode_rows_block,
+)
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.rows.row_layout import RowLayout, RowOrigin, stand_ins, stored_parts, stored_rows
+from pyhudi.table.schema import RECORD_KEY
+from pyhudi.write.files.spec import (
+    DeleteRows,
+    KeyedRows,
+    WriteSpec,
+    attempts_disagree,
+    create_marker,
+    data_path,
+    file_stat,
+    not_whole,
+    taken_away,
+)
+
+#: Files up to this size are created from one piece of memory.
+_ONE_PIECE_BYTES = 8 << 20
+#: Leaves room for the rows of one call among the sequence numbers of a file group.
+_ROWS_A_FILE = 1 << 32
+_ROWS_A_TASK = 1 << 44
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    data: bytes
+    rows: int = 0
+    inserts: int = 0  # of the rows, those that are known to be new
+    deletes: int = 0
+    stand_ins: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _LogFile:
+    blocks: tuple[_Block, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(len(block.data) for block in self.blocks)
+
+    @property
+    def rows(self) -> int:
+        return sum(block.rows for block in self.blocks)
+
+    @property
+    def inserts(self) -> int:
+        return sum(block.inserts for block in self.blocks)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Records of data blocks, stand-ins among them, and deletes."""
+        records = self.rows + sum(block.stand_ins for block in self.blocks)
+        return records, sum(block.deletes for block in self.blocks)
+
+
+def write_log(
+    storage: Storage,
+    spec: WriteSpec,
+    group: FileGroupId,
+    *,
+    rows: KeyedRows | None = None,
+    deletes: DeleteRows | None = None,
+    live: pa.Array | None = None,
+    ordinal: int = 0,
+    more: bool = False,
+) -> tuple[WriteStat, ...]:
+    """Write rows and deletes to a file group; one write stat for each file, none for no records.
+
+    For parts of rows, `live` are the keys that the file group has.
+
+    A caller with more rows than memory calls several times, with `more` while others follow, and
+    with `ordinal` the number of stats it already has for the group. Then every attempt must give
+    the same rows in the same order.
+    """
+    batch = None if rows is None else _stored(spec, group, rows, ordinal)
+    blocks = [*_row_blocks(spec, batch, live), *_delete_blocks(spec, group, deletes)]
+    files = list(_rolled(blocks, spec.log_file_bytes_max))
+    alone = len(files) == 1 and ordinal == 0 and not more
+    stats = []
+    for version, file in enumerate(files, start=ordinal + 1):
+        name = LogFileName(group.file_id, spec.requested, version, spec.write_token)
+        stats.append(_written(storage, spec, _Place(group, name, alone), file))
+    return tuple(stats)
+
+
+def _stored(spec: WriteSpec, group: FileGroupId, rows: KeyedRows, ordinal: int) -> pa.RecordBatch:
+    origin = RowOrigin(spec.requested, group, group.file_id)
+    first = spec.task * _ROWS_A_TASK + ordinal * _ROWS_A_FILE
+    stored = stored_rows if spec.part is None else stored_parts
+    return stored(spec.layout, rows.rows, rows.keys, origin, first)
+
+
+def _row_blocks(
+    spec: WriteSpec, batch: pa.RecordBatch | None, live: pa.Array | None
+) -> Iterator[_Block]:
+    pieces = () if batch is None else block_sized(batch, _block_bytes(spec))
+    for piece in pieces:
+        if spec.part is None:
+            yield _Block(_encoded(spec, spec.layout, piece), rows=piece.num_rows)
+            continue
+        assert live is not None, "parts need to know which keys are there"
+        fresh = piece.filter(pc.invert(pc.is_in(piece.column(RECORD_KEY), value_set=live)))
+        if fresh.num_rows:
+            whole = stand_ins(spec.whole_layout, fresh, spec.part.identity)
+            yield _Block(_encoded(spec, spec.whole_layout, whole), stand_ins=whole.num_rows)
+        data = _encoded(spec, spec.layout, piece, is_partial=True)
+        yield _Block(data, rows=piece.num_rows, inserts=fresh.num_rows)
+
+
+def _encoded(
+    spec: WriteSpec, layout: RowLayout, batch: pa.RecordBatch, *, is_partial: bool = False
+) -> bytes:
+    avro, block_format = layout.avro_json, spec.block_format
+    return encode_rows_block(batch, avro, spec.requested, block_format, is_partial=is_partial)
+
+
+def _delete_blocks(
+    spec: WriteSpec, group: FileGroupId, deletes: DeleteRows | None
+) -> Iterator[_Block]:
+    for part in () if deletes is None else deletes.by_kind():
+        # The key again where there is no ordering value: a batch for cutting needs a column.
+        columns = [part.keys, part.keys if part.ordering is None else part.ordering]
+        batch = pa.RecordBatch.from_arrays(columns, names=["key", "ordering"])
+        for piece in block_sized(batch, _block_bytes(spec)):
+            keys, ordering = piece.columns
+            data = encode_deletes_block(
+                keys,
+                group.partition,
+                None if part.ordering is None else ordering,
+                spec.whole_layout.avro_json,
+                spec.requested,
+            )
+            yield _Block(data, deletes=len(keys))
+
+
+def _block_bytes(spec: WriteSpec) -> int:
+    return min(BLOCK_VALUE_BYTES, spec.log_file_bytes_max)
+
+
+def _rolled(blocks: Iterable[_Block], bytes_max: int) -> Iterator[_LogFile]:
+    """The blocks in files of at least one block, and of at most so many bytes if they can."""
+    file: list[_Block] = []
+    size = 0
+    for block in blocks:
+        if file and size + len(block.data) > bytes_max:
+            yield _LogFile(tuple(file))
+            file, size = [], 0
+        file.append(block)
+        size += len(block.data)
+    if file:
+        yield _LogFile(tuple(file))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where one file of the log goes, and whether it is the whole log."""
+
+    group: FileGroupId
+    name: LogFileName
+    alone: bool
+
+    @property
+    def path(self) -> str:
+        return data_path(self.group.partition, self.name.file_name)
+
+    @property
+    def next_path(self) -> str:
+        following = self.name._replace(version=self.name.version + 1)
+        return data_path(self.group.partition, following.file_name)
+
+
+def _written(storage: Storage, spec: WriteSpec, place: _Place, file: _LogFile) -> WriteStat:
+    name = place.name
+    create_marker(storage, spec, place.path, IoType.CREATE)
+    created = _created(storage, place.path, file)
+    size = file.size if created else _winner_size(storage, place, file)
+    rows, deletes = file.rows, file.counts[1]
+    stat = file_stat(place.group, name.file_name, size, writes=rows, deletes=deletes)
+    return replace(
+        stat,
+        # Of whole rows nobody knows whether the keys were there before. To Hudi, too, all rows for
+        # a bucket that has a file are updates.
+        num_inserts=file.inserts,
+        num_update_writes=rows - file.inserts,
+        prev_commit=name.requested,
+        log_version=name.version,
+        log_offset=0,
+        base_file="",
+        log_files=(name.file_name,),
+    )
+
+
+def _created(storage: Storage, path: str, file: _LogFile) -> bool:
+    chunks = [block.data for block in file.blocks]
+    if file.size <= _ONE_PIECE_BYTES:
+        return storage.create(path, b"".join(chunks))
+    return storage.create_from(path, chunks) is not None
+
+
+# ---- another attempt was first
+
+
+def _winner_size(storage: Storage, place: _Place, file: _LogFile) -> int:
+    """The size of the file that is there, if it may stand for this attempt's."""
+    path = place.path
+    found = storage.stat(path)
+    if found is None:
+        raise taken_away(path)
+    try:
+        if found.size == file.size and _is_same(storage, path, file):
+            return file.size
+        counts = _stored_counts(storage, place, found.size)
+    except FileNotFoundError:
+        raise taken_away(path) from None
+    if counts != file.counts:
+        why = "{} rows and {} deletes are there, where this attempt has {} and {}"
+        raise attempts_disagree(path, why.format(*counts, *file.counts))
+    if not place.alone or storage.stat(place.next_path) is not None:
+        raise attempts_disagree(path, "its records are not the same, and it is not the whole log")
+    return found.size
+
+
+def _is_same(storage: Storage, path: str, file: _LogFile) -> bool:
+    start = 0
+    for block in file.blocks:
+        if storage.read(path, start, start + len(block.data)) != block.data:
+            return False
+        start += len(block.data)
+    return True
+
+
+def _stored_counts(storage: Storage, place: _Place, size: int) -> tuple[int, int]:
+    """Rows and deletes in the file that is there."""
+    path = place.path
+    counts = {True: 0, False: 0}  # by whether they are deletes
+    for block in decode_blocks(lambda start, end: storage.read(path, start, end), size, path):
+        if isinstance(block, CorruptSpan):
+            raise not_whole(path, block.why)
+        if block.instant_time != place.name.requested:
+            raise not_whole(path, f"a block in it is of the instant {block.instant_time}")
+        content = storage.read(path, block.content_start, block.content_end)
+        counts[block.type is BlockType.DELETE] += block_records(block, content, path)
+    if not size:
+        raise not_whole(path, "it is empty")
+    return counts[False], counts[True]

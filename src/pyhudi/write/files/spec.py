@@ -1,0 +1,228 @@
+"""What the tasks share that write data files: Arrow rows in, files and write stats out.
+
+These functions know a storage, a spec and a file group, and nothing of Spark or of the process
+they run in; the local engine and Spark's tasks call the very same ones.
+
+**Attempts meet on one name.** A task may run twice: Spark repeats what failed and speculates on
+what is slow, and a client repeats a call whose reply was lost. Readers show every log file of a
+committed instant, whether or not a write stat names it, so two attempts must never leave two
+files. The write token is therefore fixed, the file's name depends on the instant, the file group
+and the file's number alone, and creating it lets one attempt win. The others return the stats of
+the winner's file, which they read. So every function here may be called again, at any time.
+
+**A marker comes first,** one for each file, so that a rollback knows what may be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyhudi.errors import ConflictError, CorruptTableError, InvalidRequestError
+from pyhudi.format.files.file_names import FileGroupId, IoType, MarkerName, WriteToken
+from pyhudi.format.files.partition_metadata import (
+    PARTITION_METADATA_FILE,
+    PartitionMetadata,
+    encode_partition_metadata,
+    partition_depth,
+)
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.format.timeline.markers import marker_path
+from pyhudi.index.simple_bucket import file_id
+from pyhudi.settings import LogBlockFormat
+from pyhudi.storage.objects.write_fence import is_write_open
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.rows.row_layout import RowLayout, part_layout, row_layout
+
+#: The same for every attempt. Hudi has this one too, where it knows no task.
+WRITE_TOKEN: Final = WriteToken(0, 0, 0).text
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What the rows of one owner hold of a joined table's columns."""
+
+    identity: tuple[str, ...]  # record key and partition
+    own: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSpec:
+    """What each task of a write has to know besides its rows. Small, for it travels with them."""
+
+    requested: InstantTime
+    avro_schema: str  # the table's, as commit metadata has it: JSON without meta columns
+    block_format: LogBlockFormat = LogBlockFormat.PARQUET
+    log_file_bytes_max: int = 1 << 30  # a larger log continues in another file
+    write_token: str = WRITE_TOKEN
+    is_fenced: bool = False  # whether attempts may outlive the write: then each looks at the fence
+    part: Part | None = None  # when rows are not whole
+
+    @property
+    def task(self) -> int:
+        """The task, where several write to one file group and each has a token of its own."""
+        return int(self.write_token.partition("-")[0])
+
+    @property
+    def layout(self) -> RowLayout:
+        """The schema of the files. Rows to write have exactly the columns `layout.data`."""
+        if self.part is None:
+            return self.whole_layout
+        return part_layout(self.avro_schema, (*self.part.identity, *self.part.own))
+
+    @property
+    def whole_layout(self) -> RowLayout:
+        return row_layout(self.avro_schema)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRows:
+    """New rows, in the table's own columns, and the record key of each."""
+
+    rows: pa.RecordBatch
+    keys: pa.Array  # text
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRows:
+    """Deletes by record key.
+
+    A delete with an ordering value loses against a row that is newer. Without one, or where it is
+    null, it is a commit-time delete and beats whatever came before. Several ordering fields are a
+    struct, whose fields are all null or none.
+    """
+
+    keys: pa.Array  # text
+    ordering: pa.Array | None = None
+
+    def by_kind(self) -> Iterator[DeleteRows]:
+        """Those with an ordering value, then those without."""
+        given = None if self.ordering is None else _is_given(self.ordering)
+        if given is None or given.true_count == len(given):
+            yield self
+            return
+        assert self.ordering is not None
+        if given.true_count:
+            yield DeleteRows(self.keys.filter(given), self.ordering.filter(given))
+        yield DeleteRows(self.keys.filter(pc.invert(given)))
+
+
+def _is_given(ordering: pa.Array) -> pa.BooleanArray:
+    """Where there is an ordering value, or of several fields at least one."""
+    if not pa.types.is_struct(ordering.type):
+        return ordering.is_valid()
+    given = pa.repeat(False, len(ordering))
+    for part in ordering.flatten():
+        given = pc.or_(given, part.is_valid())
+    return given
+
+
+def create_partition_metadata(storage: Storage, partition: str, requested: InstantTime) -> None:
+    """Make the folder a partition, before its first data file; one that is there stays.
+
+    Without this file Hudi's Spark reader shows no row of the partition, and no error.
+    """
+    data = encode_partition_metadata(PartitionMetadata(requested, partition_depth(partition)))
+    storage.create(data_path(partition, PARTITION_METADATA_FILE), data)
+
+
+class FileIds:
+    """The file id of every bucket: what is told, or the one that every writer of ours gives."""
+
+    __slots__ = ("_told",)
+
+    def __init__(self, told: Mapping[str, tuple[str, ...]]) -> None:
+        self._told = told
+
+    def __call__(self, partition: str, bucket: int) -> FileGroupId:
+        ids = self._told.get(partition)
+        return FileGroupId(partition, file_id(bucket) if ids is None else ids[bucket])
+
+
+class WriteOverError(ConflictError):
+    """The write that a task belongs to has been completed or given up without it."""
+
+
+def create_marker(storage: Storage, spec: WriteSpec, path: str, io_type: IoType) -> None:
+    """Announce a data file. An earlier attempt may have done so; that is no matter."""
+    storage.create(marker_path(spec.requested, MarkerName(path, io_type)), b"")
+    if spec.is_fenced and not is_write_open(storage, spec.requested):
+        raise WriteOverError(
+            f"a task of the write {spec.requested} stops",
+            why="the write has been completed or given up without it",
+            next_step="Nothing; what this task held is not lost, another attempt wrote it or the"
+            " write has told its caller that it failed",
+        )
+
+
+def data_path(partition: str, file_name: str) -> str:
+    """Relative to the table."""
+    return f"{partition}/{file_name}" if partition else file_name
+
+
+def file_stat(
+    group: FileGroupId, file_name: str, size: int, *, writes: int, deletes: int
+) -> WriteStat:
+    """What all write stats have: zeros where Hudi has them and readers of stats add them up."""
+    return WriteStat(
+        file_id=group.file_id,
+        path=data_path(group.partition, file_name),
+        num_writes=writes,
+        num_deletes=deletes,
+        num_update_writes=0,
+        total_write_bytes=size,
+        total_write_errors=0,
+        partition_path=group.partition,
+        total_log_records=0,
+        total_updated_records_compacted=0,
+        num_inserts=0,
+        total_log_blocks=0,
+        total_corrupt_log_block=0,
+        total_rollback_blocks=0,
+        file_size_in_bytes=size,
+        total_log_files_compacted=0,
+        total_log_read_time_ms=0,
+        total_log_size_compacted=0,
+        num_updates=0,
+    )
+
+
+# ---- what may be found where another attempt was first
+
+
+def refuse_unknown(files: Sequence[str]) -> None:
+    """InvalidRequestError if tasks announced files that no attempt which counts wrote."""
+    if files:
+        raise attempts_disagree(files[0], "no attempt that counts wrote it")
+
+
+def attempts_disagree(path: str, why: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"two attempts of one task disagree about {path!r}",
+        why=f"{why}; the input gave other rows, or another order, when it was computed again",
+        next_step="Store or cache the input, so that computing it twice gives the same, and write"
+        " it again",
+    )
+
+
+def not_whole(path: str, why: str) -> CorruptTableError:
+    return CorruptTableError(
+        "an earlier attempt left a file that is not whole",
+        why=f"{why}; the storage showed a write before it was complete",
+        next_step="Write again: this instant is rolled back, and the file with it. Then check that"
+        " the storage creates files all or nothing",
+        path=path,
+    )
+
+
+def taken_away(path: str) -> ConflictError:
+    return ConflictError(
+        f"{path!r} is gone",
+        why="another attempt had created it, and the write was rolled back since",
+        next_step="Begin the write again",
+    )

@@ -1,0 +1,169 @@
+"""The files of one group: logs in pieces, base files as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.table_config import TableConfig, TableType
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.index.routing import Place
+from pyhudi.plan.scan import merge_rule
+from pyhudi.read.lookup import Lookup
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.file_group import BaseFile
+from pyhudi.table.snapshot import grouped_files
+from pyhudi.write.files.base_file import write_base
+from pyhudi.write.files.log_file import write_log
+from pyhudi.write.files.merged_base import rewrite_base
+from pyhudi.write.files.spec import (
+    DeleteRows,
+    FileIds,
+    KeyedRows,
+    WriteSpec,
+    create_partition_metadata,
+)
+from pyhudi.write.sorted_groups import joined_rows
+
+#: A log file of a large group begins anew after this much: what a task holds at a time.
+PIECE_BYTES = 64 << 20
+_BASE = ".parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """How a task writes files of a group."""
+
+    storage: Storage
+    spec: WriteSpec
+    config: TableConfig
+    file_ids: FileIds
+    bases: Mapping[Place, BaseFile] = field(default_factory=dict)  # those that are replaced
+    live: Lookup | None = None  # the keys that are there, for parts of rows
+
+    @property
+    def is_mor(self) -> bool:
+        return self.config.table_type is TableType.MERGE_ON_READ
+
+    def live_keys(self, place: Place) -> pa.Array | None:
+        """The keys that a bucket has, where they matter."""
+        return None if self.live is None else self.live.keys(self.storage, place)
+
+    def logs(self, place: Place, rows: Iterable[KeyedRows]) -> Iterator[WriteStat]:
+        """One log file, or more where the rows are more than a task should hold."""
+        group, live = self.file_ids(*place), self.live_keys(place)
+        count = 0
+        pieces = _pieces(rows, PIECE_BYTES)
+        piece = next(pieces, None)
+        while piece is not None:
+            following = next(pieces, None)
+            more = following is not None
+            if more or count:
+                piece = _in_order(piece)
+            for stat in write_log(
+                self.storage, self.spec, group, rows=piece, live=live, ordinal=count, more=more
+            ):
+                count += 1
+                yield stat
+            piece = following
+
+    def base(self, place: Place, rows: Iterable[KeyedRows]) -> WriteStat:
+        """A base file of these rows alone, whatever was there."""
+        create_partition_metadata(self.storage, place[0], self.spec.requested)
+        previous = self.bases.get(place)
+        return write_base(self.storage, self.spec, self.file_ids(*place), rows, previous=previous)
+
+    def merged_base(self, place: Place, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
+        """The previous base file with the rows merged in, or the rows alone where there is none."""
+        if place not in self.bases:
+            yield self.base(place, rows)
+            return
+        held = list(rows)
+        if held:
+            yield self._rewritten(place, rows=joined_rows(held))
+
+    def deletes(self, place: Place, deletes: DeleteRows) -> Iterator[WriteStat]:
+        """A log of deletes, or the base file without them; nothing where nothing is there."""
+        if self.is_mor:
+            group = self.file_ids(*place)
+            yield from write_log(self.storage, self.spec, group, deletes=deletes)
+        elif place in self.bases:
+            yield self._rewritten(place, deletes=deletes)
+
+    def _rewritten(
+        self, place: Place, *, rows: KeyedRows | None = None, deletes: DeleteRows | None = None
+    ) -> WriteStat:
+        return rewrite_base(
+            self.storage,
+            self.spec,
+            self.file_ids(*place),
+            self.bases[place],
+            rows=rows,
+            deletes=deletes,
+            rule=merge_rule(self.config),
+        )
+
+
+def _in_order(rows: KeyedRows) -> KeyedRows:
+    """The rows by their keys: where there are several files, every attempt must make the same, and
+    rows whose keys have one hash come in any order."""
+    order = pc.sort_indices(rows.keys)
+    return KeyedRows(rows.rows.take(order), rows.keys.take(order))
+
+
+def _pieces(rows: Iterable[KeyedRows], bytes_max: int) -> Iterator[KeyedRows]:
+    held: list[KeyedRows] = []
+    size = 0
+    for part in rows:
+        held.append(part)
+        size += part.rows.nbytes
+        if size >= bytes_max:
+            yield joined_rows(held)
+            held, size = [], 0
+    if held:
+        yield joined_rows(held)
+
+
+class EmptyBuckets:
+    """Which buckets had no row before this write; each partition is listed once.
+
+    Asked after the instant began: what completes from then on is found at the end, by the check
+    for conflicts. Files of this instant are another attempt's, which decided for all. A base file
+    without rows is a seed.
+    """
+
+    def __init__(self, storage: Storage, requested: str) -> None:
+        self._storage = storage
+        self._requested = requested
+        # partition → file id → paths and requested times
+        self._known: dict[str, dict[str, list[tuple[str, str]]]] = {}
+
+    def has(self, group: FileGroupId) -> bool:
+        if group.partition not in self._known:
+            self._known[group.partition] = self._listed(group.partition)
+        found = self._known[group.partition].get(group.file_id, [])
+        own = [path for path, requested in found if requested == self._requested]
+        if own:  # another attempt has decided
+            return any(path.endswith(_BASE) for path in own)
+        return not found or (len(found) == 1 and self._is_seed(found[0][0]))
+
+    def _listed(self, partition: str) -> dict[str, list[tuple[str, str]]]:
+        objects = self._storage.list_folder(partition).objects
+        return {
+            group.file_id: [(file.path, file.name.requested) for file in group.files]
+            for group in grouped_files(partition, ((stat.path, stat.size) for stat in objects))
+        }
+
+    def _is_seed(self, path: str) -> bool:
+        if not path.endswith(_BASE):
+            return False
+        try:
+            with self._storage.open(path) as source:
+                return bool(pq.read_metadata(source).num_rows == 0)
+        except (pa.ArrowException, OSError, ValueError):
+            return False  # not known to be empty

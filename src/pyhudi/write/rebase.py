@@ -1,0 +1,82 @@
+"""The rows of a write's own files, to be written once more under another instant.
+
+A write that met a conflict has its input no longer: it was a stream, or Spark would have to compute
+it again and might compute other rows. But all of its rows lie in its files, which nobody sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pyhudi.format.files.log_file import CorruptSpan, decode_blocks
+from pyhudi.format.table.column_owners import RANK_COLUMN, ROW_RANK
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.index.routing import Place
+from pyhudi.index.simple_bucket import bucket_of_file
+from pyhudi.read.batch_size import batch_rows
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.log_blocks import PlacedBlock, decode_log_block
+from pyhudi.table.merge import LogRows, MergeRule
+from pyhudi.table.rows.row_layout import RowLayout
+from pyhudi.table.schema import RECORD_KEY, conform
+from pyhudi.write.files.spec import KeyedRows, not_whole, taken_away
+
+_BATCH_ROWS = 1 << 16
+
+
+def files_by_place(stats: Iterable[WriteStat]) -> dict[Place, tuple[str, ...]]:
+    """The files of each bucket, in the order in which they were written."""
+    found: dict[Place, list[WriteStat]] = {}
+    for stat in stats:
+        place = (stat.partition_path or "", bucket_of_file(stat.file_id or ""))
+        found.setdefault(place, []).append(stat)
+    return {
+        place: tuple(s.data_path for s in sorted(files, key=lambda s: s.log_version or 0))
+        for place, files in found.items()
+    }
+
+
+def written_rows(storage: Storage, layout: RowLayout, paths: Iterable[str]) -> Iterator[KeyedRows]:
+    """The rows of these files, batch by batch; a log's blocks one after the other."""
+    for path in paths:
+        read = _base_rows if path.endswith(".parquet") else _log_rows
+        try:
+            for batch in read(storage, layout.stored, path):
+                batch = _without_stand_ins(batch, layout)
+                keys = batch.column(RECORD_KEY)
+                yield KeyedRows(batch.select(layout.data.names), keys)
+        except FileNotFoundError:
+            raise taken_away(path) from None
+
+
+def _without_stand_ins(batch: pa.RecordBatch, layout: RowLayout) -> pa.RecordBatch:
+    """Parts of rows alone, if these are parts; whoever writes them makes new stand-ins."""
+    if RANK_COLUMN not in layout.stored.names or RANK_COLUMN in layout.data.names:
+        return batch
+    return batch.filter(pc.equal(batch.column(RANK_COLUMN), ROW_RANK))
+
+
+def _base_rows(storage: Storage, schema: pa.Schema, path: str) -> Iterator[pa.RecordBatch]:
+    with storage.open(path) as source:
+        file = pq.ParquetFile(source)
+        groups = range(file.metadata.num_row_groups)
+        size = batch_rows(file.metadata, groups, file.schema_arrow.names, _BATCH_ROWS)
+        for batch in file.iter_batches(size):
+            yield conform(batch, schema, path)
+
+
+def _log_rows(storage: Storage, schema: pa.Schema, path: str) -> Iterator[pa.RecordBatch]:
+    found = storage.stat(path)
+    if found is None:
+        raise taken_away(path)
+    for block in decode_blocks(lambda start, end: storage.read(path, start, end), found.size, path):
+        if isinstance(block, CorruptSpan):
+            raise not_whole(path, block.why)
+        content = storage.read(path, block.content_start, block.content_end)
+        rows = decode_log_block(PlacedBlock(path, block), content, schema, MergeRule())
+        assert isinstance(rows, LogRows), "deletes are never written anew from files"
+        yield rows.rows

@@ -1,0 +1,273 @@
+"""What a task does with the changes of one file group: rows in, files and write stats out.
+
+A job is a value that travels to where the rows are. It first brings an arriving batch into shape
+(`shaped`), which is where bad rows are found, and is then given one group after the other. Which
+file a group gets is decided here:
+
+- Rows of an upsert go into log files.
+- A large load of an empty bucket becomes its first base file: a log would have to be merged by
+  every reader. Small ones stay logs, which never meet a conflict.
+- An overwrite gives each bucket a new base file.
+- On a copy-on-write table the previous base file is merged into a new one.
+
+Jobs know a storage and a spec, and nothing of Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyhudi.errors import InvalidRequestError
+from pyhudi.format.table.table_config import TableConfig
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.index.routing import Place, refuse_null_ordering
+from pyhudi.read.lookup import Lookup
+from pyhudi.table.rows.bad_rows import SAMPLE_ROWS_MAX, sample, true_rows
+from pyhudi.table.rows.input_rows import conformed
+from pyhudi.table.rows.partition_paths import partition_paths
+from pyhudi.table.rows.record_keys import record_keys
+from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
+from pyhudi.write.buffer import ordering_columns
+from pyhudi.write.deletes import gathered_deletes, is_located, keyed_rows, looked_up
+from pyhudi.write.files.spec import KeyedRows
+from pyhudi.write.group_files import EmptyBuckets, Files
+from pyhudi.write.sorted_groups import joined_rows
+
+#: From this size on, the rows of an empty bucket become a base file.
+LOAD_BYTES_MIN = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """A batch as a job wants it."""
+
+    rows: pa.RecordBatch
+    keys: pa.StringArray
+    paths: pa.DictionaryArray
+
+
+class GroupJob(Protocol):
+    """What tasks of a write have in common."""
+
+    @property
+    def files(self) -> Files: ...
+
+    @property
+    def ordering(self) -> tuple[str, ...]: ...
+
+    def shaped(self, batch: pa.RecordBatch) -> Shaped:
+        """The batch in shape; InvalidRequestError with a sample of rows that cannot be written."""
+        ...
+
+    def write(self, place: Place, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
+        """Write the changes of one group, all of which are read."""
+        ...
+
+
+class Target(StrEnum):
+    """Where the rows of a group go."""
+
+    LOG = "log"
+    LOAD = "load"  # a base file where the bucket is empty and the rows are many, else a log
+    BASE = "base"  # a new base file that stands for all rows before it
+    MERGED_BASE = "merged base"  # a new base file, the previous one merged in
+
+
+class RowsJob:
+    """New rows: upsert, append and overwrite."""
+
+    def __init__(
+        self,
+        files: Files,
+        target: Target,
+        *,
+        partitions: frozenset[str] | None = None,
+        known: Lookup | None = None,
+    ) -> None:
+        """`partitions` are the only ones that may be written, `known` has keys that may not."""
+        self._files = files
+        self.target = target
+        self.partitions = partitions
+        self.known = known
+        self._empty = EmptyBuckets(files.storage, files.spec.requested)
+
+    @property
+    def files(self) -> Files:
+        return self._files
+
+    @property
+    def ordering(self) -> tuple[str, ...]:
+        return ordering_columns(self.files.config, self.files.spec.layout.data.names)
+
+    def shaped(self, batch: pa.RecordBatch) -> Shaped:
+        config = self.files.config
+        rows = conformed(batch, self.files.spec.layout.data)
+        refuse_null_ordering(rows, self.ordering)
+        return Shaped(rows, record_keys(rows, config), partition_paths(rows, config))
+
+    def write(self, place: Place, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
+        if self.partitions is not None and place[0] not in self.partitions:
+            raise _other_partition(place[0], next(rows), self.files.config)
+        if self.known is not None:
+            rows = _new_rows(rows, self.known.keys(self.files.storage, place), self.files.config)
+        if self.target is Target.LOAD:
+            yield from self._load(place, rows)
+        elif self.target is Target.LOG:
+            yield from self.files.logs(place, rows)
+        elif self.target is Target.BASE:
+            yield self.files.base(place, rows)
+        else:
+            yield from self.files.merged_base(place, rows)
+
+    def _load(self, place: Place, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
+        first: list[KeyedRows] = []
+        size = 0
+        for part in rows:
+            first.append(part)
+            size += part.rows.nbytes
+            if size >= LOAD_BYTES_MIN:
+                break
+        is_load = size >= LOAD_BYTES_MIN and self._empty.has(self.files.file_ids(*place))
+        if is_load:
+            yield self.files.base(place, chain(first, rows))
+        else:
+            yield from self.files.logs(place, chain(first, rows))
+
+
+def _other_partition(partition: str, rows: KeyedRows, config: TableConfig) -> InvalidRequestError:
+    names = (*config.record_key_fields, *config.partition_fields)
+    columns = {name: rows.rows.column(name) for name in names}
+    shown = sample(range(min(rows.rows.num_rows, SAMPLE_ROWS_MAX)), columns)
+    return InvalidRequestError(
+        f"rows of partition {partition!r} are not to be written",
+        why=f"the overwrite is of other partitions; {shown}",
+        next_step="Name this partition too, or leave these rows out",
+    )
+
+
+def _new_rows(
+    rows: Iterator[KeyedRows], there: pa.Array, config: TableConfig
+) -> Iterator[KeyedRows]:
+    """The rows; InvalidRequestError if one of their keys is in the table."""
+    for part in rows:
+        refuse_known_keys(part, there, config)
+        yield part
+
+
+def refuse_known_keys(rows: KeyedRows, there: pa.Array, config: TableConfig) -> None:
+    """Raise InvalidRequestError, with a sample, if a key of the rows is one of those there."""
+    mask = pc.is_in(rows.keys, value_set=there)
+    if found := true_rows(mask):
+        columns = {name: rows.rows.column(name) for name in config.record_key_fields}
+        raise InvalidRequestError(
+            "some of the keys are in the table already",
+            why=f"require_new_keys=True, but these keys exist: {sample(found, columns)}",
+            next_step="Leave these rows out, or write them with upsert if they may replace what"
+            " is there",
+        )
+
+
+class UpdateJob:
+    """New values of some columns, for rows that are there; keys that are not are passed over."""
+
+    def __init__(self, files: Files, lookup: Lookup, columns: tuple[str, ...]) -> None:
+        self._files = files
+        self._lookup = lookup
+        self._columns = columns
+        config, data = files.config, files.spec.layout.data
+        given = {*config.record_key_fields, *config.partition_fields, *columns}
+        self.schema = pa.schema([field for field in data if field.name in given])
+
+    @property
+    def files(self) -> Files:
+        return self._files
+
+    @property
+    def ordering(self) -> tuple[str, ...]:
+        return ordering_columns(self.files.config, self.schema.names)
+
+    def shaped(self, batch: pa.RecordBatch) -> Shaped:
+        config = self.files.config
+        names = [name for name in batch.schema.names if name in self.schema.names]
+        rows = conformed(batch.select(names), self.schema)
+        refuse_null_ordering(rows, self.ordering)
+        return Shaped(rows, record_keys(rows, config), partition_paths(rows, config))
+
+    def write(self, place: Place, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
+        updated = self._updated(place, joined_rows(list(rows)))
+        if self.files.is_mor:
+            yield from self.files.logs(place, updated)
+        elif place in self.files.bases:
+            yield from self.files.merged_base(place, updated)
+
+    def _updated(self, place: Place, new: KeyedRows) -> Iterator[KeyedRows]:
+        """The rows of the table that have one of the keys, with the new values."""
+        data = self.files.spec.layout.data
+        for batch in self._lookup.rows(self.files.storage, place):
+            keys = batch.column(RECORD_KEY)
+            at = pc.index_in(keys, value_set=new.keys)
+            hit = at.is_valid()
+            if not hit.true_count:
+                continue
+            old, at = batch.filter(hit), at.filter(hit)
+            columns = [
+                new.rows.column(field.name).take(at)
+                if field.name in self._columns
+                else old.column(field.name)
+                for field in data
+            ]
+            yield KeyedRows(pa.RecordBatch.from_arrays(columns, schema=data), keys.filter(hit))
+
+
+class DeleteJob:
+    """Deletes by key. What the caller did not give is looked up; keys that are not there go."""
+
+    def __init__(
+        self, files: Files, lookup: Lookup | None, given: Collection[str], *, unconditional: bool
+    ) -> None:
+        """`given` are the columns that the caller gave."""
+        self._files = files
+        self._lookup = lookup
+        self._unconditional = unconditional
+        self._ordering = ordering_columns(files.config, given)
+
+    @property
+    def files(self) -> Files:
+        return self._files
+
+    @property
+    def ordering(self) -> tuple[str, ...]:
+        return self._ordering
+
+    def shaped(self, batch: pa.RecordBatch) -> Shaped:
+        config, data = self.files.config, self.files.spec.layout.data
+        keys = keyed_rows(batch, data, config).combine_chunks()
+        row = keys.to_batches()[0] if keys.num_rows else pa.RecordBatch.from_pylist([], keys.schema)
+        if PARTITION_PATH in keys.column_names:
+            paths = row.column(PARTITION_PATH).dictionary_encode()
+        else:
+            paths = pa.DictionaryArray.from_arrays(
+                pa.array(np.zeros(row.num_rows, np.int32)), pa.array([""])
+            )
+        return Shaped(row, row.column(RECORD_KEY), paths)
+
+    def write(self, place: Place, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
+        config = self.files.config
+        keys = pa.Table.from_batches([part.rows for part in rows])
+        if not is_located(keys, config, unconditional=self._unconditional):
+            assert self._lookup is not None
+            by_partition = PARTITION_PATH in keys.column_names
+            places = [place] if by_partition else self._lookup.places_of(place[1])
+            found = (r for p in places for r in self._lookup.rows(self.files.storage, p))
+            keys = looked_up(keys, found, config)
+        groups = gathered_deletes(keys, config, unconditional=self._unconditional).groups
+        for target in sorted(groups):
+            yield from self.files.deletes(target, groups[target])

@@ -1,0 +1,482 @@
+"""Writing a table: opening it for writing, one write after the other, and each to its end.
+
+What all engines share: the table's configuration and schema as they are now, the decision log, the
+file groups of buckets, the life of an instant and its repetition after a conflict. Which rows go
+where, and what makes the files, is the work that an engine hands to `commit`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from pyhudi.commit.guard import SHARED_LOCKS
+from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.pruning import prune
+from pyhudi.commit.rollback import FailedWriteRecovery
+from pyhudi.commit.transaction import BucketLayout, Checks, Transaction, preparing
+from pyhudi.commit.write_ids import WriteIds
+from pyhudi.errors import HudiError, InvalidRequestError
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.lock.lock_address import LockAddress
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.format.table.bucket_config import BUCKET_COUNT, SimpleBuckets
+from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.format.table.table_config import TableConfig, TableType, TimelineTimezone
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.index.routing import Place
+from pyhudi.index.simple_bucket import file_id
+from pyhudi.plan.writable import refuse_unwritable, told_config
+from pyhudi.progress import Listener, ProgressBoard
+from pyhudi.read.load import TableLoader, load_config
+from pyhudi.read.lost_files import refuse_known_losses
+from pyhudi.read.schema import RecordedSchema, avro_in_force, last_recorded
+from pyhudi.session.bucket_discovery import found_buckets, refuse_other_buckets
+from pyhudi.session.lock_setting import is_first_lock, kept_lock, lock_change, record_lock
+from pyhudi.session.missing_timeline import require_timeline
+from pyhudi.session.properties import load_properties_file, switch_off_metadata_table
+from pyhudi.settings import WriteSettings
+from pyhudi.storage.objects.progress import Totals
+from pyhudi.storage.probe import is_true_by_construction, require_true_create, require_true_replace
+from pyhudi.storage.protocol import Storage
+from pyhudi.table.file_group import FileSlice
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import CompletionTimes
+from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.world import World
+from pyhudi.write.files.spec import FileIds, WriteSpec, refuse_unknown
+from pyhudi.write.result import WriteResult, commit_metadata, write_result
+from pyhudi.write.retry import Attempts, Work
+from pyhudi.write.seeds import BucketGroups, bucket_slices, replaced_for_good
+
+#: Says that the table's store was put to the test.
+PROBED = ".hoodie/.pyhudi/probed"
+#: Every so many entries of the log, the writer that made it tidies up behind all of them.
+PRUNE_EVERY = 1_000
+
+
+class TableWriter:
+    """Writes one table from this process, one write at a time."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        world: World,
+        settings: WriteSettings,
+        *,
+        buckets: SimpleBuckets | None = None,
+        lock: LockKind | None = None,
+        lock_address: LockAddress | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        self.storage = storage
+        self.listener = listener
+        self.board = ProgressBoard(None, world)
+        self.given = (buckets, lock, lock_address)
+        self.world = world
+        self.settings = settings
+        self._config: TableConfig | None = None
+        self.turn = threading.RLock()  # threads that share a table take turns
+        self._properties: bytes | None = None
+        self._own: set[str] = set()
+        self._is_looking = self._is_tested = self._passes_unfit = False
+        self._schema: RecordedSchema | None = None  # the last one that a commit recorded
+        self._state: TableState | None = None
+        self._found: SimpleBuckets | None = None
+        #: Services that come with each write: its result, and Spark's session if it was Spark's.
+        self.after_commit: Callable[[WriteResult, Any], None] = lambda *_: None
+
+    def disable_metadata_table(self) -> None:
+        """Under the table's lock, where it has one that other engines heed."""
+        with self.turn:
+            config = told_config(load_config(self.storage), *self.given)
+            lock = kept_lock(self.storage, self.world, config, passes_unfit=True)
+            with ExitStack() as stack:
+                if lock is not None:
+                    stack.callback(lock.acquire(self.settings.lock_wait_ms).release)
+                switch_off_metadata_table(self.storage, self.world)
+
+    @property
+    def config(self) -> TableConfig:
+        known = self._config if self._is_tested or self._is_looking else None
+        return self.open() if known is None else known
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns as the last completed write left them, without meta columns."""
+        self.open()
+        return self.spec("").layout.data
+
+    # -- opening
+
+    def open(self) -> TableConfig:
+        """The table's properties, which may have changed since the last write."""
+        data = load_properties_file(self.storage)
+        config = self._config
+        if config is None or data is None or data != self._properties:
+            config = self._opened(data)
+        if not self._is_tested and not self._is_looking:
+            require_timeline(self.storage, self.log.folder)
+            self._require_true_store(config)
+            self._is_tested = True
+        if is_first_lock(config) and not self._is_looking:
+            record_lock(self.storage, self.world, config, self.settings.lock_wait_ms)
+            config = self._opened(load_properties_file(self.storage))
+        return config
+
+    @contextmanager
+    def by_kept_lock(self) -> Iterator[None]:
+        """Go by the lock that the table tells, whatever we were told; for good if all goes well.
+
+        Without it if it cannot be one here: a table that was copied keeps the lock of its old home.
+        """
+        given = self.given
+        self.given, self._config = (given[0], None, None), None
+        self._passes_unfit = True
+        try:
+            yield
+        except BaseException:
+            self.given, self._config = given, None
+            raise
+        finally:
+            self._passes_unfit = False
+
+    def _opened(self, data: bytes | None) -> TableConfig:
+        config = told_config(load_config(self.storage), *self.given)
+        refuse_unwritable(config)
+        config = self._with_buckets(config)
+        assert config.buckets is not None
+        self.loader = TableLoader(self.storage, config)
+        self.log = self._decision_log(config, data)
+        self.log.history_folder = self.loader.history_folder
+        self.log.is_looking = self._is_looking
+        self.recovery = FailedWriteRecovery(self.log, self.settings)
+        self._write_ids = WriteIds(self.log, self.recovery)
+        self.groups = BucketGroups(self.storage, config, self.replaced)
+        self._replacements: tuple[str, frozenset[FileGroupId]] = ("", frozenset())
+        self.with_metadata: set[str] = set()  # partitions that have their metadata file
+        self._has_beginning = False
+        self._schema = None
+        self._state = None
+        self._properties, self._config = data, config
+        return config
+
+    def _with_buckets(self, config: TableConfig) -> TableConfig:
+        """The configuration with the buckets, found in the table's files if nothing tells them."""
+        if BUCKET_COUNT in config.properties.values:
+            return config
+        refuse_other_buckets(self.storage, config.name)
+        if config.buckets is None:
+            self._found = self._found or found_buckets(TableLoader(self.storage, config))
+            config = replace(config, buckets=self._found)
+        return config
+
+    def ready(self) -> TableConfig:
+        """Open the table for a write, with what failed writers left out of the way."""
+        config = self.open()
+        self.recover()
+        return config
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """For a dry run: nothing is written meanwhile, neither a test of the store nor what
+        others have decided and not carried out."""
+        with self.turn:
+            self._is_looking = True
+            try:
+                if self._config is not None:
+                    self.log.is_looking = True
+                yield
+            finally:
+                self._is_looking = False
+                if self._config is not None:
+                    self.log.is_looking = False
+                    self.log.forget()  # it was read beside an entry that may not be carried out
+
+    def _require_true_store(self, config: TableConfig) -> None:
+        """Race for objects, once for each table, unless the storage is true by construction."""
+        if is_true_by_construction(self.storage) or self.storage.stat(PROBED) is not None:
+            return
+        require_true_create(self.storage, self.world)
+        if config.lock is LockKind.STORAGE:
+            require_true_replace(self.storage, self.world)
+        self.storage.create(PROBED, b"")
+
+    def _decision_log(self, config: TableConfig, data: bytes | None) -> DecisionLog:
+        is_shared = config.lock in SHARED_LOCKS
+        return DecisionLog(
+            self.storage,
+            self.world,
+            self.settings,
+            timeline_folder=self.loader.timeline_folder,
+            zone=UTC if config.timezone is TimelineTimezone.UTC else None,
+            lock=kept_lock(self.storage, self.world, config, passes_unfit=self._passes_unfit),
+            skew_ms=config.clock_skew_ms if is_shared else 0,
+            lock_change=partial(lock_change, self.storage, config, data),
+        )
+
+    # -- one write
+
+    def in_turn(self, write: Callable[[], WriteResult], spark: Any = None) -> WriteResult:
+        """One write, and what comes with it. Services may take long: other threads go on then."""
+        with self.turn, ProgressBoard(self.listener, self.world) as self.board:
+            result = write()
+        self.after_commit(result, spark)
+        return result
+
+    def commit(self, work: Work, write_id: str | None) -> WriteResult:
+        if (done := self._finished(write_id, work.operation)) is not None:
+            return done
+        result = Attempts(self, work, write_id, self.board.began_ms).run()
+        self.board.set_totals(result)
+        return result
+
+    @property
+    def own(self) -> frozenset[str]:
+        """The instants that this process works on: no repair gives them up."""
+        return frozenset(self._own)
+
+    def failed(self) -> tuple[str, ...]:
+        """What `recover` would give up, by a look that changes nothing."""
+        return self.recovery.failed(self.own)
+
+    def recover(self) -> tuple[str, ...]:
+        """Give up what failed writers left; their instants."""
+        return self.recovery.recover(self.own)
+
+    def is_under_way(self, requested: str) -> bool:
+        """Whether the write has neither ended nor been given up, as far as we know."""
+        ledger = self.log.ledger
+        return requested in ledger.pending and requested not in ledger.named_by
+
+    def start_over(self) -> None:
+        """What was counted so far is to be done again."""
+        self.board.set_totals(Totals())
+
+    def noted(self, stats: Iterable[WriteStat]) -> Iterator[WriteStat]:
+        """The stats, which whoever watches the write is told of."""
+        for stat in stats:
+            self.board.add(rows=stat.rows_written, bytes=stat.total_write_bytes or 0, files=1)
+            yield stat
+
+    def finished(self, write_id: str | None, operation: str) -> WriteResult | None:
+        """The result of an earlier attempt with this id that completed."""
+        with self.turn:
+            self.open()
+            return self._finished(write_id, operation)
+
+    def _finished(self, write_id: str | None, operation: str) -> WriteResult | None:
+        if write_id is None:
+            return None
+        done = self._write_ids.completed(write_id, operation)
+        return None if done is None else self._result_of(done)
+
+    def registered(
+        self, transaction: Transaction, write_id: str | None, operation: str
+    ) -> WriteResult | None:
+        """Register the write under its id; the result of the one that completed, if one did."""
+        if write_id is None:
+            return None
+        done = self._write_ids.register(write_id, transaction.requested, operation, self.own)
+        if done is None:
+            return None
+        transaction.abandon()
+        return self._result_of(done)
+
+    def publish(
+        self,
+        transaction: Transaction,
+        spec: WriteSpec,
+        stats: Collection[WriteStat],
+        operation: str,
+        write_id: str | None,
+        checks: Checks | None = None,
+    ) -> str:
+        """Complete a write that made these files; its completion time."""
+        if spec.is_fenced:
+            refuse_unknown(transaction.close([stat.data_path for stat in stats]))
+        metadata = commit_metadata(stats, spec, operation, write_id)
+        checks = replace(
+            checks or Checks(),
+            is_checked=self._is_checked or (checks is not None and checks.is_checked),
+            layout=self._layout(stats) if self._is_shared else None,
+            are_closed=partial(
+                self._are_closed,
+                opens_all=self.is_mor and (checks is None or checks.clears is None),
+            ),
+            strategy=self.config.conflict_strategy,
+        )
+        completed = transaction.complete(metadata, checks)
+        done = Instant(spec.requested, transaction.action, State.COMPLETED, InstantTime(completed))
+        self._schema = RecordedSchema(done, spec.avro_schema)
+        return completed
+
+    def prune(self, transaction: Transaction) -> None:
+        """Now and then, tidy up behind all writers; the write itself has completed."""
+        if transaction.number % PRUNE_EVERY < 2:
+            with suppress(HudiError):  # the next one does
+                prune(self.log)
+
+    def make_beginning(self) -> None:
+        """Let the table have a completed write before the first one that has data files.
+
+        Readers count a file that is older than all writes of the timeline as committed, and a
+        first write that was given up may still leave one.
+        """
+        writes = (i for i in self.log.ledger.completed.values() if i.action in WRITE_ACTIONS)
+        if not self._has_beginning and next(writes, None) is None:
+            self.commit_nothing("the table")
+        self._has_beginning = True
+
+    def commit_nothing(self, what: str) -> None:
+        """Commit a write without rows, for what is to be prepared by it."""
+        with self.begun() as transaction, preparing(what):
+            metadata = commit_metadata([], self.spec(transaction.requested), "UPSERT")
+            transaction.complete(metadata)
+
+    @contextmanager
+    def begun(self) -> Iterator[Transaction]:
+        transaction = Transaction(self.log, self.settings, self.action, self.recovery)
+        self._own.add(transaction.requested)
+        try:
+            yield transaction
+        except BaseException:
+            transaction.abandon()  # unless its completion was asked for: then the log knows
+            raise
+        finally:
+            self._own.discard(transaction.requested)
+
+    @property
+    def action(self) -> Action:
+        return Action.DELTACOMMIT if self.is_mor else Action.COMMIT
+
+    @property
+    def is_mor(self) -> bool:
+        return self.config.table_type is TableType.MERGE_ON_READ
+
+    @property
+    def _is_checked(self) -> bool:
+        """Whether writes of file groups that overlap conflict. Logs of an NBCC table never do."""
+        return self.config.concurrency is not ConcurrencyMode.NON_BLOCKING
+
+    def _result_of(self, done: Instant) -> WriteResult:
+        """The result of an attempt that completed earlier."""
+        stats = [s for group in self._metadata(done).write_stats.values() for s in group]
+        assert done.completed is not None
+        return write_result(done.requested, done.completed, stats, 0, 0.0, repeated=True)
+
+    # -- schema
+
+    def spec(self, requested: str) -> WriteSpec:
+        return WriteSpec(
+            requested=InstantTime(requested),
+            avro_schema=self._current_schema(),
+            block_format=self.settings.log_block_format,
+            log_file_bytes_max=self.settings.log_file_bytes_max,
+        )
+
+    def _current_schema(self) -> str:
+        config, known = self.config, self._schema
+        ledger = self.log.ledger
+        if known is not None and not ledger.is_committed(known.instant.requested):
+            known = None  # a restore undid it
+        since = "" if known is None else known.instant.completed or ""
+        new = ledger.completed_after(since)
+        self._schema = known = last_recorded(new, ledger.began_as, self._metadata, known)
+        if known is not None:
+            return known.avro_json
+        is_first = not any(i.action in WRITE_ACTIONS for i in ledger.completed.values())
+        found = config.create_schema if is_first else avro_in_force(self.loader, self.state())
+        if found:
+            return found
+        raise InvalidRequestError(
+            f"the table at {self.storage.uri} cannot be written yet",
+            why="no write has given it a schema, and its properties have none",
+            next_step="Write it once with Apache Hudi, or create it with create_table",
+        )
+
+    def replaced(self, ledger: Ledger) -> frozenset[FileGroupId]:
+        """The file groups that replace commits took out of the table."""
+        since, groups = self._replacements
+        for instant in ledger.completed_after(since):
+            if instant.action is Action.REPLACECOMMIT:
+                groups |= {
+                    FileGroupId(partition, file_id)
+                    for partition, ids in self._metadata(instant).replaced_file_ids.items()
+                    for file_id in ids
+                }
+            since = instant.completed or since
+        self._replacements = (since, groups)
+        return groups
+
+    def _metadata(self, instant: Instant) -> CommitMetadata:
+        return self.loader.metadata(instant, self.log.metadata(instant.requested))
+
+    # -- file groups
+
+    def prepare(self, partitions: Collection[str], opened: Collection[Place] = frozenset()) -> None:
+        """Make sure that every bucket has a committed file, but for those that this write opens."""
+        self.groups.prepare(
+            partitions,
+            lambda: self.log.ledger,
+            lambda: Transaction(self.log, self.settings, self.action, self.recovery),
+            self.spec,
+            opened=frozenset(opened),
+        )
+
+    def file_ids(self) -> FileIds:
+        """The file id of each bucket. Engines that wait for each other make some of their own."""
+        if BUCKET_COUNT in self.config.properties.values and not self._is_shared:
+            return FileIds({})
+        count = self.buckets.count
+        found: dict[str, list[str]] = {}
+        for place in (slices := self.current_slices()):
+            ids = found.setdefault(place[0], [file_id(bucket) for bucket in range(count)])
+            ids[place[1]] = slices[place].file_id
+        return FileIds({partition: tuple(ids) for partition, ids in found.items()})
+
+    @property
+    def _is_shared(self) -> bool:
+        return self.config.lock in SHARED_LOCKS
+
+    def _layout(self, stats: Iterable[WriteStat]) -> BucketLayout:
+        """What no write that completed beside this one may have broken."""
+        partitions = {stat.partition_path or "" for stat in stats}
+        return BucketLayout(self.buckets.count, self.groups.of_partitions(partitions))
+
+    @property
+    def buckets(self) -> SimpleBuckets:
+        assert self.config.buckets is not None
+        return self.config.buckets
+
+    def refuse_replaced(self, groups: Collection[FileGroupId]) -> None:
+        """UnsupportedTableError if another engine took one of the file groups out of the table."""
+        if hidden := self.replaced(self.log.ledger).intersection(groups):
+            raise replaced_for_good(hidden)
+
+    def _are_closed(self, groups: frozenset[FileGroupId], *, opens_all: bool) -> bool:
+        return self.groups.are_closed(groups, self.log.ledger, opens_all=opens_all)
+
+    def current_slices(self, *, are_rewritten: bool = False) -> dict[Place, FileSlice]:
+        """The slice of each bucket. Called after the instant began: what completes from then on
+        is found by the check for conflicts. If they are to be rewritten, none may lack a file."""
+        state = self.state()
+        times = CompletionTimes(state.timeline)
+        if are_rewritten:
+            refuse_known_losses(self.loader, state, times)
+        return bucket_slices(state, times, self.buckets.count)
+
+    def state(self) -> TableState:
+        """The table as it is now, for work that depends on what is there."""
+        state = self._state
+        self._state = self.loader.load() if state is None else self.loader.refresh(state)
+        return self._state

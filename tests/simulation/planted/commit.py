@@ -1,0 +1,223 @@
+"""Bugs planted on purpose: each weakens the protocol code of production at one place.
+
+A harness that does not find them is too weak to be believed when it finds nothing. The weakened
+designs of the protocol's model are among them, and failures that Hudi has had.
+
+A replacement must keep no state outside of the object it is called on: other actors run while it
+waits for storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from pyhudi.commit import rollback
+from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.proposals import Abort, AlreadyDone, Complete, Job, Outcome, Refused, Rule
+from pyhudi.commit.rollback import FailedWriteRecovery
+from pyhudi.commit.transaction import Transaction
+from pyhudi.format.timeline.decision_entry import Entry, EntryKind, encode_entry, entry_path
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.plan_files import encode_rollback_plan
+from pyhudi.plan.rollback import files_to_delete, plan_rollback
+from pyhudi.simulate.table import table as light_table
+from pyhudi.storage.locks.lock import HeldLock
+from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, last_sign_ms
+from pyhudi.storage.objects.markers import load_markers
+from pyhudi.timeline.instant_time import clock_time
+from pyhudi.timeline.live import Ledger
+from simulation.planted.conflicts import RIVAL_BUGS
+from simulation.planted.services import SERVICE_BUGS
+from simulation.planted.shared import SHARED_BUGS
+
+_Bug = Callable[[], AbstractContextManager[Any]]
+
+
+def _no_settle_first() -> AbstractContextManager[Any]:
+    """An entry of somebody else is believed to have been carried out."""
+    settle = DecisionLog._settle_tail
+
+    def weak(self: DecisionLog, held: HeldLock | None) -> bool:
+        known = self._known
+        assert known is not None
+        if known.tail is not None and known.tail.writer != self.world.label:
+            known.settled = known.n
+        return settle(self, held)
+
+    return patch.object(DecisionLog, "_settle_tail", weak)
+
+
+def _early_time() -> AbstractContextManager[Any]:
+    """The time is taken before the log is read, and kept over retries."""
+    append, next_time = DecisionLog.append, DecisionLog._next_time
+    early: dict[int, str] = {}  # by log: one process appends one thing at a time
+
+    def weak_append(self: DecisionLog, job: Job) -> Outcome:
+        known = self._known is not None and self._ledger is not None
+        now = clock_time(self.world.now_ms(), self._zone)
+        early[id(self)] = next_time(self, self._ledger) if known and self._ledger else now
+        return append(self, job)
+
+    def weak_time(self: DecisionLog, ledger: Ledger) -> str:
+        return early[id(self)]
+
+    return _all(
+        patch.object(DecisionLog, "append", weak_append),
+        patch.object(DecisionLog, "_next_time", weak_time),
+    )
+
+
+def _rollback_outside_the_log() -> AbstractContextManager[Any]:
+    """A rollback is planned straight on the timeline; the log is only read for the time."""
+
+    def weak(self: FailedWriteRecovery, instant: Instant) -> Outcome:
+        log = self._log
+        ledger = log.refresh()
+        if instant.requested in ledger.named_by or instant.requested not in ledger.pending:
+            return Refused(Rule.NOT_PENDING, instant.requested)
+        plan = plan_rollback(instant, load_markers(log.storage, instant.requested), log.storage.uri)
+        time = InstantTime(log._next_time(ledger))
+        planned = Instant(time, Action.ROLLBACK, State.REQUESTED)
+        data = encode_rollback_plan(plan, log.world.random_bytes(16))
+        log.storage.create(log.path(planned), data)
+        log.forget()
+        return AlreadyDone(planned)
+
+    return _all(
+        patch.object(FailedWriteRecovery, "abort", weak),
+        patch.object(DecisionLog, "_foreign", lambda self, ledger, job: None),
+    )
+
+
+def _no_verify() -> AbstractContextManager[Any]:
+    """A number that was pruned and taken again is acted upon."""
+    return patch.object(DecisionLog, "_verify", lambda self, entry: True)
+
+
+def _no_chain_rule() -> AbstractContextManager[Any]:
+    """A write completes although entries since its begin were pruned, its abort perhaps."""
+    return patch.object(DecisionLog, "is_whole_from", lambda self, n: True)
+
+
+def _abort_not_checked_again() -> AbstractContextManager[Any]:
+    """A verdict on a heartbeat stands, whatever the timeline says by then (HUDI-5675)."""
+    return patch.object(Abort, "refusal", lambda self, facts, ledger: None)
+
+
+def _rollback_removes_all_heartbeats() -> AbstractContextManager[Any]:
+    """HUDI-2641: the heartbeats of others go as well, and then they are rolled back."""
+    undo = FailedWriteRecovery.undo
+
+    def weak(self: FailedWriteRecovery, rollback: str) -> None:
+        undo(self, rollback)
+        for stat in list(self._storage.list(HEARTBEAT_FOLDER)):
+            self._storage.delete(stat.path)
+
+    return patch.object(FailedWriteRecovery, "undo", weak)
+
+
+def _no_conflict_check() -> AbstractContextManager[Any]:
+    return patch.object(Transaction, "_refusal", lambda *_: None)
+
+
+def _own_clock_for_heartbeats() -> AbstractContextManager[Any]:
+    """Another machine's silence is measured with this machine's clock."""
+
+    def weak(self: FailedWriteRecovery, instant: Instant) -> bool:
+        requested = Instant(instant.requested, instant.action, State.REQUESTED)
+        sign = last_sign_ms(self._storage, instant.requested, self._log.path(requested))
+        return self._world.now_ms() - (sign or 0) > self._settings.heartbeat_timeout_ms
+
+    return patch.object(FailedWriteRecovery, "_is_silent", weak)
+
+
+def _local_clock_only() -> AbstractContextManager[Any]:
+    """A time may be smaller than one that is on the timeline."""
+
+    def weak(self: DecisionLog, ledger: Ledger) -> str:
+        return clock_time(self.clock.bounded_now_ms(), self._zone)
+
+    return patch.object(DecisionLog, "_next_time", weak)
+
+
+def _complete_ignores_aborts() -> AbstractContextManager[Any]:
+    refusal = Complete.refusal
+
+    def weak(self: Complete, facts: Any, ledger: Ledger) -> Refused | AlreadyDone | None:
+        known = ledger.named_by, ledger.pending
+        begun = Instant(InstantTime(self.requested), self.action, State.REQUESTED)
+        ledger.named_by, ledger.pending = {}, {**ledger.pending, self.requested: begun}
+        try:
+            return refusal(self, facts, ledger)
+        finally:
+            ledger.named_by, ledger.pending = known
+
+    return patch.object(Complete, "refusal", weak)
+
+
+def _published_before_decided() -> AbstractContextManager[Any]:
+    create = DecisionLog._create
+
+    def weak(self: DecisionLog, entry: Entry) -> bool:
+        if entry.kind is EntryKind.COMPLETE:
+            self._carry_out(entry)
+        return create(self, entry)
+
+    return patch.object(DecisionLog, "_create", weak)
+
+
+def _entry_overwritten() -> AbstractContextManager[Any]:
+    """Entries are written, not created if absent."""
+
+    def weak(self: DecisionLog, entry: Entry) -> bool:
+        self.storage.write(entry_path(entry.n), encode_entry(entry))
+        return True
+
+    return patch.object(DecisionLog, "_create", weak)
+
+
+def _no_markers() -> AbstractContextManager[Any]:
+    return patch.object(light_table, "create_marker", lambda *arguments: None)
+
+
+def _rollback_trusts_its_plan() -> AbstractContextManager[Any]:
+    """Files that a frozen writer added after the plan was made are not looked for."""
+
+    def weak(plan: Any, markers: Any, *rest: Any) -> tuple[str, ...]:
+        return files_to_delete(plan, (), *rest)
+
+    return patch.object(rollback, "files_to_delete", weak)
+
+
+@contextmanager
+def _all(*replacements: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for replacement in replacements:
+            stack.enter_context(replacement)
+        yield
+
+
+#: The bugs, by name.
+BUGS: dict[str, _Bug] = {
+    "no settle-first": _no_settle_first,
+    "early time": _early_time,
+    "rollback outside the log": _rollback_outside_the_log,
+    "no verify": _no_verify,
+    "no chain rule": _no_chain_rule,
+    "abort not checked again": _abort_not_checked_again,
+    "rollback removes all heartbeats": _rollback_removes_all_heartbeats,
+    "no conflict check": _no_conflict_check,
+    "own clock for heartbeats": _own_clock_for_heartbeats,
+    "local clock only": _local_clock_only,
+    "complete ignores aborts": _complete_ignores_aborts,
+    "published before decided": _published_before_decided,
+    "entry overwritten": _entry_overwritten,
+    "no markers": _no_markers,
+    "rollback trusts its plan": _rollback_trusts_its_plan,
+    **RIVAL_BUGS,
+    **SERVICE_BUGS,
+    **SHARED_BUGS,
+}

@@ -1,0 +1,183 @@
+"""Bugs planted on purpose in what many writers and consumers rely on: conflicts, slices, polls.
+
+Failures that Hudi has had are among them. As in `planted`, each weakens the code of production at
+one place, and keeps no state of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from pyhudi.commit import concurrent as rivals
+from pyhudi.commit.concurrent import Rivals
+from pyhudi.commit.proposals import Refused
+from pyhudi.commit.transaction import Checks, Transaction
+from pyhudi.conflict import rules
+from pyhudi.conflict.rules import OtherWrite, OwnWrite, Retry
+from pyhudi.format.timeline.commit_metadata import CommitMetadata
+from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.plan import changes
+from pyhudi.read import plan as read
+from pyhudi.storage.objects.write_fence import close_fence
+from pyhudi.table import snapshot
+from pyhudi.table.file_group import FileGroupFiles, FileSlice, LogFile
+from pyhudi.table.snapshot import file_slices
+from pyhudi.timeline.completion import CompletionTimes, Visibility
+from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.write.files import spec as write_files
+
+_Bug = Callable[[], AbstractContextManager[Any]]
+
+
+# -- conflicts
+
+
+def _conflicts_by_requested_time() -> AbstractContextManager[Any]:
+    """Hudi's default strategy: who began before us and completed meanwhile is not looked at."""
+
+    def weak(self: Rivals, ledger: Ledger) -> Iterator[Instant]:
+        for instant in ledger.completed.values():
+            if instant.action in WRITE_ACTIONS and instant.requested > self._requested:
+                yield instant
+
+    return patch.object(Rivals, "instants", weak)
+
+
+def _recommitted_out_of_order() -> AbstractContextManager[Any]:
+    """A write is committed again behind one that began after it, and so merges above it."""
+
+    def weak(own: OwnWrite, other: OtherWrite) -> Retry:
+        return Retry.COMMIT if own.is_blind else Retry.WRITE
+
+    return patch.object(rules, "_retry", weak)
+
+
+def _recommitted_after_reading() -> AbstractContextManager[Any]:
+    """A write that depends on what it read is committed again as it is."""
+
+    def weak(own: OwnWrite, other: OtherWrite) -> Retry:
+        return Retry.COMMIT if other.requested < own.requested else Retry.WRITE
+
+    return patch.object(rules, "_retry", weak)
+
+
+def _base_files_unchecked() -> AbstractContextManager[Any]:
+    """A base file among logs is taken for one more log: Hudi's NBCC loses rows so."""
+    return patch.object(Transaction, "_opened", lambda self, metadata: frozenset())
+
+
+def _compactions_harm_nobody() -> AbstractContextManager[Any]:
+    """A base file completes although a compaction that does not know it is under way."""
+    return patch.object(Rivals, "services", lambda self, own, ledger: iter(()))
+
+
+def _parts_left_alone() -> AbstractContextManager[Any]:
+    """A part of a row completes although the row was deleted meanwhile."""
+    return patch.object(rivals, "removals", lambda metadata: frozenset())
+
+
+def _keys_taken_for_new() -> AbstractContextManager[Any]:
+    """A stand-in completes although a compaction has put the key into a base file meanwhile."""
+    return patch.object(rules, "_known_since", lambda own, other, strategy: None)
+
+
+def _priority_ignored() -> AbstractContextManager[Any]:
+    return patch.object(Rivals, "under_way", lambda self, own, ledger: iter(()))
+
+
+def _cleared_unasked() -> AbstractContextManager[Any]:
+    """A partition is cleared although somebody put a new file group into it meanwhile."""
+    own = Transaction._own
+
+    def weak(self: Transaction, metadata: CommitMetadata, checks: Checks) -> OwnWrite:
+        return own(self, metadata, replace(checks, clears=None))
+
+    return patch.object(Transaction, "_own", weak)
+
+
+def _ownership_asked_once() -> AbstractContextManager[Any]:
+    """A write completes although its columns have been given to another owner."""
+    refusal = Transaction._refusal
+
+    def weak(self: Transaction, own: OwnWrite, checks: Checks, ledger: Ledger) -> Refused | None:
+        return refusal(self, own, replace(checks, recheck=None), ledger)
+
+    return patch.object(Transaction, "_refusal", weak)
+
+
+# -- late tasks
+
+
+def _no_fence() -> AbstractContextManager[Any]:
+    """A task that was given up for lost creates its file when it wakes up."""
+    return patch.object(write_files, "is_write_open", lambda storage, requested: True)
+
+
+def _fence_without_a_look() -> AbstractContextManager[Any]:
+    """Files that other attempts announced before the fence stood are not asked for."""
+
+    def weak(self: Transaction, files: Collection[str]) -> None:
+        close_fence(self._log.storage, self.requested)
+
+    return patch.object(Transaction, "close", weak)
+
+
+# -- slices and polls
+
+
+def _sliced_by_requested_time() -> AbstractContextManager[Any]:
+    """A log that completed after a compaction was planned is taken to be in it."""
+
+    def weak(log: LogFile, barriers: list[str], times: CompletionTimes) -> str | None:
+        below = [barrier for barrier in barriers if barrier <= log.name.requested]
+        return below[-1] if below else None
+
+    return patch.object(snapshot, "_barrier", weak)
+
+
+def _polled_by_requested_time() -> AbstractContextManager[Any]:
+    """HUDI-5176 and 6157: who began before the checkpoint and completed after it is missed."""
+
+    def weak(writes: Iterable[tuple[str, str]], since: str, until: str | None) -> frozenset[str]:
+        return frozenset(r for r, _ in writes if since < r and (until is None or r <= until))
+
+    return patch.object(read, "in_range", weak)
+
+
+def _pending_compaction_hides_logs() -> AbstractContextManager[Any]:
+    """HUDI-5990: a poll opens the slice that a pending compaction begins, and not the one below."""
+
+    def weak(
+        group: FileGroupFiles, times: CompletionTimes, visibility: Visibility
+    ) -> FileSlice | None:
+        pending = [i.requested for i in times.timeline.pending if i.action is Action.COMPACTION]
+        barrier = max(pending, default=None)
+        slices = file_slices(group, times, visibility, pending_compaction=barrier)
+        return slices[0] if slices else None
+
+    return patch.object(changes, "latest_slice", weak)
+
+
+#: The bugs, by name.
+RIVAL_BUGS: dict[str, _Bug] = {
+    "conflicts by requested time": _conflicts_by_requested_time,
+    "recommitted out of order": _recommitted_out_of_order,
+    "recommitted after reading": _recommitted_after_reading,
+    "base files unchecked": _base_files_unchecked,
+    "compactions harm nobody": _compactions_harm_nobody,
+    "parts left alone": _parts_left_alone,
+    "keys taken for new": _keys_taken_for_new,
+    "priority ignored": _priority_ignored,
+    "cleared unasked": _cleared_unasked,
+    "ownership asked once": _ownership_asked_once,
+    "no fence": _no_fence,
+    "fence without a look": _fence_without_a_look,
+    "sliced by requested time": _sliced_by_requested_time,
+    "polled by requested time": _polled_by_requested_time,
+    "pending compaction hides logs": _pending_compaction_hides_logs,
+}

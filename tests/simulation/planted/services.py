@@ -1,0 +1,237 @@
+"""Bugs planted on purpose in the table services: compaction, cleaning, archiving.
+
+As in `planted`, each weakens the code of production at one place, and keeps no state of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from pyhudi.errors import InvalidRequestError
+from pyhudi.format.timeline.archive import VERSION_FILE, encode_archive_version
+from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.plan import archiving, compaction
+from pyhudi.plan.clean_records import clean_metadata
+from pyhudi.plan.clean_verdicts import Holds, Rule
+from pyhudi.plan.compaction import PendingPlans
+from pyhudi.read import load
+from pyhudi.read.plan import Reader
+from pyhudi.services import consumers
+from pyhudi.services.archiving import facts as archiving_facts
+from pyhudi.services.archiving.archive_files import ArchiveFiles, Snapshot
+from pyhudi.services.archiving.run import Archiver
+from pyhudi.services.cleaning import execute as cleaning
+from pyhudi.services.cleaning import holds as clean_holds
+from pyhudi.services.cleaning.execute import Cleanings
+from pyhudi.services.cleaning.result import Cleaned
+from pyhudi.services.compaction.schedule import Scheduling
+from pyhudi.storage.objects import timeline_listing as listed_timeline
+from pyhudi.table.file_group import FileSlice
+from pyhudi.table.snapshot import latest_slice
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import CompletionTimes, Visibility
+from pyhudi.timeline.timeline import Timeline
+
+_Bug = Callable[[], AbstractContextManager[Any]]
+_EVERYTHING = Visibility(frozenset(), "9" * 18)
+
+
+# -- compaction
+
+
+def _planned_without_a_look() -> AbstractContextManager[Any]:
+    """A plan is begun although writes completed since the table was loaded for it."""
+    return patch.object(Scheduling, "_news", lambda self, ledger: None)
+
+
+def _late_logs_compacted() -> AbstractContextManager[Any]:
+    """Logs of writes under way are compacted, too: they complete after the plan, if they do."""
+
+    def weak(state: TableState, times: CompletionTimes, partitions: Any) -> Iterable[FileSlice]:
+        found = (latest_slice(group, times, _EVERYTHING) for group in state.groups())
+        return [slice_ for slice_ in found if slice_ is not None and slice_.logs]
+
+    return patch.object(compaction, "_with_logs", weak)
+
+
+def _plans_share_file_groups() -> AbstractContextManager[Any]:
+    """What pending plans have is not asked for."""
+    return patch.object(PendingPlans, "holders", lambda self: lambda group: None)
+
+
+# -- cleaning
+
+
+def _holds(weak: Callable[[Holds], Holds]) -> AbstractContextManager[Any]:
+    load_all = clean_holds.load_holds
+
+    def load_less(*arguments: Any) -> Holds:
+        return weak(load_all(*arguments))
+
+    return patch.object(cleaning, "load_holds", load_less)
+
+
+def _pending_plans_cleaned() -> AbstractContextManager[Any]:
+    """Hudi #19290: the files that a pending compaction reads are cleaned."""
+
+    def weak(holds: Holds) -> Holds:
+        kept = {path: v for path, v in holds.files.items() if v.rule is not Rule.PLAN}
+        return replace(holds, files=kept)
+
+    return _holds(weak)
+
+
+def _consumers_cleaned() -> AbstractContextManager[Any]:
+    """Nobody asks who has not read yet."""
+    return _all(
+        _holds(lambda holds: replace(holds, consumers=())),
+        patch.object(cleaning, "live_consumers", lambda storage, now_ms: ()),
+    )
+
+
+def _cleaned_without_a_look() -> AbstractContextManager[Any]:
+    """A clean is begun and carried out as planned, whatever came since the table was loaded."""
+    return _all(
+        patch.object(Cleanings, "_listed_news", lambda self, facts: None),
+        patch.object(Cleanings, "_unchanged", lambda self, facts, decided: lambda ledger: None),
+        patch.object(Cleanings, "_examined", lambda self, requested, planned: (0, frozenset())),
+    )
+
+
+def _registered_without_a_look() -> AbstractContextManager[Any]:
+    """A consumer is registered although a clean that does not know it is under way."""
+    return patch.object(consumers, "_refuse_lost", lambda writer, consumer: None)
+
+
+def _cleaned_times_read() -> AbstractContextManager[Any]:
+    """A state of which files are gone is read: fewer rows, and no error."""
+    return patch.object(Reader, "_refuse_cleaned", lambda self, state, point: None)
+
+
+def _undone_cleans_tell_nothing() -> AbstractContextManager[Any]:
+    """A clean that is given up before it began is told as one of nothing, whoever began since."""
+    undo = Cleanings.undo
+
+    def weak(self: Cleanings, requested: str) -> Cleaned:
+        pending = {instant.requested for instant in self.pending()}
+        if requested not in pending or self._seems_attended(requested):
+            raise InvalidRequestError("not now", why="it is not pending", next_step="Wait")
+        if self._log.is_inflight(requested, Action.CLEAN):
+            return undo(self, requested)
+        if (done := self._make_inflight(requested)) is not None:
+            return done
+        metadata = clean_metadata(requested, cleaning._NO_PLAN, {}, frozenset(), 0)
+        return Cleaned(requested, self._complete(requested, metadata), 0, 0)
+
+    return patch.object(Cleanings, "undo", weak)
+
+
+# -- archiving
+
+
+def _late_files_believed() -> AbstractContextManager[Any]:
+    """An inflight file that came when its instant was archived is taken for a pending write."""
+    return _all(
+        *(patch.object(module, "without_strays", tuple) for module in (listed_timeline, load))
+    )
+
+
+def _pending_passed() -> AbstractContextManager[Any]:
+    """What is pending does not hold archiving up, nor what was given up a moment ago."""
+    return patch.object(archiving._Planning, "_pending_stops", lambda self: iter(()))
+
+
+def _removed_before_archived() -> AbstractContextManager[Any]:
+    """Instants leave the active timeline, and then the archive's manifest is written."""
+
+    def weak(
+        self: Archiver,
+        files: ArchiveFiles,
+        snapshot: Snapshot,
+        timeline: Timeline,
+        batch: tuple[Instant, ...],
+        done: Any,
+        may_go_on: Callable[[], bool],
+    ) -> Snapshot | None:
+        loaded = list(self._loaded(timeline, batch))
+        self._remove(timeline, batch, may_go_on)
+        added = files.add(snapshot, loaded) if loaded else None
+        return None if added is None else added.snapshot
+
+    return patch.object(Archiver, "_archive", weak)
+
+
+def _orphans_passed() -> AbstractContextManager[Any]:
+    """Late files of given-up writes stay when the active timeline moves past them."""
+    return patch.object(Archiver, "_sweep_passed", lambda self, plan, done: None)
+
+
+def _version_overwritten() -> AbstractContextManager[Any]:
+    """An archiver that slept takes the archive's version back."""
+
+    def weak(self: ArchiveFiles, number: int) -> None:
+        self._storage.write(self._path(VERSION_FILE), encode_archive_version(number))
+
+    return patch.object(ArchiveFiles, "_move_version", weak)
+
+
+def _completed_removed_first() -> AbstractContextManager[Any]:
+    """An archived instant looks pending until the rest of it is removed."""
+    remove = Archiver._remove
+
+    def weak(
+        self: Archiver, timeline: Timeline, instants: Iterable[Instant], may_go_on: Any
+    ) -> None:
+        there = list(instants)
+        for instant in there:
+            self._storage.delete(self._log.path(instant))
+        remove(self, timeline, there, may_go_on)
+
+    return patch.object(Archiver, "_remove", weak)
+
+
+def _old_logs_passed() -> AbstractContextManager[Any]:
+    """A write is archived though a log of it is older than its base file."""
+    return patch.object(archiving_facts, "old_logs", lambda groups, timeline, replaced=None: {})
+
+
+def _fresh_ones_archived() -> AbstractContextManager[Any]:
+    """What was decided a moment ago is archived: whoever slept carries it out once more."""
+    return _all(
+        patch.object(archiving._Planning, "_is_fresh", lambda self, instant: False),
+        patch.object(archiving_facts, "fresh_times", lambda log, before_ms: None),
+    )
+
+
+@contextmanager
+def _all(*replacements: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for replacement in replacements:
+            stack.enter_context(replacement)
+        yield
+
+
+#: The bugs, by name.
+SERVICE_BUGS: dict[str, _Bug] = {
+    "planned without a look": _planned_without_a_look,
+    "late logs compacted": _late_logs_compacted,
+    "plans share file groups": _plans_share_file_groups,
+    "pending plans cleaned": _pending_plans_cleaned,
+    "consumers cleaned": _consumers_cleaned,
+    "cleaned without a look": _cleaned_without_a_look,
+    "registered without a look": _registered_without_a_look,
+    "cleaned times read": _cleaned_times_read,
+    "undone cleans tell nothing": _undone_cleans_tell_nothing,
+    "late files believed": _late_files_believed,
+    "pending passed": _pending_passed,
+    "removed before archived": _removed_before_archived,
+    "orphans passed": _orphans_passed,
+    "version overwritten": _version_overwritten,
+    "completed removed first": _completed_removed_first,
+    "fresh ones archived": _fresh_ones_archived,
+    "old logs passed": _old_logs_passed,
+}

@@ -1,0 +1,77 @@
+"""Bugs planted on purpose in what a table needs that a foreign engine writes too.
+
+As in `planted`, each weakens the code of production at one place, and keeps no state of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from pyhudi.commit.guard import TableLease
+from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.proposals import AlreadyDone, Complete, Refused
+from pyhudi.commit.transaction import Transaction
+from pyhudi.format.timeline.instant import Instant, InstantTime, State
+from pyhudi.timeline.live import Ledger
+
+_Bug = Callable[[], AbstractContextManager[Any]]
+
+
+def _overtaken_carried_out() -> AbstractContextManager[Any]:
+    """No entry is voided: what a crashed writer decided is published behind a later write."""
+    return patch.object(DecisionLog, "_is_overtaken", lambda self, entry, ledger: False)
+
+
+def _own_inflight_not_asked() -> AbstractContextManager[Any]:
+    """A write completes although the other engine has taken its pending files away."""
+    refusal = Complete.refusal
+
+    def weak(self: Complete, facts: Any, ledger: Ledger) -> Refused | AlreadyDone | None:
+        known = ledger.pending
+        begun = Instant(InstantTime(self.requested), self.action, State.REQUESTED)
+        ledger.pending = {self.requested: begun, **known}
+        try:
+            return refusal(self, facts, ledger)
+        finally:
+            ledger.pending = known
+
+    return _all(
+        patch.object(Complete, "refusal", weak),
+        patch.object(DecisionLog, "is_inflight", lambda self, requested, action: True),
+    )
+
+
+def _skew_not_waited_out() -> AbstractContextManager[Any]:
+    """The lock is given back at once: an engine whose clock is slow draws a smaller time."""
+    return patch.object(TableLease, "_wait_out_skew", lambda self, highest: None)
+
+
+def _lock_not_asked_again() -> AbstractContextManager[Any]:
+    """Whoever once took the lock publishes, although it has been lost since."""
+    return patch.object(TableLease, "is_safe", lambda self, held: True)
+
+
+def _nobody_looks_around() -> AbstractContextManager[Any]:
+    """A write completes although the other engine, which began before, will take it for older."""
+    return patch.object(Transaction, "_must_wait", lambda self, own, checks, ledger: False)
+
+
+@contextmanager
+def _all(*replacements: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for replacement in replacements:
+            stack.enter_context(replacement)
+        yield
+
+
+#: The bugs, by name.
+SHARED_BUGS: dict[str, _Bug] = {
+    "overtaken carried out": _overtaken_carried_out,
+    "own inflight not asked": _own_inflight_not_asked,
+    "skew not waited out": _skew_not_waited_out,
+    "lock not asked again": _lock_not_asked_again,
+    "nobody looks around": _nobody_looks_around,
+}
