@@ -1,6 +1,6 @@
 """The verbs that write, for rows from anywhere.
 
-Each verb is a plan (`engine.write_plans`) and the rows it is for. Spark frames run as a Spark job,
+Each verb is a plan (`write.plan`) and the rows it is for. Spark frames run as a Spark job,
 everything else runs in this process; the table and its answer are the same.
 """
 

@@ -1,6 +1,6 @@
 """What makes a plan of a clean outdated: instants that came, or went, since it was made.
 
-`engine.cleaning` tells why writes that complete meanwhile are not among them.
+`services.cleaning.execute` tells why writes that complete meanwhile are not among them.
 
 A ledger tells the same of all that is decided, and costs no listing. It knows no savepoints, for
 these bear the times of other instants, and nothing of writes that vanish.

@@ -2,7 +2,7 @@
 
 Both changes are made under the locks they concern, by one conditional write of the properties. That
 alone stops nobody who has checked before. An entry of the decision log that follows it does: see
-`engine.table_lease`. Behind a first lock that is the begin of the write for which the table was
+`commit.guard`. Behind a first lock that is the begin of the write for which the table was
 opened; whoever calls `change_lock` has to decide one.
 """
 

@@ -12,7 +12,7 @@ them. Later completions do not count; their instants are pending as of the cut.
 **Removals.** Data files are listed after the first listing of the timeline. A rollback of a write
 that never completed removes only files that no cut shows. A clean spares what had completed before
 it was planned. One that counted a completion beyond the cut spares the state of the cut only if it
-keeps every state from then on (`plan.kept`); so does one that began after the first listing. An
+keeps every state from then on (`plan.retention`); so does one begun after the first listing. An
 instant that was completed in the first listing, and is pending in the second, or gone although an
 older one is still there, was undone. Then, and after a restore, the reader takes a newer cut.
 

@@ -9,7 +9,7 @@ its own, which all its attempts share: they meet on one name, and two tasks neve
 
 **Nobody beats in the background** of all this, so every task does while it runs, and whoever
 completes the write. A beat replaces the heartbeat and never creates it: tasks may outlive the
-write, and a heartbeat that came back would let them through the fence (`storage.write_fence`).
+write, and a heartbeat that came back would let them in (`storage.objects.write_fence`).
 While no task runs yet the write is as silent as a dead one, and others may give it up.
 """
 

@@ -1,7 +1,7 @@
 """What a table keeps of its lock: the kind, Hudi's class for it, and where it is.
 
 Beside our own key stand Hudi's, so that a Spark writer of the table takes the same lock unless it
-is told otherwise, and then refuses. Credentials are no part of any of this (`format.lock_address`).
+is told otherwise, and then refuses. Credentials are no part of this (`format.lock.lock_address`).
 """
 
 from __future__ import annotations

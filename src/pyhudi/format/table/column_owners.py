@@ -21,7 +21,7 @@ a writer looks up which keys are live once it has begun, and `conflict.rules` ha
 where a delete, an overwrite or a compaction may have changed that meanwhile.
 
 Ownership is declared, and kept in the table as one small object for each declaration, numbered; the
-object with the highest number counts (`storage.owner_files`).
+object with the highest number counts (`storage.objects.column_owners`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ What goes is planned from a listing (`plan.archiving`). Then, a number of instan
        so it does at a write of which a log is older than its base file
     1  what writes that were given up may have left is deleted, if the timeline will pass them;
        pending files of theirs, which somebody brought who slept, in any case
-    2  the instants are added to the archive (`engine.archive_files`)
+    2  the instants are added to the archive (`services.archiving.archive_files`)
     3  their requested and inflight files are deleted
     4  their completed files are deleted, oldest request first
 

@@ -21,7 +21,7 @@ that something needs by now, such as a savepoint, is spared. A path outside the 
 latest slice or of a pending write were never to be planned: that is an error, nothing is deleted,
 and the plan stays pending until somebody gives it up (`undo`), which completes it as a clean of
 nothing. From the moment a plan is on the timeline, reads of what it gives up are refused
-(`plan.kept`), and they stay refused if it is given up: whoever gives it up cannot know whether
+(`plan.retention`), and they stay refused if it is given up: whoever gives it up cannot know whether
 somebody is removing its files at that moment. A scan that was made before meets a missing file,
 which is an error as well.
 

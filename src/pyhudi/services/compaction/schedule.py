@@ -8,7 +8,7 @@ it would take the number.
 So a plan competes with the writers for the number, and on a table of a hundred thousand files it
 would lose each time if it were made as a whole each time, for that takes seconds. Even listing the
 folders that were written to takes longer than a small write, as soon as they hold some thousand
-files. What is new is worked in (`plan.compaction_news`): the writes name their files, and only file
+files. What is new is taken in (`plan.compaction_rebase`): writes name their files, and only file
 groups that got some are planned again. And if the race is lost again and again, the plan becomes
 smaller, down to one file group, and is made about as fast as a small write is. What those writes
 touched stays first, by the policy's order, so that the busiest file groups are not passed over for

@@ -86,7 +86,7 @@ class Heartbeat:
         """Replace the heartbeat, and never create it.
 
         A beat may arrive late, when the instant is decided and its heartbeat gone. Brought back, it
-        would let late tasks through the fence of a completed write (`storage.write_fence`).
+        would let late tasks through the fence of a completed write (`storage.objects.write_fence`).
         """
         try:
             etag = self._etag or self._found()

@@ -9,7 +9,7 @@ the same bytes; so the file group takes the task's place, as a number hashed fro
 enough that no two groups of a table share it.
 
 Parts of rows, as the owners of a joined table write them, lie in files of two schemas: their own,
-and the table's for the stand-in before each of them (`format.column_owners`).
+and the table's for the stand-in before each of them (`format.table.column_owners`).
 """
 
 from __future__ import annotations

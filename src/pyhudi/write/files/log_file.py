@@ -2,7 +2,7 @@
 
 Rows come first and deletes behind them, as Hudi writes them, so that of the two a delete wins if
 a caller names a key in both and their ordering values do not decide. Before a block of parts of
-rows comes one of stand-ins for those whose keys are new, as `format.column_owners` wants it.
+rows comes one of stand-ins for those whose keys are new, as `format.table.column_owners` wants it.
 
 A log that grows beyond its limit continues in the next version. When that happens follows from the
 rows alone. Still an attempt may get its rows in another order, and then its files are cut

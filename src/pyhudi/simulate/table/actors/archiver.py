@@ -21,7 +21,7 @@ from pyhudi.storage.objects.consumers import load_consumers
 #: Longer than anybody is late in a schedule with archivists; and a pause that is longer still.
 GRACE_MS = 900_000
 LONG_PAUSE_MS = 1_000_000
-#: Longer than what a refresh of a table takes for recent (`engine.load.CLOCK_DIFFERENCE`).
+#: Longer than what a refresh of a table takes for recent (`read.load.CLOCK_DIFFERENCE`).
 HOURS_MS = 9_000_000
 
 

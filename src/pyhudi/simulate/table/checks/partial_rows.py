@@ -1,4 +1,4 @@
-"""Whether Hudi, too, can put the parts of a joined table together (`format.column_owners`).
+"""Whether Hudi, too, can put the parts of a joined table together (`format.table.column_owners`).
 
 It folds the logs of a slice before they meet the base file. A part whose key the logs do not have
 needs the base file's row, or a stand-in before it; with the base file's row, a stand-in would take
