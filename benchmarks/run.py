@@ -14,12 +14,12 @@ import commits
 import imports
 import merge
 import planning
-import services
 import spark_paths
 import verify
 import writes
 
 import many_writers
+import services
 
 BENCHMARKS: dict[str, Callable[[], bool]] = {
     "commits": commits.main,

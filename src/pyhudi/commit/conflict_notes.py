@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import is_instant_time
 from pyhudi.storage.protocol import Storage
 
@@ -19,7 +20,7 @@ _NOTE_BYTES_MAX = 1 << 16
 
 def load_conflicts(storage: Storage, limit: int) -> Iterator[dict[str, Any]]:
     """The facts of the latest conflicts, the latest first."""
-    names = [stat.path.rpartition("/")[2] for stat in storage.list(CONFLICT_FOLDER)]
+    names = [file_name(stat.path) for stat in storage.list(CONFLICT_FOLDER)]
     instants = [
         name[:-5] for name in names if name.endswith(".json") and is_instant_time(name[:-5])
     ]

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.files.log_file import CorruptSpan, decode_blocks
+from pyhudi.format.paths import file_name
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.log_blocks import PlacedBlock, decode_log_block
 from pyhudi.table.merge import LogDeletes, LogRows, MergeRule
@@ -59,7 +60,7 @@ def _keys(storage: Storage, paths: list[str], *, with_carried: bool) -> pa.Array
 
 
 def _base_keys(storage: Storage, path: str, *, with_carried: bool) -> list[pa.Array]:
-    name = parse_data_file(path.rpartition("/")[2])
+    name = parse_data_file(file_name(path))
     if name is None:
         raise ValueError("no name of a data file")
     with storage.open(path) as source:

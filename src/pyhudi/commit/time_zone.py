@@ -13,6 +13,7 @@ from datetime import UTC, tzinfo
 
 from pyhudi.commit.proposals import NothingDecidedError
 from pyhudi.errors import CorruptTableError
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Instant, is_timeline_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.instant_time import clock_time, milliseconds_between, shifted_time
@@ -70,7 +71,7 @@ class TableZone:
         """
         latest: tuple[int, str, int] | None = None
         for stat in self._storage.list_folder(self._folder).objects:
-            name = stat.path.rpartition("/")[2]
+            name = file_name(stat.path)
             if stat.modified_ms < now_ms - FRESH_MS or not is_timeline_file(name):
                 continue
             # A requested file may be written long after its time: a plan takes a while to make.

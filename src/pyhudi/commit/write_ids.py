@@ -16,6 +16,7 @@ import json
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.errors import ConflictError, InvalidRequestError
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Instant, is_instant_time
 from pyhudi.read.archive import History, as_instant
 
@@ -115,7 +116,7 @@ class WriteIds:
         )
 
     def _attempts(self, write_id: str) -> list[str]:
-        names = (stat.path.rpartition("/")[2] for stat in self._storage.list(_folder(write_id)))
+        names = (file_name(stat.path) for stat in self._storage.list(_folder(write_id)))
         return sorted(name for name in names if is_instant_time(name))
 
 

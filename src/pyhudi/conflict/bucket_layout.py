@@ -21,6 +21,7 @@ from enum import Enum
 
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import FileGroupId, parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.index.bucket_inference import bucket_number
 
@@ -124,7 +125,7 @@ def _written(metadata: CommitMetadata) -> dict[str, list[str]]:
 
 def _file_id(stat: WriteStat) -> str | None:
     """By the file's name, which is what readers go by; None for a stat without any file."""
-    name = parse_data_file((stat.path or "").rpartition("/")[2])
+    name = parse_data_file(file_name(stat.path or ""))
     if name is not None:
         return name.file_id
     return stat.file_id or stat.path

@@ -59,6 +59,15 @@ def table_folder(path: str) -> str:
     return path and table_path(path)
 
 
+def file_name(path: str) -> str:
+    """Return the last segment of a path.
+
+    >>> file_name("day=1/a.parquet"), file_name("a.parquet")
+    ('a.parquet', 'a.parquet')
+    """
+    return path.rpartition("/")[2]
+
+
 def _refusal(path: str, why: str) -> CorruptTableError:
     shown = path if len(path) <= _SHOWN_CHARACTERS_MAX else path[:_SHOWN_CHARACTERS_MAX] + "…"
     return CorruptTableError(

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyhudi.errors import CorruptTableError
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, may_hold_matches, refuse_unordered
 from pyhudi.table.committed_files import LostFile
@@ -153,7 +154,7 @@ def _lost(
     """A file of the slice that is not listed, about to go, or shorter than its write says."""
     files: list[BaseFile | LogFile] = [*slice_.logs, *([slice_.base] if slice_.base else [])]
     for file in files:
-        is_doomed = file.path.rpartition("/")[2] in doomed
+        is_doomed = file_name(file.path) in doomed
         size, found = written[file.path], None if is_doomed else sizes.get(file.path)
         if found is None or found < size:
             return LostFile(file.path, file.name.requested, size or None, found)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from pyhudi.errors import CorruptTableError, UnsupportedTableError
 from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.plan_files import CleanerPlan
 from pyhudi.format.timeline.service_metadata import CleanedPartition, CleanMetadata
 from pyhudi.format.timeline.stored_paths import path_in_partition, relative_to_table
@@ -85,7 +86,7 @@ def refuse_needed(
         row["path"]: row["reason"] for row in staying.to_pylist() if row["rule"] in _FORBIDDING
     }
     for path in (path for paths in planned.values() for path in paths):
-        name = parse_data_file(_name(path))
+        name = parse_data_file(file_name(path))
         if name is not None and name.requested in pending:
             reasons.setdefault(path, f"of the pending write {name.requested}")
     for path, reason in reasons.items():
@@ -144,8 +145,8 @@ def clean_metadata(
     partitions = {}
     total = 0
     for partition, paths in planned.items():
-        gone = tuple(_name(path) for path in paths if path not in spared)
-        left = tuple(_name(path) for path in paths if path in spared)
+        gone = tuple(file_name(path) for path in paths if path not in spared)
+        left = tuple(file_name(path) for path in paths if path in spared)
         total += len(gone)
         partitions[partition] = CleanedPartition(
             partition,
@@ -166,7 +167,3 @@ def clean_metadata(
         bootstrap_partition_metadata={},
         extra_metadata=plan.extra_metadata or {},
     )
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]

@@ -30,6 +30,7 @@ from typing import Any, TypeAlias
 
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId, parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.plan_files import CompactionOperation, CompactionPlan
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
@@ -457,12 +458,12 @@ def _planned(
 def _names_in(operation: CompactionOperation) -> set[str]:
     base = operation.base_file_path
     paths = (*([base] if base else []), *operation.log_file_paths)
-    return {path.rpartition("/")[2] for path in paths}
+    return {file_name(path) for path in paths}
 
 
 def _has_base(operation: CompactionOperation, slice_: FileSlice) -> bool:
     """Whether the plan names a base file of that instant; of two attempts, either will do."""
-    name = parse_data_file((operation.base_file_path or "").rpartition("/")[2])
+    name = parse_data_file(file_name(operation.base_file_path or ""))
     return name is not None and name.requested == slice_.base_instant
 
 

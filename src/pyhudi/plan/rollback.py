@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import MarkerName, parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Instant, State
 from pyhudi.format.timeline.plan_files import InstantName, RollbackPlan, RollbackRequest
 from pyhudi.format.timeline.service_metadata import RollbackMetadata, RolledBackPartition
@@ -76,14 +77,14 @@ def files_to_delete(
     it mounted elsewhere. Partition and file name say the same, and cannot lead out of the table.
     """
     planned = (
-        path_in_partition(request.partition_path, path.rpartition("/")[2])
+        path_in_partition(request.partition_path, file_name(path))
         for request in plan.rollback_requests or ()
         for path in request.files_to_be_deleted
         if not _is_plan_of(plan, path)
     )
     paths = {*planned, *(marker.data_file for marker in markers)}
     for path in paths:
-        name = parse_data_file(path.rpartition("/")[2])
+        name = parse_data_file(file_name(path))
         if name is None or name.requested != target:
             raise CorruptTableError(
                 f"the rollback of {target} would delete {path!r}",

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyhudi.errors import UnavailableError
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.archive import (
     CONTENTS,
     MANIFEST_BYTES_MAX,
@@ -205,7 +206,7 @@ class History:
         return decode_archive_version(data, path) if data else self._newest()
 
     def _newest(self) -> int | None:
-        names = (stat.path.rpartition("/")[2] for stat in self._storage.list(self._folder))
+        names = (file_name(stat.path) for stat in self._storage.list(self._folder))
         return max((n for n in map(parse_manifest_name, names) if n is not None), default=None)
 
     # -- times, which are kept

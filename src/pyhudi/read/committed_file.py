@@ -7,6 +7,7 @@ whole when it was committed, and has lost rows.
 
 from __future__ import annotations
 
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
 from pyhudi.format.timeline.instant import Instant, State, is_timeline_file
 from pyhudi.plan.scan import CommitFolders
@@ -34,7 +35,7 @@ def _load_metadata(
     """What a completed write says of itself, on the active timeline or in the archive."""
     history = History(storage, folders.history)
     for stat in storage.list(folders.timeline, after=f"{folders.timeline}/{requested}"):
-        name = stat.path.rpartition("/")[2]
+        name = file_name(stat.path)
         if not name.startswith(requested):
             break
         instant = Instant.parse(name) if is_timeline_file(name) else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pyhudi.errors import CorruptTableError
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import is_timeline_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import FileGroupFiles
@@ -31,7 +32,7 @@ def is_begun_now(storage: Storage, folder: str, groups: Iterable[FileGroupFiles]
 def has_instants(storage: Storage, folder: str) -> bool:
     """Whether the timeline's folder has the file of an instant."""
     objects = storage.list_folder(folder).objects
-    return any(is_timeline_file(stat.path.rpartition("/")[2]) for stat in objects)
+    return any(is_timeline_file(file_name(stat.path)) for stat in objects)
 
 
 def lost_timeline(storage: Storage, folder: str, path: str) -> CorruptTableError:

@@ -25,7 +25,7 @@ from pyhudi.errors import (
     UnavailableError,
     UnsupportedTableError,
 )
-from pyhudi.format.paths import table_folder
+from pyhudi.format.paths import file_name, table_folder
 from pyhudi.format.table.properties import (
     PROPERTIES_BYTES_MAX,
     decode_table_properties,
@@ -435,7 +435,7 @@ def _has_emerged(before: Timeline, state: TableState) -> bool:
 def _instants(paths: Iterable[str]) -> Iterable[Instant]:
     """Instants of the timeline folder; what Hudi and file systems leave beside them is skipped."""
     for path in paths:
-        name = path.rpartition("/")[2]
+        name = file_name(path)
         if is_timeline_file(name):
             yield Instant.parse(name)
 

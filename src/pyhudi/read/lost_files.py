@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from pyhudi.errors import CorruptTableError, HudiError, UnavailableError
 from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.archive import ArchivedInstant
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.plan_files import CLEANER_PLAN
@@ -175,7 +176,7 @@ def removing_clean(loader: TableLoader, timeline: Timeline, path: str) -> str | 
 
     For errors: it reads one clean after the other, the newest first, back to the file's write.
     """
-    name = path.rpartition("/")[2]
+    name = file_name(path)
     parsed = parse_data_file(name)
     written = "" if parsed is None else parsed.requested
     for requested, names in _cleans(loader, timeline):
@@ -219,7 +220,7 @@ def _names(uri: str, done: bytes, planned: bytes, place: str) -> set[str]:
         partitions = cleaned.partition_metadata.values()
         # A clean that was run twice finds its files gone, and calls that a failure.
         files = ((*p.success_delete_files, *p.failed_delete_files) for p in partitions)
-        return {name.rpartition("/")[2] for names in files for name in names}
+        return {file_name(name) for names in files for name in names}
     plan = CLEANER_PLAN.decode_or_none(planned, place)
     paths: Iterable[Sequence[str]] = ()
     if plan is not None:
@@ -227,4 +228,4 @@ def _names(uri: str, done: bytes, planned: bytes, place: str) -> set[str]:
             paths = planned_paths(plan, uri, place).values()
         except CorruptTableError:
             return set()  # such a plan is never carried out
-    return {path.rpartition("/")[2] for found in paths for path in found}
+    return {file_name(path) for found in paths for path in found}

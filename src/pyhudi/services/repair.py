@@ -20,6 +20,7 @@ from pyhudi.commit.pruning import prune
 from pyhudi.commit.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
 from pyhudi.commit.write_ids import WRITE_ID_FOLDER
 from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.decision_entry import STAGED_FOLDER
 from pyhudi.format.timeline.instant import (
     Action,
@@ -101,10 +102,10 @@ class Repair:
         for stat in beats:
             self._sweep_beat(stat, ledger, now)
         for stat in staged:
-            requested = stat.path.rpartition("/")[2].partition(".")[0]
+            requested = file_name(stat.path).partition(".")[0]
             if requested in ledger.completed or now - stat.modified_ms >= self._grace_ms:
                 self._remove(stat.path)
-        hearts = self._storage.stat_all([heartbeat_path(s.path.rpartition("/")[2]) for s in fences])
+        hearts = self._storage.stat_all([heartbeat_path(file_name(s.path)) for s in fences])
         for stat, beat in zip(fences, hearts, strict=True):
             if beat is None:  # a fence stands until then
                 self._remove(stat.path)
@@ -115,13 +116,13 @@ class Repair:
 
     def _marked_instants(self) -> list[str]:
         folders = self._storage.list_folder(MARKER_ROOT).folders
-        names = (folder.rpartition("/")[2] for folder in folders)
+        names = (file_name(folder) for folder in folders)
         return [name for name in names if is_instant_time(name)]
 
     def _pending_files(self, ledger: Ledger) -> dict[str, list[Instant]]:
         """Pending files of instants that are neither pending nor completed: ghosts, perhaps."""
         objects = self._storage.list_folder(self._log.folder).objects
-        names = (stat.path.rpartition("/")[2] for stat in objects)
+        names = (file_name(stat.path) for stat in objects)
         found: dict[str, list[Instant]] = {}
         for name in (name for name in names if is_timeline_file(name) and "_" not in name):
             file = Instant.parse(name)
@@ -199,7 +200,7 @@ class Repair:
         before = self._log.refresh()
         found: dict[str, list[ObjectStat]] = {}
         for stat in list_data_files(self._storage):
-            name = parse_data_file(stat.path.rpartition("/")[2])
+            name = parse_data_file(file_name(stat.path))
             if name is not None and not _is_alive(name.requested, before):
                 found.setdefault(name.requested, []).append(stat)
         self._log.forget()
@@ -226,7 +227,7 @@ class Repair:
             self._remove_older(found[requested], now - self._grace_ms)
 
     def _sweep_beat(self, stat: ObjectStat, ledger: Ledger, now: int) -> None:
-        requested = stat.path.rpartition("/")[2]
+        requested = file_name(stat.path)
         decided = requested in ledger.completed or self._is_undone(requested, ledger)
         old = now - stat.modified_ms >= self._grace_ms
         if decided or (old and requested not in ledger.pending):

@@ -6,6 +6,7 @@ Nothing is written to such a table, for the reason that `empty_table` gives.
 from __future__ import annotations
 
 from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.read.empty_table import has_instants, lost_timeline
 from pyhudi.read.load import list_data_files
 from pyhudi.storage.protocol import Storage
@@ -21,6 +22,6 @@ def require_timeline(storage: Storage, folder: str) -> None:
     if has_instants(storage, folder):
         return
     paths = (stat.path for stat in list_data_files(storage))
-    found = next((path for path in paths if parse_data_file(path.rpartition("/")[2])), None)
+    found = next((path for path in paths if parse_data_file(file_name(path))), None)
     if found is not None and not has_instants(storage, folder):
         raise lost_timeline(storage, folder, found)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Self
 
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import InstantTime, is_instant_time
 
 BASE_EXTENSIONS = frozenset({"parquet", "orc", "hfile", "lance"})
@@ -165,7 +166,7 @@ class MarkerName:
         """From a path below the instant's marker folder; None for other files there."""
         data_file, _, io_type = path.rpartition(".marker.")
         found = _IO_TYPES.get(io_type)
-        name = data_file.rpartition("/")[2]
+        name = file_name(data_file)
         if found is None or parse_data_file(name) is None:
             return None
         return cls(data_file, found)

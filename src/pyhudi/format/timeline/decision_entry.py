@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from pyhudi.errors import CorruptTableError
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Action, Instant, State, is_instant_time
 
 LOG_FOLDER: Final = ".hoodie/.pyhudi/log"
@@ -99,7 +100,7 @@ def entry_path(n: int) -> str:
 
 def parse_entry_path(path: str) -> int | None:
     """The number of the entry at the path; None if no entry lies there."""
-    digits = path.rpartition("/")[2].removesuffix(".json")
+    digits = file_name(path).removesuffix(".json")
     if len(digits) != _NUMBER_DIGITS or not (digits.isascii() and digits.isdigit()):
         return None
     number = int(digits)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.archive import (
     MANIFEST_BYTES_MAX,
     TIMES,
@@ -118,7 +119,7 @@ class ArchiveFiles:
 
     @staticmethod
     def _manifests(objects: Sequence[ObjectStat]) -> dict[int, ObjectStat]:
-        numbered = ((parse_manifest_name(o.path.rpartition("/")[2]), o) for o in objects)
+        numbered = ((parse_manifest_name(file_name(o.path)), o) for o in objects)
         return {number: stat for number, stat in numbered if number is not None}
 
     def _load_manifest(self, number: int) -> Manifest:
@@ -392,7 +393,7 @@ class ArchiveFiles:
             stat.path
             for stat in objects
             if stat.path.endswith(".parquet")
-            and stat.path.rpartition("/")[2] not in listed
+            and file_name(stat.path) not in listed
             and stat.modified_ms <= before_ms
         ]
         if rubbish:  # somebody may have found a use for one since

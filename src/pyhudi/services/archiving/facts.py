@@ -15,6 +15,7 @@ from pyhudi.commit.rollback_targets import load_rollback_target
 from pyhudi.errors import UnavailableError
 from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
 from pyhudi.format.files.file_names import FileGroupId, parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.decision_entry import entry_path
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.plan_files import CLEANER_PLAN, RESTORE_PLAN
@@ -182,7 +183,7 @@ def unknown_files(
     found: dict[str, str] = {}
     first, told_of = facts.timeline.first_active or "", facts.told_of
     for path in paths:
-        name = parse_data_file(path.rpartition("/")[2])
+        name = parse_data_file(file_name(path))
         if name is not None and first <= name.requested < begin and name.requested not in told_of:
             found.setdefault(name.requested, path)
     archived = history.recorded(frozenset(found))

@@ -31,6 +31,7 @@ from typing import Any, TypeAlias
 from pyhudi.commit.log import DecisionLog
 from pyhudi.errors import UnavailableError
 from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.archive import ArchivedInstant
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.markers import MARKER_ROOT
@@ -369,7 +370,7 @@ class Archiver:
         instants = list(instants)
         listed = self._storage.list_folder(self._log.folder).objects
         self._checksums = {stat.path for stat in listed if is_checksum(stat.path)}
-        marked = {f.rpartition("/")[2] for f in self._storage.list_folder(MARKER_ROOT).folders}
+        marked = {file_name(f) for f in self._storage.list_folder(MARKER_ROOT).folders}
         pending: list[str] = []
         for instant in instants:
             began_as = timeline.began_as.get(instant.requested, instant.action)

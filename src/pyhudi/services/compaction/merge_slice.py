@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from pyhudi.errors import CorruptTableError, UnsupportedTableError
 from pyhudi.format.files.file_names import BaseFileName, FileGroupId, LogFileName, parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.plan_files import CompactionOperation
@@ -163,7 +164,7 @@ def _names(
     bases: list[tuple[str, BaseFileName]] = []
     logs: list[tuple[str, LogFileName]] = []
     for path in paths:
-        name = parse_data_file(path.rpartition("/")[2])
+        name = parse_data_file(file_name(path))
         kind = BaseFileName if path == base else LogFileName
         if not isinstance(name, kind) or name.file_id != group.file_id:
             raise broken_plan(requested, f"{path!r} is no such file of the file group")
@@ -181,7 +182,7 @@ def _names(
 def planned_slice(operation: CompactionOperation) -> FileSlice:
     """The slice that the plan names, without its files."""
     paths = (*operation.log_file_paths, operation.base_file_path or "")
-    names = (parse_data_file(path.rpartition("/")[2]) for path in paths)
+    names = (parse_data_file(file_name(path)) for path in paths)
     first = min((name.requested for name in names if name is not None), default="")
     group = operation.partition_path or "", operation.file_id or ""
     return FileSlice(*group, min(operation.base_instant_time or first, first), None, ())

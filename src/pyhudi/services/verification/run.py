@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from pyhudi.errors import CorruptTableError, UnavailableError, UnsupportedTableError
 from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.index.simple_bucket import bucket_of_file
 from pyhudi.plan.changes import CompletedWrite
@@ -375,7 +376,7 @@ class Verification:
                 self._find(FindingKind.UNREADABLE, file.path, file.name.requested, why)
         if not found:
             path = error.path or files[0].path
-            name = parse_data_file(path.rpartition("/")[2])
+            name = parse_data_file(file_name(path))
             commit = "" if name is None else name.requested
             self._find(FindingKind.UNREADABLE, path, commit, error.why)
         return []

@@ -6,6 +6,8 @@ wrote removes its checksum first, and whoever removes the file removes it too.
 
 from __future__ import annotations
 
+from pyhudi.format.paths import file_name
+
 
 def checksum_path(path: str) -> str:
     """
@@ -17,7 +19,7 @@ def checksum_path(path: str) -> str:
 
 
 def is_checksum(path: str) -> bool:
-    name = path.rpartition("/")[2]
+    name = file_name(path)
     return name.startswith(".") and name.endswith(".crc")
 
 

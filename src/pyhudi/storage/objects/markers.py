@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import MarkerName, parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.markers import (
     MARKER_TYPE_FILE,
@@ -53,7 +54,7 @@ def marker_stats(storage: Storage, requested: str) -> list[ObjectStat]:
 
 def _check_instant(marker: MarkerName, requested: str) -> None:
     """A rollback deletes what markers name; a marker must not reach another instant's files."""
-    name = parse_data_file(marker.data_file.rpartition("/")[2])
+    name = parse_data_file(file_name(marker.data_file))
     if name is None or name.requested != requested:
         raise CorruptTableError(
             f"a marker of {requested} names a file of another instant",

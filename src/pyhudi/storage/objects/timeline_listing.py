@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pyhudi.errors import UnavailableError
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Action, Instant, State, is_timeline_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.cut import unsaved_writes
@@ -61,7 +62,7 @@ def list_whole_timeline(
     before: tuple[Instant, ...] | None = None
     for _ in range(LIST_ATTEMPTS_MAX):
         listing = storage.list_folder(folder)
-        names = (stat.path.rpartition("/")[2] for stat in listing.objects)
+        names = (file_name(stat.path) for stat in listing.objects)
         instants = tuple(Instant.parse(name) for name in names if is_timeline_file(name))
         instants = (*instants, *_missed(storage, folder, instants))
         instants = instants if has_strays else without_strays(instants)

@@ -19,6 +19,7 @@ from pyhudi.conflict.file_groups import first_overlap, touched_groups
 from pyhudi.conflict.rules import OtherWrite
 from pyhudi.errors import HudiError, UnavailableError
 from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.paths import file_name
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,
@@ -144,7 +145,7 @@ class JavaWriter:
 
     def _timeline(self) -> Timeline:
         objects = self._storage.list_folder(TIMELINE_FOLDER).objects
-        return Timeline.of(Instant.parse(stat.path.rpartition("/")[2]) for stat in objects)
+        return Timeline.of(Instant.parse(file_name(stat.path)) for stat in objects)
 
     def _path(self, instant: Instant) -> str:
         return f"{TIMELINE_FOLDER}/{instant.file_name}"
@@ -373,7 +374,7 @@ def opened_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
     """The file groups of which the write has a base file."""
     stats = (stat for found in metadata.write_stats.values() for stat in found)
     paths = (stat.data_path for stat in stats)
-    return frozenset(group_of_path(p) for p in paths if not p.rpartition("/")[2].startswith("."))
+    return frozenset(group_of_path(p) for p in paths if not file_name(p).startswith("."))
 
 
 def _in_state(instant: Instant, state: State) -> Instant:

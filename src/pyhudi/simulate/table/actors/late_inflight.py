@@ -7,6 +7,7 @@ may take its instant for pending: all that was archived behind it would seem not
 from __future__ import annotations
 
 from pyhudi.errors import UnavailableError
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Instant, State, is_timeline_file
 from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.simulation import Process
@@ -51,7 +52,7 @@ class Latecomer:
             objects = self._process.storage.list_folder(TIMELINE_FOLDER).objects
         except UnavailableError:
             return set(self._known)
-        names = (stat.path.rpartition("/")[2] for stat in objects)
+        names = (file_name(stat.path) for stat in objects)
         instants = (Instant.parse(name) for name in names if is_timeline_file(name))
         return {
             Instant(i.requested, i.action, State.REQUESTED)

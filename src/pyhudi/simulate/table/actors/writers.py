@@ -21,6 +21,7 @@ from pyhudi.errors import (
     UnavailableError,
 )
 from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.paths import file_name
 from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.decision_entry import entry_path
@@ -406,7 +407,7 @@ class Pruner:
 
     def _archive_rollbacks(self) -> None:
         objects = self._storage.list_folder(TIMELINE_FOLDER).objects
-        instants = [Instant.parse(stat.path.rpartition("/")[2]) for stat in objects]
+        instants = [Instant.parse(file_name(stat.path)) for stat in objects]
         done = {i.requested for i in instants if i.completed and i.action is Action.ROLLBACK}
         for instant in instants:
             if instant.requested in done:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.archive import (
     VERSION_FILE,
     decode_archive_version,
@@ -96,7 +97,7 @@ class _Story:
 
     def _newest(self) -> int:
         """What readers go by as long as there is no version."""
-        numbers = (parse_manifest_name(path.rpartition("/")[2]) for path in self._archive)
+        numbers = (parse_manifest_name(file_name(path)) for path in self._archive)
         return max((number for number in numbers if number is not None), default=0)
 
     def _current(self, number: int) -> _Rows | None:
@@ -143,7 +144,7 @@ class _Story:
     # -- files of writes that never completed
 
     def _written(self, change: Change) -> Iterator[str]:
-        parsed = parse_data_file(change.path.rpartition("/")[2])
+        parsed = parse_data_file(file_name(change.path))
         assert parsed is not None, change.path
         requested = str(parsed.requested)
         if requested in self._evidence.writes:
@@ -192,7 +193,7 @@ def _looked_up(evidence: Evidence) -> Iterator[str]:
 
 def unlisted_files(evidence: Evidence) -> Iterator[str]:
     """Files of the archive that no manifest of it lists."""
-    objects = {s.path.rpartition("/")[2]: s.path for s in evidence.storage.list(HISTORY_FOLDER)}
+    objects = {file_name(s.path): s.path for s in evidence.storage.list(HISTORY_FOLDER)}
     listed: set[str] = set()
     for name, path in objects.items():
         if parse_manifest_name(name) is not None:
@@ -221,7 +222,7 @@ def archived_now(storage: Storage) -> list[str]:
 def _snapshots(storage: Storage) -> tuple[int, int]:
     """The number of the current one, and of the newest."""
     objects = {stat.path for stat in storage.list(HISTORY_FOLDER)}
-    numbers = (parse_manifest_name(path.rpartition("/")[2]) for path in objects)
+    numbers = (parse_manifest_name(file_name(path)) for path in objects)
     newest = max((number for number in numbers if number is not None), default=0)
     if _VERSION not in objects:
         return newest, newest
@@ -237,5 +238,5 @@ def half_archived(evidence: Evidence) -> Iterator[str]:
     archived = archived_now(storage)
     yield from (f"{twice} is archived twice" for twice, n in Counter(archived).items() if n > 1)
     for stat in storage.list_folder(TIMELINE_FOLDER).objects:
-        if Instant.parse(stat.path.rpartition("/")[2]).requested in archived:
+        if Instant.parse(file_name(stat.path)).requested in archived:
             yield f"{stat.path} is archived too"

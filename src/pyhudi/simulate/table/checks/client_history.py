@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Set
 
 from pyhudi.commit.proposals import Rule
+from pyhudi.format.paths import file_name
 from pyhudi.simulate.table.checks.evidence import Evidence, Published, Violation, group_of_path
 from pyhudi.simulate.table.checks.expected_rows import Fold
 from pyhudi.simulate.table.history import Event, Exchange, History, Operation, Outcome
@@ -150,7 +151,7 @@ def _no_conflict(evidence: Evidence, history: History, exchange: Exchange, answe
 def _own_groups(evidence: Evidence, requested: str) -> tuple[frozenset[object], frozenset[object]]:
     """The file groups in which the write put a base file, and those with logs."""
     mine = [change.path for owner, change in evidence.data_files if owner == requested]
-    logs = frozenset(group_of_path(p) for p in mine if p.rpartition("/")[2].startswith("."))
+    logs = frozenset(group_of_path(p) for p in mine if file_name(p).startswith("."))
     return frozenset(map(group_of_path, mine)) - logs, logs
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from pyhudi.conflict.file_groups import touched_groups
 from pyhudi.format.files.file_names import FileGroupId, MarkerName, parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
 from pyhudi.format.timeline.decision_entry import Entry, EntryKind, decode_entry, parse_entry_path
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
@@ -70,7 +71,7 @@ class Published:
     @cached_property
     def opened(self) -> frozenset[FileGroupId]:
         """The file groups of which it wrote a base file."""
-        names = ((path, path.rpartition("/")[2]) for path in self.paths)
+        names = ((path, file_name(path)) for path in self.paths)
         return frozenset(group_of_path(path) for path, name in names if not name.startswith("."))
 
     @property
@@ -255,7 +256,7 @@ class Evidence:
         found = []
         for change in self.changes:
             if not change.path.startswith(".hoodie/"):
-                name = parse_data_file(change.path.rpartition("/")[2])
+                name = parse_data_file(file_name(change.path))
                 assert name is not None, change.path
                 found.append((str(name.requested), change))
         return found

@@ -16,6 +16,7 @@ from itertools import pairwise
 from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.table.consumer_file import CONSUMERS_FOLDER
 from pyhudi.format.timeline.decision_entry import LOG_FOLDER, EntryKind
 from pyhudi.format.timeline.instant import Action, Instant, State
@@ -412,7 +413,7 @@ _STAYS = tuple(
 def _belongs(path: str, published: Mapping[tuple[str, Action], str], evidence: Evidence) -> bool:
     if path in (PROPERTIES, REPAIRED) or path.startswith(_STAYS):
         return True
-    name = path.rpartition("/")[2]
+    name = file_name(path)
     if path.startswith(f"{TIMELINE_FOLDER}/"):
         instant = Instant.parse(name)
         done = published.get((instant.requested, instant.action.completed_as))

@@ -11,6 +11,7 @@ from datetime import UTC
 from typing import NamedTuple
 
 from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.paths import file_name
 from pyhudi.format.table.consumer_file import consumer_path, decode_consumer
 from pyhudi.format.timeline.instant import Action
 from pyhudi.plan.cleaning import CleanBy, CleanPolicy
@@ -28,7 +29,7 @@ class _File(NamedTuple):
 
     @property
     def is_base(self) -> bool:
-        return not self.path.rpartition("/")[2].startswith(".")
+        return not file_name(self.path).startswith(".")
 
 
 class _Files:
