@@ -221,7 +221,7 @@ class Inspection:
         storage, is_done = self._loader.storage, instant.completed is not None
         metadata = self._said(instant)
         sign = None if is_done else storage.stat(heartbeat_path(instant.requested))
-        stats = [stat for stats in metadata.write_stats.values() for stat in stats]
+        stats = metadata.stats
         return {
             "instant": instant.requested,
             "completed": instant.completed,
@@ -281,7 +281,7 @@ class Inspection:
 def _history_row(instant: Instant, metadata: CommitMetadata, zone: tzinfo | None) -> dict[str, Any]:
     began = utc_moment(instant.requested, zone)
     ended = None if instant.completed is None else utc_moment(instant.completed, zone)
-    stats = [stat for stats in metadata.write_stats.values() for stat in stats]
+    stats = metadata.stats
     return {
         "completed": ended,
         "operation": metadata.operation,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime
+from datetime import datetime
 from traceback import format_exc
 from typing import Any, Literal, overload
 
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.lock.lock_kind import given_lock_kind
 from pyhudi.format.table.consumer_file import Consumer
-from pyhudi.format.table.table_config import TimelineTimezone
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
@@ -251,8 +250,7 @@ class Services:
     def _time(self, time: str | datetime | WriteResult) -> str:
         if isinstance(time, WriteResult):
             return time.completed
-        is_utc = self._writer.config.timezone is TimelineTimezone.UTC
-        return timeline_time(time, UTC if is_utc else None)
+        return timeline_time(time, self._writer.config.zone)
 
     def _look(self, *, dry_run: bool) -> AbstractContextManager[None]:
         return self._writer.looking() if dry_run else nullcontext()

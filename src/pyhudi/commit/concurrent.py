@@ -133,7 +133,7 @@ class Rivals:
 
     def _other(self, instant: Instant) -> OtherWrite:
         metadata = self.metadata(instant)
-        stats = [stat for stats in metadata.write_stats.values() for stat in stats]
+        stats = metadata.stats
         return OtherWrite(
             instant.requested,
             instant.completed,
@@ -206,7 +206,7 @@ class Rivals:
         ]
 
     def _inflight(self, instant: Instant) -> CommitMetadata | None:
-        path = self._log.path(Instant(instant.requested, instant.action, State.INFLIGHT))
+        path = self._log.path(instant.in_state(State.INFLIGHT))
         try:
             return decode_inflight_commit(load_timeline_file(self._log.storage, path), path)
         except HudiError:

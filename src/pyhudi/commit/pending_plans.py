@@ -6,9 +6,8 @@ from pyhudi.commit.log import DecisionLog
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.plan_files import decode_compaction_plan, decode_requested_replace
-from pyhudi.plan.compaction import requested_instant
 
 
 def load_planned_groups(log: DecisionLog, instant: Instant) -> frozenset[FileGroupId] | None:
@@ -18,7 +17,7 @@ def load_planned_groups(log: DecisionLog, instant: Instant) -> frozenset[FileGro
     plan was given up, and nobody can carry it out. One that cannot be read tells nothing: no new
     plan is made beside it, and those that were are carried out all the same.
     """
-    path = log.path(requested_instant(instant))
+    path = log.path(instant.in_state(State.REQUESTED))
     try:
         data = log.storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
     except FileNotFoundError:

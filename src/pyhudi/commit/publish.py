@@ -52,10 +52,10 @@ def carry_out(storage: Storage, timeline_folder: str, entry: Entry) -> None:
 
 def _fence_off(storage: Storage, timeline_folder: str, target: Target) -> None:
     """Let no Java writer complete the target, nor carry out what it plans."""
-    requested, action = InstantTime(target.instant), target.action
-    inflight = f"{timeline_folder}/{Instant(requested, action, State.INFLIGHT).file_name}"
-    if action in PLANNED_ACTIONS:
-        plan = Instant(requested, action, State.REQUESTED)
+    late = Instant(InstantTime(target.instant), target.action, State.INFLIGHT)
+    inflight = f"{timeline_folder}/{late.file_name}"
+    if target.action in PLANNED_ACTIONS:
+        plan = late.in_state(State.REQUESTED)
         storage.delete(inflight)
         storage.delete(f"{timeline_folder}/{plan.file_name}")
     elif not _is_ours(storage, inflight):

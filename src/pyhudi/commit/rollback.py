@@ -102,7 +102,7 @@ class FailedWriteRecovery:
         return False
 
     def _last_sign_ms(self, instant: Instant) -> int | None:
-        requested_file = self._log.path(_in_state(instant, State.REQUESTED))
+        requested_file = self._log.path(instant.in_state(State.REQUESTED))
         sign = last_sign_ms(self._storage, instant.requested, requested_file)
         if sign is None:
             self._log.refresh()  # its begin may not have been carried out yet
@@ -117,7 +117,7 @@ class FailedWriteRecovery:
         markers = load_markers(self._storage, requested)
         plan = plan_rollback(instant, markers, self._storage.uri, self._log.folder)
         data = encode_rollback_plan(plan, self._world.random_bytes(16))
-        pending = _in_state(instant, State.REQUESTED)
+        pending = instant.in_state(State.REQUESTED)
         staged = self._log.stage(requested, data)
         outcome = self._log.append(Abort(pending, self._log.number_of(requested), data, staged))
         if staged is not None:
@@ -146,7 +146,7 @@ class FailedWriteRecovery:
             )
         if not is_final(plan):
             return  # another engine begins a plan anew: what it writes next has the same names
-        self._storage.create(self._log.path(_in_state(requested, State.INFLIGHT)), b"")
+        self._storage.create(self._log.path(requested.in_state(State.INFLIGHT)), b"")
         deleted = self.delete_files(target, plan if self._has_pending_files(target) else None)
         metadata = rollback_metadata(
             rollback, target, deleted, self._storage.uri, self._world.elapsed_ms() - started
@@ -166,7 +166,7 @@ class FailedWriteRecovery:
         not tell which. Markers do: they stay with what was given up, and go with what completed.
         """
         states = (State.REQUESTED, State.INFLIGHT)
-        paths = (self._log.path(_in_state(target, state)) for state in states)
+        paths = (self._log.path(target.in_state(state)) for state in states)
         return any(self._storage.stat(path) is not None for path in paths)
 
     def delete_files(self, target: Instant, plan: RollbackPlan | None = None) -> tuple[str, ...]:
@@ -179,12 +179,8 @@ class FailedWriteRecovery:
         paths = files_to_delete(plan, markers, target.requested)
         self._storage.delete_all(paths)
         for state in (State.INFLIGHT, State.REQUESTED):
-            self._storage.delete(self._log.path(_in_state(target, state)))
+            self._storage.delete(self._log.path(target.in_state(state)))
         return paths
-
-
-def _in_state(instant: Instant, state: State) -> Instant:
-    return Instant(instant.requested, instant.action, state)
 
 
 def _target(plan: RollbackPlan, path: str) -> Instant:

@@ -265,9 +265,8 @@ class Transaction:
         if self._denied is not None:
             return self._denied
         storage, conflict = self._log.storage, self._conflict
-        stats = [stat for stats in metadata.write_stats.values() for stat in stats]
         seconds = (self._log.world.elapsed_ms() - self._began_ms) / 1000
-        loser = Loser(self.requested, self.writer, stats, seconds)
+        loser = Loser(self.requested, self.writer, metadata.stats, seconds)
         if refused.rule in GIVEN_UP_RULES:
             return self._given_up(refused, loser)
         if refused.rule is Rule.SCHEMA_CHANGED and self._new_schema is not None:
@@ -276,7 +275,7 @@ class Transaction:
             return schema_error(storage, loser, refused.detail, other, winner)
         if refused.rule is not Rule.CONFLICT or conflict is None:
             return refusal_error(refused, storage.uri, self.requested)
-        if self._is_in_vain(own, checks, stats):
+        if self._is_in_vain(own, checks, metadata.stats):
             conflict = replace(conflict, retry=Retry.NO)
         return conflict_error(storage, loser, conflict, self._rivals.writer(conflict.other))
 

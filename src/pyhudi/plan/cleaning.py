@@ -25,7 +25,7 @@ Counting versions is simpler: so many slices of each group, and the state of the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 from enum import StrEnum
 from typing import Final
 
@@ -33,7 +33,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyhudi.errors import InvalidRequestError
-from pyhudi.format.table.table_config import TimelineTimezone
 from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.format.timeline.plan_files import CleanerPlan, CleanFile, RetainedInstant
 from pyhudi.plan.clean_verdicts import Holds, Horizon, Judge, Verdicts
@@ -202,7 +201,7 @@ def plan_cleaning(
     """
     holds, kept = holds or Holds(), kept or Kept()
     timeline = state.timeline
-    horizon = _horizon(timeline, policy, now_ms, _zone(state), holds)
+    horizon = _horizon(timeline, policy, now_ms, state.config.zone, holds)
     judge = Judge(
         state,
         times,
@@ -224,10 +223,6 @@ def plan_cleaning(
         files=verdicts.table(),
         savepoints=holds.savepoints,
     )
-
-
-def _zone(state: TableState) -> tzinfo | None:
-    return UTC if state.config.timezone is TimelineTimezone.UTC else None
 
 
 def _first_from(timeline: Timeline, earliest: str | None) -> Instant | None:

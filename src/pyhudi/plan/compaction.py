@@ -31,7 +31,7 @@ from typing import Any, TypeAlias
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId, parse_data_file
 from pyhudi.format.paths import file_name
-from pyhudi.format.timeline.instant import Action, Instant, State
+from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.format.timeline.plan_files import CompactionOperation, CompactionPlan
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
 from pyhudi.table.snapshot import is_replaced, latest_slice
@@ -465,8 +465,3 @@ def _has_base(operation: CompactionOperation, slice_: FileSlice) -> bool:
     """Whether the plan names a base file of that instant; of two attempts, either will do."""
     name = parse_data_file(file_name(operation.base_file_path or ""))
     return name is not None and name.requested == slice_.base_instant
-
-
-def requested_instant(instant: Instant) -> Instant:
-    """The instant in the state whose file is the plan."""
-    return Instant(instant.requested, instant.action, State.REQUESTED)

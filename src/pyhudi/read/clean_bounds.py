@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyhudi.errors import UnavailableError
 from pyhudi.format.timeline.archive import ArchivedInstant
-from pyhudi.format.timeline.instant import Action, Instant, State
+from pyhudi.format.timeline.instant import Instant, State
 from pyhudi.format.timeline.plan_files import CLEANER_PLAN
 from pyhudi.format.timeline.service_metadata import CLEAN
 from pyhudi.plan.retention import CleanBound, bound_of_clean, bound_of_plan
@@ -21,7 +21,7 @@ def load_clean_bound(storage: Storage, folder: str, clean: Instant) -> CleanBoun
 
     UnavailableError if its file is gone.
     """
-    plan = f"{folder}/{Instant(clean.requested, Action.CLEAN, State.REQUESTED).file_name}"
+    plan = f"{folder}/{clean.in_state(State.REQUESTED).file_name}"
     if clean.completed is None:
         return _planned(clean.requested, load_timeline_file(storage, plan), plan)
     path = f"{folder}/{clean.file_name}"

@@ -206,7 +206,7 @@ def _removed_by_archived(loader: TableLoader, clean: ArchivedInstant) -> set[str
 
 def _removed(loader: TableLoader, clean: Instant) -> set[str]:
     folder = loader.timeline_folder
-    plan = Instant(clean.requested, Action.CLEAN, State.REQUESTED)
+    plan = clean.in_state(State.REQUESTED)
     done = b""
     if clean.completed is not None:
         done = load_timeline_file(loader.storage, f"{folder}/{clean.file_name}")

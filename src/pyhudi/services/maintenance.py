@@ -18,11 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC
 from typing import Any, Self
 
 from pyhudi.errors import HudiError, InvalidRequestError, fault, first_of
-from pyhudi.format.table.table_config import TimelineTimezone
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy, archiving_beside
 from pyhudi.plan.cleaning import CleanBy, CleanPlan, CleanPolicy, clean_cut
 from pyhudi.plan.compaction import CompactionPolicy
@@ -269,7 +267,7 @@ def _counted(writer: LocalWriter, policy: CleanPolicy) -> int:
     if policy.by is not CleanBy.HOURS:
         return policy.keep if policy.by is CleanBy.COMMITS else 0
     with writer.turn:
-        zone = UTC if writer.open().timezone is TimelineTimezone.UTC else None
+        zone = writer.open().zone
         done = writer.log.refresh().completed.values()
         reached = writer.log.clock.at_least_ms()  # if it is later than that, more is left
         cut = clean_cut(policy, reached or writer.world.now_ms(), zone) or ""

@@ -167,10 +167,8 @@ class Repair:
         for stray in lone_inflights(self._storage, self._log.folder, listed):
             self._remove(self._log.path(stray))
         for service in ledger.pending_of(Action.CLEAN):
-            plan = Instant(service.requested, service.action, State.REQUESTED)
-            late = Instant(service.requested, service.action, State.INFLIGHT)
-            if self._storage.stat(self._log.path(plan)) is None:
-                self._remove(self._log.path(late))
+            if self._storage.stat(self._log.path(service.in_state(State.REQUESTED))) is None:
+                self._remove(self._log.path(service.in_state(State.INFLIGHT)))
                 self._log.forget()
 
     def _is_undone(self, requested: str, ledger: Ledger) -> bool:

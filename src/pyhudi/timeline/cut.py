@@ -52,8 +52,7 @@ def at_cut(first: Timeline, second: Timeline, archived: Iterable[Instant] = ()) 
         is_write = instant.action.completed_as in WRITE_ACTIONS
         known = merged.get(key)
         if instant.action is Action.CLEAN and instant.completed is not None:
-            pending = Instant(instant.requested, Action.CLEAN, State.INFLIGHT)
-            merged[key] = known or pending
+            merged[key] = known or instant.in_state(State.INFLIGHT)
         elif not is_write or (instant.completed or "") <= time:
             if known is None or known.completed is None:
                 merged[key] = instant

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyhudi.commit.write_ids import WRITE_ID_KEY
-from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, stats_by_partition
 from pyhudi.notebook import result_html
 from pyhudi.write.files.spec import WriteSpec
 
@@ -52,14 +52,11 @@ def commit_metadata(
     stats: Iterable[WriteStat], spec: WriteSpec, operation: str, write_id: str | None = None
 ) -> CommitMetadata:
     """What the completed file of a write says."""
-    by_partition: dict[str, list[WriteStat]] = {}
-    for stat in stats:
-        by_partition.setdefault(stat.partition_path or "", []).append(stat)
     extra = {"schema": spec.avro_schema}
     if write_id is not None:
         extra[WRITE_ID_KEY] = write_id
     return CommitMetadata(
-        partition_to_write_stats={p: tuple(found) for p, found in by_partition.items()},
+        partition_to_write_stats=stats_by_partition(stats),
         compacted=False,
         extra_metadata=extra,
         operation_type=operation,

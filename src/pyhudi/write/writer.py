@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC
 from functools import partial
 from typing import Any
 
@@ -29,7 +28,7 @@ from pyhudi.format.lock.lock_address import LockAddress
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import BUCKET_COUNT, SimpleBuckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
-from pyhudi.format.table.table_config import TableConfig, TableType, TimelineTimezone
+from pyhudi.format.table.table_config import TableConfig, TableType
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.index.routing import Place
@@ -218,7 +217,7 @@ class TableWriter:
             self.world,
             self.settings,
             timeline_folder=self.loader.timeline_folder,
-            zone=UTC if config.timezone is TimelineTimezone.UTC else None,
+            zone=config.zone,
             lock=kept_lock(self.storage, self.world, config, passes_unfit=self._passes_unfit),
             skew_ms=config.clock_skew_ms if is_shared else 0,
             lock_change=partial(lock_change, self.storage, config, data),

@@ -7,8 +7,9 @@ they check paths, which come from whoever wrote the file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from pyhudi.format.timeline.metadata_schemas import COMMIT_METADATA, REPLACE_COMMIT_METADATA
 from pyhudi.format.timeline.stored_paths import required_path
@@ -96,6 +97,11 @@ class CommitMetadata:
         return self.partition_to_write_stats or {}
 
     @property
+    def stats(self) -> tuple[WriteStat, ...]:
+        """The files written, of all partitions."""
+        return tuple(chain.from_iterable(self.write_stats.values()))
+
+    @property
     def replaced_file_ids(self) -> Mapping[str, tuple[str, ...]]:
         """The file groups that readers must hide from this instant on, by partition path."""
         return self.partition_to_replace_file_ids or {}
@@ -114,6 +120,14 @@ class CommitMetadata:
     def operation(self) -> str | None:
         """Hudi's word for what was done, such as UPSERT or COMPACT."""
         return self.operation_type
+
+
+def stats_by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
+    """Return the write stats as commit metadata has them."""
+    found: dict[str, list[WriteStat]] = {}
+    for stat in stats:
+        found.setdefault(stat.partition_path or "", []).append(stat)
+    return {partition: tuple(group) for partition, group in found.items()}
 
 
 COMMIT = TimelineRecord(

@@ -146,6 +146,15 @@ class Instant:
             " Hudi newer than 1.2 may have",
         )
 
+    def in_state(self, state: State) -> Instant:
+        """Return the instant in one of its pending states, each of which has a file name.
+
+        >>> done = Instant.parse("20260101000000000_20260101000000001.clean")
+        >>> done.in_state(State.REQUESTED).file_name
+        '20260101000000000.clean.requested'
+        """
+        return Instant(self.requested, self.action, state)
+
     @property
     def file_name(self) -> str:
         times = f"{self.requested}_{self.completed}" if self.completed else self.requested

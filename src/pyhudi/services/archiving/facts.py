@@ -250,7 +250,7 @@ def _bound(log: DecisionLog, clean: Instant) -> CleanBound | None:
     found = CLEAN.decode_or_none(_completed_file(log, clean), path)
     if found is not None:
         return bound_of_clean(found)
-    path = log.path(Instant(clean.requested, Action.CLEAN, State.REQUESTED))
+    path = log.path(clean.in_state(State.REQUESTED))
     try:
         plan = CLEANER_PLAN.decode_or_none(log.storage.read(path, 0, CONTAINER_BYTES_MAX + 1), path)
     except FileNotFoundError:
@@ -295,7 +295,7 @@ def _undone_by_restore(log: DecisionLog, restore: Instant) -> tuple[str, ...]:
     done = RESTORE.decode_or_none(_completed_file(log, restore), log.path(restore))
     if done is not None:
         return done.instants_to_rollback
-    path = log.path(Instant(restore.requested, Action.RESTORE, State.REQUESTED))
+    path = log.path(restore.in_state(State.REQUESTED))
     try:
         plan = RESTORE_PLAN.decode_or_none(log.storage.read(path, 0, CONTAINER_BYTES_MAX + 1), path)
     except FileNotFoundError:

@@ -404,7 +404,7 @@ class Archiver:
         late = [(g, state) for g in self._ghosts for state in (State.INFLIGHT, State.REQUESTED)]
         strays = lone_inflights(self._storage, self._log.folder, self._listed)
         for instant, state in (*late, *((stray, State.INFLIGHT) for stray in strays)):
-            path = self._log.path(Instant(instant.requested, instant.action, state))
+            path = self._log.path(instant.in_state(state))
             if self._storage.stat(path) is not None:
                 self._storage.delete(path)
                 done.swept.append(path)

@@ -63,7 +63,7 @@ def _came_late(storage: Storage, folder: str, instant: Instant) -> bool:
     """Whether it is a compaction that was archived before its inflight file came once more."""
     if instant.action not in _COMPACTIONS or instant.state is not State.INFLIGHT:
         return False
-    plan = Instant(instant.requested, instant.action, State.REQUESTED)
+    plan = instant.in_state(State.REQUESTED)
     return storage.stat(f"{folder}/{plan.file_name}") is None
 
 
@@ -75,7 +75,7 @@ def live_consumers(storage: Storage, now_ms: int) -> tuple[tuple[str, str], ...]
 
 def planned_files(storage: Storage, folder: str, instant: Instant) -> Iterator[str]:
     """The files that a pending table service reads; none for any other instant."""
-    requested = Instant(instant.requested, instant.action, State.REQUESTED)
+    requested = instant.in_state(State.REQUESTED)
     path = f"{folder}/{requested.file_name}"
     if instant.action in _COMPACTIONS:
         plan = decode_compaction_plan(load_timeline_file(storage, path), path)

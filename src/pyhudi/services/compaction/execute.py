@@ -63,7 +63,6 @@ from pyhudi.plan.compaction import (
     CompactionPolicy,
     CompactionPreview,
     plan_compaction,
-    requested_instant,
 )
 from pyhudi.plan.compaction_rebase import (
     adjusted_plan,
@@ -294,7 +293,7 @@ class Compactions:
         return beat is not None and now - beat.modified_ms <= self._settings.heartbeat_timeout_ms
 
     def _plan(self, requested: str) -> CompactionPlan:
-        path = self._log.path(requested_instant(self._pending(requested)))
+        path = self._log.path(self._pending(requested).in_state(State.REQUESTED))
         data = load_timeline_file(self._storage, path)
         try:
             plan = decode_compaction_plan(data, path)

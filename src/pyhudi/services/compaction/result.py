@@ -8,7 +8,12 @@ from typing import Self
 
 from pyhudi.errors import HudiError, first_of
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.timeline.commit_metadata import SCHEMA_KEY, CommitMetadata, WriteStat
+from pyhudi.format.timeline.commit_metadata import (
+    SCHEMA_KEY,
+    CommitMetadata,
+    WriteStat,
+    stats_by_partition,
+)
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity
 from pyhudi.plan.compaction import NOTHING, CompactionPreview
@@ -71,11 +76,8 @@ def compaction_metadata(
     stats: Iterable[WriteStat], schema: str, writer: WriterIdentity
 ) -> CommitMetadata:
     """The completed file, as Hudi writes it, and who wrote it."""
-    by_partition: dict[str, list[WriteStat]] = {}
-    for stat in stats:
-        by_partition.setdefault(stat.partition_path or "", []).append(stat)
     return CommitMetadata(
-        {partition: tuple(found) for partition, found in by_partition.items()},
+        stats_by_partition(stats),
         compacted=True,
         extra_metadata={SCHEMA_KEY: schema, WRITER_KEY: writer.text},
         operation_type="COMPACT",
@@ -85,7 +87,7 @@ def compaction_metadata(
 def compaction_result(
     done: Instant, metadata: CommitMetadata, seconds: float, *, is_ours: bool
 ) -> CompactionResult:
-    stats = [stat for group in metadata.write_stats.values() for stat in group]
+    stats = metadata.stats
     assert done.completed is not None
     return CompactionResult(
         done.requested,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC
 
 from pyhudi.errors import HudiError, InvalidRequestError, fault
-from pyhudi.format.table.table_config import TimelineTimezone
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import Instant, InstantTime
 from pyhudi.format.timeline.plan_files import CompactionOperation
@@ -80,7 +78,7 @@ def compactions(writer: TableWriter, merge: Merge | None = None) -> Compactions:
 def is_compaction_due(writer: TableWriter, policy: CompactionPolicy) -> bool:
     """Whether the policy's trigger says so."""
     with writer.turn:
-        zone = UTC if writer.open().timezone is TimelineTimezone.UTC else None
+        zone = writer.open().zone
         return is_due(policy, writer.state().timeline, clock_time(writer.world.now_ms(), zone))
 
 

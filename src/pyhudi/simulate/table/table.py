@@ -29,7 +29,7 @@ from pyhudi.format.table.properties import (
     table_checksum,
 )
 from pyhudi.format.table.table_config import TableConfig
-from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, stats_by_partition
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.index.simple_bucket import file_id
 from pyhudi.plan.retention import Kept
@@ -217,11 +217,8 @@ def write_data_file(storage: Storage, file: DataFile) -> WriteStat:
 def commit_metadata(
     stats: Sequence[WriteStat], kind: TableKind, operation: str = "UPSERT"
 ) -> CommitMetadata:
-    by_partition: dict[str, list[WriteStat]] = {}
-    for stat in stats:
-        by_partition.setdefault(stat.partition_path or "", []).append(stat)
     return CommitMetadata(
-        partition_to_write_stats={key: tuple(value) for key, value in by_partition.items()},
+        partition_to_write_stats=stats_by_partition(stats),
         extra_metadata={"schema": avro_schema(kind)},
         operation_type=operation,
     )

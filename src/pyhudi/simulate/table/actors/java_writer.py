@@ -188,7 +188,7 @@ class JavaWriter:
         if self._storage.stat(self._path(pending)) is None:
             raise GaveUpError("its requested file is gone")
         self._look_around()
-        self._storage.create(self._path(_in_state(pending, State.INFLIGHT)), b"")
+        self._storage.create(self._path(pending.in_state(State.INFLIGHT)), b"")
         if is_base:
             reader = LightReader(self._storage, self._stage.kind)
             before = reader.groups(reader.load())
@@ -220,7 +220,7 @@ class JavaWriter:
             raise GaveUpError("its own heartbeat has expired")
 
         def publish(timeline: Timeline, time: str) -> Instant | None:
-            if self._storage.stat(self._path(_in_state(pending, State.INFLIGHT))) is None:
+            if self._storage.stat(self._path(pending.in_state(State.INFLIGHT))) is None:
                 return None
             if first_overlap(touched_groups(metadata), self._others(timeline, requested)):
                 return None
@@ -252,7 +252,7 @@ class JavaWriter:
         found: set[FileGroupId] = set()
         for instant in timeline.pending:
             if instant.action is Action.COMPACTION and instant.requested > requested:
-                path = self._path(_in_state(instant, State.REQUESTED))
+                path = self._path(instant.in_state(State.REQUESTED))
                 plan = decode_compaction_plan(self._storage.read(path), path)
                 ids = ((o.partition_path, o.file_id) for o in plan.operations or ())
                 found.update(FileGroupId(partition or "", id_ or "") for partition, id_ in ids)
@@ -292,7 +292,7 @@ class JavaWriter:
 
     def _is_silent(self, instant: Instant) -> bool:
         """By its own clock, as Hudi has it."""
-        path = self._path(_in_state(instant, State.REQUESTED))
+        path = self._path(instant.in_state(State.REQUESTED))
         sign = last_sign_ms(self._storage, instant.requested, path) or 0
         return self._world.now_ms() - sign > self._stage.settings.heartbeat_timeout_ms
 
@@ -326,7 +326,7 @@ class JavaWriter:
         assert plan.instant_to_rollback is not None
         time, action = plan.instant_to_rollback.commit_time, plan.instant_to_rollback.action
         target = Instant(InstantTime(time), Action(action), State.REQUESTED)
-        self._storage.create(self._path(_in_state(requested, State.INFLIGHT)), b"")
+        self._storage.create(self._path(requested.in_state(State.INFLIGHT)), b"")
         markers = load_markers(self._storage, time)
         deleted = files_to_delete(plan, markers, time)
         for data_file in deleted:
@@ -336,7 +336,7 @@ class JavaWriter:
             if rollback not in {i.requested for i in timeline.pending}:
                 return None
             for state in (State.INFLIGHT, State.REQUESTED):
-                self._storage.delete(self._path(_in_state(target, state)))
+                self._storage.delete(self._path(target.in_state(state)))
             done = InstantTime(now)
             return Instant(requested.requested, Action.ROLLBACK, State.COMPLETED, done)
 
@@ -372,10 +372,5 @@ class JavaWriter:
 
 def opened_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
     """The file groups of which the write has a base file."""
-    stats = (stat for found in metadata.write_stats.values() for stat in found)
-    paths = (stat.data_path for stat in stats)
+    paths = (stat.data_path for stat in metadata.stats)
     return frozenset(group_of_path(p) for p in paths if not file_name(p).startswith("."))
-
-
-def _in_state(instant: Instant, state: State) -> Instant:
-    return Instant(instant.requested, instant.action, state)

@@ -39,7 +39,7 @@ class Latecomer:
             )
             if gone:
                 chosen = gone[drawn(self._chance, len(gone))]
-                late = Instant(chosen.requested, chosen.action, State.INFLIGHT)
+                late = chosen.in_state(State.INFLIGHT)
                 self._process.storage.create(f"{TIMELINE_FOLDER}/{late.file_name}", b"")
                 return
             self._known |= active
@@ -55,7 +55,7 @@ class Latecomer:
         names = (file_name(stat.path) for stat in objects)
         instants = (Instant.parse(name) for name in names if is_timeline_file(name))
         return {
-            Instant(i.requested, i.action, State.REQUESTED)
+            i.in_state(State.REQUESTED)
             for i in instants
             if i.state is not State.COMPLETED and i.action.completed_as in WRITE_ACTIONS
         }

@@ -80,8 +80,7 @@ class Published:
 
     @cached_property
     def paths(self) -> frozenset[str]:
-        stats = (stat for found in self.metadata.write_stats.values() for stat in found)
-        return frozenset(stat.data_path for stat in stats)
+        return frozenset(stat.data_path for stat in self.metadata.stats)
 
 
 class Logged(NamedTuple):
