@@ -84,6 +84,10 @@ soak: .venv/.ready ## The long runs: 200,000 schedules, all double crashes, bug 
 model: .venv/.ready ## Check the model of the commit protocol with TLC; ARGS=--all takes every run
 	@scripts/suite.sh model scripts/with_spark.sh .venv 99 python scripts/check_model.py $(ARGS)
 
+.PHONY: walk
+walk: .venv/.ready ## Count what a write and a read pass through; ARGS=--calls names each call upwards
+	@$(BIN)/python scripts/walk.py $(ARGS)
+
 .PHONY: java
 java: ## Find a Java for Spark, or install one
 	@home=$$(scripts/find_java.sh) && echo "Java: $$home"

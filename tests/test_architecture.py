@@ -16,52 +16,9 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src"
+from folder_order import MAY_IMPORT, PURE
 
-# What each part of the package may know about, beside itself. A part is a folder or a module
-# directly under `pyhudi`. Reading down the table is reading up the architecture.
-_BASE = {"errors", "settings", "version", "wording"}
-_FORMAT = _BASE | {"format"}
-_TIMELINE = _FORMAT | {"timeline"}
-_TABLE = _TIMELINE | {"table"}
-_INDEX = _TABLE | {"index"}
-_PURE = _INDEX | {"plan", "conflict"}
-_STORAGE = _PURE | {"world", "progress", "storage"}
-_READ = _STORAGE | {"read"}
-_COMMIT = _READ | {"commit"}
-_SESSION = _COMMIT | {"session"}
-_WRITE = _SESSION | {"notebook", "write"}
-_SERVICES = _WRITE | {"services"}
-_SPARK = _SERVICES | {"spark"}
-_API = _SPARK | {"hudi_options", "api"}
-MAY_IMPORT = {
-    "errors": set[str](),
-    "version": set[str](),
-    "wording": set[str](),
-    "settings": {"errors"},
-    "world": {"errors"},
-    "progress": {"errors", "wording", "world"},
-    "notebook": {"progress", "wording"},
-    "format": _BASE,
-    "timeline": _FORMAT,
-    "table": _TIMELINE,
-    "index": _TABLE,
-    "plan": _INDEX,
-    "conflict": _INDEX,
-    "storage": _TIMELINE | {"world"},
-    "read": _STORAGE,
-    "commit": _READ,
-    "session": _COMMIT,
-    "write": _SESSION | {"notebook"},
-    "services": _WRITE,
-    "spark": _SERVICES,
-    "hudi_options": _READ,
-    "api": _SPARK | {"hudi_options"},
-    "cli": _API,
-    "service": {"cli"},
-    "simulate": _SERVICES,
-    "__init__": _API,
-}
+SOURCE = Path(__file__).parents[1] / "src"
 
 # Where the pure parts would reach for the world. What they need of it comes in as an argument.
 BANNED_IN_PURE = {
@@ -180,7 +137,7 @@ def imports_are_absolute(module: Module) -> Violations:
 
 
 def pure_folders_do_not_touch_the_world(module: Module) -> Violations:
-    if module.part not in _PURE:
+    if module.part not in PURE:
         return
     for line, name in imports(module.tree):
         if is_within(name, BANNED_IN_PURE):
