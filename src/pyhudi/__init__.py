@@ -47,23 +47,23 @@ _HOMES = {
     "UnsupportedTableError": "pyhudi.errors",
     "Upkeep": "pyhudi.services.maintenance",
     "UpkeepResult": "pyhudi.services.maintenance",
-    "UpkeepWarning": "pyhudi.api.services",
+    "UpkeepWarning": "pyhudi.api.writes",
     "Verified": "pyhudi.services.verification.result",
     "WriteResult": "pyhudi.write.result",
     "WriteSettings": "pyhudi.settings",
-    "create_table": "pyhudi.api.table",
-    "is_table": "pyhudi.api.table",
-    "open_table": "pyhudi.api.table",
+    "create_table": "pyhudi.api.open",
+    "is_table": "pyhudi.api.open",
+    "open_table": "pyhudi.api.open",
 }
 
 if TYPE_CHECKING:
+    from pyhudi.api.open import create_table as create_table
+    from pyhudi.api.open import is_table as is_table
+    from pyhudi.api.open import open_table as open_table
     from pyhudi.api.scan import Changes as Changes
     from pyhudi.api.scan import Scan as Scan
-    from pyhudi.api.services import UpkeepWarning as UpkeepWarning
     from pyhudi.api.table import Table as Table
-    from pyhudi.api.table import create_table as create_table
-    from pyhudi.api.table import is_table as is_table
-    from pyhudi.api.table import open_table as open_table
+    from pyhudi.api.writes import UpkeepWarning as UpkeepWarning
     from pyhudi.errors import ConflictError as ConflictError
     from pyhudi.errors import CorruptTableError as CorruptTableError
     from pyhudi.errors import HudiError as HudiError

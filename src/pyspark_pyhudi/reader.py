@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import datasource as api
 
+from pyhudi.api.open import open_table
 from pyhudi.api.scan import Scan
-from pyhudi.api.table import Table, open_table
+from pyhudi.api.table import Table
 from pyhudi.errors import InvalidRequestError
 from pyhudi.hudi_options.read_options import COLUMNS, WHERE
 from pyhudi.plan.predicate.parser import parse_predicate

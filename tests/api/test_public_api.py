@@ -14,8 +14,11 @@ from typing import get_args, get_type_hints
 import pytest
 
 import pyhudi
+from pyhudi.api.alter import Alterations
+from pyhudi.api.consumers import Consumers
 from pyhudi.api.inspection import Inspection
 from pyhudi.api.services import Services
+from pyhudi.wording import public_methods
 
 PUBLIC = {
     "ArchivePlan",
@@ -114,8 +117,8 @@ def test_a_public_class_or_function_comes_through_a_pickle(name: str) -> None:
     assert pickle.loads(pickle.dumps(public)) is public
 
 
-#: The verbs of services, and of what they give, whose types are not of Python or Arrow alone.
-VERBS = (pyhudi.Table, Services, Inspection)
+#: Classes with verbs, and what verbs give whose types are not of Python or Arrow alone.
+VERBS = (pyhudi.Table, Services, Consumers, Alterations, Inspection)
 GIVEN = (pyhudi.UpkeepResult, pyhudi.Compacted, pyhudi.CleanResult)
 
 
@@ -135,6 +138,28 @@ def test_whatever_a_verb_gives_can_be_named() -> None:
     ours = {kind.__name__ for kind in found if kind.__module__.startswith("pyhudi")}
     assert {"CleanPlan", "CompactionResult", "Consumer"} <= ours
     assert ours - PUBLIC == set()
+
+
+#: What a user calls on `table.services`, `table.consumers` and `table.alter`.
+GROUPS: dict[type, set[str]] = {
+    Services: {
+        "archive",
+        "clean",
+        "compact",
+        "repair",
+        "run",
+        "undo_clean",
+        "undo_compaction",
+        "verify",
+    },
+    Consumers: {"advance", "register", "release"},
+    Alterations: {"disable_metadata_table", "own_columns", "release_columns", "use_lock"},
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_has_exactly_these_verbs(group: type) -> None:
+    assert set(public_methods(group)) == GROUPS[group]
 
 
 def test_a_table_has_few_verbs() -> None:

@@ -332,15 +332,18 @@ def test_a_compaction_and_a_read_report_their_progress(tmp_path: Path) -> None:
     assert told == [], "a caller that takes batches sees for itself"
 
 
-def test_services_and_inspect_are_found_and_show_what_they_offer(table: pyhudi.Table) -> None:
+def test_each_group_of_verbs_is_found_and_shows_what_it_offers(table: pyhudi.Table) -> None:
     services, inspect = repr(table.services), repr(table.inspect)
     assert services.startswith(f"<services of {table.uri}: ")
     assert {"run,", "compact,", "clean,"} <= set(services.split())
     assert inspect.startswith(f"<inspect of {table.uri}: ")
     assert {"timeline,", "writers,"} <= set(inspect.replace(">", ",").split())
+    assert repr(table.consumers) == f"<consumers of {table.uri}: register, advance, release>"
+    alter = "use_lock, own_columns, release_columns, disable_metadata_table"
+    assert repr(table.alter) == f"<alter of {table.uri}: {alter}>"
     shown = pydoc.plain(pydoc.render_doc(pyhudi.Table))
-    assert "table.services" in shown
-    assert "table.inspect" in shown
+    for group in ("services", "consumers", "alter", "inspect"):
+        assert f"table.{group}" in shown
 
 
 def test_a_table_is_created_with_the_schema_of_another(table: pyhudi.Table) -> None:

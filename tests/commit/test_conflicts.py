@@ -362,7 +362,7 @@ class Waiting(FaultyStorage):
         self._left -= self._naps
         if self._left == 0:
             self._left = -1
-            self._table.table("admin").services.use_lock("file")
+            self._table.table("admin").alter.use_lock("file")
             self.has_changed = True
 
     def _run(self, name: str, path: str, perform: Callable[[Any], Any]) -> Any:

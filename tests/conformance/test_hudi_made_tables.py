@@ -125,6 +125,6 @@ def test_a_live_metadata_table_is_refused_until_it_is_switched_off(
     assert (made.path / ".hoodie" / "metadata").exists()
     table = pyhudi.open_table(made.path, lock="file")
     assert "its metadata table is live" in made.refused(table, spark)
-    table.services.disable_metadata_table()
+    table.alter.disable_metadata_table()
     made.upsert(table, spark, range(30, 90), written=2)
     made.agree()

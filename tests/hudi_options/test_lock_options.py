@@ -120,7 +120,7 @@ def test_lock_service_that_cannot_be_reached_is_named_and_nothing_is_written(
 @pytest.mark.parametrize("kind", [kind for kind in ON_DISK if kind not in OPTION_KINDS])
 def test_table_without_a_lock_is_given_one(kind: LockKind, tmp_path: Path) -> None:
     table = create(tmp_path / "t")
-    table.services.use_lock(kind.value)
+    table.alter.use_lock(kind.value)
     assert properties(tmp_path / "t")["pyhudi.lock"] == kind.value
     table.upsert(pa.table({"id": ["a"]}))
     pyhudi.open_table(tmp_path / "t", lock=kind.value).upsert(pa.table({"id": ["b"]}))
@@ -130,7 +130,7 @@ def test_table_without_a_lock_is_given_one(kind: LockKind, tmp_path: Path) -> No
 def test_job_that_creates_its_table_if_it_must_goes_on_when_the_table_got_a_lock(
     tmp_path: Path,
 ) -> None:
-    create(tmp_path / "t").services.use_lock("file")
+    create(tmp_path / "t").alter.use_lock("file")
     create(tmp_path / "t", exist_ok=True).upsert(pa.table({"id": ["a"]}))
     create(tmp_path / "t", lock="file", exist_ok=True).upsert(pa.table({"id": ["b"]}))
     with pytest.raises(InvalidRequestError, match="lock: file in the table, none asked for"):
@@ -154,7 +154,7 @@ def test_lock_that_the_table_cannot_have_is_refused_and_nothing_changes(
     table = create(tmp_path / "t")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(InvalidRequestError, match=told) as caught:
-        table.services.use_lock(given[0], lock_options=given[1] if given[1:] else None)
+        table.alter.use_lock(given[0], lock_options=given[1] if given[1:] else None)
     assert "hush" not in str(caught.value)
     assert sorted(tmp_path.rglob("*")) == before
     assert properties(tmp_path / "t")["pyhudi.lock"] == "none"
@@ -169,6 +169,6 @@ def test_lock_whose_service_does_not_answer_is_not_given_to_a_table(
     settings = pyhudi.WriteSettings(lock_wait_ms=100)
     table = create(tmp_path / "t", write_settings=settings)
     with pytest.raises(pyhudi.UnavailableError, match="does not answer about the lock"):
-        table.services.use_lock(kind.value, lock_options=OPTIONS[kind])
+        table.alter.use_lock(kind.value, lock_options=OPTIONS[kind])
     table.upsert(pa.table({"id": ["a"]}))
     assert properties(tmp_path / "t")["pyhudi.lock"] == "none"

@@ -223,7 +223,7 @@ def test_a_foreign_instant_on_a_table_without_a_lock_is_refused_by_name(
     with no_row_is_lost(scene), pytest.raises(InvalidRequestError, match=requested) as error:
         scene.table("ours").upsert(rows("ours", "k", ts=5))
     assert "another engine" in error.value.why
-    assert "Call table.services.use_lock(...) once" in error.value.next_step
+    assert "Call table.alter.use_lock(...) once" in error.value.next_step
     assert [name for name in scene.names() if name.startswith(requested)], "it is left alone"
 
 
@@ -237,7 +237,7 @@ def test_what_the_refusal_advises_makes_the_table_writable_beside_the_other_engi
     table = scene.table("ours")
     with pytest.raises(InvalidRequestError, match="use_lock"):
         table.upsert(rows("ours", "mine"))
-    scene.table("another").services.use_lock("file")
+    scene.table("another").alter.use_lock("file")
     table.upsert(rows("ours", "mine"))
     scene.table("ours too").upsert(rows("ours too", "too"))
     assert scene.writers() == {"k": "first", "mine": "ours", "too": "ours too"}
@@ -249,7 +249,7 @@ def test_a_write_under_way_when_the_table_gets_a_lock_is_done_again_with_it(kind
     scene = begun_scene(rows("first", "k"), **KINDS[kind])
     held = scene.hold("ours", upsert(rows("ours", "mine")))
     began = held.requested
-    scene.table("another").services.use_lock("file")
+    scene.table("another").alter.use_lock("file")
     result = held.finish()
     assert (result.retries, result.instant > began) == (1, True)
     assert scene.writers() == {"k": "first", "mine": "ours"}
@@ -265,7 +265,7 @@ def test_a_write_under_way_that_may_not_be_repeated_is_told_that_the_table_got_a
 ) -> None:
     scene = begun_scene(rows("first", "k"), **KINDS[kind])
     held = scene.hold("ours", upsert(rows("ours", "mine")), conflict_retries=0)
-    scene.table("another").services.use_lock("file")
+    scene.table("another").alter.use_lock("file")
     with no_row_is_lost(scene), pytest.raises(ConflictError, match="another lock") as error:
         held.finish()
     assert "'file', and not 'none'" in error.value.why

@@ -161,7 +161,7 @@ def test_a_reader_that_meets_others_in_each_of_its_listings_reads_one_state(
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_consumer_that_meets_others_in_each_of_its_listings_misses_no_row(seed: int) -> None:
     made, _, storage = busy_table(seed, ordering="v")
-    made.table("setup").services.register_consumer("mirror")
+    made.table("setup").consumers.register("mirror")
     table, since = made.table("reader", storage), None
     seen: dict[tuple[str, str], int] = {}
     for _ in range(10):
@@ -169,7 +169,7 @@ def test_a_consumer_that_meets_others_in_each_of_its_listings_misses_no_row(seed
         for id_, day, v in rows(found.to_arrow()):
             seen[id_, day] = max(seen.get((id_, day), 0), v)
         since = found.until
-        made.table("setup").services.advance_consumer("mirror", since)
+        made.table("setup").consumers.advance("mirror", since)
     quiet = rows(made.table("quiet").read(as_of=since, columns=COLUMNS).to_arrow())
     assert len(quiet) > 10
     assert [(id_, day, seen.get((id_, day))) for id_, day, _ in quiet] == quiet

@@ -436,7 +436,7 @@ def test_beside_another_engine_nothing_is_archived_without_its_lock(lock: LockKi
     if lock is LockKind.FILE:
         assert bench.archive().archived
         return
-    with pytest.raises(InvalidRequestError, match=rf"{theirs}.*services\.use_lock\("):
+    with pytest.raises(InvalidRequestError, match=rf"{theirs}.*alter\.use_lock\("):
         bench.archive()
     assert bench.objects() == before
 

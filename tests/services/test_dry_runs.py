@@ -58,7 +58,7 @@ def old() -> MemoryTable:
 @pytest.mark.parametrize("has_consumer", [False, True], ids=["alone", "consumer"])
 def test_a_dry_run_writes_nothing(old: MemoryTable, service: str, has_consumer: bool) -> None:
     if has_consumer:
-        old.table().services.register_consumer("billing")
+        old.table().consumers.register("billing")
     assert written(old, SERVICES[service]) == []
     assert written(old, lambda table: table.services.run(HOURS, dry_run=True)) == []
 

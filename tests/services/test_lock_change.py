@@ -84,7 +84,7 @@ class Bench:
     def change(self, url: str) -> int:
         """Give the table the lock by these hosts; how long that took."""
         before_ms = self.universe.now_ms
-        self.table.services.use_lock("zookeeper", lock_options=options(url))
+        self.table.alter.use_lock("zookeeper", lock_options=options(url))
         return self.universe.now_ms - before_ms
 
     def url(self) -> str:
@@ -171,12 +171,12 @@ def test_a_table_that_was_copied_to_disk_leaves_the_lock_of_an_object_store(
     table = pyhudi.open_table(tmp_path / "t")
     with pytest.raises(InvalidRequestError, match="cannot guard") as caught:
         table.upsert(rows("b"))
-    assert "table.services.use_lock('file')" in caught.value.next_step
+    assert "table.alter.use_lock('file')" in caught.value.next_step
     with pytest.raises(InvalidRequestError, match="cannot guard"):
-        table.services.use_lock("storage")
+        table.alter.use_lock("storage")
     with pytest.raises(InvalidRequestError, match="cannot guard"):
         table.upsert(rows("b"))  # what failed has changed nothing
-    table.services.use_lock(new)
+    table.alter.use_lock(new)
     table.upsert(rows("b"))
     assert pyhudi.open_table(tmp_path / "t", lock=new).read().to_arrow().num_rows == 2
 
@@ -190,7 +190,7 @@ def test_a_table_that_was_copied_to_an_object_store_leaves_the_lock_of_a_disk(ne
     table = opened(storage, universe)
     with pytest.raises(InvalidRequestError, match="cannot guard"):
         table.upsert(rows("b"))
-    table.services.use_lock(new)
+    table.alter.use_lock(new)
     table.upsert(rows("b"))
     assert kept(storage)["pyhudi.lock"] == new
 
@@ -202,8 +202,8 @@ def test_a_live_metadata_table_does_not_keep_a_table_at_the_lock_of_its_old_home
     copied = {"pyhudi.lock": "file", "hoodie.table.metadata.partitions": "files"}
     storage.write(PROPERTIES, encode_properties({**kept(storage), **copied}))
     table = opened(storage, universe)
-    table.services.disable_metadata_table()
-    table.services.use_lock("storage")
+    table.alter.disable_metadata_table()
+    table.alter.use_lock("storage")
     table.upsert(rows("b"))
 
 
@@ -214,7 +214,7 @@ def test_a_service_that_is_gone_is_left_as_the_error_says(bench: Bench) -> None:
     bench.first.is_down = True
     for lock, given in (("none", None), ("file", None), ("zookeeper", options(OTHERS))):
         with pytest.raises(UnavailableError, match=r"/hudi/t at zk1:2181.*not answer") as caught:
-            bench.table.services.use_lock(lock, lock_options=given)
+            bench.table.alter.use_lock(lock, lock_options=given)
         assert "pyhudi.lock=none" in caught.value.next_step
         assert "hoodie.write.lock.*" in caught.value.next_step
         assert bench.second.nodes == {}, "all is given back"

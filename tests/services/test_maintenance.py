@@ -369,7 +369,7 @@ def test_archiving_is_begun_when_it_can_do_something() -> None:
 def held_up_by_a_consumer(memory: MemoryTable) -> None:
     table = memory.table("slow")
     table.upsert(rows(0))
-    table.services.register_consumer("slow", expires_after_hours=None)
+    table.consumers.register("slow", expires_after_hours=None)
 
 
 def held_up_by_a_failed_write(memory: MemoryTable) -> None:
@@ -408,7 +408,7 @@ def test_archiving_that_was_held_up_is_tried_again_when_there_is_a_reason() -> N
     only = pyhudi.Upkeep(compaction=None, clean=None, archive=UPKEEP.archive)
     with patch.object(upkeep_module, "archived_table", wraps=upkeep_module.archived_table) as runs:
         assert table.services.run(only).did_anything  # what is before the consumer
-        table.services.release_consumer("slow")
+        table.consumers.release("slow")
         assert not table.services.run(only).did_anything  # it was tried just now
         assert runs.call_count == 1
         assert table.services.run(only, dry_run=True).archive.leaving  # type: ignore[union-attr]

@@ -130,7 +130,7 @@ def test_a_table_is_given_any_lock_and_all_its_writers_take_it(
     before: LockKind | None, kind: str
 ) -> None:
     bench = Bench(before)
-    bench.table("a").services.use_lock(kind)
+    bench.table("a").alter.use_lock(kind)
     assert bench.lock() == kind
     bench.table("b").upsert(rows("of b"))
     bench.told(LockKind(kind)).upsert(rows("of told"))
@@ -144,11 +144,11 @@ def test_nothing_is_left_of_the_lock_before() -> None:
     bench = Bench(LockKind.FILE)
     before = bench.kept()
     bench.keep({**before, "hoodie.write.lock.zookeeper.url": "gone:2181", "somebody.elses": "key"})
-    bench.table().services.use_lock("none")
+    bench.table().alter.use_lock("none")
     after = bench.kept()
     assert {key for key in after if ".lock" in key} == {"pyhudi.lock"}
     assert after["somebody.elses"] == "key"
-    bench.table().services.use_lock("file")
+    bench.table().alter.use_lock("file")
     assert {key: value for key, value in bench.kept().items() if key != "somebody.elses"} == before
 
 
@@ -164,7 +164,7 @@ def test_the_properties_change_under_the_old_lock_and_the_new_one() -> None:
                 held.append(bench.storage.stat(LOCK_PATH) is not None)
             return super().replace(path, data, etag=etag)
 
-    bench.table(storage=Watched(bench.storage)).services.use_lock("file")
+    bench.table(storage=Watched(bench.storage)).alter.use_lock("file")
     assert held == [True, True]
     assert bench.storage.stat(LOCK_PATH) is None, "it is given back"
 
@@ -173,22 +173,22 @@ def test_a_lock_that_somebody_holds_is_not_changed() -> None:
     bench = Bench(LockKind.FILE)
     bench.storage.create(LOCK_PATH, b"")
     with pytest.raises(UnavailableError, match="could not be taken"):
-        bench.table(lock_wait_ms=1_000).services.use_lock("none")
+        bench.table(lock_wait_ms=1_000).alter.use_lock("none")
     assert bench.lock() == "file"
 
 
 def test_a_process_that_was_told_another_lock_gives_the_table_its_own() -> None:
     bench = Bench(LockKind.NONE)
     table = bench.told(LockKind.FILE)
-    with pytest.raises(InvalidRequestError, match=r"table\.services\.use_lock"):
+    with pytest.raises(InvalidRequestError, match=r"table\.alter\.use_lock"):
         table.upsert(rows("a"))
     bench.storage.create(LOCK_PATH, b"")
     with pytest.raises(UnavailableError):
-        table.services.use_lock("file")
+        table.alter.use_lock("file")
     bench.storage.delete(LOCK_PATH)
     with pytest.raises(InvalidRequestError, match="'none'"):
         table.upsert(rows("a"))  # what failed has not changed what it was told
-    table.services.use_lock("file")
+    table.alter.use_lock("file")
     table.upsert(rows("a"))
     assert bench.ids() == ["a", "k"]
 
@@ -197,10 +197,10 @@ def test_of_two_that_give_a_table_different_locks_one_is_refused() -> None:
     outcomes = set()
 
     def rival(bench: Bench) -> None:
-        bench.table("rival").services.use_lock("storage")
+        bench.table("rival").alter.use_lock("storage")
 
     def ask(table: Table) -> None:
-        table.services.use_lock("file")
+        table.alter.use_lock("file")
 
     for bench, frozen, error in freezes(LockKind.NONE, ask, rival):
         # Whoever asks behind the other changes the lock once more; at the same time, one loses.
@@ -234,7 +234,7 @@ def failures_of_a_frozen_write(retries: int, sleep_ms: int) -> Iterator[str]:
         table.upsert(rows("frozen"))
 
     def meanwhile(bench: Bench) -> None:
-        bench.table("b").services.use_lock("file")
+        bench.table("b").alter.use_lock("file")
         bench.clock.sleep(sleep_ms)
 
     for bench, frozen, error in freezes(LockKind.NONE, upsert, meanwhile):
@@ -253,7 +253,7 @@ def test_what_is_decided_under_the_new_lock_is_not_carried_out_without_it() -> N
     """A writer died behind its decision, and another engine has gone past it: it is void."""
 
     def meanwhile(bench: Bench) -> None:
-        bench.table("b").services.use_lock("file")
+        bench.table("b").alter.use_lock("file")
         crash = Fault(Effect.FAIL, "create", path=f"{TIMELINE}/*_*", times=None)
         with pytest.raises(UnavailableError):
             bench.table("dying", FaultyStorage(bench.storage, [crash])).upsert(rows("dying"))
@@ -282,7 +282,7 @@ def test_whoever_dies_while_changing_the_lock_leaves_a_table_that_is_written_on(
         first = Fault(effect, nth=nth)
         dying = FaultyStorage(bench.storage, [first, Fault(Effect.FAIL, nth=nth + 1, times=None)])
         try:
-            bench.table("dying", dying).services.use_lock("file")
+            bench.table("dying", dying).alter.use_lock("file")
         except HudiError:
             pass
         else:
@@ -292,7 +292,7 @@ def test_whoever_dies_while_changing_the_lock_leaves_a_table_that_is_written_on(
         bench.storage.delete(LOCK_PATH)  # an operator: the file lock does not expire
         bench.clock.sleep(TIMEOUT_MS + 1_000)
         bench.table("b").upsert(rows("b"))
-        bench.table("again").services.use_lock("file")
+        bench.table("again").alter.use_lock("file")
         bench.clock.sleep(TIMEOUT_MS + 1_000)
         bench.table("c").upsert(rows("c"))
         assert bench.lock() == "file"
@@ -305,7 +305,7 @@ def test_asking_again_for_the_lock_that_the_table_has_still_stops_who_has_not_no
     """The first who asked may have died before anybody was stopped."""
     bench = Bench(LockKind.NONE)
     before = bench.entries()
-    bench.table("a").services.use_lock("none")
+    bench.table("a").alter.use_lock("none")
     assert bench.lock() == "none"
     assert bench.entries() > before
 
@@ -316,7 +316,7 @@ def test_an_archiver_without_the_lock_stops_when_the_table_gets_one() -> None:
     class Changing(FaultyStorage):
         def create(self, path: str, data: bytes) -> bool:
             if path.startswith(f"{TIMELINE}/history") and not changed:
-                bench.table("b").services.use_lock("file")
+                bench.table("b").alter.use_lock("file")
                 changed.extend(bench.names())
             return super().create(path, data)
 
@@ -356,7 +356,7 @@ def test_services_beside_another_engine_say_what_helps(service: str) -> None:
     bench.clock.sleep(3_600_000)
     with pytest.raises(InvalidRequestError, match="20260101010000000") as error:
         deeds[service]()
-    assert "table.services.use_lock" in error.value.next_step
+    assert "table.alter.use_lock" in error.value.next_step
 
 
 # -- the first lock of a table that does not tell

@@ -157,7 +157,7 @@ def test_who_loses_its_columns_while_spark_computes_cannot_complete(
     uri = table.uri
 
     def released(batches: Any) -> Any:
-        pyhudi.open_table(uri).services.release_columns("orders")
+        pyhudi.open_table(uri).alter.release_columns("orders")
         yield from batches
 
     frame = orders(spark, 4)

@@ -465,7 +465,7 @@ def test_a_table_can_name_its_dynamodb_otherwise(
     for url in (endpoint, by_name):
         began_ms = universe.now_ms
         given = {"table": address.table, "region": address.region, "endpoint_url": url}
-        table.services.use_lock("dynamodb", lock_options=given)
+        table.alter.use_lock("dynamodb", lock_options=given)
         table.upsert(pa.table({"id": ["a"]}))
         assert universe.now_ms - began_ms < 10_000
 

@@ -285,7 +285,7 @@ def test_a_write_that_began_before_the_table_got_a_lock_is_given_up_at_its_end(
 ) -> None:
     write = bench.begun()
     stats = stats_of(write, 0, ("a", 1, "x"))
-    bench.table().services.use_lock("file")
+    bench.table().alter.use_lock("file")
     with pytest.raises(ConflictError, match="'file', and not 'none'"):
         bench.complete(write, stats)
     assert bench.rows() == []

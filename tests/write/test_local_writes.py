@@ -503,7 +503,7 @@ def test_a_table_with_a_live_metadata_table_is_refused_until_it_is_switched_off(
     table = writer(storage, clock)
     with pytest.raises(pyhudi.UnsupportedTableError, match="disable_metadata_table"):
         table.upsert(rows(0, 2))
-    table.services.disable_metadata_table()
+    table.alter.disable_metadata_table()
     table.upsert(rows(0, 2))
     assert content(table).keys() == {"k0", "k1"}
     assert not list(storage.list(".hoodie/metadata"))

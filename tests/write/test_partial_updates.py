@@ -465,15 +465,15 @@ REFUSED: dict[str, tuple[Callable[[Table], object], str]] = {
         "'id'",
     ),
     "taken column": (
-        lambda t: t.services.own_columns("returns", ["note", "amount"]),
+        lambda t: t.alter.own_columns("returns", ["note", "amount"]),
         "'amount': owner 'orders' has it",
     ),
     "other columns": (
-        lambda t: t.services.own_columns("orders", ["amount"]),
+        lambda t: t.alter.own_columns("orders", ["amount"]),
         "owner 'orders' is declared already",
     ),
-    "key column": (lambda t: t.services.own_columns("returns", ["id"]), "says which row"),
-    "no column": (lambda t: t.services.own_columns("returns", ["x"]), "cannot have the column 'x'"),
+    "key column": (lambda t: t.alter.own_columns("returns", ["id"]), "says which row"),
+    "no column": (lambda t: t.alter.own_columns("returns", ["x"]), "cannot have the column 'x'"),
 }
 
 
@@ -503,8 +503,8 @@ def test_a_save_of_whole_rows_is_refused_too(operation: str) -> None:
     "call",
     [
         lambda t: t.upsert(whole(), owner="orders"),
-        lambda t: t.services.own_columns("orders", ["amount"]),
-        lambda t: t.services.release_columns("orders"),
+        lambda t: t.alter.own_columns("orders", ["amount"]),
+        lambda t: t.alter.release_columns("orders"),
     ],
 )
 def test_a_table_that_was_made_without_owners_has_none(call: Callable[[Table], object]) -> None:
@@ -526,32 +526,32 @@ def test_the_columns_of_a_joined_table_are_the_users() -> None:
 def test_owners_may_be_declared_later_and_a_column_changes_hands() -> None:
     joined = Joined()
     table = joined.table()
-    table.services.own_columns("notes", ["note"])
-    table.services.own_columns("notes", ["note"])
+    table.alter.own_columns("notes", ["note"])
+    table.alter.own_columns("notes", ["note"])
     rows = pa.table({"id": ["k1"], "day": ["d0"], "note": ["first"]})
     table.upsert(rows, owner="notes")
-    table.services.release_columns("notes")
-    table.services.release_columns("notes")
+    table.alter.release_columns("notes")
+    table.alter.release_columns("notes")
     with pytest.raises(InvalidRequestError, match="'notes' owns no columns"):
         table.upsert(rows, owner="notes")
-    table.services.own_columns("remarks", ["note"])
+    table.alter.own_columns("remarks", ["note"])
     table.upsert(rows.set_column(2, "note", [["second"]]), owner="remarks")
     assert joined.read()["k1"]["note"] == "second"
     assert table.owners == {**OWNERS, "remarks": ("note",)}
 
 
 def release(table: Table) -> None:
-    table.services.release_columns("payments")
+    table.alter.release_columns("payments")
 
 
 def hand_over(table: Table) -> None:
-    table.services.release_columns("payments")
-    table.services.own_columns("bank", ["method"])
+    table.alter.release_columns("payments")
+    table.alter.own_columns("bank", ["method"])
 
 
 def extend(table: Table) -> None:
-    table.services.release_columns("payments")
-    table.services.own_columns("payments", ["method", "note"])
+    table.alter.release_columns("payments")
+    table.alter.own_columns("payments", ["method", "note"])
 
 
 @pytest.mark.parametrize(
@@ -577,11 +577,11 @@ def test_a_column_that_was_given_away_and_back_stops_a_write_that_began_before()
     joined = Joined()
 
     def meanwhile() -> None:
-        services = joined.table("b").services
-        services.release_columns("payments")
-        services.own_columns("others", sorted(OWNERS["payments"]))
-        services.release_columns("others")
-        services.own_columns("payments", sorted(OWNERS["payments"]))
+        alter = joined.table("b").alter
+        alter.release_columns("payments")
+        alter.own_columns("others", sorted(OWNERS["payments"]))
+        alter.release_columns("others")
+        alter.own_columns("payments", sorted(OWNERS["payments"]))
 
     with pytest.raises(InvalidRequestError, match="'payments' may not complete this write"):
         nested(joined, "payments", [payment("k1", "stale")], meanwhile)
@@ -592,8 +592,8 @@ def test_owners_that_join_or_leave_elsewhere_do_not_matter_to_a_running_write() 
     joined = Joined()
 
     def meanwhile() -> None:
-        joined.table("b").services.own_columns("notes", ["note"])
-        joined.table("b").services.release_columns("reviews")
+        joined.table("b").alter.own_columns("notes", ["note"])
+        joined.table("b").alter.release_columns("reviews")
 
     nested(joined, "payments", PARTS["payments"], meanwhile)
     joined.wrote(PARTS["payments"])
@@ -606,7 +606,7 @@ def test_owners_may_name_their_writes_alike() -> None:
         joined.table().upsert(part(owner, PARTS[owner]), owner=owner, write_id="run 1")
         joined.wrote(PARTS[owner])
     joined.agree()
-    joined.table().services.release_columns("orders")
+    joined.table().alter.release_columns("orders")
     again = joined.table().upsert(part("orders", PARTS["orders"]), owner="orders", write_id="run 1")
     assert again.seconds == 0.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import date, datetime, tzinfo
 from enum import StrEnum
 from itertools import chain
 from os import PathLike, fspath
@@ -13,11 +14,17 @@ import pyarrow as pa
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.plan.table_definition import legal_table_name
+from pyhudi.services.maintenance import Upkeep
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.schema import META_COLUMNS
+from pyhudi.timeline.instant_time import timeline_time
 from pyhudi.wording import with_article
+from pyhudi.write.result import WriteResult
+
+#: A point of the timeline; of a write, its completion.
+Time = str | date | datetime | WriteResult
 
 #: How Arrow names the index of a pandas frame, where it has no name.
 _INDEX = "__index_level_"
@@ -171,6 +178,21 @@ def given_settings(given: WriteSettings | None) -> WriteSettings:
             next_step="Write write_settings=pyhudi.WriteSettings(...)",
         )
     return given or WriteSettings()
+
+
+def given_upkeep(given: Upkeep | None) -> Upkeep | None:
+    if given is not None and not isinstance(given, Upkeep):
+        raise InvalidRequestError(
+            f"upkeep={given!r:.100} cannot be used",
+            why="it is not an Upkeep, which says what each table service does",
+            next_step="Write upkeep=pyhudi.Upkeep(), or leave it out",
+        )
+    return given
+
+
+def given_time(given: Time, zone: tzinfo | None) -> str:
+    """Return the time as the timeline writes it. `zone` is the timeline's."""
+    return given.completed if isinstance(given, WriteResult) else timeline_time(given, zone)
 
 
 def optional_word(what: str, given: str | None, words: Mapping[str, _T]) -> _T | None:

@@ -1,17 +1,12 @@
-"""What keeps a table in order, apart from reading and writing it."""
+"""table.services: which table services are there, and what does each do when called?"""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
-from traceback import format_exc
 from typing import Any, Literal, overload
 
+from pyhudi.api.inputs import given_upkeep
 from pyhudi.errors import InvalidRequestError
-from pyhudi.format.lock.lock_kind import given_lock_kind
-from pyhudi.format.table.consumer_file import Consumer
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
@@ -22,13 +17,6 @@ from pyhudi.services.cleaning.result import Cleaned, CleanResult
 from pyhudi.services.compaction.execute import Merge
 from pyhudi.services.compaction.result import Compacted
 from pyhudi.services.compaction.run import compact, compactions
-from pyhudi.services.consumers import (
-    EXPIRES_AFTER_HOURS,
-    advance_consumer,
-    register_consumer,
-    release_consumer,
-)
-from pyhudi.services.lock_change import use_lock
 from pyhudi.services.maintenance import (
     Upkeep,
     UpkeepResult,
@@ -39,25 +27,8 @@ from pyhudi.services.maintenance import (
 from pyhudi.services.repair import GRACE_MS, Repaired, repair_table
 from pyhudi.services.verification.result import Verified
 from pyhudi.services.verification.run import verify
-from pyhudi.timeline.instant_time import timeline_time
 from pyhudi.wording import public_methods
-from pyhudi.write.column_owners import own_columns, release_columns
 from pyhudi.write.local import LocalWriter
-from pyhudi.write.result import WriteResult
-
-
-class UpkeepWarning(UserWarning):
-    """A table service that was to follow a write failed; the write did not."""
-
-
-def given_upkeep(given: Upkeep | None) -> Upkeep | None:
-    if given is not None and not isinstance(given, Upkeep):
-        raise InvalidRequestError(
-            f"upkeep={given!r:.100} cannot be used",
-            why="it is not an Upkeep, which says what each table service does",
-            next_step="Write upkeep=pyhudi.Upkeep(), or leave it out",
-        )
-    return given
 
 
 class Services:
@@ -123,20 +94,6 @@ class Services:
                 dry_run=dry_run,
             )
         return result if keep_going else result.or_raise()
-
-    def keep_up(self, upkeep: Upkeep, written: WriteResult, spark: Any = None) -> None:
-        """What follows a write: `run`, whose errors are warnings, for the write has succeeded.
-
-        Who has warnings raised gets one in the place of the write's result, so it tells which.
-        """
-        after = f"after the write {written.instant}, which completed at {written.completed}"
-        try:
-            errors = self.run(upkeep, keep_going=True, spark=spark).errors
-        except Exception:  # a fault of ours, told in full
-            warnings.warn(f"upkeep failed {after}: {format_exc()}", UpkeepWarning, stacklevel=2)
-            return
-        for name, error in errors:
-            warnings.warn(f"{name} failed {after}: {error}", UpkeepWarning, stacklevel=2)
 
     def compact(
         self,
@@ -219,39 +176,6 @@ class Services:
         with self._look(dry_run=dry_run):
             return archived_table(self._writer, self._memory, policy, dry_run=dry_run)
 
-    # -- consumers
-
-    def register_consumer(
-        self,
-        name: str,
-        *,
-        since: str | datetime | WriteResult | None = None,
-        expires_after_hours: int | None = EXPIRES_AFTER_HOURS,
-    ) -> Consumer:
-        """Keep what `table.changes(since=since)` needs until this consumer has read it.
-
-        Without `since` a new one begins at the newest state, and a known one keeps the time up to
-        which it has read. A consumer that has not been heard of for so many hours holds nothing
-        any more; with None it holds for ever.
-        """
-        time = None if since is None else self._time(since)
-        return register_consumer(
-            self._writer, name, since=time, expires_after_hours=expires_after_hours
-        )
-
-    def advance_consumer(self, name: str, since: str | datetime | WriteResult) -> Consumer:
-        """The consumer has read up to there (`changes(...).until`), and needs nothing before."""
-        return advance_consumer(self._writer, name, self._time(since))
-
-    def release_consumer(self, name: str) -> bool:
-        """Hold nothing more for the consumer; whether it was registered."""
-        return release_consumer(self._writer, name)
-
-    def _time(self, time: str | datetime | WriteResult) -> str:
-        if isinstance(time, WriteResult):
-            return time.completed
-        return timeline_time(time, self._writer.config.zone)
-
     def _look(self, *, dry_run: bool) -> AbstractContextManager[None]:
         return self._writer.looking() if dry_run else nullcontext()
 
@@ -261,40 +185,3 @@ class Services:
         from pyhudi.spark.compact import SparkMerge  # optional: it needs PySpark
 
         return SparkMerge(self._writer, spark)
-
-    # -- other
-
-    def disable_metadata_table(self) -> None:
-        """Remove Hudi's metadata table, which pyhudi does not maintain and must not let go stale.
-
-        Readers then list the table's folders. A Hudi writer builds it again unless it runs with
-        `hoodie.metadata.enable=false`.
-        """
-        self._writer.disable_metadata_table()
-
-    def use_lock(self, lock: str, *, lock_options: Mapping[str, object] | None = None) -> None:
-        """Give the table a lock, or another one, which all its writers take from now on.
-
-        `lock` and `lock_options` are as for `create_table` (docs/locks.md). Call it before a Java
-        writer comes to a table that has none, or when pyhudi has found one. Other pyhudi processes
-        need not be told: once this returns nobody decides without the new lock. A write under way
-        whose rows are in memory begins again by itself; one from Spark or from a stream fails with
-        a ConflictError and has to be done again. Java writers have to be told, and stopped while a
-        lock that they take is changed. If it fails, call it again.
-        """
-        use_lock(self._writer, given_lock_kind(lock), lock_options)
-
-    def own_columns(self, owner: str, columns: Sequence[str]) -> None:
-        """Declare that these columns of a joined table are the owner's to write, and nobody else's.
-
-        A column has one owner: of two processes that ask for it at once, one is refused. The same
-        declaration again changes nothing.
-        """
-        own_columns(self._writer, owner, columns)
-
-    def release_columns(self, owner: str) -> None:
-        """Take an owner's columns from it, so that others may have them.
-
-        Values that were written stay. Writes of the owner that have not completed are refused.
-        """
-        release_columns(self._writer, owner)

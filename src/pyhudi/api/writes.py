@@ -7,19 +7,23 @@ everything else runs in this process; the table and its answer are the same.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from traceback import format_exc
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pyhudi.api.inputs import is_spark_frame, record_batches
 from pyhudi.api.scan import Scan
+from pyhudi.api.services import Services
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table.column_owners import is_joined
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.plan.predicate.parser import is_expression
 from pyhudi.plan.predicate.tree import Predicate
+from pyhudi.services.maintenance import Upkeep
 from pyhudi.table.rows.named_partitions import named_partitions
 from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH
 from pyhudi.write.buffer import GatheredDeletes
@@ -40,6 +44,10 @@ if TYPE_CHECKING:
     from pyhudi.spark.write import SparkWrites
 
 OVERWRITE_ALL, OVERWRITE_TOUCHED = "all", "touched"
+
+
+class UpkeepWarning(UserWarning):
+    """A table service that was to follow a write failed; the write did not."""
 
 
 class Writing:
@@ -238,6 +246,25 @@ class Writing:
         from pyhudi.spark.write import SparkWrites  # optional: it needs PySpark
 
         return SparkWrites(self._writer)
+
+
+def run_services_after(
+    services: Services, upkeep: Upkeep, written: WriteResult, spark: Any = None
+) -> None:
+    """Run the table services that are due after a write. Their errors are warnings, because the
+    write has succeeded.
+
+    A caller that has warnings raised gets one in the place of the write's result, so each names
+    the write.
+    """
+    after = f"after the write {written.instant}, which completed at {written.completed}"
+    try:
+        errors = services.run(upkeep, keep_going=True, spark=spark).errors
+    except Exception:  # a fault of pyhudi's, reported in full
+        warnings.warn(f"upkeep failed {after}: {format_exc()}", UpkeepWarning, stacklevel=2)
+        return
+    for name, error in errors:
+        warnings.warn(f"{name} failed {after}: {error}", UpkeepWarning, stacklevel=2)
 
 
 def _checked(batches: Iterator[pa.RecordBatch], owned: Owned) -> Iterator[pa.RecordBatch]:

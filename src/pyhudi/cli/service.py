@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from traceback import format_exc
 from types import FrameType
 
-from pyhudi.api.table import Table, open_table
+from pyhudi.api.open import open_table
+from pyhudi.api.table import Table
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import SimpleBuckets

@@ -34,9 +34,9 @@ _PLAIN_PAYLOADS = frozenset(
     }
 )
 _USE_HUDI = "Write it with Apache Hudi; docs/format.md lists what pyhudi supports"
-_SWITCH_OFF = "Call table.services.disable_metadata_table() once"
+_SWITCH_OFF = "Call table.alter.disable_metadata_table() once"
 #: What gives a table another lock than the one it keeps.
-USE_LOCK: Final = "table.services.use_lock(...)"
+USE_LOCK: Final = "table.alter.use_lock(...)"
 
 
 def told_config(

@@ -76,7 +76,7 @@ def owned_columns(writer: TableWriter, owner: Any) -> Owned:
         raise InvalidRequestError(
             f"{owner!r} owns no columns of the table {config.name!r}",
             why=f"its owners are {_listed(owners.columns)}",
-            next_step=f"Call table.services.own_columns({owner!r}, columns) once",
+            next_step=f"Call table.alter.own_columns({owner!r}, columns) once",
         )
     identity = _identity(config)
     schema = writer.schema

@@ -64,7 +64,7 @@ class ColumnOwners:
             raise _refused(
                 f"owner {owner!r} is declared already",
                 f"it owns {_listed(known)}, and {_listed(asked)} is asked for",
-                f"Declare the same columns, or call table.services.release_columns({owner!r})"
+                f"Declare the same columns, or call table.alter.release_columns({owner!r})"
                 " first, when none of its writers runs",
             )
         for name in asked:

@@ -84,5 +84,5 @@ def _refusal(kind: LockKind, storage: Storage) -> InvalidRequestError:
         f"the lock {kind.value!r} cannot guard {storage.uri}",
         why=f"it is for {where} alone, and Hudi's Java writers refuse it elsewhere as well",
         next_step=f"Use {better!r}, for all writers of the table; one that was copied here with"
-        f" its old lock gets it by table.services.use_lock({better!r})",
+        f" its old lock gets it by table.alter.use_lock({better!r})",
     )

@@ -1,0 +1,58 @@
+"""table.alter: which properties of a table can be changed after it was created?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyhudi.format.lock.lock_kind import given_lock_kind
+from pyhudi.services.lock_change import use_lock
+from pyhudi.wording import public_methods
+from pyhudi.write.column_owners import own_columns, release_columns
+from pyhudi.write.local import LocalWriter
+
+
+class Alterations:
+    """Changes of what all writers of the table go by: its lock, the owners of its columns, its
+    metadata table."""
+
+    def __init__(self, writer: LocalWriter) -> None:
+        self._writer = writer
+
+    def __repr__(self) -> str:
+        return f"<alter of {self._writer.storage.uri}: {', '.join(public_methods(type(self)))}>"
+
+    def use_lock(self, lock: str, *, lock_options: Mapping[str, object] | None = None) -> None:
+        """Give the table a lock, or another one, which all its writers take from now on.
+
+        `lock` and `lock_options` are as for `create_table` (docs/locks.md). Call it before a Java
+        writer comes to a table that has none, or when pyhudi has found one. Other pyhudi processes
+        read the new lock from the table: once this returns, none of them commits without it. A
+        write under way whose rows are in memory begins again by itself; one from Spark or from a
+        stream fails with a ConflictError and has to be repeated. Java writers do not read it.
+        Configure them, and stop them while a lock that they take is changed. If the call fails,
+        call it again.
+        """
+        use_lock(self._writer, given_lock_kind(lock), lock_options)
+
+    def own_columns(self, owner: str, columns: Sequence[str]) -> None:
+        """Declare that only this owner writes these columns of a joined table.
+
+        A column has one owner: of two processes that declare it at once, one is refused. The same
+        declaration again changes nothing.
+        """
+        own_columns(self._writer, owner, columns)
+
+    def release_columns(self, owner: str) -> None:
+        """Take an owner's columns from it, so that other owners may declare them.
+
+        Values that were written stay. Writes of the owner that have not completed are refused.
+        """
+        release_columns(self._writer, owner)
+
+    def disable_metadata_table(self) -> None:
+        """Remove Hudi's metadata table, which pyhudi does not maintain and must not let go stale.
+
+        Readers then list the table's folders. A Hudi writer builds it again unless it runs with
+        `hoodie.metadata.enable=false`.
+        """
+        self._writer.disable_metadata_table()

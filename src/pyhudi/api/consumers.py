@@ -1,0 +1,54 @@
+"""table.consumers: for which readers of changes does cleaning retain what they have not read?"""
+
+from __future__ import annotations
+
+from pyhudi.api.inputs import Time, given_time
+from pyhudi.format.table.consumer_file import Consumer
+from pyhudi.services.consumers import (
+    EXPIRES_AFTER_HOURS,
+    advance_consumer,
+    register_consumer,
+    release_consumer,
+)
+from pyhudi.wording import public_methods
+from pyhudi.write.local import LocalWriter
+
+
+class Consumers:
+    """Processes that read changes again and again (docs/services.md)."""
+
+    def __init__(self, writer: LocalWriter) -> None:
+        self._writer = writer
+
+    def __repr__(self) -> str:
+        return f"<consumers of {self._writer.storage.uri}: {', '.join(public_methods(type(self)))}>"
+
+    def register(
+        self,
+        name: str,
+        *,
+        since: Time | None = None,
+        expires_after_hours: int | None = EXPIRES_AFTER_HOURS,
+    ) -> Consumer:
+        """Retain what `table.changes(since=since)` needs until this consumer has read it.
+
+        Without `since` a new consumer begins at the newest state, and a registered one keeps the
+        time up to which it has read. A consumer that is silent for so many hours holds nothing any
+        more; with None it holds for ever.
+        """
+        time = None if since is None else self._time(since)
+        return register_consumer(
+            self._writer, name, since=time, expires_after_hours=expires_after_hours
+        )
+
+    def advance(self, name: str, since: Time) -> Consumer:
+        """Record that the consumer has read up to there (`changes(...).until`), and needs nothing
+        before."""
+        return advance_consumer(self._writer, name, self._time(since))
+
+    def release(self, name: str) -> bool:
+        """Hold nothing more for the consumer. Return whether it was registered."""
+        return release_consumer(self._writer, name)
+
+    def _time(self, time: Time) -> str:
+        return given_time(time, self._writer.config.zone)

@@ -1,0 +1,178 @@
+"""Opening and creating a table: what did the caller ask for?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+from pyhudi.api.inputs import (
+    chosen_enum,
+    chosen_word,
+    given_buckets,
+    given_schema,
+    given_settings,
+    given_upkeep,
+    optional_word,
+    storage_at,
+    table_name,
+)
+from pyhudi.api.table import Table
+from pyhudi.format.lock.lock_address import given_lock_address
+from pyhudi.format.lock.lock_kind import LockKind, given_lock_kind
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.format.table.conflict_strategy import Strategy
+from pyhudi.format.table.merge_rules import MergeMode
+from pyhudi.format.table.table_config import TableType
+from pyhudi.plan.table_definition import TableDefinition
+from pyhudi.progress import Listener, progress_listener
+from pyhudi.read.load import TableLoader, load_config
+from pyhudi.read.load import is_table as is_table_at
+from pyhudi.services.maintenance import Upkeep
+from pyhudi.session.create import create_table_files
+from pyhudi.settings import WriteSettings
+from pyhudi.storage.locks.open_lock import open_lock
+from pyhudi.storage.objects.column_owners import declare_owners
+from pyhudi.table.rows.input_rows import storable_schema
+from pyhudi.world import real_world
+from pyhudi.write.local import LocalWriter
+
+Columns = str | Sequence[str]
+
+
+def open_table(
+    uri: str | PathLike[str],
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    write_settings: WriteSettings | None = None,
+    buckets: int | SimpleBuckets | None = None,
+    lock: str | None = None,
+    lock_options: Mapping[str, object] | None = None,
+    upkeep: Upkeep | None = None,
+    progress: bool | Listener | None = None,
+) -> Table:
+    """Open the Hudi table at a path or URI (local disk, s3://, gs://, az://).
+
+    Raises UnsupportedTableError, naming the feature, when pyhudi could not read its rows exactly.
+    `buckets`, `lock` and `lock_options` are for writing tables that another engine made and whose
+    properties do not say.
+    `progress` is called with a Progress now and then while a write, a read of a whole result or a
+    compaction runs; without it, a line on the terminal shows how far it is. False silences that.
+    With `upkeep`, each write is followed by the table services that are due (docs/services.md).
+    """
+    upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
+    config = load_config(storage)
+    kind = None if lock is None else given_lock_kind(lock)
+    writer = LocalWriter(
+        storage,
+        real_world(),
+        given_settings(write_settings),
+        buckets=given_buckets(buckets),
+        lock=kind,
+        lock_address=given_lock_address(kind or config.lock, lock_options, config.name),
+        listener=progress_listener(progress, sys.stderr),
+    )
+    return Table(TableLoader(storage, config), writer, upkeep)
+
+
+def create_table(
+    uri: str | PathLike[str],
+    schema: Any,
+    *,
+    record_key: Columns,
+    buckets: int | SimpleBuckets,
+    partition_by: Columns = (),
+    ordering: Columns = (),
+    name: str | None = None,
+    table_type: str = "mor",
+    version: int = 9,
+    merge_mode: str | None = None,
+    hive_style: bool = False,
+    url_encode: bool = False,
+    concurrency: str | None = None,
+    conflict_strategy: str = "bucket",
+    lock: str | None = None,
+    lock_options: Mapping[str, object] | None = None,
+    owners: Mapping[str, Sequence[str]] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    write_settings: WriteSettings | None = None,
+    upkeep: Upkeep | None = None,
+    progress: bool | Listener | None = None,
+    exist_ok: bool = False,
+) -> Table:
+    """Create a Hudi table, or with `exist_ok` open the same one if it is there.
+
+    `schema` is a schema or a frame of Arrow, Spark, pandas or Polars; of a frame no rows are read.
+    `buckets` is how many there are in each partition, and never changes. With `ordering` the row
+    with the greatest value wins (event time) and writers never block each other; without it the
+    last commit wins and writers of one bucket conflict. `table_type` is "mor" or "cow",
+    `merge_mode` "event_time" or "commit_time", `concurrency` "non_blocking" or "optimistic".
+    `conflict_strategy` is "bucket", "simple" or "prefer_writer" (docs/concurrency.md). `lock` and
+    `lock_options` are needed only beside a Java writer (docs/locks.md); without, a table that is
+    there may have any. With `owners`, each owner writes its own columns (docs/partial_updates.md).
+    The rest is as in `open_table`. Safe when processes race to create it.
+    """
+    upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
+    name = table_name(uri) if name is None else name
+    definition = TableDefinition.of(
+        name,
+        storable_schema(given_schema(schema)),
+        record_key=record_key,
+        partition_by=partition_by,
+        ordering=ordering,
+        buckets=given_buckets(buckets),
+        table_type=chosen_word("table_type", table_type, _TABLE_TYPES),
+        version=version,
+        merge_mode=optional_word("merge_mode", merge_mode, _MERGE_MODES),
+        hive_style=hive_style,
+        url_encode=url_encode,
+        concurrency=optional_word("concurrency", concurrency, _CONCURRENCY),
+        conflict_strategy=chosen_enum("conflict_strategy", conflict_strategy, Strategy),
+        owners=owners,
+        **_asked_lock(lock, lock_options, name),
+    )
+    listener = progress_listener(progress, sys.stderr)
+    writer = LocalWriter(storage, real_world(), given_settings(write_settings), listener=listener)
+    return _created(writer, definition, upkeep, exist_ok=exist_ok, any_lock=lock is None)
+
+
+def _asked_lock(
+    lock: str | None, options: Mapping[str, object] | None, table_name: str
+) -> dict[str, Any]:
+    kind = LockKind.NONE if lock is None else given_lock_kind(lock)
+    return {"lock": kind, "lock_address": given_lock_address(kind, options, table_name)}
+
+
+def _created(
+    writer: LocalWriter,
+    definition: TableDefinition,
+    upkeep: Upkeep | None,
+    *,
+    exist_ok: bool,
+    any_lock: bool,
+) -> Table:
+    storage, world = writer.storage, writer.world
+    # Refuses a lock that this storage cannot have, or that lacks its library.
+    open_lock(definition.lock, storage, world, address=definition.lock_address)
+    config = create_table_files(storage, definition, world, exist_ok=exist_ok, any_lock=any_lock)
+    if definition.owners is not None:
+        declare_owners(storage, definition.owners)
+    return Table(TableLoader(storage, config), writer, upkeep)
+
+
+_TABLE_TYPES = {"mor": TableType.MERGE_ON_READ, "cow": TableType.COPY_ON_WRITE}
+_MERGE_MODES = {
+    "event_time": MergeMode.EVENT_TIME_ORDERING,
+    "commit_time": MergeMode.COMMIT_TIME_ORDERING,
+}
+_CONCURRENCY = {
+    "non_blocking": ConcurrencyMode.NON_BLOCKING,
+    "optimistic": ConcurrencyMode.OPTIMISTIC,
+}
+
+
+def is_table(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> bool:
+    """Whether there is a Hudi table at the path or URI, of whatever version."""
+    return is_table_at(storage_at(uri, storage_options))
