@@ -144,12 +144,12 @@ def test_whatever_a_verb_gives_can_be_named() -> None:
 GROUPS: dict[type, set[str]] = {
     Services: {
         "archive",
+        "cancel_clean",
+        "cancel_compaction",
         "clean",
         "compact",
         "repair",
         "run",
-        "undo_clean",
-        "undo_compaction",
         "verify",
     },
     Consumers: {"advance", "register", "release"},

@@ -208,7 +208,7 @@ def test_a_plan_that_hudi_is_carrying_out_is_left_alone(judge: JudgeClient, tmp_
         assert compactions(writer(scene)).is_attended(planned)
         assert compactions(writer(scene)).execute(planned) is None
         with pytest.raises(pyhudi.ConflictError, match="its heartbeat is fresh"):
-            compactions(writer(scene)).undo(planned)
+            compactions(writer(scene)).cancel(planned)
         stack.close()
         done.result()
     assert is_done(scene, planned)
@@ -220,7 +220,7 @@ def test_hudi_goes_on_when_pyhudi_has_given_a_plan_up(judge: JudgeClient, tmp_pa
     scene.upsert(scene.rows(range(24), written=1))
     for planner in ("pyhudi", "hudi"):
         planned = plan(judge, scene, planner)
-        compactions(writer(scene)).undo(planned)
+        compactions(writer(scene)).cancel(planned)
         assert scene.rollbacks_of(planned) == 1
         scene.agree(judge)
         scene.hudi_write(judge, scene.rows(range(6, 18), written=2))

@@ -152,7 +152,7 @@ def test_all_read_a_table_that_is_half_cleaned_and_hudi_finishes_it(
 
 
 @pytest.mark.parametrize("is_begun", [False, True])
-def test_hudi_reads_and_cleans_behind_a_clean_that_was_given_up(
+def test_hudi_reads_and_cleans_behind_a_clean_that_was_cancelled(
     judge: JudgeClient, tmp_path: Path, is_begun: bool
 ) -> None:
     """Its completed file tells of no file, or of files that were not removed. Hudi reads the last
@@ -163,8 +163,8 @@ def test_hudi_reads_and_cleans_behind_a_clean_that_was_given_up(
         scene = written(judge, tmp_path / "table", COPY_ON_WRITE)
         requested = str(cleanings(scene).schedule(CleanPolicy.commits(1)))
     there = data_files(scene.path)
-    given_up = scene.shared.open().services.undo_clean(requested)
-    assert given_up.files == 0
+    cancelled = scene.shared.open().services.cancel_clean(requested)
+    assert cancelled.files == 0
     assert data_files(scene.path) == there
     assert {"clean", "COMPLETED"} <= set(hudis_instant(judge, scene, requested).values())
     scene.agree(judge)

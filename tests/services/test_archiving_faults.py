@@ -308,7 +308,7 @@ def test_pending_files_that_come_back_when_all_is_undone_hold_nothing_up(
     else:
         service = compactions(bench.writer("service"))
         dead = service.schedule() or ""
-        service.undo(dead)
+        service.cancel(dead)
     bench.write(*range(4, 12))
     for state in states:
         bench.storage.write(f"{TIMELINE}/{dead}.{action}.{state}", b"")

@@ -66,8 +66,8 @@ from pyhudi.read.plan import Question, Reader
 from pyhudi.services.archiving.run import archive as archive_instants
 from pyhudi.services.cleaning.execute import (
     Cleanings,
+    cancel_clean,
     clean,
-    undo_clean,
     writer_cleanings,
 )
 from pyhudi.services.cleaning.result import Cleaned, CleanResult
@@ -342,10 +342,12 @@ def test_a_plan_that_cannot_be_read_stops_the_clean(data: bytes) -> None:
     assert isinstance(writer.log.append(Begin(Action.COMPACTION, data)), Decided)
     before = data_files(scene)
     [pending] = [name[:17] for name in scene.pending()]
-    with pytest.raises(CorruptTableError, match=rf"cannot be read.*undo_compaction\('{pending}'\)"):
+    with pytest.raises(
+        CorruptTableError, match=rf"cannot be read.*cancel_compaction\('{pending}'\)"
+    ):
         cleaned(scene, CleanPolicy.versions(1))
     assert data_files(scene) == before
-    scene.table("person").services.undo_compaction(pending)
+    scene.table("person").services.cancel_compaction(pending)
     assert cleaned(scene, CleanPolicy.versions(1)).files > 0
 
 
@@ -725,7 +727,7 @@ def test_a_plan_that_fails_keeps_no_other_from_being_carried_out() -> None:
         scene.table("person").services.clean()
     assert "not a data file" in raised.value.__notes__[0]
     for requested in forged:
-        undone(scene, requested)
+        cancelled(scene, requested)
     assert cleaned(scene, CleanPolicy.commits(1)).files > 0
 
 
@@ -983,7 +985,7 @@ def test_a_plan_that_names_what_others_need_is_refused(what: str, *, is_old: boo
     if held is not None:
         scene.storage.write(heartbeat_path(held.requested), b"")
     work = old if is_old else cleanings(scene, "new")
-    with pytest.raises(CorruptTableError, match=r"needed.*undo_clean"):
+    with pytest.raises(CorruptTableError, match=r"needed.*cancel_clean"):
         work.run(CleanPolicy.commits(1)).or_raise()
     assert needed in data_files(scene)
     if held is not None:
@@ -1156,31 +1158,31 @@ def test_whoever_slept_until_the_clean_was_archived_does_not_bring_it_back() -> 
     assert not any(name.startswith(requested) for name in scene.names())
 
 
-# ---- giving up
+# ---- cancelling
 
 
-def undone(scene: Scene, instant: str) -> Cleaned:
-    return undo_clean(scene.writer("person"), instant)
+def cancelled(scene: Scene, instant: str) -> Cleaned:
+    return cancel_clean(scene.writer("person"), instant)
 
 
-def test_a_plan_that_cannot_be_carried_out_can_be_given_up() -> None:
+def test_a_plan_that_cannot_be_carried_out_can_be_cancelled() -> None:
     scene = written("cow")
     before = states(scene)
     outside = "/elsewhere/f_0-0-0_20260101000000010.parquet"
     requested = plan_on_timeline(scene, naming(outside, earliest="20990101000000000"))
     with pytest.raises(ConflictError, match="seems to be carrying it out"):
-        undone(scene, requested)
+        cancelled(scene, requested)
     scene.clock.sleep(10 * 60_000)
-    with pytest.raises(CorruptTableError, match="undo_clean"):
+    with pytest.raises(CorruptTableError, match="cancel_clean"):
         cleaned(scene, CleanPolicy.commits(1))
-    assert undone(scene, requested).files == 0
+    assert cancelled(scene, requested).files == 0
     assert states(scene) == before  # nothing was removed, and nothing is refused
     assert cleaned(scene, CleanPolicy.commits(1)).files > 0
     with pytest.raises(InvalidRequestError, match="no pending clean"):
-        undone(scene, requested)
+        cancelled(scene, requested)
 
 
-def test_a_plan_that_nobody_can_read_can_be_given_up() -> None:
+def test_a_plan_that_cannot_be_read_can_be_cancelled() -> None:
     scene = written("cow")
     writer = scene.writer("planner")
     writer.open()
@@ -1188,11 +1190,11 @@ def test_a_plan_that_nobody_can_read_can_be_given_up() -> None:
     assert isinstance(outcome, Decided)
     with pytest.raises(CorruptTableError):
         cleaned(scene, CleanPolicy.commits(1))
-    assert undone(scene, outcome.entry.instant or "").files == 0
+    assert cancelled(scene, outcome.entry.instant or "").files == 0
     assert cleaned(scene, CleanPolicy.commits(1)).files > 0
 
 
-def test_what_was_removed_before_a_clean_is_given_up_stays_told() -> None:
+def test_what_was_removed_before_a_clean_is_cancelled_stays_refused() -> None:
     scene = written("cow")
     requested = cleanings(scene).schedule(CleanPolicy.commits(2))
     assert requested is not None
@@ -1200,17 +1202,17 @@ def test_what_was_removed_before_a_clean_is_given_up_stays_told() -> None:
     scene.storage.create(f"{TIMELINE}/{requested}.clean.inflight", b"")
     scene.storage.delete(min(data_files(scene)))  # and there it died
     scene.clock.sleep(10 * 60_000)
-    undone(scene, requested)
+    cancelled(scene, requested)
     assert states(scene) == lost
     assert None in lost.values()
 
 
 @pytest.mark.parametrize("step", STEPS_OF_EXECUTE)
 @pytest.mark.parametrize("dies", [False, True])
-def test_what_is_removed_while_a_clean_is_given_up_stays_told(
+def test_what_is_removed_while_a_clean_is_cancelled_stays_refused(
     step: str, monkeypatch: pytest.MonkeyPatch, *, dies: bool
 ) -> None:
-    """Whoever gives it up has seen nobody, and then comes an executor that may not even end."""
+    """The canceller saw no heartbeat, and then comes an executor that may not even end."""
     scene = written("cow")
     before = states(scene)
     requested = cleanings(scene).schedule(CleanPolicy.commits(1))
@@ -1226,12 +1228,12 @@ def test_what_is_removed_while_a_clean_is_given_up_stays_told(
             service.execute(requested)
 
     if step == "_examined":  # the executor has begun, and the person comes then
-        interrupted(service, "_make_inflight", lambda: person.undo(requested))
+        interrupted(service, "_make_inflight", lambda: person.cancel(requested))
         monkeypatch.setattr(scene.storage, "write", ignoring_heartbeats(scene.storage))
         execute()
     else:
         interrupted(person, step, execute)
-        person.undo(requested)
+        person.cancel(requested)
     assert scene.pending() == []
     assert states(scene) == planned
     assert_kept(before, planned)
@@ -1247,7 +1249,7 @@ def ignoring_heartbeats(storage: Storage) -> Callable[[str, bytes], str]:
     return lambda path, data: "" if ".heartbeat" in path else write(path, data)
 
 
-def test_a_plan_that_could_not_be_loaded_is_not_given_up() -> None:
+def test_a_plan_that_could_not_be_loaded_is_not_cancelled() -> None:
     """Else a failure of storage would be told as a clean that removed nothing."""
     scene = written("cow")
     requested = cleanings(scene).schedule(CleanPolicy.commits(2))
@@ -1256,7 +1258,7 @@ def test_a_plan_that_could_not_be_loaded_is_not_given_up() -> None:
     fault = Fault(Effect.FAIL, "read", "*.clean.requested", nth=2, times=None)
     person = scene.writer("person", FaultyStorage(scene.storage, [fault]))
     with pytest.raises(UnavailableError):
-        undo_clean(person, requested)
+        cancel_clean(person, requested)
     assert scene.pending()
 
 
@@ -1274,7 +1276,7 @@ def test_a_forged_bound_refuses_nothing_that_comes_later(*, is_carried_out: bool
     if is_carried_out:
         assert cleanings(scene).execute(requested).files == 1
     else:
-        undone(scene, requested)
+        cancelled(scene, requested)
     for number in range(2):
         scene.table("later").upsert(rows(f"l{number}", "a", ts=90 + number))
     later = {time: content for time, content in states(scene).items() if time >= newest}

@@ -369,7 +369,7 @@ def test_plans_on_disjoint_file_groups_are_pending_at_once() -> None:
     scene.table("w").upsert(rows("w", "a", ts=9))
     with no_row_is_lost(scene):
         service(scene).execute(second)
-        service(scene).undo(first)
+        service(scene).cancel(first)
     assert {slice_.partition for slice_ in service(scene).preview().slices} == {"mo"}
     with no_row_is_lost(scene):
         compact(scene.writer("compactor"))
@@ -481,7 +481,7 @@ def test_a_plan_that_somebody_carries_out_is_left_alone() -> None:
     assert (done.results, done.pending) == ((), (planned,))
     assert f"plan {planned} is pending" in str(done)
     with pytest.raises(ConflictError, match="its heartbeat is fresh"):
-        service(scene).undo(planned)
+        service(scene).cancel(planned)
     scene.clock.sleep(2 * WriteSettings().heartbeat_timeout_ms)
     assert len(compact(scene.writer("compactor")).results) == 1
 
@@ -494,10 +494,10 @@ def test_half_a_base_file_says_what_gets_rid_of_it() -> None:
     half = f"mo/{GROUP.file_id}_0-0-0_{planned}.parquet"
     scene.storage.write(half, b"PAR1 half of i")
     scene.storage.write(f".hoodie/.temp/{planned}/{half}.marker.MERGE", b"")
-    with no_row_is_lost(scene), pytest.raises(CorruptTableError, match="undo_compaction"):
+    with no_row_is_lost(scene), pytest.raises(CorruptTableError, match="cancel_compaction"):
         service(scene).execute(planned)
     with no_row_is_lost(scene):
-        service(scene).undo(planned)
+        service(scene).cancel(planned)
         assert compact(scene.writer("compactor")).results
     assert scene.storage.stat(half) is None
 
@@ -558,7 +558,7 @@ def test_who_comes_when_all_is_done_and_cleaned_is_told_so() -> None:
 
 
 @pytest.mark.parametrize("work", ["planned", "begun", "files are there"])
-def test_a_plan_that_is_given_up_leaves_nothing(work: str) -> None:
+def test_a_cancelled_plan_leaves_nothing(work: str) -> None:
     scene = scene_with_logs()
     planned = service(scene).schedule()
     assert planned is not None
@@ -567,20 +567,20 @@ def test_a_plan_that_is_given_up_leaves_nothing(work: str) -> None:
         compactions(scene.writer("mortal", Mortal(scene.storage, deaths[work]))).execute(planned)
     scene.clock.sleep(2 * WriteSettings().heartbeat_timeout_ms)
     with no_row_is_lost(scene):
-        rollback = service(scene).undo(planned)
+        rollback = service(scene).cancel(planned)
     assert [name for name in scene.completed("rollback") if name.startswith(rollback)]
     assert scene.leftovers() == []
     assert not [s.path for s in scene.storage.list("mo") if planned in s.path]
     with pytest.raises(InvalidRequestError, match="no pending compaction"):
         service(scene).execute(planned)
     with pytest.raises(InvalidRequestError, match="no plan has that time"):
-        service(scene).undo(planned)
+        service(scene).cancel(planned)
     with no_row_is_lost(scene):
         [result] = compact(scene.writer("compactor")).results
     assert result.instant > rollback
 
 
-def test_giving_up_that_dies_anywhere_is_finished_by_the_next() -> None:
+def test_an_interrupted_cancel_is_finished_by_the_next_call() -> None:
     begun = scene_with_logs()
     planned = service(begun).schedule()
     assert planned is not None
@@ -591,42 +591,42 @@ def test_giving_up_that_dies_anywhere_is_finished_by_the_next() -> None:
         scene = begun.copy()
         scene.clock.sleep(2 * WriteSettings().heartbeat_timeout_ms)
         try:
-            compactions(scene.writer("mortal", Mortal(scene.storage, nth))).undo(planned)
+            compactions(scene.writer("mortal", Mortal(scene.storage, nth))).cancel(planned)
             break
         except Died:
             deaths += 1
         scene.table("writer").upsert(rows("one", "z"))  # who writes next finishes it, if decided
         if service(scene).pending():
-            service(scene).undo(planned)
+            service(scene).cancel(planned)
         assert scene.content() == {**expected, "z": (1, "one")}
         assert scene.leftovers() == []
         assert len(scene.completed("rollback")) == 1
     assert deaths > 5
 
 
-def test_an_executor_whose_plan_is_given_up_under_its_hands_leaves_nothing() -> None:
+def test_an_executor_whose_plan_is_cancelled_meanwhile_leaves_nothing() -> None:
     scene = scene_with_logs()
     planned = service(scene).schedule()
     assert planned is not None
 
     def merge(requested: str, schema: str, operations: Any) -> Any:
-        service(scene, "other").undo(planned, is_forced=True)
+        service(scene, "other").cancel(planned, is_forced=True)
         return module.LocalMerge(writer)(requested, schema, operations)
 
     writer = scene.writer("frozen")
-    with no_row_is_lost(scene), pytest.raises(ConflictError, match="given up meanwhile, by the r"):
+    with no_row_is_lost(scene), pytest.raises(ConflictError, match="cancelled meanwhile, by the r"):
         compactions(writer, merge).execute(planned)
     assert scene.leftovers() == []
     assert not [s.path for s in scene.storage.list("mo") if planned in s.path]
 
 
-def test_who_finds_files_gone_since_the_plan_was_given_up_is_told_that_it_was() -> None:
+def test_an_executor_that_finds_files_gone_says_that_the_plan_was_cancelled() -> None:
     scene = scene_with_logs()
     planned = service(scene).schedule()
     assert planned is not None
 
     def merge(requested: str, schema: str, operations: Any) -> Any:
-        service(scene, "other").undo(planned, is_forced=True)
+        service(scene, "other").cancel(planned, is_forced=True)
         compact(scene.writer("other")).or_raise()
         for path in operations[0].log_file_paths:
             scene.storage.delete(path)
@@ -638,11 +638,11 @@ def test_who_finds_files_gone_since_the_plan_was_given_up_is_told_that_it_was() 
     assert scene.leftovers() == []
 
 
-def test_what_has_completed_cannot_be_given_up() -> None:
+def test_what_has_completed_cannot_be_cancelled() -> None:
     scene = scene_with_logs()
     done = compact(scene.writer("compactor"))
     with pytest.raises(InvalidRequestError, match="it has completed"):
-        service(scene).undo(done.planned or "")
+        service(scene).cancel(done.planned or "")
 
 
 # -- plans that are not sound
@@ -687,7 +687,7 @@ def test_a_plan_that_leaves_out_what_had_completed_is_refused(left_out: str) -> 
         service(scene).execute(requested)
     assert [stat.path for stat in scene.storage.list("")] == files
     with no_row_is_lost(scene):
-        service(scene).undo(requested)
+        service(scene).cancel(requested)
         requested = forged(scene, CompactionPlan((sound,)))
     with no_row_is_lost(scene), pytest.raises(CorruptTableError, match=early.requested):
         service(scene).execute(requested)  # by now it is too old
@@ -741,7 +741,7 @@ def test_a_forged_plan_is_refused_and_stays(name: str) -> None:
     assert [stat.path for stat in scene.storage.list("")] == files
     assert [i.requested for i in service(scene).pending()] == [requested]
     with no_row_is_lost(scene):
-        service(scene).undo(requested)
+        service(scene).cancel(requested)
     assert scene.leftovers() == []
 
 
@@ -757,7 +757,7 @@ def test_a_plan_whose_files_are_gone_stays_and_keeps_no_other_from_its_work() ->
     metadata = decode_commit_metadata(scene.storage.read(f"{TIMELINE}/{done}"), done)
     assert set(metadata.write_stats) == {"tu"}
     assert [i.requested for i in service(scene).pending()] == [lost]
-    service(scene).undo(lost)
+    service(scene).cancel(lost)
     with no_row_is_lost(scene):
         compact(scene.writer("compactor"))
 
@@ -954,7 +954,7 @@ def test_a_rollback_that_hudi_has_under_way_for_a_plan_is_hudis_to_end() -> None
     assert f"{planned}.compaction.requested" in scene.pending()
     assert service(scene).pending() == []
     assert service(scene).schedule() is None
-    for attempt in (service(scene).execute, service(scene).undo):
+    for attempt in (service(scene).execute, service(scene).cancel):
         with pytest.raises(ConflictError, match=f"the rollback {rollback}") as caught:
             attempt(planned)
         assert "start Hudi once" in str(caught.value)
@@ -1006,7 +1006,7 @@ def half_written(scene: Scene, planned: str) -> str:
     return half
 
 
-def test_giving_up_a_plan_is_decided_again_if_hudi_came_before_it_was_done() -> None:
+def test_a_cancel_is_decided_again_if_hudi_came_before_it_was_done() -> None:
     """The plan is gone, and no rollback names it: nobody else would remove half a base file."""
     scene = shared_scene()
     planned = service(scene).schedule()
@@ -1014,13 +1014,13 @@ def test_giving_up_a_plan_is_decided_again_if_hudi_came_before_it_was_done() -> 
     half = half_written(scene, planned)
     dies = Fault(Effect.FAIL, "create", "*.rollback.requested", times=None)
     with pytest.raises(UnavailableError):
-        compactions(scene.writer("dies", FaultyStorage(scene.storage, [dies]))).undo(planned)
+        compactions(scene.writer("dies", FaultyStorage(scene.storage, [dies]))).cancel(planned)
     assert f"{planned}.compaction.requested" not in scene.names()
     scene.clock.sleep(60_000)
     hudi = ForeignWriter(scene)
     hudi.complete(hudi.begin(), encode_commit_metadata(CommitMetadata(), bytes(16)))
     with no_row_is_lost(scene):
-        service(scene).undo(planned)
+        service(scene).cancel(planned)
         assert scene.storage.stat(half) is None
         assert len(scene.completed("rollback")) == 1
         scene.table("sweeper").services.repair(grace_minutes=0)
@@ -1043,11 +1043,11 @@ def test_what_is_left_of_a_plan_that_somebody_removed_is_swept_up() -> None:
 
 
 def test_an_inflight_file_without_a_plan_is_no_plan() -> None:
-    """As an executor leaves it that slept while the plan was given up, and died."""
+    """As an executor leaves it that slept while the plan was cancelled, and died."""
     scene = scene_with_logs()
     planned = service(scene).schedule()
     assert planned is not None
-    service(scene).undo(planned)
+    service(scene).cancel(planned)
     scene.storage.write(f"{TIMELINE}/{planned}.compaction.inflight", b"")
     assert service(scene, "another").pending() == []
     with no_row_is_lost(scene):
@@ -1056,14 +1056,14 @@ def test_an_inflight_file_without_a_plan_is_no_plan() -> None:
     assert scene.leftovers() == []
 
 
-def test_a_plan_that_comes_back_when_it_was_given_up_is_a_ghost() -> None:
+def test_a_plan_that_comes_back_when_it_was_cancelled_is_a_ghost() -> None:
     """As whoever sleeps while carrying its begin out may bring it back."""
     scene = scene_with_logs()
     planned = service(scene).schedule()
     assert planned is not None
     path = f"{TIMELINE}/{planned}.compaction.requested"
     data = scene.storage.read(path)
-    service(scene).undo(planned)
+    service(scene).cancel(planned)
     scene.storage.write(path, data)
     assert service(scene, "another").pending() == []
     with pytest.raises(InvalidRequestError, match="no pending compaction"):

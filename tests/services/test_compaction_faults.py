@@ -121,10 +121,10 @@ def test_an_executor_that_slept_until_its_plan_was_archived_deletes_nothing(
     assert again is not None
     assert (again.is_ours, again.file_groups) == (False, 1)
     with pytest.raises(InvalidRequestError, match=f"has completed at {again.completed}"):
-        compactions(bench.writer("late")).undo(requested)
+        compactions(bench.writer("late")).cancel(requested)
 
 
-def test_an_executor_whose_plan_was_given_up_and_archived_leaves_nothing() -> None:
+def test_an_executor_whose_plan_was_cancelled_and_archived_leaves_nothing() -> None:
     bench = Bench()
     bench.write(1, 2, 3)
     requested = planned(bench)
@@ -134,7 +134,7 @@ def test_an_executor_whose_plan_was_given_up_and_archived_leaves_nothing() -> No
         made = [s.path for s in bench.storage.list("") if s.path.endswith(".parquet")]
         names.extend(path for path in made if requested in path)
         data = {path: bench.storage.read(path) for path in names}
-        compactions(bench.writer("other")).undo(requested, is_forced=True)
+        compactions(bench.writer("other")).cancel(requested, is_forced=True)
         bench.write(*range(4, 12))
         bench.clock.sleep(HOUR_MS)
         bench.write(12)
@@ -212,13 +212,13 @@ def test_an_executor_that_slept_before_it_began_leaves_no_inflight_file(
 
 
 def test_an_inflight_file_goes_whatever_ended_the_work() -> None:
-    """Also an error that nobody foresaw, when the plan was given up and archived."""
+    """Also an error that nobody foresaw, when the plan was cancelled and archived."""
     bench = Bench()
     bench.write(1, 2, 3)
     requested = planned(bench)
 
     def merge(*asked: Any) -> list[WriteStat]:
-        compactions(bench.writer("other")).undo(requested, is_forced=True)
+        compactions(bench.writer("other")).cancel(requested, is_forced=True)
         bench.storage.write(plan_path(requested).replace("requested", "inflight"), b"")
         raise MemoryError
 
@@ -286,14 +286,14 @@ def test_a_plan_that_cannot_be_read_keeps_no_other_from_being_carried_out(data: 
     bench.write(4, 5)
     broken = begun(bench, Action.COMPACTION, data)
     before = content(bench.table().read())
-    with pytest.raises(CorruptTableError, match="undo_compaction") as caught:
+    with pytest.raises(CorruptTableError, match="cancel_compaction") as caught:
         compact(bench.writer("compactor")).or_raise()
     assert broken in str(caught.value)
     assert any("done all the same: compaction" in note for note in caught.value.__notes__)
     assert [i.requested for i in compactions(bench.writer()).pending()] == [broken]
     assert [i.requested for i in bench.active() if i.requested == sound and i.completed]
     assert content(bench.table().read()) == before
-    compactions(bench.writer("undo")).undo(broken)
+    compactions(bench.writer("canceller")).cancel(broken)
     assert compact(bench.writer("compactor")).results
     assert content(bench.table().read()) == before
 
@@ -329,18 +329,18 @@ def test_a_plan_has_a_write_that_completed_and_was_archived_while_it_waited_for_
     assert content(bench.table().read()) == before
 
 
-def test_a_plan_that_is_given_up_before_its_turn_is_no_failure() -> None:
+def test_a_plan_that_is_cancelled_before_its_turn_is_no_failure() -> None:
     bench = Bench()
     bench.write(1, 2, 3)
     requested = planned(bench)
     pending = Compactions.pending
-    given_up: list[str] = []
+    cancelled: list[str] = []
 
     def and_then(service: Compactions) -> Any:
         found = pending(service)
-        if not given_up:
-            given_up.append(requested)
-            compactions(bench.writer("other")).undo(requested)
+        if not cancelled:
+            cancelled.append(requested)
+            compactions(bench.writer("other")).cancel(requested)
         return found
 
     with pytest.MonkeyPatch.context() as patched:
@@ -363,13 +363,13 @@ def test_what_storage_denies_is_told_though_the_plan_is_under_way_by_then(lock: 
     assert done.pending == (requested,)
 
 
-def test_a_full_disk_is_told_though_the_plan_was_given_up_meanwhile() -> None:
+def test_a_full_disk_is_reported_though_the_plan_was_cancelled_meanwhile() -> None:
     bench = Bench()
     bench.write(1, 2, 3)
     requested = planned(bench)
 
     def full(*_: Any) -> list[WriteStat]:
-        compactions(bench.writer("other")).undo(requested, is_forced=True)
+        compactions(bench.writer("other")).cancel(requested, is_forced=True)
         raise UnavailableError("no space", why="the disk is full", next_step="Make room")
 
     done = compact(bench.writer("compactor"), plans=False, merge=full)
@@ -377,21 +377,21 @@ def test_a_full_disk_is_told_though_the_plan_was_given_up_meanwhile() -> None:
     assert done.pending == ()
 
 
-def test_a_log_compaction_whose_hudi_is_gone_can_be_given_up() -> None:
+def test_a_log_compaction_whose_hudi_is_gone_can_be_cancelled() -> None:
     bench = Bench()
     bench.write(1, 2, 3)
     preview = planned(bench)
     data = bench.storage.read(plan_path(preview))
-    compactions(bench.writer("undo")).undo(preview)
+    compactions(bench.writer("canceller")).cancel(preview)
     requested = begun(bench, Action.LOGCOMPACTION, data)
     bench.storage.write(heartbeat_path(requested), b"")
-    service = compactions(bench.writer("undo"))
+    service = compactions(bench.writer("canceller"))
     with pytest.raises(ConflictError, match="heartbeat is fresh"):
-        service.undo(requested)
+        service.cancel(requested)
     assert not compact(bench.writer("compactor")).results
     bench.clock.sleep(2 * SETTINGS.heartbeat_timeout_ms)
     before = content(bench.table().read())
-    service.undo(requested)
+    service.cancel(requested)
     assert bench.storage.stat(plan_path(requested, "logcompaction")) is None
     assert compact(bench.writer("compactor")).results
     bench.write(*range(4, 12))

@@ -1,4 +1,4 @@
-"""Writes that open a file group beside plans that are given up, or that nobody can read."""
+"""Writes that open a file group beside plans that are cancelled, or that cannot be read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def planned(scene: Scene) -> str:
 @pytest.mark.parametrize("comes_back", [True, False])
 @pytest.mark.parametrize("stop", [Stop.BEGUN, Stop.WRITTEN])
 @pytest.mark.parametrize("act", ACTS)
-def test_a_plan_that_is_being_given_up_stands_in_nobodys_way(
+def test_a_plan_that_is_being_cancelled_blocks_no_write(
     act: str, stop: Stop, comes_back: bool
 ) -> None:
     """Its abort is decided and carried out, and its files are not deleted yet. Who slept while it
@@ -43,14 +43,14 @@ def test_a_plan_that_is_being_given_up_stands_in_nobodys_way(
     held = scene.hold("one", ACTS[act], stop, conflict_retries=0)
     path = f"{TIMELINE}/{planned(scene)}.compaction.requested"
     data = scene.storage.read(path)
-    undoer = compactions(scene.writer("undoer"))
-    [plan] = undoer.pending()
-    undoer._recovery.abort(plan)
+    canceller = compactions(scene.writer("canceller"))
+    [plan] = canceller.pending()
+    canceller._recovery.abort(plan)
     if comes_back:
         scene.storage.write(path, data)
     assert held.finish().instant
     assert scene.writers()["x"] == "over"
-    undoer.undo(plan.requested)
+    canceller.cancel(plan.requested)
     assert scene.leftovers() == []
     assert scene.writers()["x"] == "over"
 
@@ -67,9 +67,9 @@ def test_a_plan_that_nobody_can_read_stops_only_what_is_older(act: str, data: by
     assert isinstance(outcome, Decided)
     assert ACTS[act](scene.table("young")).instant
     if act == "overwrite":
-        with pytest.raises(ConflictError, match="undo_compaction"):
+        with pytest.raises(ConflictError, match="cancel_compaction"):
             held.finish()
-    compactions(scene.writer("undoer")).undo(outcome.entry.instant or "")
+    compactions(scene.writer("canceller")).cancel(outcome.entry.instant or "")
     assert ACTS[act](scene.table("later")).instant
 
 

@@ -34,9 +34,9 @@ def pending_clustering() -> str:
 SERVICES: dict[str, Callable[[Services], Any]] = {
     "run": lambda services: services.run(),
     "compact": lambda services: services.compact(),
-    "undo_compaction": lambda services: services.undo_compaction(pending_clustering()),
+    "cancel_compaction": lambda services: services.cancel_compaction(pending_clustering()),
     "clean": lambda services: services.clean(),
-    "undo_clean": lambda services: services.undo_clean(pending_clustering()),
+    "cancel_clean": lambda services: services.cancel_clean(pending_clustering()),
     "archive": lambda services: services.archive(),
     "repair": lambda services: services.repair(),
     "run, dry": lambda services: services.run(dry_run=True),

@@ -337,13 +337,13 @@ def completed(names: list[str]) -> list[str]:
     return [name for name in names if "_" in name and name.endswith("commit")]
 
 
-@pytest.mark.parametrize("service", ["clean", "archive", "compact", "undo"])
+@pytest.mark.parametrize("service", ["clean", "archive", "compact", "cancel"])
 def test_services_beside_another_engine_say_what_helps(service: str) -> None:
     bench = Bench(LockKind.NONE)
     for turn in range(4):
         bench.table().upsert(rows("k", f"k{turn}"))
     table = bench.table("ours")
-    planned = table.services.compact(plan_only=True).planned if service == "undo" else None
+    planned = table.services.compact(plan_only=True).planned if service == "cancel" else None
     if service == "clean":
         table.services.compact()
     bench.storage.write(f"{TIMELINE}/20260101010000000.deltacommit.requested", b"")
@@ -351,7 +351,7 @@ def test_services_beside_another_engine_say_what_helps(service: str) -> None:
         "clean": lambda: table.services.clean(CleanPolicy.versions(1)),
         "archive": lambda: table.services.archive(ArchivePolicy(keep_min=2, keep_max=3)),
         "compact": table.services.compact,
-        "undo": lambda: table.services.undo_compaction(planned or ""),
+        "cancel": lambda: table.services.cancel_compaction(planned or ""),
     }
     bench.clock.sleep(3_600_000)
     with pytest.raises(InvalidRequestError, match="20260101010000000") as error:

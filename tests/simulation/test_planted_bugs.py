@@ -27,7 +27,9 @@ SERVED: dict[str, Services] = {
         compactors=1, cleaners=2, savers=1, policy=CleanPolicy.commits(1)
     ),
     "registered without a look": Services(compactors=1, cleaners=2, policy=CleanPolicy.commits(1)),
-    "undone cleans tell nothing": Services(cleaners=2, undoers=2, policy=CleanPolicy.commits(1)),
+    "cancelled cleans tell nothing": Services(
+        cleaners=2, cancellers=2, policy=CleanPolicy.commits(1)
+    ),
     "late files believed": Services(compactors=1, archivists=2, latecomers=1),
     "pending passed": Services(archivists=1),
     "version overwritten": Services(archivists=2),
@@ -99,7 +101,7 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "cleaned without a look": [("shared", 156), ("shared", 284), ("shared", 350)],
     "registered without a look": [("shared", 3), ("occ", 11), ("shared", 11)],
     "cleaned times read": [("occ", 12)],
-    "undone cleans tell nothing": [("shared", 328), ("shared", 342)],
+    "cancelled cleans tell nothing": [("shared", 328), ("shared", 342)],
     "late files believed": [("occ", 3), ("nbcc", 6), ("occ", 15), ("nbcc", 15)],
     "pending passed": [("nbcc", 14), ("occ", 31), ("nbcc", 57)],
     "removed before archived": [("occ", 1), ("nbcc", 3), ("nbcc", 6)],

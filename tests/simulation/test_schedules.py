@@ -53,7 +53,7 @@ def test_no_schedule_full_of_table_services_breaks_a_promise(mode: Mode) -> None
             cleaners=1 + seed // 2 % 2,
             archivists=1 + seed // 4 % 2,
             savers=1,
-            undoers=seed // 3 % 2,
+            cancellers=seed // 3 % 2,
             latecomers=seed // 5 % 2,
             keepers=seed % 3 // 2,
             policy=LONG_POLICIES[seed % len(LONG_POLICIES)],

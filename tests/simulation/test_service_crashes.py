@@ -1,4 +1,4 @@
-"""A table service that dies at any operation is finished, or undone, by the next process.
+"""A table service that dies at any operation is finished, or cancelled, by the next process.
 
 Each service is run once for each of its storage operations and each way to die; then another
 process does what a process of that kind does, and the table is judged. Then the same with a second
@@ -88,10 +88,10 @@ def compact(stage: Stage, process: Process) -> None:
         work.execute(plan.requested)
 
 
-def undo(stage: Stage, process: Process) -> None:
+def cancel(stage: Stage, process: Process) -> None:
     work = compactions(stage, process)
     for plan in work.pending():
-        work.undo(plan.requested)
+        work.cancel(plan.requested)
     recover(stage, process)
 
 
@@ -131,14 +131,14 @@ class Scene:
 
 SCENES: dict[str, Scene] = {
     "compaction": Scene(NBCC, prepared, compact),
-    "undone compaction": Scene(NBCC, with_work_begun, undo),
+    "cancelled compaction": Scene(NBCC, with_work_begun, cancel),
     "clean": Scene(OCC, with_a_compaction, clean),
     "clean of logs": Scene(NBCC, with_a_compaction, clean),
     "archive": Scene(OCC, with_a_compaction, archive, archives=True),
     "archive of logs": Scene(NBCC, with_a_compaction, archive, archives=True),
     "shared compaction": Scene(NBCC, partial(beside_java, prepared), compact, shared=True),
-    "undone shared compaction": Scene(
-        NBCC, partial(beside_java, with_work_begun), undo, shared=True
+    "cancelled shared compaction": Scene(
+        NBCC, partial(beside_java, with_work_begun), cancel, shared=True
     ),
     "shared clean": Scene(NBCC, partial(beside_java, with_a_compaction), clean, shared=True),
     "shared archive": Scene(
@@ -190,7 +190,7 @@ def go_on_archiving(stage: Stage) -> None:
 
 
 def left_pending(stage: Stage) -> list[str]:
-    """What a successor that lived has not finished, nor undone."""
+    """What a successor that lived has not finished, nor cancelled."""
     log = stage.decision_log(stage.simulation.process("onlooker"))
     return sorted(log.refresh().pending)
 
@@ -208,7 +208,7 @@ def crashes_of(process: str, operations: int) -> Iterator[Fault]:
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_service_that_dies_at_any_operation_is_finished_or_undone(name: str) -> None:
+def test_a_service_that_dies_at_any_operation_is_finished_or_cancelled(name: str) -> None:
     """And if its successor dies as well, at any operation, by the one after that."""
     broken, (operations, _) = run_with_crashes(name)
     assert not broken, broken

@@ -72,7 +72,7 @@ def an_executor_and_who_gives_up(stage: Stage) -> None:
     plan = compactions(stage, stage.simulation.process("planner")).schedule()
     assert plan is not None
     start(stage, "one", lambda process: compactions(stage, process).execute(plan))
-    start(stage, "two", lambda process: compactions(stage, process).undo(plan, is_forced=True))
+    start(stage, "two", lambda process: compactions(stage, process).cancel(plan, is_forced=True))
 
 
 def a_cleaner_and_who_gives_up(stage: Stage) -> None:
@@ -81,7 +81,7 @@ def a_cleaner_and_who_gives_up(stage: Stage) -> None:
     plan = cleanings(stage, stage.simulation.process("planner")).schedule(POLICY)
     assert plan is not None
     start(stage, "one", lambda process: cleanings(stage, process).execute(plan))
-    start(stage, "two", lambda process: cleanings(stage, process).undo(plan))
+    start(stage, "two", lambda process: cleanings(stage, process).cancel(plan))
 
 
 def a_clean_and_a_consumer(stage: Stage) -> None:
@@ -131,8 +131,8 @@ def planned_once(evidence: Evidence) -> bool:
 
 def ended_one_way(evidence: Evidence) -> bool:
     (plan,) = evidence.compactions
-    undone = [rollback for rollback in evidence.plans if rollback.target == plan.requested]
-    return (plan.requested in evidence.writes) != bool(undone)
+    cancelled = [rollback for rollback in evidence.plans if rollback.target == plan.requested]
+    return (plan.requested in evidence.writes) != bool(cancelled)
 
 
 def archived(evidence: Evidence) -> bool:

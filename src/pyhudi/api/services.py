@@ -12,7 +12,7 @@ from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
 from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.archiving.run import ArchiveResult
-from pyhudi.services.cleaning.execute import clean, undo_clean
+from pyhudi.services.cleaning.execute import cancel_clean, clean
 from pyhudi.services.cleaning.result import Cleaned, CleanResult
 from pyhudi.services.compaction.execute import Merge
 from pyhudi.services.compaction.result import Compacted
@@ -116,13 +116,13 @@ class Services:
             )
         return done.or_raise()
 
-    def undo_compaction(self, instant: str) -> str:
-        """Give up a compaction that is planned and not complete; the instant of the rollback.
+    def cancel_compaction(self, instant: str) -> str:
+        """Cancel a compaction that is planned and not complete. Return the rollback's instant.
 
         For a plan that cannot be carried out, or a log compaction that was left by a Hudi which is
         gone. Its logs are then in no plan, and the next one may take them.
         """
-        return compactions(self._writer).undo(instant)
+        return compactions(self._writer).cancel(instant)
 
     @overload
     def clean(
@@ -146,12 +146,12 @@ class Services:
             done = clean(self._writer, policy, dry_run=dry_run)
         return done.or_raise() if isinstance(done, CleanResult) else done
 
-    def undo_clean(self, instant: str) -> Cleaned:
-        """Give up a clean that is planned and not complete: it completes, and removes nothing.
+    def cancel_clean(self, instant: str) -> Cleaned:
+        """Cancel a clean that is planned and not complete: it completes, and removes nothing.
 
         For a plan that cannot be carried out, and so holds back every later clean.
         """
-        return undo_clean(self._writer, instant)
+        return cancel_clean(self._writer, instant)
 
     @overload
     def archive(

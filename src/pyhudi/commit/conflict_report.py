@@ -199,7 +199,7 @@ def _next_step(facts: Mapping[str, Any], conflict: Conflict) -> str:
     step = _NEXT_STEPS[conflict.retry]
     other = conflict.other
     if other.groups is None and other.kind in (Kind.COMPACTION, Kind.LOG_COMPACTION):
-        return f"{step}; its plan does not tell its file groups, and undo_compaction gives it up"
+        return f"{step}; its plan does not tell its file groups, and cancel_compaction cancels it"
     if conflict.rule is ConflictRule.SAME_FILE_GROUP and facts["keys"] == []:
         return f"{step}; with more buckets, or with an ordering, such writes do not meet"
     return step

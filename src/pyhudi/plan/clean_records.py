@@ -63,8 +63,8 @@ def _refuse_foreign(partition: str, paths: Iterable[str], place: str) -> None:
             raise CorruptTableError(
                 f"a clean would remove {path!r:.200}",
                 why=f"that is not a data file of the partition {partition!r:.200}",
-                next_step="Nothing was removed. Find out who wrote the plan, and give it up:"
-                " table.services.undo_clean(instant)",
+                next_step="Nothing was removed. Find out who wrote the plan, and cancel it:"
+                " table.services.cancel_clean(instant)",
                 path=place,
             )
 
@@ -93,8 +93,8 @@ def refuse_needed(
         raise CorruptTableError(
             f"the clean {requested} would remove {path!r}",
             why=f"the file is needed ({reason})",
-            next_step="Nothing was removed. Find out who planned the clean, and give it"
-            f" up: table.services.undo_clean({requested!r})",
+            next_step="Nothing was removed. Find out who planned the clean, and cancel"
+            f" it: table.services.cancel_clean({requested!r})",
             path=place,
         )
 

@@ -7,7 +7,7 @@ time. Logs of writes under way, even of those that began earlier, belong to the 
 opens.
 
 A file group is in one pending plan at a time. So several plans may be pending, on disjoint groups,
-and each of them can be carried out, or given up, whatever becomes of the others.
+and each of them can be carried out, or cancelled, whatever becomes of the others.
 
 The worst file groups come first, by the policy's order, until the work of one run is enough. What
 an operation's metrics say, and the bound, are Hudi's: megabytes, rounded down, of what is read and

@@ -112,22 +112,23 @@ def _cleaned_times_read() -> AbstractContextManager[Any]:
     return patch.object(Reader, "_refuse_cleaned", lambda self, state, point: None)
 
 
-def _undone_cleans_tell_nothing() -> AbstractContextManager[Any]:
-    """A clean that is given up before it began is told as one of nothing, whoever began since."""
-    undo = Cleanings.undo
+def _cancelled_cleans_tell_nothing() -> AbstractContextManager[Any]:
+    """A clean that is cancelled before it began is recorded as one of nothing, though a process
+    may have begun it since."""
+    cancel = Cleanings.cancel
 
     def weak(self: Cleanings, requested: str) -> Cleaned:
         pending = {instant.requested for instant in self.pending()}
         if requested not in pending or self._seems_attended(requested):
             raise InvalidRequestError("not now", why="it is not pending", next_step="Wait")
         if self._log.is_inflight(requested, Action.CLEAN):
-            return undo(self, requested)
+            return cancel(self, requested)
         if (done := self._make_inflight(requested)) is not None:
             return done
         metadata = clean_metadata(requested, cleaning._NO_PLAN, {}, frozenset(), 0)
         return Cleaned(requested, self._complete(requested, metadata), 0, 0)
 
-    return patch.object(Cleanings, "undo", weak)
+    return patch.object(Cleanings, "cancel", weak)
 
 
 # -- archiving
@@ -225,7 +226,7 @@ SERVICE_BUGS: dict[str, _Bug] = {
     "cleaned without a look": _cleaned_without_a_look,
     "registered without a look": _registered_without_a_look,
     "cleaned times read": _cleaned_times_read,
-    "undone cleans tell nothing": _undone_cleans_tell_nothing,
+    "cancelled cleans tell nothing": _cancelled_cleans_tell_nothing,
     "late files believed": _late_files_believed,
     "pending passed": _pending_passed,
     "removed before archived": _removed_before_archived,

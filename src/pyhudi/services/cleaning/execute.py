@@ -19,11 +19,11 @@ the consumer is told that it is too late, or its files are spared.
 interrupted and repeated, and two may do it at once. The plan is believed no more than that. A file
 that something needs by now, such as a savepoint, is spared. A path outside the table, a file of a
 latest slice or of a pending write were never to be planned: that is an error, nothing is deleted,
-and the plan stays pending until somebody gives it up (`undo`), which completes it as a clean of
-nothing. From the moment a plan is on the timeline, reads of what it gives up are refused
-(`plan.retention`), and they stay refused if it is given up: whoever gives it up cannot know whether
-somebody is removing its files at that moment. A scan that was made before meets a missing file,
-which is an error as well.
+and the plan stays pending until a process cancels it (`cancel`), which completes it as a clean of
+nothing. From the moment a plan is on the timeline, reads of what it removes are refused
+(`plan.retention`), and they stay refused if it is cancelled: the process that cancels it cannot
+know whether another one is removing its files at that moment. A scan that was made before meets a
+missing file, which is an error as well.
 
 Files are deleted outside of `turn`, so that other threads that share the table can write.
 """
@@ -109,11 +109,11 @@ def clean(
     return cleanings.preview(policy) if dry_run else cleanings.run(policy)
 
 
-def undo_clean(writer: LocalWriter, instant: str) -> Cleaned:
-    """Give up a clean that is pending."""
+def cancel_clean(writer: LocalWriter, instant: str) -> Cleaned:
+    """Cancel a clean that is pending."""
     with writer.turn:
         writer.open()
-        return writer_cleanings(writer).undo(instant)
+        return writer_cleanings(writer).cancel(instant)
 
 
 def writer_cleanings(writer: LocalWriter) -> Cleanings:
@@ -286,7 +286,7 @@ class Cleanings:
                 self._storage.delete(staged)
 
     def _unchanged(self, facts: _Facts, decided: set[tuple[str, Action]]) -> Check:
-        """Asked when the plan is decided: whether something now needs what it gives up.
+        """Return a check for when the plan is decided: does something now need what it removes?
 
         `decided` is what the log told of before the facts were loaded.
         """
@@ -357,11 +357,11 @@ class Cleanings:
         gone = metadata.total_files_deleted
         return Cleaned(requested, completed, gone, sizes, tuple(sorted(spared)))
 
-    def undo(self, requested: str) -> Cleaned:
-        """Give up a clean that is pending: complete it, and remove nothing more.
+    def cancel(self, requested: str) -> Cleaned:
+        """Cancel a clean that is pending: complete it, and remove nothing more.
 
-        What it gave up stays refused. Its files may be there, or somebody removed them a while
-        ago, or just now: no look can tell.
+        Reads of the states that it was to remove stay refused. Its files may be there, or another
+        process removed them a while ago, or just now: no look can tell.
         """
         if requested not in {instant.requested for instant in self.pending()}:
             raise InvalidRequestError(
@@ -371,9 +371,9 @@ class Cleanings:
             )
         if self._seems_attended(requested):
             raise ConflictError(
-                f"the clean {requested} cannot be given up now",
+                f"the clean {requested} cannot be cancelled now",
                 why="another process seems to be carrying it out",
-                next_step="Let it end, or repeat the call when nobody has beaten for"
+                next_step="Let it end, or repeat the call once it has been silent for"
                 f" {self._settings.heartbeat_timeout_ms / 1000:g} s",
             )
         plan, planned = self._readable_plan(requested)
@@ -448,7 +448,7 @@ class Cleanings:
     def _complete(self, requested: str, metadata: CleanMetadata) -> str:
         data = encode_clean_metadata(metadata, self._log.world.random_bytes(16))
         staged = self._log.stage(requested, data)
-        # Nobody gives a clean up, so it does not matter what the log says since its begin.
+        # No rollback takes a clean back, so it does not matter what the log says since its begin.
         job = Complete(requested, Action.CLEAN, None, data, staged, self._has_its_plan(requested))
         outcome = self._log.append(job)
         self._drop(staged)

@@ -49,7 +49,7 @@ def _unknown(instant: Instant, error: CorruptTableError) -> CorruptTableError:
     """Nobody can tell which file groups it is about, so none may be cleaned."""
     next_step = "Restore its plan from a copy of the table, or roll it back with Apache Hudi"
     if instant.action in _COMPACTIONS:
-        next_step = f"Give it up: table.services.undo_compaction({instant.requested!r})"
+        next_step = f"Cancel it: table.services.cancel_compaction({instant.requested!r})"
     return CorruptTableError(
         f"which files the pending {instant.action} {instant.requested} needs is not known, and a"
         " clean could take them",

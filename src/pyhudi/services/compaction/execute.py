@@ -2,7 +2,7 @@
 
     schedule   the plan is decided; its time is later than every completion that it knows
     execute    heartbeat → inflight → markers and base files → completed, as a commit
-    undo       a rollback gives the plan up, for good
+    cancel     a rollback removes the plan and its files, for good
 
 A plan may be made at any moment, whatever is under way. It is made outside the decision log, and
 adjusted inside it if something completed meanwhile, so that a busy table cannot keep it from being
@@ -78,11 +78,11 @@ from pyhudi.services.compaction.merge_slice import (
 from pyhudi.services.compaction.outcome import (
     attended,
     begun_anew,
-    is_given_up,
+    is_cancelled,
     load_completed,
     load_completed_metadata,
     not_completed,
-    nothing_to_give_up,
+    nothing_to_cancel,
 )
 from pyhudi.services.compaction.result import (
     CompactionResult,
@@ -114,8 +114,8 @@ Merge: TypeAlias = Callable[[str, str, Sequence[CompactionOperation]], Iterable[
 ATTEMPTS_MAX = 3
 #: The place in the name of staged bytes where others have an instant, which a plan lacks.
 _PLAN_STAGED = "plan"
-#: What `undo` takes.
-_GIVEN_UP = (Action.COMPACTION, Action.LOGCOMPACTION)
+#: What `cancel` takes.
+_CANCELLABLE = (Action.COMPACTION, Action.LOGCOMPACTION)
 _NOTHING: AbstractContextManager[Any] = nullcontext()
 
 
@@ -161,13 +161,14 @@ class Compactions:
             return [i for i in self.plans() if i.requested not in self._log.ledger.named_by]
 
     def plans(self) -> list[Instant]:
-        """Plans that are not given up, also those that another engine is about to begin anew."""
+        """Return plans that are not cancelled, also those that another engine is about to begin
+        anew."""
         with self._turn:
             plans = self._log.refresh().pending_of(Action.COMPACTION)
-            return [i for i in plans if self._has_plan(i.requested) and not self._is_undone(i)]
+            return [i for i in plans if self._has_plan(i.requested) and not self._is_cancelled(i)]
 
-    def _is_undone(self, plan: Instant) -> bool:
-        """Whether a rollback gives the plan up, and not only what a run of it left."""
+    def _is_cancelled(self, plan: Instant) -> bool:
+        """True if a rollback targets the plan itself, not just the files of one failed run."""
         is_named = plan.requested in self._log.ledger.named_by
         return is_named and self._log.rollback_of(plan.requested) is not None
 
@@ -182,8 +183,8 @@ class Compactions:
     def _is_silent(self, requested: str, rollback: str) -> bool:
         """As far as one can tell without touching anything."""
         states = (State.REQUESTED, State.INFLIGHT)
-        undoing = (Instant(InstantTime(rollback), Action.ROLLBACK, state) for state in states)
-        paths = (heartbeat_path(requested), *map(self._log.path, undoing))
+        rollbacks = (Instant(InstantTime(rollback), Action.ROLLBACK, state) for state in states)
+        paths = (heartbeat_path(requested), *map(self._log.path, rollbacks))
         signs = [stat.modified_ms for stat in map(self._storage.stat, paths) if stat is not None]
         age = self._log.clock.glimpse_ms() - max(signs, default=0)
         return age > self._settings.heartbeat_timeout_ms
@@ -307,12 +308,12 @@ class Compactions:
         """The instant, if its plan waits to be carried out."""
         instant = self._log.ledger.pending.get(requested)
         rollback = self._log.ledger.named_by.get(requested)
-        if rollback is not None and instant is not None and not self._is_undone(instant):
+        if rollback is not None and instant is not None and not self._is_cancelled(instant):
             raise begun_anew(requested, rollback)
         if instant is None or rollback is not None or instant.action is not Action.COMPACTION:
             raise InvalidRequestError(
                 f"there is no pending compaction {requested}",
-                why=f"the rollback {rollback} undoes it" if rollback else "no plan has that time",
+                why=f"the rollback {rollback} cancels it" if rollback else "no plan has that time",
                 next_step="Look at table.inspect.timeline(), or plan a new compaction",
             )
         return instant
@@ -370,7 +371,7 @@ class Compactions:
         staged = self._log.stage(requested, data)
         check = partial(self._objection, requested, metadata)
         # Plans are carried out by anybody, who need not have read the log since their begin: that
-        # a plan was given up shows in its requested file, too.
+        # a plan was cancelled shows in its requested file, too.
         job = Complete(requested, Action.COMPACTION, None, data, staged, check)
         outcome = self._log.append(job)
         self._drop(staged)
@@ -398,8 +399,8 @@ class Compactions:
         return requested in self._log.refresh().pending
 
     def _refused(self, refused: Refused, requested: str, stats: Sequence[WriteStat]) -> HudiError:
-        """If the plan was given up under our hands, what we made since then would stay for ever."""
-        if is_given_up(self._log, requested):
+        """Remove our files if the plan was cancelled meanwhile: they would stay for ever."""
+        if is_cancelled(self._log, requested):
             self._storage.delete_all([stat.data_path for stat in stats])
         elif refused.rule is Rule.ROLLED_BACK and refused.instant is not None:
             return begun_anew(requested, refused.instant)
@@ -429,7 +430,7 @@ class Compactions:
     ) -> CompactionResult | None:
         """Asked after an error: a plan that has ended does not keep its files.
 
-        InvalidRequestError if it was given up, and files are gone for that reason. What was made
+        InvalidRequestError if it was cancelled, and files are gone for that reason. What was made
         since then is swept up by its markers, which must stay: another executor may be as late.
         """
         with self._turn:
@@ -460,21 +461,21 @@ class Compactions:
             with suppress(HudiError):
                 self._storage.delete(staged)
 
-    # -- giving up
+    # -- cancelling
 
-    def undo(self, requested: str, *, is_forced: bool = False) -> str:
-        """Give a pending plan up: remove what was made for it, and the plan; the rollback's time.
+    def cancel(self, requested: str, *, is_forced: bool = False) -> str:
+        """Cancel a pending plan: remove it and the files made for it. Return the rollback's time.
 
-        Refused while somebody carries it out, unless forced. Also of a log compaction that Hudi
-        planned, whose file groups would stay taken if that Hudi never came back.
+        Refused while another process carries it out, unless forced. Takes a log compaction that
+        Hudi planned, too: its file groups would stay taken if that Hudi never came back.
         """
         with self._turn:
             ledger = self._log.refresh()
             instant = ledger.pending.get(requested)
             rollback = ledger.named_by.get(requested)
             if rollback is None:
-                if instant is None or instant.action not in _GIVEN_UP:
-                    raise nothing_to_give_up(self._log, requested)
+                if instant is None or instant.action not in _CANCELLABLE:
+                    raise nothing_to_cancel(self._log, requested)
                 if not is_forced and self.is_attended(requested):
                     raise attended(requested, self._settings.heartbeat_timeout_ms)
                 rollback = self._aborted(instant)
@@ -490,10 +491,10 @@ class Compactions:
             return outcome.entry.instant
         assert isinstance(outcome, Refused)
         if outcome.rule is Rule.ROLLED_BACK and outcome.instant is not None:
-            return outcome.instant  # somebody else gives it up, too
+            return outcome.instant  # another process cancels it, too
         if outcome.rule in LOCK_RULES:
             raise refusal_error(outcome, self._storage.uri)
-        raise nothing_to_give_up(self._log, instant.requested)
+        raise nothing_to_cancel(self._log, instant.requested)
 
 
 def _instant(requested: str, state: State) -> Instant:

@@ -100,7 +100,7 @@ def _found(storage: Storage, spec: CompactionSpec, slice_: FileSlice) -> WriteSt
         with storage.open(path) as source:
             rows = pq.read_metadata(source).num_rows
     except FileNotFoundError:
-        return None  # given up since, or another engine made room for its own attempt
+        return None  # cancelled since, or another engine made room for its own attempt
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _half_made(spec.requested, path, error) from None
     return base_stat(group, name, rows, found.size, slice_.base)
@@ -111,7 +111,7 @@ def _half_made(requested: str, path: str, error: Exception) -> CorruptTableError
     return CorruptTableError(
         f"the compaction {requested} cannot be carried out",
         why=f"the base file that an earlier attempt left is not sound parquet ({error})",
-        next_step="Wait if another engine is at it. If not, give the plan up with undo_compaction,"
+        next_step="Wait if another engine is at it. If not, cancel the plan with cancel_compaction,"
         " which removes the file and loses no row",
         path=path,
     )
@@ -214,8 +214,8 @@ def _sizes(storage: Storage, paths: Sequence[str], requested: str) -> dict[str, 
             raise CorruptTableError(
                 f"the compaction {requested} cannot be carried out",
                 why=f"{path!r}, which its plan names, is gone",
-                next_step="Restore the file: rows that were committed are lost with it; or give the"
-                " plan up with undo_compaction, which loses no others",
+                next_step="Restore the file: rows that were committed are lost with it; or cancel"
+                " the plan with cancel_compaction, which loses no others",
             )
         sizes[path] = stat.size
     return sizes
@@ -225,5 +225,5 @@ def broken_plan(requested: str, why: str) -> CorruptTableError:
     return CorruptTableError(
         f"the compaction {requested} cannot be carried out",
         why=f"its plan is not sound: {why}",
-        next_step="Find out who wrote the plan, and give it up with undo_compaction",
+        next_step="Find out who wrote the plan, and cancel it with cancel_compaction",
     )

@@ -1,9 +1,9 @@
 """How a compaction ended that is not pending any more: what the timeline and the archive say.
 
-That a plan is gone from the timeline does not mean that it was given up. Another executor may have
+That a plan is gone from the timeline does not mean that it was cancelled. Another executor may have
 carried it out, under the very names that this one gave to its files, and it may have been archived
-since. So an executor that slept takes its files away only if a rollback gave the plan up for good;
-names of such an instant are never used again. Whatever nobody can tell stays where it is.
+since. So an executor that slept takes its files away only if a rollback cancelled the plan for
+good; names of such an instant are never used again. Whatever nobody can tell stays where it is.
 
 The timeline is asked before the archive: what leaves the one has come to the other before.
 """
@@ -38,8 +38,8 @@ def load_completed_metadata(log: DecisionLog, done: Instant) -> CommitMetadata:
         return CommitMetadata()
 
 
-def is_given_up(log: DecisionLog, requested: str) -> bool:
-    """Whether a rollback says that no file of the instant will ever count."""
+def is_cancelled(log: DecisionLog, requested: str) -> bool:
+    """True if a rollback says that no file of the instant will ever count."""
     ledger = log.refresh()
     if requested in ledger.completed:
         return False
@@ -58,10 +58,10 @@ def _history(log: DecisionLog) -> History:
 # ---- what is said of it
 
 
-def nothing_to_give_up(log: DecisionLog, requested: str) -> InvalidRequestError:
+def nothing_to_cancel(log: DecisionLog, requested: str) -> InvalidRequestError:
     done = load_completed(log, requested)
     return InvalidRequestError(
-        f"there is no pending compaction {requested} to give up",
+        f"there is no pending compaction {requested} to cancel",
         why="no plan has that time" if done is None else f"it has completed at {done.completed}",
         next_step="Look at table.inspect.timeline()",
     )
@@ -69,9 +69,9 @@ def nothing_to_give_up(log: DecisionLog, requested: str) -> InvalidRequestError:
 
 def attended(requested: str, timeout_ms: int) -> ConflictError:
     return ConflictError(
-        f"the compaction {requested} is not given up",
-        why="somebody is carrying it out: its heartbeat is fresh",
-        next_step="Let it end, or repeat the call when nobody has beaten for"
+        f"the compaction {requested} cannot be cancelled now",
+        why="another process is carrying it out: its heartbeat is fresh",
+        next_step="Let it end, or repeat the call once it has been silent for"
         f" {timeout_ms / 1000:g} s",
     )
 
@@ -79,7 +79,7 @@ def attended(requested: str, timeout_ms: int) -> ConflictError:
 def not_completed(requested: str, refused: Refused) -> ConflictError:
     why = f"{refused.rule} ({refused.instant or requested})"
     if refused.rule is Rule.ROLLED_BACK:
-        why = f"it was given up meanwhile, by the rollback {refused.instant}"
+        why = f"it was cancelled meanwhile, by the rollback {refused.instant}"
     return ConflictError(
         f"the compaction {requested} was not completed",
         why=why,
@@ -90,7 +90,7 @@ def not_completed(requested: str, refused: Refused) -> ConflictError:
 def begun_anew(requested: str, rollback: str) -> ConflictError:
     """Only Hudi ends such a rollback: what it may be writing next has the names of before."""
     return ConflictError(
-        f"the compaction {requested} can be neither carried out nor given up here",
+        f"the compaction {requested} can be neither carried out nor cancelled here",
         why=f"another engine rolls back its own work on it (the rollback {rollback}), to begin"
         " anew; the plan stays, and its file groups with it",
         next_step="Let that engine end it. If it died, start Hudi once on this table, as with CALL"

@@ -123,7 +123,7 @@ def _carried_out(service: Compactions, errors: list[HudiError]) -> Iterator[Comp
         try:
             result = service.execute(instant.requested)
         except HudiError as error:
-            # One that was given up a moment ago is no failure.
+            # One that was cancelled a moment ago is no failure.
             is_told = not isinstance(error, InvalidRequestError) or _waits(service, instant)
             errors += [error] if is_told else []
         except Exception as error:  # a fault of ours, or Spark's, keeps no other plan waiting

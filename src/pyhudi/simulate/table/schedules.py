@@ -43,7 +43,7 @@ from pyhudi.simulate.table.actors.late_inflight import Latecomer
 from pyhudi.simulate.table.actors.maintainer import Keeper
 from pyhudi.simulate.table.actors.overwriter import drawn_seeds
 from pyhudi.simulate.table.actors.owner_registrar import HEIRS, Registrar
-from pyhudi.simulate.table.actors.plan_aborter import Undoer
+from pyhudi.simulate.table.actors.plan_canceller import PlanCanceller
 from pyhudi.simulate.table.actors.readers import Consumer, Reader
 from pyhudi.simulate.table.actors.savepointer import Saver
 from pyhudi.simulate.table.actors.writers import Habits, Pruner, Recoverer, Writer, seed_table
@@ -78,7 +78,7 @@ class Services:
     cleaners: int = 0
     archivists: int = 0
     savers: int = 0  # who save a state of the table, on one that a foreign engine writes
-    undoers: int = 0  # who give up what is planned
+    cancellers: int = 0  # who cancel what is planned
     latecomers: int = 0  # who bring an inflight file of what is archived
     keepers: int = 0  # who do whatever is due
     policy: CleanPolicy = POLICIES[0]
@@ -100,12 +100,12 @@ class Services:
             policy=POLICIES[drawn(chance, len(POLICIES))],
         )
         rare = random_stream(seed, f"rare services of {mode}")
-        undoes, is_late, keeps = happens(rare, 0.15), happens(rare, 0.3), happens(rare, 0.03)
+        cancels, is_late, keeps = happens(rare, 0.15), happens(rare, 0.3), happens(rare, 0.03)
         long = LONG_POLICIES[drawn(rare, len(LONG_POLICIES))]
         return replace(
             services,
             policy=long if services.archivists else services.policy,
-            undoers=int(undoes and services.compactors + services.cleaners > 0),
+            cancellers=int(cancels and services.compactors + services.cleaners > 0),
             latecomers=int(is_late and services.archivists > 0),
             keepers=int(keeps),
         )
@@ -326,11 +326,11 @@ class _Schedule:
             saver.process.start(saver.run)
         for number in range(services.archivists):
             Archivist(stage, f"archivist{number}", rounds=1 + drawn(chance, 3)).start()
-        for number in range(services.undoers):
+        for number in range(services.cancellers):
             rounds = 4 + drawn(chance, 8)
             cleans = services.policy if services.cleaners else None
             name = f"undoer{number}"
-            Undoer(stage, name, rounds=rounds, cleans=cleans, rests=self._rests).start()
+            PlanCanceller(stage, name, rounds=rounds, cleans=cleans, rests=self._rests).start()
         for number in range(services.latecomers):
             Latecomer(stage, f"latecomer{number}").start()
         for number in range(services.keepers):

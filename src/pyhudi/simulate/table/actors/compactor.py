@@ -1,6 +1,6 @@
 """Compaction of a light table, by the class of production: only the merge of rows is light.
 
-A plan may stay pending for long, be carried out by several at once, or be given up.
+A plan may stay pending for long, be carried out by several at once, or be cancelled.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Compactor(Servant):
             return
         plan = pending[drawn(chance, len(pending))].requested
         if happens(chance, 0.07):
-            work.undo(plan)
+            work.cancel(plan)
         elif happens(chance, self._zeal):
             work.execute(plan, is_forced=happens(chance, 0.3))
 

@@ -1,4 +1,4 @@
-"""Who gives plans up: compactions and cleans that are pending, also while somebody is at them."""
+"""An actor that cancels pending compactions and cleans, also while a process carries them out."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _PAUSES_MS = (1, 20, 300, 3_000)
 class _Plan(NamedTuple):
     """A plan, and what may become of it."""
 
-    undo: Callable[[], object]
+    cancel: Callable[[], object]
     execute: Callable[[Process], object]
 
 
-class Undoer:
-    """Looks for plans now and then, and gives one up; one process after the other.
+class PlanCanceller:
+    """Looks for plans now and then, and cancels one; one process after the other.
 
-    Somebody gives a plan up because it is tried again and again. So now and then another process
+    A plan is cancelled because it is tried again and again. So now and then another process
     begins to carry the plan out at the same moment. Where the table is cleaned, it plans as well.
     """
 
@@ -81,7 +81,7 @@ class Undoer:
             self._rivals += 1
             rival = self._stage.simulation.process(f"{self._name}-rival{self._rivals}")
             rival.start(self._try, rival, partial(plan.execute, rival))
-        plan.undo()
+        plan.cancel()
 
     def _compactions(self, work: Compactions) -> list[_Plan]:
         is_forced = happens(self._chance, 0.3)
@@ -91,7 +91,7 @@ class Undoer:
 
         plans = [instant.requested for instant in work.pending()]
         return [
-            _Plan(partial(work.undo, plan, is_forced=is_forced), partial(execute, plan))
+            _Plan(partial(work.cancel, plan, is_forced=is_forced), partial(execute, plan))
             for plan in plans
         ]
 
@@ -103,4 +103,4 @@ class Undoer:
         if not plans and self._policy is not None:
             planned = work.schedule(self._policy)
             plans = [] if planned is None else [planned]
-        return [_Plan(partial(work.undo, plan), partial(execute, plan)) for plan in plans]
+        return [_Plan(partial(work.cancel, plan), partial(execute, plan)) for plan in plans]
