@@ -27,13 +27,14 @@ from conformance.rows import encoded_rows, spark_columns
 from conformance.sample_rows import ORDERING, Row, Sample
 from conformance.writing import hudi_writer_options
 from pyhudi.commit.write_ids import WRITE_ID_KEY
-from pyhudi.conflict.file_groups import first_overlap, touched_groups
+from pyhudi.conflict.file_groups import touched_groups
 from pyhudi.conflict.rules import OtherWrite
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
 from pyhudi.format.timeline.decision_entry import EntryKind
 from pyhudi.format.timeline.instant import Action, Instant, State, is_timeline_file
 from pyhudi.format.timeline.plan_files import decode_rollback_plan
+from pyhudi.simulate.table.overlap import first_overlap
 from pyhudi.storage.objects.decision_log import entries_after, load_entry
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage

@@ -15,9 +15,11 @@ from conformance.rows import assert_same_rows
 from conformance.scenes import COPY_ON_WRITE, OPTIMISTIC, Scene
 from conformance.writing import QUIET, hudi_writer_options
 from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Action, State
 from pyhudi.format.timeline.plan_files import decode_cleaner_plan
 from pyhudi.format.timeline.service_metadata import decode_clean_metadata
+from pyhudi.plan.clean_records import planned_paths
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.services.cleaning.execute import Cleanings, writer_cleanings
 from pyhudi.services.cleaning.result import CleanResult
@@ -162,8 +164,8 @@ def test_hudi_finishes_a_clean_that_pyhudi_planned(
     assert requested is not None
     path = f"{requested}.clean.requested"
     data = (scene.path / ".hoodie" / "timeline" / path).read_bytes()
-    planned = decode_cleaner_plan(data, path).paths_to_delete(f"file://{scene.path}")
-    names = {name.rpartition("/")[2] for name in planned}
+    planned = planned_paths(decode_cleaner_plan(data, path), f"file://{scene.path}", path)
+    names = {file_name(name) for names in planned.values() for name in names}
     assert names <= data_files(scene.path)
     scene.agree(judge)
     hudi_clean(judge, scene)

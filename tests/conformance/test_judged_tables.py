@@ -27,8 +27,7 @@ from handmade import HandmadeTable, at
 from pyhudi.format.avro.schema import avro_record_schema
 from pyhudi.format.files.partition_metadata import (
     PARTITION_METADATA_FILE,
-    PartitionMetadata,
-    encode_partition_metadata,
+    partition_metadata,
 )
 from pyhudi.format.timeline.instant import instant_time
 from pyhudi.storage.open import open_storage
@@ -103,7 +102,7 @@ def test_three_readers_agree_on_every_type_in_every_block(
 ) -> None:
     sample = _sample(columns)
     table = HandmadeTable(open_storage(str(tmp_path)), sample.schema, ordering=ORDERING)
-    created = encode_partition_metadata(PartitionMetadata(instant_time(at(1)), 0))
+    created = partition_metadata("", instant_time(at(1)))
     (tmp_path / PARTITION_METADATA_FILE).write_bytes(created)
     rows = [sample.row(n, written=1, seen_at=1) for n in range(40)]
     table.begin(1)

@@ -46,19 +46,6 @@ def test_replace_commit_names_the_file_groups_it_hides(golden: GoldenTables) -> 
     assert set(last.replaced_file_ids) == set(last.write_stats)
 
 
-def test_change_files_are_paths_in_the_table(golden: GoldenTables) -> None:
-    table = golden.path("cow_cdc")
-    stats = [
-        stat
-        for commit in completed(golden, "cow_cdc", "commit")
-        for group in commit.write_stats.values()
-        for stat in group
-    ]
-    paths = [path for stat in stats for path in stat.cdc_paths]
-    assert paths
-    assert all(path.endswith(".cdc") and (table / path).is_file() for path in paths)
-
-
 @pytest.mark.parametrize("path", [None, "", "../x", "/etc/passwd", "p/../../x", "s3://b/x", "a\0"])
 def test_stat_that_names_no_file_of_the_table_is_refused(path: str | None) -> None:
     stat = WriteStat(path=path)

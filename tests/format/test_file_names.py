@@ -114,11 +114,6 @@ def test_log_files_order_by_time_then_version_then_token_then_suffix() -> None:
     assert sorted(shuffled, key=lambda log: log.order) == ordered
 
 
-def test_only_cdc_files_are_cdc_files() -> None:
-    assert LogFileName(ID, T, 1, "0-0-0", ".cdc").is_cdc
-    assert not LogFileName(ID, T, 1, "0-0-0").is_cdc
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_golden_data_file_is_recognised(golden: GoldenTables, name: str) -> None:
     table = golden.path(name)

@@ -17,15 +17,13 @@ from hypothesis import strategies as st
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.hashing import (
     has_astral_characters,
-    java_list_hash,
     java_list_hashes,
-    java_string_hash,
     java_string_hashes,
-    murmur2_hash,
-    murmur2_hashes,
+    murmur_groups,
     xxhash32,
     xxhash32s,
 )
+from single_hashes import java_list_hash, java_string_hash, murmur2_hash
 
 
 @pytest.mark.parametrize(
@@ -81,6 +79,13 @@ arrow_types = st.sampled_from(
 def sliced(values: list[str | None], arrow_type: pa.DataType) -> pa.Array:
     """The values as a slice from the middle of an array, where careless code goes wrong."""
     return pa.array(["first", *values, "last"], arrow_type)[1:-1]
+
+
+def murmur2_hashes(texts: pa.Array, seeds: np.ndarray) -> np.ndarray:
+    result = np.empty(len(texts), np.int32)
+    for group in murmur_groups(texts):
+        result[group.rows] = group.hashes(seeds[group.rows])
+    return result
 
 
 @settings(deadline=None)

@@ -5,23 +5,22 @@ from __future__ import annotations
 import pytest
 
 from golden_tables import NAMES, GoldenTables
-from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.partition_metadata import (
     PARTITION_METADATA_FILE,
-    PartitionMetadata,
-    decode_partition_metadata,
-    encode_partition_metadata,
-    partition_depth,
+    partition_metadata,
 )
-from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.format.table.properties import decode_properties
+from pyhudi.format.timeline.instant import InstantTime, instant_time
 
 T = InstantTime("20260102030405678")
 
 
-def test_partition_metadata_round_trips() -> None:
-    data = b"#partition metadata\ncommitTime=20260102030405678\npartitionDepth=2\n"
-    assert encode_partition_metadata(PartitionMetadata(T, 2)) == data
-    assert decode_partition_metadata(data) == PartitionMetadata(T, 2)
+@pytest.mark.parametrize(("partition", "depth"), [("", 0), ("a", 1), ("year=2026/month=01", 2)])
+def test_partition_metadata_tells_who_made_the_partition_and_its_depth(
+    partition: str, depth: int
+) -> None:
+    data = f"#partition metadata\ncommitTime=20260102030405678\npartitionDepth={depth}\n"
+    assert partition_metadata(partition, T) == data.encode()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -33,27 +32,7 @@ def test_golden_partition_metadata_differs_from_ours_by_the_date_alone(
     assert files
     for path in files:
         lines = path.read_bytes().splitlines(keepends=True)
-        metadata = decode_partition_metadata(b"".join(lines))
-        assert encode_partition_metadata(metadata) == b"".join(lines[:1] + lines[2:])
-        partition = path.parent.relative_to(table).as_posix()
-        assert metadata.depth == partition_depth("" if partition == "." else partition)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"commitTime=20260102030405678\n",
-        b"partitionDepth=1\n",
-        b"commitTime=yesterday\npartitionDepth=1\n",
-        b"commitTime=20260102030405678\npartitionDepth=-1\n",
-        b"commitTime=20260102030405678\npartitionDepth=one\n",
-        b"commitTime=20260102030405678\npartitionDepth=" + b"9" * 5000,
-        b"\x00\xff\xfe",
-        rb"commitTime=\u12",
-    ],
-)
-def test_unusable_partition_metadata_is_refused(data: bytes) -> None:
-    with pytest.raises(CorruptTableError) as caught:
-        decode_partition_metadata(data, path="p/.hoodie_partition_metadata")
-    assert caught.value.path == "p/.hoodie_partition_metadata"
+        created = decode_properties(b"".join(lines))["commitTime"]
+        folder = path.parent.relative_to(table).as_posix()
+        ours = partition_metadata("" if folder == "." else folder, instant_time(created))
+        assert ours == b"".join(lines[:1] + lines[2:])

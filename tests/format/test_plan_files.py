@@ -11,13 +11,13 @@ from pyhudi.format.timeline.plan_files import (
     CleanFile,
     ClusteringSlice,
     CompactionOperation,
-    RollbackPlan,
-    RollbackRequest,
     decode_cleaner_plan,
     decode_compaction_plan,
     decode_requested_replace,
     decode_rollback_plan,
 )
+from pyhudi.plan.clean_records import planned_paths
+from pyhudi.plan.rollback import files_to_delete
 
 BASE = "s3://lake/orders"
 
@@ -76,27 +76,18 @@ def test_cleaner_plan_gives_paths_in_the_table(golden: GoldenTables) -> None:
     plan = decode_cleaner_plan(data, "x")
     assert plan.file_paths_to_be_deleted_per_partition is not None
     first = plan.file_paths_to_be_deleted_per_partition["b14"][0].file_path
-    paths = plan.paths_to_delete(origin(first or "", "mor_archived"))
-    assert len(paths) == 9
-    assert {path.split("/")[0] for path in paths} == {"b14", "u94", "x71"}
+    paths = planned_paths(plan, origin(first or "", "mor_archived"), "x")
+    assert sum(map(len, paths.values())) == 9
+    assert set(paths) == {"b14", "u94", "x71"}
 
 
 def test_rollback_plan_gives_paths_in_the_table(golden: GoldenTables) -> None:
     for data in requested(golden, "mor_with_rollback", "rollback"):
         plan = decode_rollback_plan(data, "x")
         assert plan.instant_to_rollback is not None
-        stored = [path for r in plan.rollback_requests or () for path in r.files_to_be_deleted]
-        paths = plan.paths_to_delete(origin(stored[0], "mor_with_rollback"))
-        assert all(plan.instant_to_rollback.commit_time in path for path in paths)
-        assert [path.split("/")[0] for path in paths] == [
-            request.partition_path for request in plan.rollback_requests or ()
-        ]
-
-
-def test_plan_of_a_table_that_was_moved_is_not_followed(golden: GoldenTables) -> None:
-    for data in requested(golden, "mor_with_rollback", "rollback"):
-        with pytest.raises(CorruptTableError, match="outside the table"):
-            decode_rollback_plan(data, "x").paths_to_delete("/another/place")
+        paths = files_to_delete(plan, [], plan.instant_to_rollback.commit_time)
+        partitions = [request.partition_path for request in plan.rollback_requests or ()]
+        assert [path.split("/")[0] for path in paths] == sorted(partitions)
 
 
 @pytest.mark.parametrize(
@@ -104,16 +95,16 @@ def test_plan_of_a_table_that_was_moved_is_not_followed(golden: GoldenTables) ->
 )
 def test_path_outside_the_table_is_refused_in_every_plan(path: str) -> None:
     answers: list[Callable[[], object]] = [
-        lambda: RollbackRequest("p", files_to_be_deleted=(path,)).paths_to_delete(BASE),
-        lambda: RollbackPlan(None, (RollbackRequest("p", None, None, (path,)),)).paths_to_delete(
-            BASE
+        lambda: planned_paths(
+            CleanerPlan(
+                None, "", "", file_paths_to_be_deleted_per_partition={"p": (CleanFile(path),)}
+            ),
+            BASE,
+            "x",
         ),
-        lambda: CleanerPlan(
-            None, "", "", file_paths_to_be_deleted_per_partition={"p": (CleanFile(path),)}
-        ).paths_to_delete(BASE),
-        lambda: CleanerPlan(
-            None, "", "", files_to_be_deleted_per_partition={"p": (path,)}
-        ).paths_to_delete(BASE),
+        lambda: planned_paths(
+            CleanerPlan(None, "", "", files_to_be_deleted_per_partition={"p": (path,)}), BASE, "x"
+        ),
         lambda: ClusteringSlice(path, None, "f").base_file_path(BASE),
         lambda: ClusteringSlice(None, (path,), "f").log_file_paths(BASE),
         lambda: CompactionOperation("1", None, path, "f", "p").base_file_path,
@@ -129,10 +120,3 @@ def test_slice_of_logs_alone_has_no_base_file() -> None:
         assert CompactionOperation("1", ("a",), absent, "f", "").base_file_path is None
         assert ClusteringSlice(absent, ("a",), "f").base_file_path(BASE) is None
     assert CompactionOperation("1", ("a",), None, "f", None).log_file_paths == ("a",)
-
-
-def test_old_cleaner_plan_names_files_by_partition() -> None:
-    plan = CleanerPlan(
-        None, "", "KEEP", files_to_be_deleted_per_partition={"": ("a",), "p": ("b",)}
-    )
-    assert plan.paths_to_delete(BASE) == ("a", "p/b")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from enum import StrEnum
 
 import pytest
@@ -16,7 +15,6 @@ from pyhudi.format.table.properties import (
     crc_side_file,
     decode_properties,
     decode_table_properties,
-    encode_crc_side_file,
     encode_properties,
     recovered_properties,
     table_checksum,
@@ -249,15 +247,6 @@ def test_an_unknown_choice_is_refused_by_key() -> None:
 def test_a_folder_that_leads_elsewhere_is_refused(text: str) -> None:
     with pytest.raises(CorruptTableError, match=r"some\.key is"):
         TableProperties({"some.key": text}).folder("some.key", "d")
-
-
-@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 2000])
-def test_checksum_side_file_sums_each_chunk(size: int) -> None:
-    data = bytes(i % 251 for i in range(size))
-    side = encode_crc_side_file(data)
-    assert side[:8] == b"crc\0\x00\x00\x02\x00"
-    sums = [int.from_bytes(side[i : i + 4], "big") for i in range(8, len(side), 4)]
-    assert sums == [zlib.crc32(data[i : i + 512]) for i in range(0, size, 512)]
 
 
 def test_checksum_side_file_is_hidden_beside_its_file() -> None:

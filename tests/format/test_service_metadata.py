@@ -6,16 +6,15 @@ from golden_tables import GoldenTables
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.timeline.plan_files import InstantName
 from pyhudi.format.timeline.service_metadata import (
-    CleanedPartition,
+    RESTORE,
     RestoreMetadata,
     RollbackMetadata,
     RolledBackPartition,
     SavepointPartition,
     decode_clean_metadata,
-    decode_restore_metadata,
     decode_rollback_metadata,
-    encode_restore_metadata,
 )
+from pyhudi.format.timeline.stored_paths import path_in_partition, relative_to_table
 
 SYNC = b"0123456789abcdef"
 
@@ -30,7 +29,11 @@ def test_clean_tells_which_files_are_gone(golden: GoldenTables) -> None:
     table = golden.path("mor_archived")
     (data,) = completed(golden, "mor_archived", "clean")
     clean = decode_clean_metadata(data, "x")
-    paths = [path for part in clean.partition_metadata.values() for path in part.deleted_paths]
+    paths = [
+        path_in_partition(part.partition_path, name)
+        for part in clean.partition_metadata.values()
+        for name in part.success_delete_files
+    ]
     assert len(paths) == clean.total_files_deleted == 9
     assert not any((table / path).exists() for path in paths)
     assert all((table / path).parent.is_dir() for path in paths)
@@ -43,7 +46,7 @@ def test_rollback_tells_which_files_are_gone(golden: GoldenTables) -> None:
         assert [i.commit_time for i in rollback.instants_rollback] == [*rollback.commits_rollback]
         for partition, part in rollback.partition_metadata.items():
             base, _, _ = part.success_delete_files[0].partition(f"/{partition}/")
-            paths = part.deleted_paths(base)
+            paths = [relative_to_table(path, base) for path in part.success_delete_files]
             assert all(path.startswith(f"{partition}/") for path in paths)
             assert not any((table / path).exists() for path in paths)
 
@@ -52,13 +55,11 @@ def test_restore_holds_the_rollbacks_it_made() -> None:
     part = RolledBackPartition("p", ("/t/p/a",), (), {"/t/p/a": 5}, None)
     rollback = RollbackMetadata("1", 2, 1, ("3",), {"p": part}, 1, (InstantName("3", "commit"),))
     restore = RestoreMetadata("4", 5, ("3",), {"3": (rollback, None)}, 1, ())
-    assert decode_restore_metadata(encode_restore_metadata(restore, SYNC), "x") == restore
+    assert RESTORE.decode(RESTORE.encode(restore, SYNC), "x") == restore
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "..", "", "a\0", "/x"])
 def test_bare_name_that_is_a_path_is_refused(name: str) -> None:
-    with pytest.raises(CorruptTableError):
-        _ = CleanedPartition("p", "KEEP", success_delete_files=(name,)).deleted_paths
     with pytest.raises(CorruptTableError):
         _ = SavepointPartition("p", (name,)).kept_paths
 

@@ -94,7 +94,7 @@ def test_every_value_is_read() -> None:
     assert table.key_generator is KeyGenerator.COMPLEX
     assert (table.merge_mode, table.ordering_fields) == (MergeMode.CUSTOM, ("ts",))
     assert table.partial_update_mode is PartialUpdateMode.IGNORE_DEFAULTS
-    assert table.merge_properties == {"some.key": "v"}
+    assert table.merge.properties == {"some.key": "v"}
     assert table.hive_style
     assert table.url_encode
     assert table.drop_partition_columns

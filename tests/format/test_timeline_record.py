@@ -262,7 +262,7 @@ def test_version_left_out_takes_the_default_of_the_schema() -> None:
     assert plan == plan_files.RollbackPlan(None, None, 1)
     fields_ = [{"name": "x", "type": "int"}]
     restore = {"type": "record", "name": "HoodieRestorePlan", "fields": fields_}
-    assert plan_files.decode_restore_plan(
+    assert plan_files.RESTORE_PLAN.decode(
         written_by_fastavro(restore, {"x": 1}), PATH
     ) == plan_files.RestorePlan((), 2, None)
 

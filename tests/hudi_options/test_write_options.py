@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +15,16 @@ from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.merge_rules import MergeMode
 from pyhudi.format.table.properties import TableProperties
 from pyhudi.format.table.table_config import KeyGenerator, TableConfig, TableType
-from pyhudi.hudi_options.classes import OptionClasses, described, require_known
+from pyhudi.hudi_options.classes import (
+    ByValue,
+    Honoured,
+    OptionClasses,
+    Refused,
+    Verdict,
+    WithoutEffect,
+    refused_on,
+    require_known,
+)
 from pyhudi.hudi_options.read_options import READ_CLASSES
 from pyhudi.hudi_options.write_options import (
     AskedTable,
@@ -267,6 +276,29 @@ def test_an_option_without_effect_is_told_with_the_reason(
     assert write == HudiWrite()
     assert len(told) == 1
     assert "secret" not in str(told[0].message)
+
+
+def described(classes: OptionClasses) -> Iterator[tuple[str, str, str, str]]:
+    """Yield each option, a value (if it matters), its class, and what happens."""
+    no_flag = refused_on("").otherwise
+    for name, option_class in classes.items():
+        if not isinstance(option_class, ByValue):
+            yield name, "", *_words(option_class)
+            continue
+        for value, verdict in option_class.verdicts.items():
+            yield name, value, *_words(verdict)
+        if option_class.otherwise != no_flag:
+            yield name, "…", *_words(option_class.otherwise)
+
+
+def _words(verdict: Verdict) -> tuple[str, str]:
+    match verdict:
+        case Honoured(what):
+            return "honoured", what
+        case WithoutEffect(why):
+            return "without effect", why
+        case Refused(why):
+            return "refused", why
 
 
 @pytest.mark.parametrize("classes", [WRITE_CLASSES, READ_CLASSES], ids=["writes", "reads"])

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.hashing import java_list_hash
 from pyhudi.format.table.bucket_config import BUCKETS_MAX
 from pyhudi.index.bucket_inference import (
     NoSimpleBuckets,
@@ -18,6 +17,7 @@ from pyhudi.index.bucket_inference import (
     possible_counts,
 )
 from pyhudi.index.simple_bucket import bucket_ids, file_id
+from single_hashes import java_list_hash
 
 
 def group(bucket: int, partition: str = "p") -> FileGroupId:

@@ -77,7 +77,6 @@ RULES: dict[str, tuple[OtherWrite, Verdicts]] = {
         done("105", Kind.REPLACE, NEIGHBOUR),
         (None, None, None, CLEARED),
     ),
-    "clean": (done("105", Kind.HARMLESS), NONE),
     "clustering under way": (pending("050", Kind.CLUSTERING), (CLUSTERING,) * 4),
     "clustering planned since": (pending("105", Kind.CLUSTERING), (CLUSTERING,) * 4),
     "clustering beside g": (pending("105", Kind.CLUSTERING, NEIGHBOUR), NONE),
@@ -100,7 +99,6 @@ RULES: dict[str, tuple[OtherWrite, Verdicts]] = {
         pending("105", Kind.WRITE, priority=1),
         (PRIORITY, PRIORITY, None, PRIORITY),
     ),
-    "rollback under way": (pending("105", Kind.HARMLESS), NONE),
 }
 #: Where `prefer_writer` differs: a clustering yields to the write.
 PREFERRED: dict[str, Verdicts] = {
@@ -201,25 +199,12 @@ def test_a_priority_undoes_nothing_that_has_completed() -> None:
 # -- table services
 
 
-@pytest.mark.parametrize("kind", [Kind.CLUSTERING, Kind.COMPACTION, Kind.LOG_COMPACTION])
-@pytest.mark.parametrize("strategy", Strategy)
-def test_a_table_service_yields_to_writes_under_way_if_writers_are_preferred(
-    kind: Kind, strategy: Strategy
-) -> None:
-    service = OwnWrite("100", _G, kind=kind)
-    found = first_conflict(service, [pending("105", Kind.WRITE)], strategy)
-    expected = strategy is Strategy.PREFER_WRITER
-    assert (found is not None) == expected
-    if found is not None:
-        assert found.rule is ConflictRule.WRITER_PREFERRED
-
-
 @pytest.mark.parametrize("strategy", Strategy)
 def test_a_clustering_that_is_checked_yields_to_a_write_that_completed_meanwhile(
     strategy: Strategy,
 ) -> None:
     """Where writers do not yield to it, this is all that keeps their rows."""
-    service = OwnWrite("100", _G, appended=_G, kind=Kind.CLUSTERING)
+    service = OwnWrite("100", _G, appended=_G)
     found = first_conflict(service, [done("105")], strategy)
     assert found is not None
     assert found.retry is Retry.WRITE

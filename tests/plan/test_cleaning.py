@@ -650,7 +650,7 @@ def test_the_completed_file_says_what_was_removed_and_what_was_spared() -> None:
     assert metadata.earliest_commit_to_retain == at(40)
     assert metadata.extra_metadata == stored.extra_metadata
     [partition] = metadata.partition_metadata.values()
-    assert partition.deleted_paths == (base(10),)
+    assert partition.success_delete_files == (base(10)[2:],)
     assert partition.failed_delete_files == (base(20)[2:],)
     assert partition.delete_path_patterns == (base(10)[2:],)
     assert partition.policy == "KEEP_LATEST_COMMITS"

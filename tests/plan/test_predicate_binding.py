@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import pickle
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +9,7 @@ from hypothesis import given, settings
 
 from predicate_cases import SCHEMA, batch_of, expected, predicates, rows
 from pyhudi.errors import InvalidRequestError
-from pyhudi.plan.predicate.binding import EQUALITY_KEYS_MAX, bind
+from pyhudi.plan.predicate.binding import bind
 from pyhudi.plan.predicate.parser import parse_predicate
 from pyhudi.plan.predicate.tree import And, Column, In, Literal, Or, Predicate
 
@@ -257,16 +255,6 @@ def test_a_bound_predicate_survives_pickling() -> None:
     assert pickle.loads(pickle.dumps(bound)) == bound
 
 
-def test_conjuncts_are_the_operands_of_the_outer_and() -> None:
-    bound = bind("flag AND (big = 1 AND (day IS NULL OR name = 'a'))", SCHEMA)
-    parts = bound.conjuncts()
-    assert [part.to_sql() for part in parts] == [
-        *("`flag`", "`big` = 1", "`day` IS NULL OR `name` = 'a'"),
-    ]
-    assert parts[2].columns == {"day", "name"}
-    assert bind("flag OR big = 1", SCHEMA).conjuncts() == (bind("flag OR big = 1", SCHEMA),)
-
-
 @pytest.mark.parametrize(
     ("where", "restricted"),
     [
@@ -287,72 +275,6 @@ def test_a_restriction_keeps_what_follows_for_its_columns(
     assert (kept and kept.to_sql()) == restricted
 
 
-@pytest.mark.parametrize(
-    ("where", "columns", "keys"),
-    [
-        ("big = 1", ["big"], [{"big": 1}]),
-        ("big IN (2, 1) AND flag", ["big"], [{"big": 1}, {"big": 2}]),
-        ("big = 1 OR 2 = big", ["big"], [{"big": 1}, {"big": 2}]),
-        ("big <=> 1", ["big"], [{"big": 1}]),
-        ("price = 1", ["price"], [{"price": Decimal("1.00")}]),
-        ("day = '2026-01-05'", ["day"], [{"day": date(2026, 1, 5)}]),
-        ("at = '2026-01-05'", ["at"], [{"at": datetime(2026, 1, 5, tzinfo=UTC)}]),
-        ("nested.inner = 1", ["nested.inner"], [{"nested.inner": 1}]),
-        (
-            "name IN ('a', 'b') AND big IN (1, 2)",
-            ["big", "name"],
-            [{"big": big, "name": name} for big in (1, 2) for name in ("a", "b")],
-        ),
-        ("flag AND small = 1", ["flag"], [{"flag": True}]),
-        ("NOT flag", ["flag"], [{"flag": False}]),
-        ("big IN (1, 2) AND big IN (2, 3)", ["big"], [{"big": 2}]),
-        ("big = 1 AND big = 2", ["big"], []),
-        ("big = 1.5", ["big"], []),
-        ("big = NULL", ["big"], []),
-        ("big = 1.5 OR small = 2.5", ["big"], []),
-        ("big = 1 OR big = 1.5", ["big"], [{"big": 1}]),
-        ("(big = 1 AND flag) OR (big = 2 AND name = 'a')", ["big"], [{"big": 1}, {"big": 2}]),
-        ("big IN (1, NULL)", ["big"], [{"big": 1}]),
-        ("big > 1", ["big"], None),
-        ("big NOT IN (1)", ["big"], None),
-        ("NOT big = 1", ["big"], None),
-        ("big = 1 OR flag", ["big"], None),
-        ("big = small", ["big"], None),
-        ("big IS NULL", ["big"], None),
-        ("big = 1", ["big", "name"], None),
-        ("double = 1", ["double"], None),
-        ("TRUE", ["big"], None),
-        ("FALSE", ["big"], []),
-    ],
-)
-def test_equality_keys_are_the_values_that_columns_are_pinned_to(
-    where: str, columns: list[str], keys: list[dict[str, Any]] | None
-) -> None:
-    schema = SCHEMA.set(SCHEMA.get_field_index("small"), pa.field("small", pa.int64()))
-    assert bind(where, schema).equality_keys(columns) == keys
-
-
-def test_a_pinned_decimal_has_the_scale_of_its_column() -> None:
-    # A key is hashed by its text, so 1.00 and 1 would be two buckets.
-    keys = bind("price = 1", SCHEMA).equality_keys(["price"])
-    assert keys is not None
-    assert str(keys[0]["price"]) == "1.00"
-
-
-@pytest.mark.parametrize(("more", "count"), [(0, EQUALITY_KEYS_MAX), (1, None)])
-def test_the_number_of_equality_keys_is_limited(more: int, count: int | None) -> None:
-    choices = ", ".join(map(str, range(EQUALITY_KEYS_MAX // 2 + more)))
-    bound = bind(f"big IN ({choices}) AND small IN (1, 2)", SCHEMA)
-    keys = bound.equality_keys(["big", "small"])
-    assert (keys and len(keys)) == count
-
-
-def test_an_ambiguous_path_pins_nothing() -> None:
-    assert bind("`a.b` = 1", WIDE).equality_keys(["a.b"]) is None
-    assert bind("a.b = 1", WIDE).equality_keys(["a.b"]) is None
-    assert bind("a.c.d = '1'", WIDE).equality_keys(["a.C.d"]) == [{"a.C.d": "1"}]
-
-
 @settings(deadline=None, max_examples=100)
 @given(predicates, rows)
 def test_what_follows_from_a_predicate_holds_where_it_holds(
@@ -361,17 +283,10 @@ def test_what_follows_from_a_predicate_holds_where_it_holds(
     bound = bind(predicate, SCHEMA)
     batch = batch_of(some)
     kept = bound.restricted_to(["big", "name", "flag", "nested"])
-    keys = {name: bound.equality_keys([name]) for name in ("big", "name", "day", "price")}
     consequence = kept.mask(batch).to_pylist() if kept else [True] * len(some)
-    parts = [part.mask(batch).to_pylist() for part in bound.conjuncts()]
     for index, row in enumerate(some):
-        holds = expected(predicate, row) is True
-        assert all(part[index] is True for part in parts) == holds
-        if holds:
+        if expected(predicate, row) is True:
             assert consequence[index] is True
-            assert all(
-                values is None or {name: row[name]} in values for name, values in keys.items()
-            )
 
 
 @settings(deadline=None, max_examples=100)

@@ -26,7 +26,7 @@ def test_a_plan_deletes_each_marked_file() -> None:
     plan = plan_rollback(TARGET, [marker(LOG), marker(BASE)], URI)
     assert plan.instant_to_rollback is not None
     assert plan.instant_to_rollback.commit_time == R
-    assert plan.paths_to_delete(URI) == (LOG, BASE)
+    assert set(files_to_delete(plan, [], R)) == {LOG, BASE}
     requests = plan.rollback_requests or ()
     assert [(r.partition_path, r.file_id) for r in requests] == [("p", "a-0"), ("", "b-0")]
     assert all(r.latest_base_instant == R and not r.log_blocks_to_be_deleted for r in requests)
@@ -71,7 +71,7 @@ def test_the_result_names_what_was_deleted_in_each_partition() -> None:
     assert made.commits_rollback == (R,)
     assert made.total_files_deleted == 2
     assert made.partition_metadata["p"].success_delete_files == (f"{URI}/{LOG}",)
-    assert made.partition_metadata[""].deleted_paths(URI) == (BASE,)
+    assert made.partition_metadata[""].success_delete_files == (f"{URI}/{BASE}",)
     assert made.instants_rollback[0].action == "deltacommit"
 
 
@@ -80,7 +80,8 @@ PLANNED = Instant(InstantTime(R), Action.COMPACTION, State.INFLIGHT)
 
 def test_a_plan_that_is_given_up_is_among_the_files_and_stays_no_data_file() -> None:
     plan = plan_rollback(PLANNED, [marker(BASE)], URI, ".hoodie/timeline")
-    assert plan.paths_to_delete(URI) == (BASE, f".hoodie/timeline/{R}.compaction.requested")
+    named = [path for r in plan.rollback_requests or () for path in r.files_to_be_deleted]
+    assert named == [f"{URI}/{BASE}", f"{URI}/.hoodie/timeline/{R}.compaction.requested"]
     assert is_final(plan)
     assert files_to_delete(plan, [], R) == (BASE,)
 

@@ -18,12 +18,12 @@ from processes.journal import Event, Write
 from processes.workload import Kind, bucket_of, partition_of, payload_of
 from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
 from pyhudi.commit.write_ids import WRITE_ID_FOLDER
-from pyhudi.conflict.file_groups import first_overlap
 from pyhudi.conflict.rules import OtherWrite
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.files.partition_metadata import PARTITION_METADATA_FILE
 from pyhudi.format.timeline.decision_entry import LOG_FOLDER, EntryKind
 from pyhudi.index.simple_bucket import bucket_of_file
+from pyhudi.simulate.table.overlap import first_overlap
 from pyhudi.write.seeds import BUCKETS_FOLDER
 from pyhudi.write.writer import PROBED
 

@@ -29,15 +29,15 @@ from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.timeline.archive import VERSION_FILE, manifest_name
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.plan_files import (
+    RESTORE_PLAN,
     InstantName,
     RestorePlan,
     RollbackPlan,
-    encode_restore_plan,
     encode_rollback_plan,
 )
 from pyhudi.format.timeline.service_metadata import (
+    RESTORE,
     RestoreMetadata,
-    encode_restore_metadata,
     encode_rollback_metadata,
 )
 from pyhudi.plan.rollback import rollback_metadata
@@ -384,7 +384,7 @@ def test_what_a_restore_undid_is_looked_for_once_by_each_process() -> None:
     bench = Bench()
     bench.write(1, 2, 3)
     restored = RestoreMetadata("", 0, ("20250101000000000",), {})
-    data = encode_restore_metadata(restored, bytes(16))
+    data = RESTORE.encode(restored, bytes(16))
     time = max(bench.completed())
     bench.storage.write(f"{TIMELINE}/{time[:-1]}8_{time[:-1]}9.restore", data)
     archiver = bench.writer()
@@ -409,7 +409,7 @@ def test_a_restore_that_hudi_died_over_is_known_by_its_plan_and_stops_nobody(
     bench.storage.write(f"{restore}_{time[:-1]}9.restore", b"")
     if has_plan:
         plan = RestorePlan((InstantName("20250101000000000", "deltacommit"),))
-        bench.storage.write(f"{restore}.restore.requested", encode_restore_plan(plan, bytes(16)))
+        bench.storage.write(f"{restore}.restore.requested", RESTORE_PLAN.encode(plan, bytes(16)))
     bench.write(*range(4, 10))
     bench.clock.sleep(10_000)
     assert bench.preview().passed == (("20250101000000000",) if has_plan else ())

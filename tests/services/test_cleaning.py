@@ -39,6 +39,7 @@ from pyhudi.errors import (
     UnavailableError,
 )
 from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.paths import file_name
 from pyhudi.format.table.consumer_file import Consumer, consumer_path, encode_consumer
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.plan_files import (
@@ -60,6 +61,7 @@ from pyhudi.format.timeline.service_metadata import (
     encode_savepoint_metadata,
 )
 from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.plan.clean_records import planned_paths
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.read.plan import Question, Reader
@@ -242,7 +244,7 @@ def test_a_clean_on_the_timeline_is_what_hudi_writes() -> None:
     path = f"{TIMELINE}/{requested}_{completed}.clean"
     metadata = decode_clean_metadata(scene.storage.read(path), path)
     [partition] = metadata.partition_metadata.values()
-    assert set(partition.deleted_paths) == removed
+    assert set(partition.success_delete_files) == {file_name(path) for path in removed}
     assert partition.delete_path_patterns == partition.success_delete_files
     assert (metadata.total_files_deleted, metadata.version) == (len(removed), 2)
     kept = plan.earliest_instant_to_retain.timestamp
@@ -449,7 +451,8 @@ def test_a_savepoint_made_since_the_load_is_honoured(kind: str) -> None:
     requested = loaded.cleanings().schedule(CleanPolicy.versions(1))
     assert requested is not None
     plan = decode_cleaner_plan(scene.storage.read(f"{TIMELINE}/{requested}.clean.requested"), "")
-    assert oldest not in plan.paths_to_delete(scene.storage.uri)
+    planned = planned_paths(plan, scene.storage.uri, "")
+    assert not any(oldest in paths for paths in planned.values())
     assert (plan.extra_metadata or {})["savepointed_timestamps"] == time
     assert loaded.loads == 2
 

@@ -14,7 +14,6 @@ from golden_tables import GoldenTables
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
 from pyhudi.format.table.properties import (
     decode_properties,
-    encode_crc_side_file,
     encode_properties,
     table_checksum,
 )
@@ -100,7 +99,7 @@ def test_where_there_is_no_table_there_is_nothing_to_change() -> None:
 
 
 def test_hadoops_checksum_is_gone_before_the_file_changes(storage: Storage) -> None:
-    storage.create(CHECKSUM, encode_crc_side_file(OLD))
+    storage.create(CHECKSUM, b"crc\0, and sums")
     counted = FaultyStorage(storage)
     update_properties(counted, with_mark, seeded_world())
     assert storage.stat(CHECKSUM) is None

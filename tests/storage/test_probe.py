@@ -13,7 +13,9 @@ from pyhudi.errors import InvalidRequestError, UnavailableError, UnsupportedTabl
 from pyhudi.storage.probe import (
     PROBE_FOLDER,
     RaceResult,
-    probe_store,
+    creation,
+    raced,
+    replacement,
     require_true_create,
     require_true_replace,
 )
@@ -99,10 +101,10 @@ def left_behind(storage: Storage) -> list[str]:
 def test_true_store_lets_one_win_each_round(
     storage: Storage, world: World, threads: int, rounds: int
 ) -> None:
-    result = probe_store(storage, world, threads=threads, rounds=rounds)
-    assert result.creates == result.replaces == RaceResult((1,) * rounds, True)
-    assert result.creates_ok
-    assert result.replaces_ok
+    for prepare in (creation, replacement):
+        result = raced(storage, world, prepare, threads=threads, rounds=rounds)
+        assert result == RaceResult((1,) * rounds, True)
+        assert result.is_true
     assert left_behind(storage) == []
 
 
@@ -126,34 +128,35 @@ def test_race_finds_out_what_one_request_after_another_does_not(
     assert not alone.replace("b", b"3", etag=etag)
 
     liar = LyingStorage(*lies)
-    result = probe_store(liar, world, threads=THREADS, rounds=3)
-    assert (result.creates_ok, result.replaces_ok) == (creates_ok, replaces_ok)
-    assert result.creates.winners == (1 if creates_ok else THREADS,) * 3
-    assert result.replaces.winners == (1 if replaces_ok else THREADS,) * 3
+    creates = raced(liar, world, creation, threads=THREADS, rounds=3)
+    replaces = raced(liar, world, replacement, threads=THREADS, rounds=3)
+    assert (creates.is_true, replaces.is_true) == (creates_ok, replaces_ok)
+    assert creates.winners == (1 if creates_ok else THREADS,) * 3
+    assert replaces.winners == (1 if replaces_ok else THREADS,) * 3
     assert left_behind(liar) == []
 
 
 def test_winner_whose_bytes_are_gone_is_a_lie(world: World) -> None:
-    result = probe_store(MisplacingStorage(), world, threads=THREADS, rounds=3)
-    assert result.creates == RaceResult((1, 1, 1), False)
-    assert not result.creates_ok
+    result = raced(MisplacingStorage(), world, creation, threads=THREADS, rounds=3)
+    assert result == RaceResult((1, 1, 1), False)
+    assert not result.is_true
 
 
 def test_store_that_lets_nobody_win_is_not_true(world: World) -> None:
-    result = probe_store(RefusingStorage(), world, threads=THREADS, rounds=2)
-    assert result.creates.winners == (0, 0)
-    assert not result.creates_ok
+    result = raced(RefusingStorage(), world, creation, threads=THREADS, rounds=2)
+    assert result.winners == (0, 0)
+    assert not result.is_true
 
 
 def test_round_without_an_answer_is_run_again(world: World) -> None:
-    result = probe_store(ForgetfulStorage(every_time=False), world, threads=THREADS, rounds=3)
-    assert result.creates == RaceResult((1, 1, 1), True)
+    result = raced(ForgetfulStorage(every_time=False), world, creation, threads=THREADS, rounds=3)
+    assert result == RaceResult((1, 1, 1), True)
 
 
 def test_store_that_never_tells_the_winner_is_not_judged(world: World) -> None:
     storage = ForgetfulStorage()
     with pytest.raises(UnavailableError, match="only 0 of 6 races had an answer"):
-        probe_store(storage, world, threads=THREADS, rounds=3)
+        raced(storage, world, creation, threads=THREADS, rounds=3)
     assert left_behind(storage) == []
 
 
@@ -162,7 +165,7 @@ def test_store_that_does_not_answer_is_not_judged(world: World, effect: Effect) 
     memory = MemoryStorage(lambda: START_MS)
     storage = FaultyStorage(memory, [Fault(effect, "create", times=None)])
     with pytest.raises(UnavailableError, match="only 0 of 4 races"):
-        probe_store(storage, world, threads=1, rounds=2)
+        raced(storage, world, creation, threads=1, rounds=2)
     assert left_behind(memory) == []
 
 
@@ -172,13 +175,13 @@ def test_refusal_of_the_store_is_passed_on(world: World) -> None:
             raise InvalidRequestError("no", why="forbidden", next_step="Ask for permission")
 
     with pytest.raises(InvalidRequestError, match="forbidden"):
-        probe_store(Forbidding(), world, threads=THREADS, rounds=2)
+        raced(Forbidding(), world, creation, threads=THREADS, rounds=2)
 
 
 def test_scratch_objects_that_cannot_be_deleted_do_not_spoil_the_verdict(world: World) -> None:
     memory = MemoryStorage(lambda: START_MS)
     storage = FaultyStorage(memory, [Fault(Effect.FAIL, "delete", times=None)])
-    assert probe_store(storage, world, threads=1, rounds=1).creates_ok
+    assert raced(storage, world, creation, threads=1, rounds=1).is_true
     assert all(path.startswith(".hoodie/.pyhudi/probe/") for path in left_behind(memory))
 
 

@@ -18,7 +18,6 @@ from pyhudi.format.table.properties import TableProperties
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.index.hash_values import key_values
 from pyhudi.index.routing import placed
-from pyhudi.table.rows.key_generators import refuse_key_columns
 from pyhudi.table.rows.record_keys import record_keys, rows_without_key
 
 UTC = pa.timestamp("us", "UTC")
@@ -254,31 +253,3 @@ def test_tables_whose_keys_pyhudi_cannot_make_are_refused(
     rows = batch(id=pa.array(["a"]))
     with pytest.raises(UnsupportedTableError, match=message):
         record_keys(rows, config(fields, generator))
-    with pytest.raises(UnsupportedTableError, match=message):
-        refuse_key_columns(rows.schema, config(fields, generator))
-
-
-NEW = pa.schema([("id", pa.string()), ("x", pa.float64()), ("d", pa.date32())])
-
-
-@pytest.mark.parametrize(
-    ("keys", "partitions", "message"),
-    [
-        ("x", "d", "'x' cannot be a record key"),
-        ("id", "x", "'x' cannot be a partition field"),
-        ("id,y", "d", "'y' is needed as a record key"),
-        ("id", "y", "'y' is needed as a partition field"),
-    ],
-)
-def test_a_new_table_is_refused_columns_that_make_no_key(
-    keys: str, partitions: str, message: str
-) -> None:
-    fields = {"hoodie.table.partition.fields": partitions}
-    properties = config(keys, "COMPLEX").properties.values
-    with pytest.raises(InvalidRequestError, match=message):
-        refuse_key_columns(NEW, TableConfig.of(TableProperties({**properties, **fields})))
-
-
-def test_a_new_table_may_have_keys_and_partitions_with_certain_texts() -> None:
-    properties = {**config("id", "SIMPLE").properties.values, "hoodie.table.partition.fields": "d"}
-    refuse_key_columns(NEW, TableConfig.of(TableProperties(properties)))

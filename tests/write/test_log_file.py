@@ -23,7 +23,7 @@ from pyhudi.errors import (
 )
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.files.log_file import BlockType, HeaderKey, LogBlock, decode_blocks
-from pyhudi.format.files.partition_metadata import decode_partition_metadata
+from pyhudi.format.files.partition_metadata import partition_metadata
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.settings import LogBlockFormat
@@ -458,5 +458,5 @@ def test_partition_metadata_is_created_once(
     data = memory.read(path)
     create_partition_metadata(memory, partition, InstantTime(at(2)))
     assert memory.read(path) == data
-    found = decode_partition_metadata(data)
-    assert (found.created, found.depth) == (at(1), depth)
+    assert data == partition_metadata(partition, InstantTime(at(1)))
+    assert f"partitionDepth={depth}\n".encode() in data

@@ -18,7 +18,8 @@ is told by completion times, which Hudi's own strategy compares with requested o
     replace commit begun since        conflict, if its inflight file names the file group
     write of higher priority          conflict, if it has announced a file of the file group
 
-    clean and rollback conflict with nothing; a rollback of this write refuses it by itself
+    clean and rollback conflict with nothing, and are not among the others; a rollback of this write
+    refuses it by itself
 
 **A write that reads nothing** (an upsert of rows as they come) means the same wherever it stands in
 the order. If the other's requested time is smaller than its own, its logs already lie behind the
@@ -32,8 +33,7 @@ compaction that was planned meanwhile.
 
 **Strategies.** `bucket` compares buckets, for engines that race for the first file of a bucket give
 it different file ids. `simple` compares file ids. `prefer_writer` lets a clustering under way yield
-to the write instead of the write to the clustering; a table service that writes with it yields to
-writes under way.
+to the write instead of the write to the clustering.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ class Kind(StrEnum):
     LOG_COMPACTION = "log compaction"
     CLUSTERING = "clustering"
     SEED = "seed"
-    HARMLESS = "clean, rollback or savepoint"
 
 
 class ConflictRule(StrEnum):
@@ -77,7 +76,6 @@ class ConflictRule(StrEnum):
     PRIORITY = "a writer of higher priority is writing the file group"
     PARTS_ALONE = "rows that it has new values for may be gone"
     KEYS_TAKEN_FOR_NEW = "keys that it took for new may be in the base file of a compaction"
-    WRITER_PREFERRED = "a table service yields to a write under way in the file group"
 
 
 class Retry(StrEnum):
@@ -102,7 +100,6 @@ class OwnWrite:
     fresh: frozenset[FileGroupId] = frozenset()  # of these, those with keys that it took for new
     is_blind: bool = False  # whether it read nothing of the table
     priority: int = 0
-    kind: Kind = Kind.WRITE
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +144,7 @@ def first_conflict(
 
 
 def _conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> Conflict | None:
-    if other.requested == own.requested or other.kind is Kind.HARMLESS:
+    if other.requested == own.requested:
         return None
     judge = _completed_conflict if other.completed is not None else _pending_conflict
     return judge(own, other, strategy)
@@ -205,10 +202,8 @@ def _pending_rule(
     """What would be wrong with a file group that both have, and which ones of ours to look at."""
     checked = own.opened | own.appended
     is_later = other.requested > own.requested
-    is_service = own.kind in (Kind.COMPACTION, Kind.LOG_COMPACTION, Kind.CLUSTERING)
-    prefers = strategy is Strategy.PREFER_WRITER
     match other.kind:
-        case Kind.CLUSTERING if not prefers:
+        case Kind.CLUSTERING if strategy is not Strategy.PREFER_WRITER:
             return ConflictRule.CLUSTERING_PENDING, own.touched
         case Kind.COMPACTION if is_later:
             return ConflictRule.COMPACTION_PENDING, own.opened
@@ -216,8 +211,6 @@ def _pending_rule(
             return ConflictRule.LOG_COMPACTION_PENDING, own.opened
         case Kind.REPLACE if is_later:
             return ConflictRule.REPLACE_PENDING, checked
-        case Kind.WRITE if prefers and is_service:
-            return ConflictRule.WRITER_PREFERRED, own.touched
         case Kind.WRITE if other.priority > own.priority:
             return ConflictRule.PRIORITY, checked
     return None, frozenset()

@@ -16,7 +16,7 @@ list hash has it, as 0, or is treated as empty text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self, TypeAlias
@@ -39,49 +39,9 @@ _GROUP_ROWS = 1 << 15
 _XXHASH_LENGTH_MAX = 1024  # longer texts are rare, and C hashes each in less than one numpy step
 
 
-# One value at a time: for single keys, and to hold the array versions to.
-
-
-def java_string_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 units, so an astral character counts as two."""
-    result = 0
-    for unit in np.frombuffer(text.encode("utf-16-le"), "<u2").tolist():
-        result = (31 * result + unit) & _WORD_MASK
-    return _signed(result)
-
-
-def java_list_hash(values: Sequence[str | None]) -> int:
-    """Java's `List.hashCode` of strings; null counts as 0."""
-    result = 1
-    for value in values:
-        element = 0 if value is None else java_string_hash(value)
-        result = (31 * result + element) & _WORD_MASK
-    return _signed(result)
-
-
 def xxhash32(data: bytes) -> int:
     """xxHash32 with seed 0, unsigned."""
     return xxhash.xxh32_intdigest(data)
-
-
-def murmur2_hash(data: bytes, seed: int = 0) -> int:
-    """Hadoop's MurmurHash2: the last one to three bytes enter reversed and with their sign."""
-    result = (seed ^ len(data)) & _WORD_MASK
-    whole = len(data) & ~3
-    for at in range(0, whole, 4):
-        word = int.from_bytes(data[at : at + 4], "little") * _MURMUR_M & _WORD_MASK
-        word = (word ^ word >> 24) * _MURMUR_M & _WORD_MASK
-        result = (result * _MURMUR_M & _WORD_MASK) ^ word
-    for shift, byte in zip((0, 8, 16), reversed(data[whole:]), strict=False):
-        result ^= ((byte ^ 0x80) - 0x80) << shift & _WORD_MASK
-    if whole < len(data):
-        result = result * _MURMUR_M & _WORD_MASK
-    result = (result ^ result >> 13) * _MURMUR_M & _WORD_MASK
-    return _signed(result ^ result >> 15)
-
-
-def _signed(word: int) -> int:
-    return word - (1 << 32) if word >> 31 else word
 
 
 # Java's hashes.
@@ -290,8 +250,7 @@ class MurmurGroup:
         return result.view(np.int32)
 
 
-_MURMUR_M = 0x5BD1E995
-_M = np.uint32(_MURMUR_M)
+_M = np.uint32(0x5BD1E995)
 
 
 def _murmur_mixed(words: UInt32s) -> UInt32s:
@@ -304,14 +263,6 @@ def murmur_groups(texts: pa.Array) -> Iterator[MurmurGroup]:
     data, offsets = _utf8(texts)
     for length, rows in _by_length(_lengths(texts, offsets)):
         yield MurmurGroup.of(data, offsets[rows], rows, length)
-
-
-def murmur2_hashes(texts: pa.Array, seeds: Int32s) -> Int32s:
-    """Hadoop's MurmurHash2 of each text's UTF-8 bytes, each with its own seed."""
-    result = np.empty(len(texts), np.int32)
-    for group in murmur_groups(texts):
-        result[group.rows] = group.hashes(seeds[group.rows])
-    return result
 
 
 def _words(data: Bytes) -> UInt32s:

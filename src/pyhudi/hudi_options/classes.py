@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -105,28 +105,6 @@ def refused_option(name: str, value: str, why: str) -> InvalidRequestError:
         why=why,
         next_step="Leave it out or change it",
     )
-
-
-def described(classes: OptionClasses) -> Iterator[tuple[str, str, str, str]]:
-    """For the documentation: option, value (if it matters), its class, what happens."""
-    for name, option_class in classes.items():
-        if not isinstance(option_class, ByValue):
-            yield name, "", *_words(option_class)
-            continue
-        for value, verdict in option_class.verdicts.items():
-            yield name, value, *_words(verdict)
-        if option_class.otherwise != _NO_FLAG:
-            yield name, "…", *_words(option_class.otherwise)
-
-
-def _words(verdict: Verdict) -> tuple[str, str]:
-    match verdict:
-        case Honoured(what):
-            return "honoured", what
-        case WithoutEffect(why):
-            return "without effect", why
-        case Refused(why):
-            return "refused", why
 
 
 def _verdict(name: str, value: str, classes: OptionClasses, kind: str) -> Verdict:

@@ -53,35 +53,6 @@ class RaceResult:
         return self.bodies_are_the_winners and set(self.winners) == {1}
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeResult:
-    """What races for creating and for replacing an object showed."""
-
-    creates: RaceResult
-    replaces: RaceResult
-
-    @property
-    def creates_ok(self) -> bool:
-        return self.creates.is_true
-
-    @property
-    def replaces_ok(self) -> bool:
-        return self.replaces.is_true
-
-
-def probe_store(
-    storage: Storage, world: World, *, threads: int = _THREADS, rounds: int = _ROUNDS
-) -> ProbeResult:
-    """Race for scratch objects in the table's folder, and leave none behind.
-
-    UnavailableError if the store answers too seldom to tell.
-    """
-    return ProbeResult(
-        creates=_raced(storage, world, _creation, threads=threads, rounds=rounds),
-        replaces=_raced(storage, world, _replacement, threads=threads, rounds=rounds),
-    )
-
-
 _found_true: set[tuple[str, str]] = set()  # what was raced for, and the bucket
 
 
@@ -90,12 +61,12 @@ def require_true_create(storage: Storage, world: World) -> None:
 
     Asked once per bucket and process. A refusal is not remembered: the store may be repaired.
     """
-    _require("create", _creation, storage, world)
+    _require("create", creation, storage, world)
 
 
 def require_true_replace(storage: Storage, world: World) -> None:
     """As `require_true_create`, for replacing one version of an object: the storage lock's need."""
-    _require("replace", _replacement, storage, world)
+    _require("replace", replacement, storage, world)
 
 
 def is_true_by_construction(storage: Storage) -> bool:
@@ -107,7 +78,7 @@ def _require(operation: str, prepare: _Preparation, storage: Storage, world: Wor
     bucket = "/".join(storage.uri.split("/")[:3])  # scheme, nothing, and host or bucket
     if is_true_by_construction(storage) or (operation, bucket) in _found_true:
         return
-    result = _raced(storage, world, prepare, threads=_THREADS, rounds=_ROUNDS)
+    result = raced(storage, world, prepare, threads=_THREADS, rounds=_ROUNDS)
     if not result.is_true:
         raise _lie(operation, bucket, result)
     _found_true.add((operation, bucket))
@@ -128,16 +99,16 @@ def _lie(operation: str, bucket: str, result: RaceResult) -> UnsupportedTableErr
     )
 
 
-def _creation(storage: Storage, path: str) -> Callable[[bytes], bool]:
+def creation(storage: Storage, path: str) -> Callable[[bytes], bool]:
     return lambda body: storage.create(path, body)
 
 
-def _replacement(storage: Storage, path: str) -> Callable[[bytes], bool]:
+def replacement(storage: Storage, path: str) -> Callable[[bytes], bool]:
     etag = storage.write(path, b"the version to replace")
     return lambda body: storage.replace(path, body, etag=etag) is not None
 
 
-def _raced(
+def raced(
     storage: Storage, world: World, prepare: _Preparation, *, threads: int, rounds: int
 ) -> RaceResult:
     """As many decided rounds as asked for, out of at most twice as many."""

@@ -14,20 +14,18 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.avro.decoding import (
     MALFORMED,
-    CompiledDecoder,
     read_bytes,
     read_count,
     read_long,
 )
-from pyhudi.format.avro.encoding import compiled_encoder, write_bytes, write_long, write_string
-from pyhudi.format.avro.types import AvroError, linked_type, parse_schema
+from pyhudi.format.avro.encoding import write_bytes, write_long, write_string
+from pyhudi.format.avro.types import AvroError
 
 CONTAINER_BYTES_MAX: Final = 512 * 1024 * 1024
 INFLATED_BYTES_MAX: Final = 16 * 1024 * 1024  # Hudi's own are not compressed, and may be larger
@@ -62,19 +60,6 @@ def decode_container(data: bytes, path: str) -> Container:
         raise damaged_container(path, str(error)) from None
 
 
-def decode_record(data: bytes, path: str) -> tuple[Any, dict[str, Any]]:
-    """The writer's schema, as JSON data, and the one record as plain dicts, tuples and values."""
-    container = decode_container(data, path)
-    try:
-        linked = parse_schema(container.schema_json)
-        record = CompiledDecoder(linked, linked, {})(container.body)
-    except MALFORMED as error:
-        raise damaged_container(path, str(error)) from None
-    if not isinstance(record, dict):
-        raise damaged_container(path, "it does not hold a record")
-    return json.loads(container.schema_json), record
-
-
 def encode_container(container: Container) -> bytes:
     """The bytes of a container, not compressed."""
     assert len(container.sync) == SYNC_BYTES
@@ -90,13 +75,6 @@ def encode_container(container: Container) -> bytes:
     write_bytes(container.body, out)
     out += container.sync
     return bytes(out)
-
-
-def encode_record(schema: Any, record: Mapping[str, Any], sync: bytes) -> bytes:
-    """A container that holds the record, in the schema given as JSON data."""
-    body = bytearray()
-    compiled_encoder(linked_type(schema), {})(record, body)
-    return encode_container(new_container(schema, bytes(body), sync))
 
 
 def new_container(schema: Any, body: bytes, sync: bytes) -> Container:

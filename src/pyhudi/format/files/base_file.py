@@ -6,21 +6,13 @@ writers of Hudi that find records with the BLOOM index: without a filter their u
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyhudi.errors import CorruptTableError
-from pyhudi.format.files.bloom_filter import (
-    BloomFilter,
-    BloomType,
-    GrowingFilter,
-    bloom_filter_text,
-    parse_bloom_filter,
-)
+from pyhudi.format.files.bloom_filter import GrowingFilter, bloom_filter_text
 from pyhudi.format.hashing import has_astral_characters
 
 AVRO_SCHEMA: Final = b"parquet.avro.schema"
@@ -38,18 +30,13 @@ _FALSE_ANSWERS = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class BaseFileFooter:
-    """Hudi's part of the footer. The filter stays text until asked for: it may be large."""
+    """Hudi's part of the footer."""
 
     avro_schema: str | None = None  # with the meta columns
     bloom: str | None = None  # base64
     bloom_type: str | None = None
     min_key: str | None = None
     max_key: str | None = None
-
-    def bloom_filter(self, path: str | None = None) -> BloomFilter | None:
-        if self.bloom is None:
-            return None
-        return parse_bloom_filter(self.bloom, self.bloom_type or BloomType.SIMPLE, path)
 
 
 class KeyDigest:
@@ -71,13 +58,6 @@ class KeyDigest:
         return BaseFileFooter(avro_schema, text, bloom.type_code, lowest, highest)
 
 
-def base_file_footer(avro_schema: str, record_keys: pa.Array) -> BaseFileFooter:
-    """The footer for a new base file with these rows, which may be none."""
-    digest = KeyDigest()
-    digest.add(record_keys)
-    return digest.footer(avro_schema)
-
-
 def _part_range(keys: pa.Array) -> list[str]:
     """The lowest and the highest of some keys, in Java's order.
 
@@ -96,23 +76,6 @@ def _key_range(texts: list[str]) -> list[str]:
 
 def _utf16_order(text: str) -> bytes:
     return text.encode("utf-16-be")
-
-
-def decode_footer(metadata: Mapping[bytes, bytes], path: str | None = None) -> BaseFileFooter:
-    """Hudi's entries among the footer's key-value metadata; others are left alone."""
-    try:
-        avro_schema, bloom, bloom_type, min_key, max_key = (
-            metadata[key].decode() if key in metadata else None
-            for key in (AVRO_SCHEMA, BLOOM_FILTER, BLOOM_TYPE, MIN_RECORD_KEY, MAX_RECORD_KEY)
-        )
-    except UnicodeDecodeError:
-        raise CorruptTableError(
-            "The footer of a base file cannot be read",
-            why="one of Hudi's entries is not UTF-8 text",
-            next_step="Restore the file from a copy, or from versions that the store keeps",
-            path=path,
-        ) from None
-    return BaseFileFooter(avro_schema, bloom, bloom_type, min_key, max_key)
 
 
 def encode_footer(footer: BaseFileFooter) -> dict[bytes, bytes]:

@@ -81,10 +81,6 @@ class LogFileName(NamedTuple):
         return name + self.suffix
 
     @property
-    def is_cdc(self) -> bool:
-        return self.suffix == CDC_SUFFIX
-
-    @property
     def order(self) -> tuple[str, int, str, str]:
         """The place in merge order: versions compare as numbers, write tokens as text."""
         return (self.requested, self.version, self.write_token, self.suffix)

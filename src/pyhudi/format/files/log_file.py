@@ -76,9 +76,6 @@ class HeaderKey(IntEnum):
 
 Header = Mapping[HeaderKey, str]
 
-#: The value of COMMAND_BLOCK_TYPE in a rollback block, the only command there is.
-ROLLBACK_COMMAND = "0"
-
 
 @dataclass(frozen=True, slots=True)
 class LogBlock:

@@ -274,17 +274,7 @@ def _is_sound(data: bytes) -> bool:
 # Hadoop's local file system keeps a checksum file beside every file it wrote and refuses the file
 # if they differ. Whoever replaces a file without Hadoop must replace or remove its side file.
 
-_CRC_MAGIC = b"crc\0"
-_CRC_CHUNK = 512
-
 
 def crc_side_file(name: str) -> str:
     """The name of the checksum file that Hadoop keeps beside the file of this name."""
     return f".{name}.crc"
-
-
-def encode_crc_side_file(data: bytes) -> bytes:
-    """The checksum file for these contents: the CRC-32 of each 512 bytes."""
-    chunks = (data[i : i + _CRC_CHUNK] for i in range(0, len(data), _CRC_CHUNK))
-    sums = b"".join(struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks)
-    return _CRC_MAGIC + struct.pack(">i", _CRC_CHUNK) + sums

@@ -7,7 +7,7 @@ a table is refused before any row is read and never half understood.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from enum import StrEnum
@@ -231,10 +231,6 @@ class TableConfig:
     @property
     def partial_update_mode(self) -> PartialUpdateMode | None:
         return self.merge.partial_update_mode
-
-    @property
-    def merge_properties(self) -> Mapping[str, str]:
-        return self.merge.properties
 
 
 def _lock_kind(properties: TableProperties) -> LockKind:

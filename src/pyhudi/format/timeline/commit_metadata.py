@@ -74,11 +74,6 @@ class WriteStat:
         """The rows that the write put into the file, without those that it only carried over."""
         return (self.num_inserts or 0) + (self.num_update_writes or 0)
 
-    @property
-    def cdc_paths(self) -> tuple[str, ...]:
-        """The paths in the table of the change files written beside this one."""
-        return tuple(required_path(path, "a write stat") for path in self.cdc_stats or ())
-
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:

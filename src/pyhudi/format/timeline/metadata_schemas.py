@@ -303,29 +303,6 @@ RESTORE_METADATA = _file(
     )
 )
 
-_INDEX_PARTITION = _record(
-    "HoodieIndexPartitionInfo",
-    version=_version(1),
-    metadataPartitionPath=_STRING,
-    indexUptoInstant=_STRING,
-    extraMetadata=_TEXTS,
-)
-INDEX_PLAN = _file(
-    _record(
-        "HoodieIndexPlan",
-        version=_version(1),
-        indexPartitionInfos=_optional(_array(_INDEX_PARTITION)),
-    )
-)
-INDEX_COMMIT_METADATA = _file(
-    _record(
-        "HoodieIndexCommitMetadata",
-        version=_version(1),
-        operationType=_STRING,
-        indexPartitionInfos=_optional(_array(_INDEX_PARTITION)),
-    )
-)
-
 ARCHIVED_INSTANT = _file(
     _record(
         "HoodieLSMTimelineInstant",

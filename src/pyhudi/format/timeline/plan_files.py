@@ -153,20 +153,6 @@ class CleanerPlan:
     partitions_to_be_deleted: tuple[str, ...] | None = None
     extra_metadata: Mapping[str, str] | None = None
 
-    def paths_to_delete(self, base_uri: str) -> tuple[str, ...]:
-        """The paths in the table of every file the plan gives up, in the plan's order."""
-        names = self.files_to_be_deleted_per_partition or {}  # how version 1 said it
-        files = self.file_paths_to_be_deleted_per_partition or {}
-        return (
-            *(path_in_partition(part, name) for part, group in names.items() for name in group),
-            *(
-                relative_to_table(file.file_path, base_uri)
-                for group in files.values()
-                for file in group
-                if file.file_path is not None
-            ),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class InstantName:
@@ -186,9 +172,6 @@ class RollbackRequest:
     files_to_be_deleted: tuple[str, ...] = ()  # whole paths
     log_blocks_to_be_deleted: Mapping[str, int] | None = None
 
-    def paths_to_delete(self, base_uri: str) -> tuple[str, ...]:
-        return tuple(relative_to_table(path, base_uri) for path in self.files_to_be_deleted)
-
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
@@ -198,10 +181,6 @@ class RollbackPlan:
     rollback_requests: tuple[RollbackRequest, ...] | None = None
     version: int | None = 1
 
-    def paths_to_delete(self, base_uri: str) -> tuple[str, ...]:
-        requests = self.rollback_requests or ()
-        return tuple(path for request in requests for path in request.paths_to_delete(base_uri))
-
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
@@ -210,24 +189,6 @@ class RestorePlan:
     instants_to_rollback: tuple[InstantName, ...] = ()
     version: int | None = 2
     savepoint_to_restore_timestamp: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class IndexPartition:
-    """A partition of the metadata table, and the instant up to which it is built."""
-
-    version: int | None = 1
-    metadata_partition_path: str | None = None
-    index_upto_instant: str | None = None
-    extra_metadata: Mapping[str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class IndexPlan:
-    """The requested file of an indexing."""
-
-    version: int | None = 1
-    index_partitions: tuple[IndexPartition, ...] | None = None
 
 
 COMPACTION_PLAN = TimelineRecord(
@@ -259,9 +220,6 @@ ROLLBACK_PLAN = TimelineRecord(
 RESTORE_PLAN = TimelineRecord(
     metadata_schemas.RESTORE_PLAN, RestorePlan, HoodieInstantInfo=InstantName
 )
-INDEX_PLAN = TimelineRecord(
-    metadata_schemas.INDEX_PLAN, IndexPlan, HoodieIndexPartitionInfo=IndexPartition
-)
 
 decode_compaction_plan = COMPACTION_PLAN.decode
 encode_compaction_plan = COMPACTION_PLAN.encode
@@ -272,7 +230,3 @@ decode_cleaner_plan = CLEANER_PLAN.decode
 encode_cleaner_plan = CLEANER_PLAN.encode
 decode_rollback_plan = ROLLBACK_PLAN.decode
 encode_rollback_plan = ROLLBACK_PLAN.encode
-decode_restore_plan = RESTORE_PLAN.decode
-encode_restore_plan = RESTORE_PLAN.encode
-decode_index_plan = INDEX_PLAN.decode
-encode_index_plan = INDEX_PLAN.encode

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyhudi.format.timeline import metadata_schemas
-from pyhudi.format.timeline.plan_files import IndexPartition, InstantName
-from pyhudi.format.timeline.stored_paths import path_in_partition, relative_to_table
+from pyhudi.format.timeline.plan_files import InstantName
+from pyhudi.format.timeline.stored_paths import path_in_partition
 from pyhudi.format.timeline.timeline_record import TimelineRecord
 
 
@@ -25,11 +25,6 @@ class CleanedPartition:
     success_delete_files: tuple[str, ...] = ()
     failed_delete_files: tuple[str, ...] = ()
     is_partition_deleted: bool | None = None
-
-    @property
-    def deleted_paths(self) -> tuple[str, ...]:
-        names = self.success_delete_files
-        return tuple(path_in_partition(self.partition_path, name) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +41,6 @@ class CleanMetadata:
     bootstrap_partition_metadata: Mapping[str, CleanedPartition] | None = None
     extra_metadata: Mapping[str, str] | None = None
 
-    @property
-    def earliest_kept(self) -> str:
-        """The requested time from which every state of the table can be read; "" if any can."""
-        if self.earliest_commit_to_retain or not self.total_files_deleted:
-            return self.earliest_commit_to_retain
-        # Cleaning by file versions keeps no point in time: only what is newer than it is whole.
-        return self.last_completed_commit_timestamp
-
 
 @dataclass(frozen=True, slots=True)
 class RolledBackPartition:
@@ -64,9 +51,6 @@ class RolledBackPartition:
     failed_delete_files: tuple[str, ...] = ()
     rollback_log_files: Mapping[str, int] | None = None
     log_files_from_failed_commit: Mapping[str, int] | None = None
-
-    def deleted_paths(self, base_uri: str) -> tuple[str, ...]:
-        return tuple(relative_to_table(path, base_uri) for path in self.success_delete_files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +102,6 @@ class RestoreMetadata:
     restored_instants: tuple[InstantName, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class IndexCommitMetadata:
-    """The completed file of an indexing."""
-
-    version: int | None = 1
-    operation_type: str | None = None
-    index_partitions: tuple[IndexPartition, ...] | None = None
-
-
 CLEAN = TimelineRecord(
     metadata_schemas.CLEAN_METADATA,
     CleanMetadata,
@@ -150,11 +125,6 @@ RESTORE = TimelineRecord(
     HoodieRollbackPartitionMetadata=RolledBackPartition,
     HoodieInstantInfo=InstantName,
 )
-INDEX_COMMIT = TimelineRecord(
-    metadata_schemas.INDEX_COMMIT_METADATA,
-    IndexCommitMetadata,
-    HoodieIndexPartitionInfo=IndexPartition,
-)
 
 decode_clean_metadata = CLEAN.decode
 encode_clean_metadata = CLEAN.encode
@@ -162,7 +132,3 @@ decode_rollback_metadata = ROLLBACK.decode
 encode_rollback_metadata = ROLLBACK.encode
 decode_savepoint_metadata = SAVEPOINT.decode
 encode_savepoint_metadata = SAVEPOINT.encode
-decode_restore_metadata = RESTORE.decode
-encode_restore_metadata = RESTORE.encode
-decode_index_commit_metadata = INDEX_COMMIT.decode
-encode_index_commit_metadata = INDEX_COMMIT.encode

@@ -8,12 +8,9 @@ predicate is true for, which is all that pruning needs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from functools import reduce
-from typing import TypeAlias
 
 from pyhudi.plan.predicate.tree import (
     And,
-    Column,
     Comparison,
     In,
     IsNull,
@@ -22,12 +19,8 @@ from pyhudi.plan.predicate.tree import (
     Operator,
     Or,
     Predicate,
-    Scalar,
     columns_of,
 )
-
-# The values each column can have where a predicate is true, in order.
-Pins: TypeAlias = dict[Column, dict[Scalar, None]]
 
 _OPPOSITE = {
     Operator.EQUAL: Operator.NOT_EQUAL,
@@ -89,55 +82,3 @@ def restricted(node: Predicate, columns: Collection[str]) -> Predicate | None:
     if isinstance(node, And):
         return conjunction(kept) if kept else None
     return disjunction(kept) if len(kept) == len(parts) else None
-
-
-def pinned_values(node: Predicate) -> Pins | None:
-    """The columns that `=` and IN confine to some values. None: no row can match."""
-    match node:
-        case Literal(value):
-            return {} if value is True else None
-        case Comparison(
-            Operator.EQUAL | Operator.NULL_SAFE_EQUAL, Column() as column, Literal() as one
-        ):
-            return _pinned(column, (one,))
-        case In(column, literals, False):
-            return _pinned(column, literals)
-        case Column():
-            return _pinned(node, (Literal(True),))
-        case Not(Column() as column):
-            return _pinned(column, (Literal(False),))
-        case And(operands):
-            return _pinned_by_all(map(pinned_values, operands))
-        case Or(operands):
-            return _pinned_by_any(map(pinned_values, operands))
-    return {}
-
-
-def _pinned(column: Column, literals: tuple[Literal, ...]) -> Pins:
-    if isinstance(literals[0].value, float):
-        return {}
-    return {column: {literal.value: None for literal in literals}}
-
-
-def _pinned_by_all(parts: Iterable[Pins | None]) -> Pins | None:
-    merged: Pins = {}
-    for pins in parts:
-        if pins is None:
-            return None
-        for column, values in pins.items():
-            both = {value: None for value in merged.get(column, values) if value in values}
-            if not both:
-                return None
-            merged[column] = both
-    return merged
-
-
-def _pinned_by_any(parts: Iterable[Pins | None]) -> Pins | None:
-    possible = [pins for pins in parts if pins is not None]
-    if not possible:
-        return None
-    return reduce(_pinned_by_either, possible)
-
-
-def _pinned_by_either(some: Pins, others: Pins) -> Pins:
-    return {column: some[column] | others[column] for column in some if column in others}

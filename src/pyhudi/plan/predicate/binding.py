@@ -16,10 +16,8 @@ column's own type, so that no conversion of Spark's, no setting and no session's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import product
-from math import prod
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +27,6 @@ from pyhudi.plan.predicate.algebra import (
     conjunction,
     disjunction,
     negation,
-    pinned_values,
     restricted,
 )
 from pyhudi.plan.predicate.columns import BoundField, bound_field, clear_paths, is_text
@@ -56,7 +53,6 @@ from pyhudi.plan.predicate.tree import (
 
 __all__ = ["BoundPredicate", "ColumnRange", "bind"]
 
-EQUALITY_KEYS_MAX = 1_000
 
 _UNKNOWN = Literal(None)
 
@@ -105,13 +101,6 @@ class BoundPredicate:
         """False only if no row within the ranges can match; a field's key is its dotted path."""
         return True in outcomes(self.predicate, stats, self.fields)
 
-    def conjuncts(self) -> tuple[BoundPredicate, ...]:
-        """Predicates that all hold for exactly the rows this one holds for."""
-        match self.predicate:
-            case And(operands):
-                return tuple(_with_fields(operand, self.fields) for operand in operands)
-        return (self,)
-
     def both(self, other: BoundPredicate) -> BoundPredicate:
         """What holds for the rows that both hold for."""
         fields = {**self.fields, **other.fields}
@@ -121,23 +110,6 @@ class BoundPredicate:
         """What follows from this predicate for the given top-level columns alone, if anything."""
         kept = restricted(self.predicate, columns)
         return None if kept is None else _with_fields(kept, self.fields)
-
-    def equality_keys(self, columns: Sequence[str]) -> list[dict[str, Scalar]] | None:
-        """Every combination of values of the columns that a matching row can have.
-
-        None if the predicate does not pin all of them by `=` and IN, or to too many combinations.
-        Doubles are never pinned: zero has two of them.
-        """
-        pins = pinned_values(self.predicate)
-        if pins is None:
-            return []
-        named = {self.fields[column].path: list(values) for column, values in pins.items()}
-        if not all(column in named for column in columns):
-            return None
-        choices = [named[column] for column in columns]
-        if prod(map(len, choices)) > EQUALITY_KEYS_MAX:
-            return None
-        return [dict(zip(columns, values, strict=True)) for values in product(*choices)]
 
 
 def _with_fields(predicate: Predicate, fields: Mapping[Column, BoundField]) -> BoundPredicate:

@@ -19,7 +19,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import reduce
 from math import isnan
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 
@@ -66,11 +66,6 @@ class ColumnRange:
     max: Scalar = None
     null_count: int | None = None
     row_count: int | None = None
-
-    @classmethod
-    def constant(cls, value: Scalar) -> Self:
-        """The range of a column with one value, or null, in every row: a partition's."""
-        return cls(null_count=1, row_count=1) if value is None else cls(value, value, 0)
 
 
 @dataclass(frozen=True, slots=True)

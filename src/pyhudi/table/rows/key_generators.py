@@ -44,18 +44,6 @@ def _refusal(why: str) -> UnsupportedTableError:
     )
 
 
-def refuse_key_columns(schema: pa.Schema, config: TableConfig) -> None:
-    """The same for a table yet to be made, and for columns that cannot be in a key or path.
-
-    InvalidRequestError names the column.
-    """
-    refuse_key_generator(config)
-    for name in config.record_key_fields:
-        _refuse_column(schema, name, RECORD_KEY_ROLE)
-    for name in config.partition_fields:
-        _refuse_column(schema, name, PARTITION_ROLE)
-
-
 def key_columns(batch: pa.RecordBatch, names: Sequence[str], role: str) -> dict[str, pa.Array]:
     """The named columns, all of whose values have a text."""
     columns = {}

@@ -24,12 +24,7 @@ import pyarrow.compute as pc
 
 from pyhudi.errors import ConflictError, CorruptTableError, InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId, IoType, MarkerName, WriteToken
-from pyhudi.format.files.partition_metadata import (
-    PARTITION_METADATA_FILE,
-    PartitionMetadata,
-    encode_partition_metadata,
-    partition_depth,
-)
+from pyhudi.format.files.partition_metadata import PARTITION_METADATA_FILE, partition_metadata
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.markers import marker_path
@@ -127,7 +122,7 @@ def create_partition_metadata(storage: Storage, partition: str, requested: Insta
 
     Without this file Hudi's Spark reader shows no row of the partition, and no error.
     """
-    data = encode_partition_metadata(PartitionMetadata(requested, partition_depth(partition)))
+    data = partition_metadata(partition, requested)
     storage.create(data_path(partition, PARTITION_METADATA_FILE), data)
 
 

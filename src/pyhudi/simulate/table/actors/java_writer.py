@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import UTC
 
 from pyhudi.commit.transaction import LOOK_AROUND_MS
-from pyhudi.conflict.file_groups import first_overlap, touched_groups
+from pyhudi.conflict.file_groups import touched_groups
 from pyhudi.conflict.rules import OtherWrite
 from pyhudi.errors import HudiError, UnavailableError
 from pyhudi.format.files.file_names import FileGroupId
@@ -38,6 +38,7 @@ from pyhudi.settings import WriteSettings
 from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.table.checks.evidence import TIMELINE_FOLDER, group_of_path
 from pyhudi.simulate.table.history import Event, Operation, Outcome
+from pyhudi.simulate.table.overlap import first_overlap
 from pyhudi.simulate.table.rows import Row, drawn_rows, happens
 from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import (
