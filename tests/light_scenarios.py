@@ -7,7 +7,8 @@ from copy import copy
 from typing import Any
 
 from pyhudi.commit.rollback import FailedWriteRecovery
-from pyhudi.commit.transaction import Checks, Transaction
+from pyhudi.commit.transaction import Transaction
+from pyhudi.commit.validation import Checks
 from pyhudi.errors import ConflictError, HudiError, OutcomeUnknownError
 from pyhudi.format.table.table_config import TableType
 from pyhudi.plan.cleaning import CleanPolicy
@@ -67,7 +68,7 @@ class OpenWrite:
         row = Row("", 1, version, is_deleted=False, cells=cells, is_fresh=cells is not None)
         self._rows = tuple(row._replace(key=key) for key in keys)
         self._record(Outcome.INVOKE)
-        self.transaction = Transaction(self.log, stage.settings, stage.action, self.recovery)
+        self.transaction = Transaction.begin(self.log, stage.settings, stage.action, self.recovery)
         requested = self.transaction.requested
         stage.history.begun[self._attempt] = requested
         files = log_files(requested, self._rows)
@@ -85,13 +86,13 @@ class OpenWrite:
         try:
             metadata = commit_metadata(self.stats, self._stage.kind)
             checks = Checks(self.is_checked, is_part=self._stage.kind.has_owners)
-            time = self.transaction.complete(metadata, checks)
+            completed = self.transaction.complete(metadata, checks).or_raise()
         except ConflictError as error:
             self._record(Outcome.FAIL, error=error.why, facts=error.facts)
         except OutcomeUnknownError:
             self._record(Outcome.INFO)
         else:
-            self._record(Outcome.OK, completed=time)
+            self._record(Outcome.OK, completed=completed.time)
 
     def _record(
         self,

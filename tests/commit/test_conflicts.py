@@ -17,7 +17,8 @@ import pyhudi
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.api.table import Table
 from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
-from pyhudi.commit.transaction import LOOK_AROUND_MS, LOOK_AROUND_PAUSE_MS
+from pyhudi.commit.transaction import LOOK_AROUND_PAUSE_MS
+from pyhudi.commit.validation import LOOK_AROUND_MS
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.commit_metadata import decode_inflight_commit

@@ -28,11 +28,11 @@ from pyhudi.commit.publish import has_effect
 from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit_metadata
 from pyhudi.format.timeline.decision_entry import (
+    STAGED_FOLDER,
     Entry,
     EntryKind,
     encode_entry,
     entry_path,
-    staged_path,
 )
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.plan_files import InstantName, RollbackPlan, encode_rollback_plan
@@ -99,9 +99,9 @@ def begun(log: DecisionLog) -> Entry:
     return entry
 
 
-def completion(entry: Entry, data: bytes = b"done", staged: str | None = None) -> Complete:
+def completion(entry: Entry, data: bytes = b"done") -> Complete:
     assert entry.instant is not None
-    return Complete(entry.instant, Action.DELTACOMMIT, entry.n, data, staged)
+    return Complete(entry.instant, Action.DELTACOMMIT, entry.n, data)
 
 
 def abort(entry: Entry) -> Abort:
@@ -151,30 +151,59 @@ def test_what_a_crashed_writer_decided_is_carried_out_by_the_next(bench: Bench) 
     assert again.instant.file_name == completed
 
 
-def test_staged_bytes_are_published_by_whoever_comes(bench: Bench) -> None:
-    a = bench.log("a")
-    entry = begun(a)
-    place = staged_path(entry.instant or "", "x")
-    bench.storage.create(place, b"large")
-    made = decided(a.append(completion(entry, b"large", place)))
-    assert made.creates is not None
-    assert made.creates.inline is None
-    bench.storage.delete(f"{TIMELINE}/{made.creates.name}")  # as if it had crashed before
+def decided_and_not_published(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A writer dies between its entry and the completed file, whose bytes are staged; the path."""
+    monkeypatch.setattr("pyhudi.commit.log.INLINE_BYTES_MAX", 3)
+    entry = begun(bench.log("a"))
+    crash = Fault(Effect.FAIL, operation="create", path=f"{TIMELINE}/*_*", times=None)
+    dying = bench.log("a", storage=FaultyStorage(bench.storage, [crash]))
+    dying.refresh()
+    with pytest.raises(UnavailableError):
+        dying.append(Complete(entry.instant or "", Action.DELTACOMMIT, None, b"large"))
+    made = bench.entries()[-1].creates
+    assert made is not None
+    assert made.inline is None
+    assert made.staged is not None
+    return made.staged
+
+
+def test_staged_bytes_are_published_by_the_next_process(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided_and_not_published(bench, monkeypatch)
     bench.log("b").refresh()
-    assert bench.storage.read(f"{TIMELINE}/{made.creates.name}") == b"large"
+    [completed] = [name for name in bench.names() if "_" in name]
+    assert bench.storage.read(f"{TIMELINE}/{completed}") == b"large"
 
 
-def test_missing_staged_bytes_are_reported_and_nothing_is_invented(bench: Bench) -> None:
-    a = bench.log("a")
-    entry = begun(a)
-    place = staged_path(entry.instant or "", "x")
-    bench.storage.create(place, b"large")
-    made = decided(a.append(completion(entry, b"large", place)))
-    assert made.creates is not None
-    bench.storage.delete(f"{TIMELINE}/{made.creates.name}")
-    bench.storage.delete(place)
+def test_missing_staged_bytes_are_reported_and_nothing_is_invented(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.storage.delete(decided_and_not_published(bench, monkeypatch))
     with pytest.raises(CorruptTableError, match="cannot be carried out"):
         bench.log("b").refresh()
+
+
+def test_what_was_staged_is_removed_when_the_append_ends(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyhudi.commit.log.INLINE_BYTES_MAX", 3)
+    log = bench.log("a")
+    entry = begun(log)
+    decided(log.append(completion(entry, b"large")))
+    assert list(bench.storage.list(STAGED_FOLDER)) == []
+    [completed] = [name for name in bench.names() if "_" in name]
+    assert bench.storage.read(f"{TIMELINE}/{completed}") == b"large"
+
+
+def test_a_refused_proposal_stages_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyhudi.commit.log.INLINE_BYTES_MAX", 3)
+    log, watched = bench.log("a"), FaultyStorage(bench.storage)
+    entry = begun(log)
+    decided(bench.log("b").append(abort(entry)))
+    refused = bench.log("c", storage=watched).append(completion(entry, b"large"))
+    assert isinstance(refused, Refused)
+    assert not [call for call in watched.trace if STAGED_FOLDER in str(call)]
 
 
 def test_an_aborted_instant_never_completes(bench: Bench) -> None:

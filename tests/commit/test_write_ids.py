@@ -150,7 +150,9 @@ def test_an_attempt_that_a_later_one_overtook_leaves_that_one_alone(bench: Bench
     twin.open()
 
     def overtake() -> None:
-        later.append(Transaction(twin.log, WriteSettings(), Action.DELTACOMMIT, twin.recovery))
+        later.append(
+            Transaction.begin(twin.log, WriteSettings(), Action.DELTACOMMIT, twin.recovery)
+        )
         assert twin._write_ids.register("same", later[0].requested, "UPSERT") is None
 
     meddled = Meddled(bench.storage, WRITES, overtake)

@@ -31,7 +31,7 @@ from conformance.rows import assert_same_rows, encoded_rows
 from conformance.scenes import combination
 from conformance.writing import create_table
 from processes.stores import Store, moto_store
-from pyhudi.commit import transaction
+from pyhudi.commit import validation
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 
@@ -198,5 +198,5 @@ def test_nobody_loses_a_row_on_s3(
     judge, store = s3_judge
     path = store.uri(f"table_{combination.merge}_{writes}")
     shared = Shared(path, combination, BUCKETS, store.options, STORAGE_LOCK)
-    with patch.object(transaction, "LOOK_AROUND_MS", BEGUN_ON_S3_MS):
+    with patch.object(validation, "LOOK_AROUND_MS", BEGUN_ON_S3_MS):
         fight(judge, shared, hudi_writes=hudi_writes, writes=writes)

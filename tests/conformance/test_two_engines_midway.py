@@ -32,7 +32,7 @@ from conformance.scenes import (
 )
 from conformance.writing import QUIET, create_table, hudi_writer_options
 from pyhudi.commit import foreign_writers as foreigners
-from pyhudi.commit import transaction
+from pyhudi.commit import validation
 from pyhudi.format.table.table_config import CLOCK_SKEW_DEFAULT_MS
 from pyhudi.format.timeline.instant import Action
 from pyhudi.storage.locks.file_lock import LOCK_PATH
@@ -137,7 +137,7 @@ def test_pyhudi_completes_nothing_that_hudi_would_not_find(
     rows, ours = scene.rows(range(24), written=1), scene.rows(range(12, 36), written=2)
     with ThreadPoolExecutor(1) as pool:
         with hudi_write_frozen_at_its_start(judge, scene, rows) as (requested, written):
-            monkeypatch.setattr(transaction, "LOOK_AROUND_MS", 120_000)  # the machine may be busy
+            monkeypatch.setattr(validation, "LOOK_AROUND_MS", 120_000)  # the machine may be busy
             upsert = pool.submit(scene.shared.open().upsert, scene.sample.table(ours))
             own = until(lambda: scene.pending_writes() - {requested}, "pyhudi has begun").pop()
             until(lambda: scene.files_of(own), "pyhudi has written")

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.api.table import Table
-from pyhudi.commit.transaction import Transaction
+from pyhudi.commit.transaction import Completed, Lost, Transaction
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import SimpleBuckets
@@ -94,7 +94,7 @@ class HeldWriter(LocalWriter):
         self.reached(Stop.BEGUN)
         return super().registered(transaction, *args, **kwargs)
 
-    def publish(self, *args: Any, **kwargs: Any) -> str:
+    def publish(self, *args: Any, **kwargs: Any) -> Completed | Lost:
         self.reached(Stop.WRITTEN)
         return super().publish(*args, **kwargs)
 

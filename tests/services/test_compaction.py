@@ -61,7 +61,7 @@ from pyhudi.services.compaction import run as module
 from pyhudi.services.compaction.execute import Compactions
 from pyhudi.services.compaction.result import LOOKED_FOR_MAX, CompactionResult
 from pyhudi.services.compaction.run import compact, compactions, is_compaction_due
-from pyhudi.services.compaction.schedule import WHOLE_MAX, Draft
+from pyhudi.services.compaction.schedule import WHOLE_MAX, PlanDraft
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import Heartbeat
 from pyhudi.storage.protocol import Folder, Storage
@@ -249,8 +249,8 @@ def written_while_planning(
     """So many writes, one after each look of who plans at the table; what they gave."""
     written: list[WriteResult] = []
 
-    def followed(look: Callable[..., Draft]) -> Callable[..., Draft]:
-        def looked(*args: Any, **kwargs: Any) -> Draft:
+    def followed(look: Callable[..., PlanDraft]) -> Callable[..., PlanDraft]:
+        def looked(*args: Any, **kwargs: Any) -> PlanDraft:
             draft = look(*args, **kwargs)
             if len(written) < writes:
                 table = scene.table(f"w{len(written)}")
@@ -317,7 +317,7 @@ def test_files_that_another_engine_does_not_name_are_in_a_plan_that_was_overtake
     drafted = work._drafted
     unnamed: list[str] = []
 
-    def slow(ledger: Ledger, policy: CompactionPolicy, **how: bool) -> Draft:
+    def slow(ledger: Ledger, policy: CompactionPolicy, **how: bool) -> PlanDraft:
         draft = drafted(ledger, policy, **how)
         written = scene.table("two").upsert(rows("two", "a", ts=9))
         [named] = [o.path for o in scene.storage.list("mo") if written.instant in o.path]
@@ -340,7 +340,7 @@ def test_a_plan_of_another_process_is_heeded_that_comes_while_one_is_made(
     drafted = Compactions._drafted
     others: list[str] = []
 
-    def slow(self: Compactions, *args: Any, **kwargs: Any) -> Draft:
+    def slow(self: Compactions, *args: Any, **kwargs: Any) -> PlanDraft:
         draft = drafted(self, *args, **kwargs)
         if not others:
             others.append("")

@@ -32,7 +32,7 @@ from pyhudi.services.compaction.execute import Compactions
 from pyhudi.services.compaction.merge_slice import checked_groups
 from pyhudi.services.compaction.result import compaction_metadata
 from pyhudi.services.compaction.run import LocalMerge, compact, compactions
-from pyhudi.services.compaction.schedule import Draft
+from pyhudi.services.compaction.schedule import PlanDraft
 from pyhudi.storage.objects.heartbeats import Heartbeat, heartbeat_path
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import ObjectStat, Storage
@@ -304,9 +304,9 @@ def test_a_plan_has_a_write_that_completed_and_was_archived_while_it_waited_for_
     bench.write(1, 2, 3)
     work = compactions(bench.writer("planner"))
     drafted = work._drafted
-    drafts: list[Draft] = []
+    drafts: list[PlanDraft] = []
 
-    def slow(ledger: Ledger, policy: CompactionPolicy, **how: bool) -> Draft:
+    def slow(ledger: Ledger, policy: CompactionPolicy, **how: bool) -> PlanDraft:
         drafts.append(drafted(ledger, policy, **how))
         if len(drafts) == 1:
             bench.write(*range(4, 12))

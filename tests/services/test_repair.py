@@ -61,7 +61,7 @@ class Process:
         self.recovery = FailedWriteRecovery(self.log, SETTINGS)
 
     def begin(self) -> Transaction:
-        return Transaction(self.log, SETTINGS, Action.DELTACOMMIT, self.recovery)
+        return Transaction.begin(self.log, SETTINGS, Action.DELTACOMMIT, self.recovery)
 
     def repair(
         self, grace_ms: int = 0, *, is_whole: bool = False
@@ -489,7 +489,7 @@ def test_data_files_that_no_marker_names_go_only_if_nothing_tells_of_their_insta
     done.complete(DONE)
     failed.abandon()
     archived = a.begin()
-    completed = archived.complete(DONE)
+    completed = archived.complete(DONE).or_raise()
     unknown, saved = clock_time(clock(), UTC), clock_time(clock() + 500, UTC)
     clock.sleep(1_000)
     pending = Process(storage, clock, "live").begin()
@@ -499,7 +499,7 @@ def test_data_files_that_no_marker_names_go_only_if_nothing_tells_of_their_insta
     for path in (*kept, *gone):
         storage.create(path, b"rows")
     storage.create(f"{TIMELINE}/{saved}_{saved[:-1]}9.savepoint", b"")
-    move_to_archive(storage, archived.requested, completed)
+    move_to_archive(storage, archived.requested, completed.time)
     assert Process(storage, clock, "b").repair() == ((), ())
     assert Process(storage, clock, "c").repair(1_000, is_whole=True) == ((), ())
     clock.sleep(1_000)

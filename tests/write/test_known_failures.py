@@ -54,7 +54,7 @@ def process(storage: Storage, world: World) -> tuple[DecisionLog, FailedWriteRec
 
 
 def begun(log: DecisionLog, recovery: FailedWriteRecovery) -> Transaction:
-    return Transaction(log, SETTINGS, Action.DELTACOMMIT, recovery)
+    return Transaction.begin(log, SETTINGS, Action.DELTACOMMIT, recovery)
 
 
 def test_hudi_5675_a_write_that_completes_while_its_heartbeat_is_judged_is_not_rolled_back() -> (

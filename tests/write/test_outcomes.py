@@ -362,7 +362,7 @@ def evolve(bench: Bench) -> pa.Table:
     """Another engine adds a column; a row that has it."""
     writer = bench.table("java")._writer
     writer.open()
-    other = Transaction(writer.log, WriteSettings(), Action.DELTACOMMIT, writer.recovery)
+    other = Transaction.begin(writer.log, WriteSettings(), Action.DELTACOMMIT, writer.recovery)
     schema = SCHEMA.append(pa.field("note", pa.string()))
     avro = json.dumps(avro_record_schema(schema, "t"))
     metadata = CommitMetadata(extra_metadata={"schema": avro}, operation_type="ALTER_SCHEMA")

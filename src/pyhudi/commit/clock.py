@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Set
 from datetime import tzinfo
 
+from pyhudi.commit.append_attempt import AppendAttempt
 from pyhudi.commit.proposals import NothingDecidedError
 from pyhudi.commit.time_zone import TableZone
-from pyhudi.read.log_view import Tried
 from pyhudi.storage.objects.store_clock import StoreClock
 from pyhudi.timeline.instant_time import clock_time, following_time, milliseconds_between
 
@@ -41,7 +41,7 @@ class TableTimes:
         now = clock_time(now_ms, self._zone)
         return now if now > highest else following_time(highest)
 
-    def must_wait(self, highest: str, tried: Tried, ours: Set[str]) -> bool:
+    def must_wait(self, highest: str, tried: AppendAttempt, ours: Set[str]) -> bool:
         """Whether the table's times are ahead of the clock that the other engine has too.
 
         An error says so if that would take long, or comes of a zone. `ours` are times of the log.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyhudi.commit.proposals import Complete, Job
 from pyhudi.read.log_view import KnownLog
 from pyhudi.storage.objects.timeline_listing import times_after
 from pyhudi.storage.protocol import Storage
@@ -39,13 +38,17 @@ class Foreigners:
         self._looked_at = self._glanced_at = at_ms
 
     def found(
-        self, known: KnownLog, ledger: Ledger, job: Job | None, catch_up: Callable[[], KnownLog]
+        self,
+        known: KnownLog,
+        ledger: Ledger,
+        completes: str | None,
+        catch_up: Callable[[], KnownLog],
     ) -> str | None:
         """A time that nobody decided; None if there is none, or it is not time to look.
 
-        `catch_up` reads the log's end again.
+        `completes` is the instant that is about to complete. `catch_up` reads the log's end again.
         """
-        since = self._unlooked_since(known, ledger, job)
+        since = self._unlooked_since(known, ledger, completes)
         if since is None:
             return None
         now = self._world.elapsed_ms()
@@ -63,13 +66,13 @@ class Foreigners:
         ledger.is_ours = not unknown
         return min(unknown, default=None)
 
-    def _unlooked_since(self, known: KnownLog, ledger: Ledger, job: Job | None) -> str | None:
+    def _unlooked_since(self, known: KnownLog, ledger: Ledger, completes: str | None) -> str | None:
         """From when on to look now; None if that was done just now."""
         now = self._world.elapsed_ms()
         if known.first_time is None:
             return None
         if not ledger.is_ours or now - self._looked_at > LOOK_AGAIN_MS:
             return known.first_time
-        if isinstance(job, Complete) and now - self._glanced_at > GLANCE_AGAIN_MS:
-            return max(known.first_time, shifted_time(job.requested, -GLANCE_BACK_MS))
+        if completes is not None and now - self._glanced_at > GLANCE_AGAIN_MS:
+            return max(known.first_time, shifted_time(completes, -GLANCE_BACK_MS))
         return None

@@ -14,27 +14,32 @@ other engine overtook is voided instead of carried out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import tzinfo
 from functools import partial
 
+from pyhudi.commit.append_attempt import AppendAttempt
 from pyhudi.commit.clock import TableTimes
 from pyhudi.commit.foreign_writers import Foreigners
 from pyhudi.commit.guard import TableLease
 from pyhudi.commit.proposals import (
+    AlreadyDone,
     Decided,
-    Job,
+    Draft,
     Outcome,
+    Proposal,
     Refused,
     Rule,
     refusal_error,
     restless,
     too_busy,
     undecided,
+    unstaged,
 )
 from pyhudi.commit.publish import carry_out, has_effect
 from pyhudi.commit.rollback_targets import RollbackTargets
 from pyhudi.commit.superseded import decided_again, has_taken_plan_away, is_overtaken
+from pyhudi.errors import HudiError, UnavailableError
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.decision_entry import (
     INLINE_BYTES_MAX,
@@ -44,7 +49,7 @@ from pyhudi.format.timeline.decision_entry import (
     staged_path,
 )
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
-from pyhudi.read.log_view import KnownLog, Tried
+from pyhudi.read.log_view import KnownLog
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.locks.lock import HeldLock, Lock
 from pyhudi.storage.objects.decision_log import (
@@ -223,40 +228,31 @@ class DecisionLog:
     def path(self, instant: Instant) -> str:
         return f"{self.folder}/{instant.file_name}"
 
-    def stage(self, instant: str, data: bytes) -> str | None:
-        """Put bytes that are too large for an entry where it can name them; None if they are not.
-
-        Whoever staged them removes them once the entry is carried out.
-        """
-        if len(data) <= INLINE_BYTES_MAX:
-            return None
-        path = staged_path(instant, new_uuid(self.world))
-        self.storage.create(path, data)
-        return path
-
     # -- append: the only way to decide
 
-    def append(self, job: Job, *, back_off_ms: int = BACK_OFF_MS) -> Outcome:
-        """Decide the job, and carry it out.
+    def append(self, proposal: Proposal, *, back_off_ms: int = BACK_OFF_MS) -> Outcome:
+        """Append the proposal's entry, and carry it out.
 
-        UnavailableError leaves open whether it was decided: storage failed, or others kept
-        winning the race. Whoever must know calls again. Between lost races it sleeps for longer
-        each time, `back_off_ms` at most.
+        UnavailableError leaves open whether the entry stands: storage failed, or other processes
+        kept winning the race. A caller that must know calls again. Between lost races it sleeps
+        for longer each time, `back_off_ms` at most.
         """
         assert not self.is_looking
-        tried = Tried()
+        tried = AppendAttempt()
         pause = BACK_OFF_FIRST_MS
         for _ in range(self._settings.commit_rounds):
             with self._locked() as held:
-                if (outcome := self._attempt(job, held, tried)) is not None:
-                    return outcome
+                outcome = self._attempt(proposal, held, tried)
+            if outcome is not None:
+                self._remove_staged(tried)
+                return outcome
             self.world.sleep_ms(tried.waits_ms or jittered_ms(self.world, pause))
             pause = min(2 * pause, back_off_ms)
         if tried.may_stand is not None:
             raise undecided(self.storage.uri, "something came before it took effect")
         raise too_busy(self.storage.uri, self._settings.commit_rounds)
 
-    def _surely(self, outcome: Outcome, tried: Tried) -> Outcome:
+    def _surely(self, outcome: Outcome, tried: AppendAttempt) -> Outcome:
         """The outcome, unless an earlier round may have decided otherwise, and nobody tells any
         more: while this process slept, the log went so far that its entry is not known."""
         known = self._known or KnownLog()
@@ -265,32 +261,62 @@ class DecisionLog:
             raise undecided(self.storage.uri, "the log went on too far to tell what became of it")
         return outcome
 
-    def _attempt(self, job: Job, held: HeldLock | None, tried: Tried) -> Outcome | None:
+    def _staged(self, draft: Draft, tried: AppendAttempt) -> str | None:
+        """Put bytes that are too large for an entry where it can name them; None if they are not.
+
+        A round that drafts the same bytes again uses what an earlier one staged.
+        """
+        if len(draft.data) <= INLINE_BYTES_MAX:
+            return None
+        if draft.data not in tried.staged:
+            path = staged_path(draft.label, new_uuid(self.world))
+            try:
+                self.storage.create(path, draft.data)
+            except UnavailableError as error:
+                if tried.may_stand is None:
+                    raise unstaged(self.storage.uri, error) from error
+                raise
+            tried.staged[draft.data] = path
+        return tried.staged[draft.data]
+
+    def _remove_staged(self, tried: AppendAttempt) -> None:
+        """Remove what was staged, once no entry of this append needs it.
+
+        After an error they stay: an entry may stand, and a process that carries it out needs them.
+        """
+        for path in tried.staged.values():
+            with suppress(HudiError):  # it is swept up later
+                self.storage.delete(path)
+
+    def _attempt(
+        self, proposal: Proposal, held: HeldLock | None, tried: AppendAttempt
+    ) -> Outcome | None:
         known = self._catch_up()  # 2
-        mine = known.standing(tried.ids)
+        mine = known.standing(tried.drafts)
         if mine is not None:
-            job.before_effect(mine)  # also if others carried it out meanwhile
+            proposal.before_effect(mine)  # also if others carried it out meanwhile
         if (mine is None or mine.n < known.n) and (refused := self._other_lock()):
             if mine is not None:
-                return Decided(mine)  # else nothing would be behind it
+                return tried.decided(mine)  # else nothing would be behind it
             return self._surely(refused, tried)
         if not self._settle_tail(held):  # 3
             return None
         if mine is not None and mine.n not in known.voided:
-            return Decided(mine)  # an earlier round decided it, and only the reply was lost
+            return tried.decided(mine)  # an earlier round appended it, and only the reply was lost
         ledger, tail = self._current(), known.n
-        foreign = self._foreign(ledger, job)
+        foreign = self._foreign(ledger, proposal)
         if self._known is not known or known.n != tail:
             return None  # looking for foreigners read more of the log: its new end is not settled
-        no = foreign or job.refusal(self, ledger)  # 4
-        if no is not None:
-            return self._surely(no, tried)
+        draft = foreign or proposal.draft(self, ledger)  # 4
+        if isinstance(draft, Refused | AlreadyDone):
+            return self._surely(draft, tried)
         if self._times.must_wait(ledger.highest, tried, known.times):
             return None
-        entry = job.entry(self._blank(), self._next_time(ledger))  # 5
+        staged = self._staged(draft, tried)
+        entry = draft.entry(self._blank(), self._next_time(ledger), staged)  # 5
         if not self._is_safe(held):
             return None
-        tried.ids.add(entry.id)
+        tried.drafts[entry.id] = draft
         tried.may_stand = None  # what was tried before has lost: the log went on without it
         started = self.world.elapsed_ms()
         if not self._create(entry):  # 6
@@ -301,12 +327,12 @@ class DecisionLog:
                 tried.may_stand = None  # another has the number, and ours was taken away
             return None
         self._note(entry)
-        job.before_effect(entry)
+        proposal.before_effect(entry)
         if not self._may_carry_out(entry, held):
             return None  # decided; the next round settles or voids it
         self._carry_out(entry)  # 8
         self._lease.took(self.world.elapsed_ms() - started)
-        return Decided(entry)
+        return Decided(entry, draft)
 
     def _locked(self) -> AbstractContextManager[HeldLock | None]:
         return self._lease.held(lambda: "" if self._known is None else self._known.highest)
@@ -456,12 +482,14 @@ class DecisionLog:
                 ledger.name(target, abort.instant)
         return ledger
 
-    def _foreign(self, ledger: Ledger, job: Job | None) -> Refused | None:
+    def _foreign(self, ledger: Ledger, proposal: Proposal | None) -> Refused | None:
         """On a table without a lock, whether somebody else writes who does not heed the log."""
         assert self._known is not None
         if self.is_shared:
             return None
-        found = self._foreigners.found(self._known, ledger, job, self._catch_up)
+        found = self._foreigners.found(
+            self._known, ledger, None if proposal is None else proposal.completes, self._catch_up
+        )
         return None if found is None else Refused(Rule.FOREIGN, found)
 
     # -- steps 5 to 8

@@ -1,8 +1,9 @@
-"""What can be decided about the timeline, when each is legal, and how a decision turns out.
+"""What can be appended to the decision log, when each is legal, and how an append turns out.
 
-A job says what somebody wants. `refusal` holds its rules, asked of a ledger that is up to date;
-they stay true until the decision, because every other decision would have taken the number that
-this one needs. The table of jobs is section 3 of `docs/protocol/README.md`.
+A proposal is drafted once in each round of `DecisionLog.append`, on a ledger that is up to date.
+`draft` judges first and makes the bytes afterwards, so that they may depend on the verdict. The
+verdict stays true until the entry is created, because every other entry would have taken the number
+that this one needs. The table of proposals is section 3 of `docs/protocol/README.md`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Protocol
 
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.timeline.decision_entry import Entry, EntryKind, Target, creation
-from pyhudi.format.timeline.instant import Action, Instant, State
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.plan.writable import USE_LOCK
 from pyhudi.timeline.live import Ledger
 
@@ -38,10 +39,47 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Draft:
+    """What an entry is to say, but for its number, its time and where large bytes are staged."""
+
+    kind: EntryKind
+    action: Action  # as it is called while pending
+    data: bytes  # of the timeline file that the entry creates
+    requested: str | None = None  # the instant; None if the entry's own time begins it
+    begin: int | None = None  # number of the entry that began the instant
+    target: Target | None = None
+    basis: object = None  # what the proposal judged by, for its proposer
+
+    @property
+    def label(self) -> str:
+        """Return what the name of staged bytes begins with: an instant, or that there is none."""
+        return self.requested or (self.target.instant if self.target else "plan")
+
+    def entry(self, blank: Entry, time: str, staged: str | None) -> Entry:
+        """Return the entry, from one that has its number and place in the chain."""
+        file = Instant(InstantTime(time), self.action, State.REQUESTED)
+        if self.requested is not None:
+            done = self.action.completed_as
+            times = InstantTime(self.requested), InstantTime(time)
+            file = Instant(times[0], done, State.COMPLETED, times[1])
+        return replace(
+            blank,
+            kind=self.kind,
+            time=time,
+            instant=self.requested or time,
+            action=self.action,
+            begin=self.begin,
+            target=self.target,
+            creates=creation(file.file_name, self.data, staged),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Decided:
     """The entry stands, and has been carried out."""
 
     entry: Entry
+    draft: Draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +96,7 @@ class Refused:
     rule: Rule
     instant: str | None = None
     detail: str = ""
+    reason: object = None  # the verdict behind the rule, for the proposer
 
 
 class NothingDecidedError(UnavailableError):
@@ -74,6 +113,14 @@ def too_busy(uri: str, rounds: int) -> TooBusyError:
         why=f"in {rounds} rounds others were first to the next entry of its log, or the lock was"
         " lost",
         next_step="Repeat the call, or let fewer writers commit at once",
+    )
+
+
+def unstaged(uri: str, error: UnavailableError) -> NothingDecidedError:
+    return NothingDecidedError(
+        f"a decision about the table at {uri} could not be made",
+        why=f"what it is to publish could not be stored ({error.what}: {error.why})",
+        next_step=error.next_step,
     )
 
 
@@ -128,54 +175,49 @@ Check = Callable[[Ledger], Refused | None]
 
 
 class Facts(Protocol):
-    """What a job may ask beside the ledger."""
+    """What a proposal may ask beside the ledger."""
 
     def is_whole_from(self, n: int) -> bool:
-        """Whether every entry from number n to the log's end was seen, chained to the next."""
+        """True if every entry from number n to the log's end was seen, chained to the next."""
 
     def is_inflight(self, requested: str, action: Action) -> bool:
-        """Whether the instant's inflight file is there now."""
+        """True if the instant's inflight file is there now."""
 
 
-class Job(Protocol):
-    """Something to decide."""
+class Proposal(Protocol):
+    """Something to append to the log."""
 
-    def refusal(self, facts: Facts, ledger: Ledger) -> Refused | AlreadyDone | None:
-        """Why it may not be decided on the timeline as it is; None if it may."""
+    @property
+    def completes(self) -> str | None:
+        """Return the pending instant that it completes, if it is a completion."""
 
-    def entry(self, blank: Entry, time: str) -> Entry:
-        """The entry that decides it, from one that has its number and place in the chain."""
+    def draft(self, facts: Facts, ledger: Ledger) -> Draft | Refused | AlreadyDone:
+        """Judge it on the timeline as it is, and then say what its entry is to hold."""
 
     def before_effect(self, entry: Entry) -> None:
-        """Called between the decision and its effect, by the owner only."""
+        """Do what must be done between the entry and its effect. Called by the owner only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A new instant; its requested time is the one the decision brings."""
+    """A new instant; its requested time is the one the entry brings."""
 
     action: Action
     plan: bytes = b""
-    announce: Callable[[str], None] = lambda _: None  # the heartbeat, before anybody sees it
+    announce: Callable[[str], None] = lambda _: None  # the heartbeat, before others see it
     check: Check = lambda _: None
-    staged: str | None = None  # where the plan lies if it is too large for an entry
+
+    @property
+    def completes(self) -> None:
+        return None
 
     def refusal(self, facts: Facts, ledger: Ledger) -> Refused | AlreadyDone | None:
         for restore in ledger.pending_of(Action.RESTORE):
             return Refused(Rule.RESTORE_PENDING, restore.requested)
         return self.check(ledger)
 
-    def entry(self, blank: Entry, time: str) -> Entry:
-        name = Instant(time, self.action, State.REQUESTED).file_name  # type: ignore[arg-type]
-        made = creation(name, self.plan, self.staged)
-        return replace(
-            blank,
-            kind=EntryKind.BEGIN,
-            time=time,
-            instant=time,
-            action=self.action,
-            creates=made,
-        )
+    def draft(self, facts: Facts, ledger: Ledger) -> Draft | Refused | AlreadyDone:
+        return self.refusal(facts, ledger) or Draft(EntryKind.BEGIN, self.action, self.plan)
 
     def before_effect(self, entry: Entry) -> None:
         assert entry.time is not None
@@ -189,9 +231,12 @@ class Complete:
     requested: str
     action: Action  # as it is called while pending
     begin: int | None  # number of the entry that began it; None if a foreign engine did
-    data: bytes
-    staged: str | None = None
+    data: bytes = b""
     check: Check = lambda _: None
+
+    @property
+    def completes(self) -> str:
+        return self.requested
 
     def refusal(self, facts: Facts, ledger: Ledger) -> Refused | AlreadyDone | None:
         if done := ledger.completed.get(self.requested):
@@ -200,24 +245,18 @@ class Complete:
             return Refused(Rule.ROLLED_BACK, rollback)
         if self.begin is not None and not facts.is_whole_from(self.begin):
             return Refused(Rule.LOG_NOT_WHOLE)
-        # An inflight file alone was made by us, who slept until another engine had undone all.
+        # An inflight file alone is ours: this process slept until another engine had undone all.
         is_pending = self.requested in ledger.pending
         if not is_pending or not facts.is_inflight(self.requested, self.action):
             return Refused(Rule.NOT_INFLIGHT)
         return self.check(ledger)
 
-    def entry(self, blank: Entry, time: str) -> Entry:
-        action = self.action.completed_as
-        done = Instant(self.requested, action, State.COMPLETED, time)  # type: ignore[arg-type]
-        return replace(
-            blank,
-            kind=EntryKind.COMPLETE,
-            time=time,
-            instant=self.requested,
-            action=self.action,
-            begin=self.begin,
-            creates=creation(done.file_name, self.data, self.staged),
-        )
+    def drafted(self, data: bytes, basis: object = None) -> Draft:
+        kind = EntryKind.COMPLETE
+        return Draft(kind, self.action, data, self.requested, self.begin, basis=basis)
+
+    def draft(self, facts: Facts, ledger: Ledger) -> Draft | Refused | AlreadyDone:
+        return self.refusal(facts, ledger) or self.drafted(self.data)
 
     def before_effect(self, entry: Entry) -> None:
         pass
@@ -225,12 +264,15 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """A pending instant is given up: a rollback of it begins, by this plan."""
+    """A rollback of a pending instant begins, by this plan."""
 
     target: Instant
     begin: int | None
     plan: bytes
-    staged: str | None = None
+
+    @property
+    def completes(self) -> None:
+        return None
 
     def refusal(self, facts: Facts, ledger: Ledger) -> Refused | AlreadyDone | None:
         requested = self.target.requested
@@ -242,17 +284,10 @@ class Abort:
             return Refused(Rule.NOT_PENDING, requested)
         return None
 
-    def entry(self, blank: Entry, time: str) -> Entry:
-        plan = Instant(time, Action.ROLLBACK, State.REQUESTED)  # type: ignore[arg-type]
-        return replace(
-            blank,
-            kind=EntryKind.ABORT,
-            time=time,
-            instant=time,
-            action=Action.ROLLBACK,
-            target=Target(self.target.requested, self.target.action, self.begin),
-            creates=creation(plan.file_name, self.plan, self.staged),
-        )
+    def draft(self, facts: Facts, ledger: Ledger) -> Draft | Refused | AlreadyDone:
+        target = Target(self.target.requested, self.target.action, self.begin)
+        made = Draft(EntryKind.ABORT, Action.ROLLBACK, self.plan, target=target)
+        return self.refusal(facts, ledger) or made
 
     def before_effect(self, entry: Entry) -> None:
         pass

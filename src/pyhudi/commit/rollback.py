@@ -118,11 +118,7 @@ class FailedWriteRecovery:
         plan = plan_rollback(instant, markers, self._storage.uri, self._log.folder)
         data = encode_rollback_plan(plan, self._world.random_bytes(16))
         pending = instant.in_state(State.REQUESTED)
-        staged = self._log.stage(requested, data)
-        outcome = self._log.append(Abort(pending, self._log.number_of(requested), data, staged))
-        if staged is not None:
-            self._storage.delete(staged)
-        return outcome
+        return self._log.append(Abort(pending, self._log.number_of(requested), data))
 
     # -- undoing
 
@@ -152,11 +148,8 @@ class FailedWriteRecovery:
             rollback, target, deleted, self._storage.uri, self._world.elapsed_ms() - started
         )
         data = encode_rollback_metadata(metadata, self._world.random_bytes(16))
-        staged = self._log.stage(rollback, data)
         number = self._log.number_of(rollback)
-        self._log.append(Complete(rollback, Action.ROLLBACK, number, data, staged))
-        if staged is not None:
-            self._storage.delete(staged)
+        self._log.append(Complete(rollback, Action.ROLLBACK, number, data))
         self._storage.delete(heartbeat_path(target.requested))
 
     def _has_pending_files(self, target: Instant) -> bool:

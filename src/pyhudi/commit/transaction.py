@@ -8,11 +8,10 @@ process gives up at once if it can, or the next writer does when the heartbeat h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
+from typing import NoReturn
 
 from pyhudi.commit.concurrent import Rivals
 from pyhudi.commit.conflict_report import (
@@ -35,27 +34,31 @@ from pyhudi.commit.proposals import (
     refusal_error,
 )
 from pyhudi.commit.rollback import FailedWriteRecovery
-from pyhudi.conflict.bucket_layout import LayoutOffence, first_offence, layout_error
+from pyhudi.commit.validation import (
+    Accepted,
+    CheckFailedError,
+    Checks,
+    CompletionCheck,
+    Denied,
+    SchemaChanged,
+    WriteCompletion,
+)
+from pyhudi.conflict.bucket_layout import LayoutOffence, layout_error
 from pyhudi.conflict.file_groups import touched_groups
 from pyhudi.conflict.rules import (
-    Cleared,
     Conflict,
     ConflictRule,
     OwnWrite,
     Retry,
-    first_conflict,
 )
 from pyhudi.errors import (
     ConflictError,
-    CorruptTableError,
     HudiError,
     InvalidRequestError,
     OutcomeUnknownError,
     UnavailableError,
-    UnsupportedTableError,
 )
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.writer_identity import (
@@ -64,45 +67,38 @@ from pyhudi.format.timeline.writer_identity import (
     parse_label,
     parse_writer,
 )
-from pyhudi.read.schema import RecordedSchema, is_same_schema, schema_change
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import Heartbeat
 from pyhudi.storage.objects.markers import load_markers, marker_objects
 from pyhudi.storage.objects.write_fence import close_fence, open_fence
-from pyhudi.timeline.live import Ledger
 from pyhudi.world import World
 
-#: How long a writer of another engine may take from its beginning until it has looked around.
-LOOK_AROUND_MS = 10_000
+#: How long to wait until a writer of another engine may have read the timeline.
 LOOK_AROUND_PAUSE_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class BucketLayout:
-    """How many buckets there are, and by partition the file ids that they are known to have."""
+class Completed:
+    """The write is visible since this time."""
 
-    count: int
-    known: Mapping[str, Sequence[str]]
+    time: str
+    behind: frozenset[str] = frozenset()  # conflicting writes that it was committed behind
+
+    def or_raise(self) -> Completed:
+        return self
 
 
 @dataclass(frozen=True, slots=True)
-class Checks:
-    """What a write asks before it completes, each time it tries to."""
+class Lost:
+    """The write may not complete: nothing of it is visible, nor ever will be."""
 
-    is_checked: bool = False  # whether its logs, too, must not meet another write's
-    is_blind: bool = False  # whether it read nothing of the table
-    is_part: bool = False  # whether its rows are parts, and those it counts as inserts are new
-    layout: BucketLayout | None = None
-    clears: Cleared | None = None
-    strategy: Strategy = Strategy.BUCKET
-    keeps_files: bool = False  # whether the files are still needed after a conflict
-    #: Whether buckets of these file groups can be written no more, since another engine's commit.
-    are_closed: Callable[[frozenset[FileGroupId]], bool] | None = None
-    recheck: Callable[[], None] | None = None  # InvalidRequestError if it may not complete any more
+    error: HudiError
+    retry: Retry  # what helps
+    waits_for: str | None = None  # the write of higher priority that goes first
+    keeps_files: bool = False  # whether the instant stays, since its files are to be read
 
-
-class CheckFailedError(UnavailableError):
-    """What a completion depends on could not be read, so nothing was decided."""
+    def or_raise(self) -> NoReturn:
+        raise self.error
 
 
 class Transaction:
@@ -115,38 +111,57 @@ class Transaction:
         action: Action,
         recovery: FailedWriteRecovery,
         *,
-        begun: tuple[str, int] | None = None,
-        pending: Collection[str] | None = None,
+        is_fenced: bool = False,
     ) -> None:
-        """Begin an instant, or take up one that another process of ours has `begun`: its requested
-        time and the number of its entry, and what was `pending` then. Who takes it up lets the
-        heartbeat be."""
+        """`is_fenced`: its tasks run elsewhere, and a fence keeps late ones out."""
         self._log = log
         self._settings = settings
         self._recovery = recovery
         self._heartbeat: Heartbeat | None = None
-        self._staged: str | None = None
-        self._offence: LayoutOffence | None = None
-        self._conflict: Conflict | None = None
-        self._denied: HudiError | None = None
-        self._schema: str | None = None  # what it is about to record
-        self._new_schema: RecordedSchema | None = None  # what others recorded since, if it differs
-        self.accepted: set[str] = set()  # writes behind which it was committed again, as it is
-        self.has_kept_files = False  # whether it lost, and its files wait to be written anew
         self.writer = writer_identity(log.world, settings)
         self._began_ms = log.world.elapsed_ms()
         self.action = action
+        self.is_fenced = is_fenced
         self._is_over = False  # decided, or in the log's hands
-        self.is_fenced = False  # whether its tasks run elsewhere, and a fence keeps late ones out
-        if begun is not None:
-            self.requested, self.number = begun
-            self._heartbeat = Heartbeat(log.storage, self.requested)
-            before = None if pending is None else frozenset(pending)
-            self._rivals = Rivals(log, self.requested, action, before)
-            return
+
+    @classmethod
+    def begin(
+        cls,
+        log: DecisionLog,
+        settings: WriteSettings,
+        action: Action,
+        recovery: FailedWriteRecovery,
+        *,
+        is_fenced: bool = False,
+    ) -> Transaction:
+        """Begin an instant."""
+        transaction = cls(log, settings, action, recovery, is_fenced=is_fenced)
+        transaction._start()
+        return transaction
+
+    @classmethod
+    def resume(
+        cls,
+        log: DecisionLog,
+        settings: WriteSettings,
+        action: Action,
+        recovery: FailedWriteRecovery,
+        begun: tuple[str, int],
+        pending: Collection[str],
+    ) -> Transaction:
+        """Go on with an instant that another process has `begun`: its requested time and the number
+        of its entry. `pending` were under way then. The heartbeat is left to that process."""
+        transaction = cls(log, settings, action, recovery, is_fenced=True)
+        transaction.requested, transaction.number = begun
+        transaction._heartbeat = Heartbeat(log.storage, transaction.requested)
+        transaction._others = Rivals(log, transaction.requested, action, frozenset(pending))
+        return transaction
+
+    def _start(self) -> None:
+        log = self._log
         try:
             self.requested, self.number = self._begun()
-            self._rivals = Rivals(log, self.requested, action, frozenset(log.ledger.pending))
+            self._others = Rivals(log, self.requested, self.action, frozenset(log.ledger.pending))
             log.storage.create(log.path(self._instant(State.INFLIGHT)), self._introduction())
         except BaseException:
             self._stop_beating()  # or it would look alive for as long as this process lives
@@ -196,43 +211,40 @@ class Transaction:
         announced = (marker.data_file for marker in load_markers(storage, self.requested))
         return sorted(set(announced) - set(files))
 
-    def complete(self, metadata: CommitMetadata, checks: Checks | None = None) -> str:
-        """Make the write visible; its completion time.
+    def complete(self, metadata: CommitMetadata, checks: Checks | None = None) -> Completed | Lost:
+        """Make the write visible, unless another write stands in the way (`commit.validation`).
 
-        ConflictError if another write stands in the way (`conflict.rules`). Whatever the error,
-        unless it says that the outcome is unknown, nothing of the write is ever visible.
+        If it raises, nothing of the write is ever visible, unless the error says that the outcome
+        is unknown.
         """
         checks = checks or Checks()
         extra = {**(metadata.extra_metadata or {}), WRITER_KEY: self.writer.text}
         metadata = replace(metadata, extra_metadata=extra)
-        data = encode_commit_metadata(metadata, self._log.world.random_bytes(16))
         own = self._own(metadata, checks)
-        self._schema = metadata.schema_json
-        check = partial(self._refusal, own, checks)
-        self._staged = self._log.stage(self.requested, data)
-        outcome = self._decide(
-            Complete(self.requested, self.action, self.number, data, self._staged, check)
-        )
+        sync = self._log.world.random_bytes(16)
+        check = CompletionCheck(self._log, self._others, own, checks, metadata.schema_json)
+        complete = Complete(self.requested, self.action, self.number)
+        outcome = self._decide(WriteCompletion(complete, check, metadata, sync))
         if isinstance(outcome, Refused):
-            self._is_over = False
-            error = self._told(outcome, own, checks, metadata)  # before its files are gone
-            self._drop_staged()
-            self.has_kept_files = checks.keeps_files and outcome.rule is Rule.CONFLICT
-            if self.has_kept_files:
-                self._beat_again()
-            else:
-                self.abandon()
-            raise error
+            return self._lost(outcome, own, checks, metadata)
         self._tidy()
-        time = outcome.instant.completed if isinstance(outcome, AlreadyDone) else outcome.entry.time
-        assert time is not None
-        return time
+        if isinstance(outcome, AlreadyDone):
+            assert outcome.instant.completed is not None
+            return Completed(outcome.instant.completed)
+        assert isinstance(outcome.draft.basis, Accepted)
+        assert outcome.entry.time is not None
+        return Completed(outcome.entry.time, outcome.draft.basis.behind)
 
-    def _drop_staged(self) -> None:
-        """Of a refused completion no entry names the bytes."""
-        if self._staged is not None:
-            with suppress(HudiError):
-                self._log.storage.delete(self._staged)
+    def _lost(
+        self, refused: Refused, own: OwnWrite, checks: Checks, metadata: CommitMetadata
+    ) -> Lost:
+        self._is_over = False
+        lost = self._reported(refused, own, checks, metadata)  # before its files are gone
+        if lost.keeps_files:
+            self._beat_again()
+        else:
+            self.abandon()
+        return lost
 
     def _beat_again(self) -> None:
         """Stay alive, to be given up later by whoever was told of the conflict."""
@@ -257,27 +269,37 @@ class Transaction:
     def _is_retried(self) -> bool:
         return self._settings.conflict_retries > 0
 
-    def _told(
+    def _reported(
         self, refused: Refused, own: OwnWrite, checks: Checks, metadata: CommitMetadata
-    ) -> HudiError:
-        if self._offence is not None:
-            return layout_error(self._offence)
-        if self._denied is not None:
-            return self._denied
-        storage, conflict = self._log.storage, self._conflict
+    ) -> Lost:
+        storage = self._log.storage
         seconds = (self._log.world.elapsed_ms() - self._began_ms) / 1000
         loser = Loser(self.requested, self.writer, metadata.stats, seconds)
+        match refused.reason:
+            case LayoutOffence() as offence:
+                return Lost(layout_error(offence), Retry.NO)
+            case Denied(error):
+                return Lost(error, Retry.NO)
+            case SchemaChanged(now, change):
+                winner = parse_writer(self._others.metadata(now.instant).extra_metadata)
+                error = schema_error(storage, loser, change, now.instant, winner)
+                return Lost(error, Retry.WRITE)
+            case Conflict() as conflict:
+                return self._conflicted(conflict, loser, own, checks)
         if refused.rule in GIVEN_UP_RULES:
-            return self._given_up(refused, loser)
-        if refused.rule is Rule.SCHEMA_CHANGED and self._new_schema is not None:
-            other = self._new_schema.instant
-            winner = parse_writer(self._rivals.metadata(other).extra_metadata)
-            return schema_error(storage, loser, refused.detail, other, winner)
-        if refused.rule is not Rule.CONFLICT or conflict is None:
-            return refusal_error(refused, storage.uri, self.requested)
-        if self._is_in_vain(own, checks, metadata.stats):
+            return Lost(self._given_up(refused, loser), Retry.WRITE)
+        is_foreign = refused.rule is Rule.FOREIGN  # it needs a lock first
+        error = refusal_error(refused, storage.uri, self.requested)
+        return Lost(error, Retry.NO if is_foreign else Retry.WRITE)
+
+    def _conflicted(self, conflict: Conflict, loser: Loser, own: OwnWrite, checks: Checks) -> Lost:
+        if self._is_in_vain(own, checks, loser.stats):
             conflict = replace(conflict, retry=Retry.NO)
-        return conflict_error(storage, loser, conflict, self._rivals.writer(conflict.other))
+        winner = self._others.writer(conflict.other)
+        error = conflict_error(self._log.storage, loser, conflict, winner)
+        is_ranked = conflict.rule is ConflictRule.PRIORITY
+        waits_for = conflict.other.requested if is_ranked else None
+        return Lost(error, conflict.retry, waits_for, keeps_files=checks.keeps_files)
 
     def _given_up(self, refused: Refused, loser: Loser) -> ConflictError:
         done = self._log.ledger.completed.get(refused.instant or "")
@@ -302,11 +324,11 @@ class Transaction:
         except HudiError:
             return True  # it would be refused for that
 
-    def _decide(self, job: Complete) -> Outcome:
+    def _decide(self, completion: WriteCompletion) -> Outcome:
         self._is_over = True
         try:
             while True:
-                outcome = self._log.append(job)
+                outcome = self._log.append(completion)
                 if not isinstance(outcome, Refused) or outcome.rule is not Rule.NOT_YET:
                     return outcome
                 self._log.world.sleep_ms(LOOK_AROUND_PAUSE_MS)
@@ -317,7 +339,7 @@ class Transaction:
         except (UnavailableError, InvalidRequestError) as error:
             raise self._unknown(error) from error
         finally:
-            self._stop_beating()  # from here on the decision log knows, or others may give it up
+            self._stop_beating()  # from here on the log knows, or others may roll it back
 
     def _opened(self, metadata: CommitMetadata) -> frozenset[FileGroupId]:
         """The file groups in which it opens a slice: a base file among logs hides, to readers,
@@ -330,94 +352,6 @@ class Transaction:
             for stat in stats
             if stat.log_files is None
         )
-
-    def _refusal(self, own: OwnWrite, checks: Checks, ledger: Ledger) -> Refused | None:
-        """Why the write may not complete on the timeline as it is; None if it may."""
-        try:
-            return self._judged(own, checks, ledger) or self._outdated(ledger)
-        except (CorruptTableError, UnsupportedTableError) as error:
-            self._denied = error
-            return Refused(Rule.DENIED, detail=error.why)
-        except UnavailableError as error:  # asked before anything was decided
-            raise CheckFailedError(
-                f"the write {self.requested} could not be completed",
-                why=f"whether it conflicts with others cannot be told ({error.what})",
-                next_step="Write again; nothing of it is visible",
-            ) from error
-
-    def _judged(self, own: OwnWrite, checks: Checks, ledger: Ledger) -> Refused | None:
-        self._offence = self._conflict = self._denied = None
-        try:
-            if checks.recheck is not None:
-                checks.recheck()
-        except InvalidRequestError as error:
-            self._denied = error
-            return Refused(Rule.DENIED, detail=error.why)
-        if self._must_wait(own, checks, ledger):
-            return Refused(Rule.NOT_YET)
-        conflict = first_conflict(own, self._rivals.services(own, ledger), checks.strategy)
-        offence = None
-        if conflict is None and checks.layout is not None:
-            offence = self._layout_offence(checks.layout, ledger)
-            if offence is not None and offence.kind.breaks_table:
-                self._offence = offence
-                return Refused(Rule.LAYOUT, offence.requested, offence.why)
-        conflict = conflict or self._overlap(own, checks.strategy, ledger)
-        if conflict is None and offence is not None:  # in a bucket that it has no file of
-            other = self._rivals.named(offence.requested, ledger)
-            conflict = Conflict(ConflictRule.REPLACED, other, offence.group, Retry.WRITE)
-        self._conflict = conflict
-        if conflict is None:
-            return None
-        return Refused(Rule.CONFLICT, conflict.other.requested, conflict.rule.value)
-
-    def _outdated(self, ledger: Ledger) -> Refused | None:
-        """Why the write may not record its schema; None if that is the one in force."""
-        own, now = self._schema, None if self._schema is None else self._rivals.schema(ledger)
-        if own is None or now is None or is_same_schema(own, now.avro_json):
-            return None
-        self._new_schema = now
-        change = schema_change(own, now.avro_json)
-        return Refused(Rule.SCHEMA_CHANGED, now.instant.requested, change)
-
-    def _must_wait(self, own: OwnWrite, checks: Checks, ledger: Ledger) -> bool:
-        """Whether a writer of another engine is just about to look around; it takes a moment."""
-        if checks.layout is None or not (own.appended or own.opened):
-            return False
-        return any(map(self._is_fresh, self._rivals.unseeing(ledger)))
-
-    def _is_fresh(self, requested: Instant) -> bool:
-        """Whether it was requested, by the store's clock, less than a moment ago."""
-        found = self._log.storage.stat(self._log.path(requested))
-        if found is None:
-            return False  # gone since
-        self._log.clock.observe(found.modified_ms)
-        reached = self._log.clock.at_least_ms() or found.modified_ms
-        return reached - found.modified_ms < LOOK_AROUND_MS
-
-    def _overlap(self, own: OwnWrite, strategy: Strategy, ledger: Ledger) -> Conflict | None:
-        """The conflict with a write, unless committing behind it settles that.
-
-        Nothing has to be decided or written anew for a write whose logs are in their place: it is
-        committed as if it had begun after the other one completed.
-        """
-        rivals = chain(self._rivals.completed(own, ledger), self._rivals.under_way(own, ledger))
-        for other in rivals:
-            conflict = first_conflict(own, [other], strategy)
-            if conflict is None:
-                continue
-            if conflict.retry is not Retry.COMMIT:
-                return conflict
-            self.accepted.add(other.requested)
-        return None
-
-    def _layout_offence(self, layout: BucketLayout, ledger: Ledger) -> LayoutOffence | None:
-        for instant in self._rivals.instants(ledger):
-            metadata = self._rivals.metadata(instant)
-            found = first_offence(instant.requested, metadata, layout.count, layout.known)
-            if found is not None:
-                return found
-        return None
 
     def _unknown(self, error: HudiError) -> OutcomeUnknownError:
         return OutcomeUnknownError(
@@ -436,8 +370,6 @@ class Transaction:
             if self._heartbeat is not None:
                 self._heartbeat.end()
             storage.delete_all(marker_objects(storage, self.requested))
-            if self._staged is not None:
-                storage.delete(self._staged)
             if self.is_fenced:
                 open_fence(storage, self.requested)  # last: without a heartbeat nobody gets in
         except HudiError:

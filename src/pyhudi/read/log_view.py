@@ -1,7 +1,8 @@
-"""What one process has read of the decision log, and what it has tried to add."""
+"""What one process has read of the decision log."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
@@ -88,19 +89,9 @@ class KnownLog:
         data = entry.creates.inline
         return None if data is None else decode_commit_metadata(data, entry_path(entry.n))
 
-    def standing(self, ids: set[str]) -> Entry | None:
+    def standing(self, ids: Collection[str]) -> Entry | None:
         """The latest entry with one of these ids that has not been voided."""
-        if not ids & self.ids:
+        if self.ids.isdisjoint(ids):
             return None
         found = (e for n, e in self.by_number.items() if e.id in ids and n not in self.voided)
         return max(found, key=lambda entry: entry.n, default=None)
-
-
-@dataclass(slots=True)
-class Tried:
-    """What one call of append has put into the log, or tried to."""
-
-    ids: set[str] = field(default_factory=set)
-    may_stand: int | None = None  # the number of the last one, if it was not seen to lose
-    waits_ms: int = 0  # until the clock has come as far as the table's times
-    waited_ms: int = 0

@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from pyhudi.commit.proposals import Refused, Rule, refusal_error
-from pyhudi.commit.transaction import Checks, Transaction
+from pyhudi.commit.transaction import Transaction
+from pyhudi.commit.validation import Checks
 from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import WriteToken
 from pyhudi.format.timeline.commit_metadata import WriteStat
@@ -38,6 +39,7 @@ from pyhudi.write.deletes import keyed_rows
 from pyhudi.write.group_files import Files
 from pyhudi.write.plan import WritePlans
 from pyhudi.write.result import WriteResult, write_result
+from pyhudi.write.seeds import SeedLostError
 from pyhudi.write.spill import Logs, streamed_logs
 from pyhudi.write.writer import TableWriter
 
@@ -82,7 +84,9 @@ def begin(
     if write_id is not None:
         writer.recovery.recover()  # an earlier attempt may just have been given up
     writer.make_beginning()
-    transaction = Transaction(writer.log, writer.settings, writer.action, writer.recovery)
+    transaction = Transaction.begin(
+        writer.log, writer.settings, writer.action, writer.recovery, is_fenced=True
+    )
     try:
         if (done := writer.registered(transaction, write_id, operation)) is not None:
             return done
@@ -175,14 +179,17 @@ def complete(write: DetachedWrite, world: World, stats: Sequence[WriteStat]) -> 
             checks = Checks(is_blind=True)
             completed = writer.publish(
                 transaction, spec, stats, write.operation, write.write_id, checks
-            )
+            ).or_raise()
+        except SeedLostError as error:
+            transaction.abandon()
+            raise error.lost.error from error
         except BaseException:
             transaction.abandon()
             raise
     writer.prune(transaction)
     seconds = (world.elapsed_ms() - started) / 1000
-    result = write_result(write.requested, completed, stats, 0, seconds)
-    return replace(result, recommits=len(transaction.accepted))
+    result = write_result(write.requested, completed.time, stats, 0, seconds)
+    return replace(result, recommits=len(completed.behind))
 
 
 def _require_same_lock(write: DetachedWrite, writer: TableWriter) -> None:
@@ -209,8 +216,6 @@ def _taken_up(write: DetachedWrite, world: World) -> tuple[TableWriter, Transact
     writer.log.refresh()
     begun = (write.requested, write.number)
     log, recovery = writer.log, writer.recovery
-    transaction = Transaction(
-        log, write.settings, writer.action, recovery, begun=begun, pending=write.pending
+    return writer, Transaction.resume(
+        log, write.settings, writer.action, recovery, begun, write.pending
     )
-    transaction.is_fenced = True
-    return writer, transaction

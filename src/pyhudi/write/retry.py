@@ -23,9 +23,10 @@ from typing import Protocol, TypeAlias
 
 from pyhudi.commit.conflict_report import NEW_SCHEMA_STEP
 from pyhudi.commit.proposals import Rule
-from pyhudi.commit.transaction import Checks, Transaction
+from pyhudi.commit.transaction import Completed, Lost, Transaction
+from pyhudi.commit.validation import Checks
 from pyhudi.commit.write_ids import TakenOverError
-from pyhudi.conflict.rules import Cleared, ConflictRule, Retry
+from pyhudi.conflict.rules import Cleared, Retry
 from pyhudi.errors import ConflictError
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.read.schema import is_same_schema, schema_change
@@ -33,6 +34,7 @@ from pyhudi.settings import WriteSettings
 from pyhudi.world import World, jittered_ms
 from pyhudi.write.files.spec import WriteSpec
 from pyhudi.write.result import WriteResult, write_result
+from pyhudi.write.seeds import SeedLostError
 
 #: How long to wait for another that is under way, the first time and at most; in between, twice as
 #: long each time.
@@ -76,7 +78,7 @@ class Writer(Protocol):
     def is_under_way(self, requested: str) -> bool: ...
     def make_beginning(self) -> None: ...
     def prepare(self, partitions: Collection[str]) -> None: ...
-    def begun(self) -> AbstractContextManager[Transaction]: ...
+    def begun(self, *, is_fenced: bool = False) -> AbstractContextManager[Transaction]: ...
     def spec(self, requested: str) -> WriteSpec: ...
     def start_over(self) -> None: ...
     def prune(self, transaction: Transaction) -> None: ...
@@ -91,7 +93,7 @@ class Writer(Protocol):
         operation: str,
         write_id: str | None,
         checks: Checks | None = None,
-    ) -> str: ...
+    ) -> Completed | Lost: ...
 
 
 class Attempts:
@@ -110,27 +112,37 @@ class Attempts:
         self._waited_for: set[str] = set()
 
     def run(self) -> WriteResult:
-        lost_to: ConflictError | None = None
+        lost: Lost | None = None
         while True:
-            try:
-                if lost_to is not None:
-                    self._retry_after(lost_to)  # the table's lock may change meanwhile, too
-                return self._attempt()
-            except ConflictError as error:
-                if not self._work.is_repeatable or not self._may_retry(error):
-                    raise
-                lost_to = error
+            ended = self._attempted(lost)
+            if isinstance(ended, WriteResult):
+                return ended
+            if not self._work.is_repeatable or not self._may_retry(ended):
+                ended.or_raise()
+            lost = ended
 
-    def _may_retry(self, error: ConflictError) -> bool:
-        is_over = isinstance(error, TakenOverError) or _retry_of(error) is Retry.NO
-        return not is_over and self._retries < self._writer.settings.conflict_retries
+    def _attempted(self, lost: Lost | None) -> WriteResult | Lost:
+        """Make an attempt, after one that was lost. What raises a ConflictError has lost, too."""
+        try:
+            if lost is not None:
+                self._retry_after(lost)  # the table's lock may change meanwhile, too
+            return self._attempt()
+        except TakenOverError as error:
+            return Lost(error, Retry.NO)
+        except SeedLostError as error:
+            return error.lost
+        except ConflictError as error:
+            return Lost(error, Retry.WRITE)
 
-    def _retry_after(self, error: ConflictError) -> None:
+    def _may_retry(self, lost: Lost) -> bool:
+        is_left = self._retries < self._writer.settings.conflict_retries
+        return is_left and lost.retry is not Retry.NO
+
+    def _retry_after(self, lost: Lost) -> None:
         """Begin again, once the other that is under way has had some time to end."""
-        if _retry_of(error) is Retry.LATER:
-            other = str(error.facts["theirs"]["instant"])
-            is_ranked = error.facts["rule"] == ConflictRule.PRIORITY.name.lower()
-            if is_ranked and other not in self._waited_for:
+        if lost.retry is Retry.LATER:
+            other = lost.waits_for
+            if other is not None and other not in self._waited_for:
                 self._waited_for.add(other)
                 self._wait_for(other)
             else:
@@ -157,9 +169,9 @@ class Attempts:
         except ConflictError:  # it got another one in this very moment: the next look is with that
             return False
 
-    def _attempt(self) -> WriteResult:
+    def _attempt(self) -> WriteResult | Lost:
         writer, work = self._writer, self._work
-        if self._write_id is not None:  # an attempt of it may have been given up
+        if self._write_id is not None:  # an attempt of it may have been rolled back
             writer.recover()
         writer.make_beginning()
         if work.partitions:
@@ -167,32 +179,35 @@ class Attempts:
             writer.prepare(work.partitions)
         return self._written(work.write)
 
-    def _written(self, write: Callable[[WriteSpec], list[WriteStat]]) -> WriteResult:
+    def _written(self, write: Callable[[WriteSpec], list[WriteStat]]) -> WriteResult | Lost:
         writer, work = self._writer, self._work
-        with writer.begun() as transaction:
-            transaction.is_fenced = work.is_fenced
+        with writer.begun(is_fenced=work.is_fenced) as transaction:
             done = writer.registered(transaction, self._write_id, work.operation)
             if done is not None:
                 return done
             spec = replace(writer.spec(transaction.requested), is_fenced=work.is_fenced)
-            self._require_schema(spec)
+            if (outdated := self._outdated(spec)) is not None:
+                transaction.abandon()
+                return outdated
             stats = write(spec)
             return self._published(transaction, spec, stats)
 
-    def _require_schema(self, spec: WriteSpec) -> None:
-        """ConflictError if the table's schema has changed since the rows were brought to it."""
+    def _outdated(self, spec: WriteSpec) -> Lost | None:
+        """Return why rows may not be written that were brought to a schema which has changed."""
         schema = self._work.schema
-        if schema is not None and not is_same_schema(schema, spec.avro_schema):
-            raise ConflictError(
-                f"the write {spec.requested} was not completed",
-                why=f"{Rule.SCHEMA_CHANGED} ({schema_change(schema, spec.avro_schema)})",
-                next_step=NEW_SCHEMA_STEP,
-                facts={"rule": Rule.SCHEMA_CHANGED.name.lower(), "retry": Retry.NO.name.lower()},
-            )
+        if schema is None or is_same_schema(schema, spec.avro_schema):
+            return None
+        error = ConflictError(
+            f"the write {spec.requested} was not completed",
+            why=f"{Rule.SCHEMA_CHANGED} ({schema_change(schema, spec.avro_schema)})",
+            next_step=NEW_SCHEMA_STEP,
+            facts={"rule": Rule.SCHEMA_CHANGED.name.lower(), "retry": Retry.NO.name.lower()},
+        )
+        return Lost(error, Retry.NO)
 
     def _published(
         self, transaction: Transaction, spec: WriteSpec, stats: list[WriteStat]
-    ) -> WriteResult:
+    ) -> WriteResult | Lost:
         writer, work = self._writer, self._work
         checks = Checks(
             work.is_checked,
@@ -202,33 +217,22 @@ class Attempts:
             recheck=work.recheck,
             keeps_files=work.rewrite is not None,
         )
-        try:
-            completed = writer.publish(
-                transaction, spec, stats, work.operation, self._write_id, checks
-            )
-        except ConflictError as error:
-            if work.rewrite is None or not transaction.has_kept_files:
-                raise
-            if not self._may_retry(error):
-                raise
-            self._retry_after(error)
-        else:
+        ended = writer.publish(transaction, spec, stats, work.operation, self._write_id, checks)
+        if isinstance(ended, Completed):
             writer.prune(transaction)
-            return self._result(transaction, completed, stats)
+            return self._result(transaction, ended, stats)
         rewrite = work.rewrite
+        if rewrite is None or not ended.keeps_files or not self._may_retry(ended):
+            transaction.abandon()
+            return ended
+        self._retry_after(ended)
         result = self._written(lambda spec: rewrite(spec, stats))
         transaction.abandon()  # its files are needed no more
         return result
 
     def _result(
-        self, transaction: Transaction, completed: str, stats: list[WriteStat]
+        self, transaction: Transaction, completed: Completed, stats: list[WriteStat]
     ) -> WriteResult:
         seconds = (self._writer.world.elapsed_ms() - self._started) / 1000
-        result = write_result(transaction.requested, completed, stats, self._retries, seconds)
-        return replace(result, recommits=len(transaction.accepted))
-
-
-def _retry_of(error: ConflictError) -> Retry | None:
-    """What the error says that helps; None if it does not say."""
-    named = error.facts.get("retry")
-    return None if named is None else Retry[named.upper()]
+        result = write_result(transaction.requested, completed.time, stats, self._retries, seconds)
+        return replace(result, recommits=len(completed.behind))

@@ -20,7 +20,8 @@ from pyhudi.commit.guard import SHARED_LOCKS
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.pruning import prune
 from pyhudi.commit.rollback import FailedWriteRecovery
-from pyhudi.commit.transaction import BucketLayout, Checks, Transaction, preparing
+from pyhudi.commit.transaction import Completed, Lost, Transaction, preparing
+from pyhudi.commit.validation import BucketLayout, Checks
 from pyhudi.commit.write_ids import WriteIds
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId
@@ -299,8 +300,8 @@ class TableWriter:
         operation: str,
         write_id: str | None,
         checks: Checks | None = None,
-    ) -> str:
-        """Complete a write that made these files; its completion time."""
+    ) -> Completed | Lost:
+        """Complete a write that made these files."""
         if spec.is_fenced:
             refuse_unknown(transaction.close([stat.data_path for stat in stats]))
         metadata = commit_metadata(stats, spec, operation, write_id)
@@ -314,10 +315,12 @@ class TableWriter:
             ),
             strategy=self.config.conflict_strategy,
         )
-        completed = transaction.complete(metadata, checks)
-        done = Instant(spec.requested, transaction.action, State.COMPLETED, InstantTime(completed))
-        self._schema = RecordedSchema(done, spec.avro_schema)
-        return completed
+        ended = transaction.complete(metadata, checks)
+        if isinstance(ended, Completed):
+            time = InstantTime(ended.time)
+            done = Instant(spec.requested, transaction.action, State.COMPLETED, time)
+            self._schema = RecordedSchema(done, spec.avro_schema)
+        return ended
 
     def prune(self, transaction: Transaction) -> None:
         """Now and then, tidy up behind all writers; the write itself has completed."""
@@ -340,11 +343,13 @@ class TableWriter:
         """Commit a write without rows, for what is to be prepared by it."""
         with self.begun() as transaction, preparing(what):
             metadata = commit_metadata([], self.spec(transaction.requested), "UPSERT")
-            transaction.complete(metadata)
+            transaction.complete(metadata).or_raise()
 
     @contextmanager
-    def begun(self) -> Iterator[Transaction]:
-        transaction = Transaction(self.log, self.settings, self.action, self.recovery)
+    def begun(self, *, is_fenced: bool = False) -> Iterator[Transaction]:
+        transaction = Transaction.begin(
+            self.log, self.settings, self.action, self.recovery, is_fenced=is_fenced
+        )
         self._own.add(transaction.requested)
         try:
             yield transaction
@@ -427,7 +432,7 @@ class TableWriter:
         self.groups.prepare(
             partitions,
             lambda: self.log.ledger,
-            lambda: Transaction(self.log, self.settings, self.action, self.recovery),
+            lambda: Transaction.begin(self.log, self.settings, self.action, self.recovery),
             self.spec,
             opened=frozenset(opened),
         )

@@ -16,9 +16,9 @@ from unittest.mock import patch
 
 from pyhudi.commit import rollback
 from pyhudi.commit.log import DecisionLog
-from pyhudi.commit.proposals import Abort, AlreadyDone, Complete, Job, Outcome, Refused, Rule
+from pyhudi.commit.proposals import Abort, AlreadyDone, Complete, Outcome, Proposal, Refused, Rule
 from pyhudi.commit.rollback import FailedWriteRecovery
-from pyhudi.commit.transaction import Transaction
+from pyhudi.commit.validation import Accepted, CompletionCheck
 from pyhudi.format.timeline.decision_entry import Entry, EntryKind, encode_entry, entry_path
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.plan_files import encode_rollback_plan
@@ -55,11 +55,11 @@ def _early_time() -> AbstractContextManager[Any]:
     append, next_time = DecisionLog.append, DecisionLog._next_time
     early: dict[int, str] = {}  # by log: one process appends one thing at a time
 
-    def weak_append(self: DecisionLog, job: Job) -> Outcome:
+    def weak_append(self: DecisionLog, proposal: Proposal) -> Outcome:
         known = self._known is not None and self._ledger is not None
         now = clock_time(self.world.now_ms(), self._zone)
         early[id(self)] = next_time(self, self._ledger) if known and self._ledger else now
-        return append(self, job)
+        return append(self, proposal)
 
     def weak_time(self: DecisionLog, ledger: Ledger) -> str:
         return early[id(self)]
@@ -120,7 +120,7 @@ def _rollback_removes_all_heartbeats() -> AbstractContextManager[Any]:
 
 
 def _no_conflict_check() -> AbstractContextManager[Any]:
-    return patch.object(Transaction, "_refusal", lambda *_: None)
+    return patch.object(CompletionCheck, "verdict", lambda *_: Accepted())
 
 
 def _own_clock_for_heartbeats() -> AbstractContextManager[Any]:

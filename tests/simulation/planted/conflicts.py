@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 from pyhudi.commit import concurrent as rivals
 from pyhudi.commit.concurrent import Rivals
-from pyhudi.commit.proposals import Refused
-from pyhudi.commit.transaction import Checks, Transaction
+from pyhudi.commit.transaction import Transaction
+from pyhudi.commit.validation import Checks, CompletionCheck
 from pyhudi.conflict import rules
 from pyhudi.conflict.rules import OtherWrite, OwnWrite, Retry
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
@@ -102,12 +102,7 @@ def _cleared_unasked() -> AbstractContextManager[Any]:
 
 def _ownership_asked_once() -> AbstractContextManager[Any]:
     """A write completes although its columns have been given to another owner."""
-    refusal = Transaction._refusal
-
-    def weak(self: Transaction, own: OwnWrite, checks: Checks, ledger: Ledger) -> Refused | None:
-        return refusal(self, own, replace(checks, recheck=None), ledger)
-
-    return patch.object(Transaction, "_refusal", weak)
+    return patch.object(CompletionCheck, "_denied", lambda self: None)
 
 
 # -- late tasks

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from pyhudi.commit.guard import TableLease
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.proposals import AlreadyDone, Complete, Refused
-from pyhudi.commit.transaction import Transaction
+from pyhudi.commit.validation import CompletionCheck
 from pyhudi.format.timeline.instant import Instant, InstantTime, State
 from pyhudi.timeline.live import Ledger
 
@@ -56,7 +56,7 @@ def _lock_not_asked_again() -> AbstractContextManager[Any]:
 
 def _nobody_looks_around() -> AbstractContextManager[Any]:
     """A write completes although the other engine, which began before, will take it for older."""
-    return patch.object(Transaction, "_must_wait", lambda self, own, checks, ledger: False)
+    return patch.object(CompletionCheck, "_must_wait", lambda self, ledger: False)
 
 
 @contextmanager

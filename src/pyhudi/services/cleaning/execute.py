@@ -274,16 +274,7 @@ class Cleanings:
         self._records.refuse_lost(facts.state, facts.times, groups, what)
 
     def _begin(self, data: bytes, check: Check) -> Decided | AlreadyDone | Refused:
-        staged = self._log.stage("plan", data)
-        # If this fails, the entry may stand, and whoever carries it out needs what is staged.
-        outcome = self._log.append(Begin(Action.CLEAN, data, check=check, staged=staged))
-        self._drop(staged)
-        return outcome
-
-    def _drop(self, staged: str | None) -> None:
-        if staged is not None:
-            with suppress(HudiError):  # it is swept up later
-                self._storage.delete(staged)
+        return self._log.append(Begin(Action.CLEAN, data, check=check))
 
     def _unchanged(self, facts: _Facts, decided: set[tuple[str, Action]]) -> Check:
         """Return a check for when the plan is decided: does something now need what it removes?
@@ -447,11 +438,9 @@ class Cleanings:
 
     def _complete(self, requested: str, metadata: CleanMetadata) -> str:
         data = encode_clean_metadata(metadata, self._log.world.random_bytes(16))
-        staged = self._log.stage(requested, data)
-        # No rollback takes a clean back, so it does not matter what the log says since its begin.
-        job = Complete(requested, Action.CLEAN, None, data, staged, self._has_its_plan(requested))
-        outcome = self._log.append(job)
-        self._drop(staged)
+        # No process aborts a clean, so it does not matter what the log says since its begin.
+        proposal = Complete(requested, Action.CLEAN, None, data, self._has_its_plan(requested))
+        outcome = self._log.append(proposal)
         if isinstance(outcome, Refused):
             raise _refused(outcome, f"the clean {requested}")
         done = outcome.instant.completed if isinstance(outcome, AlreadyDone) else outcome.entry.time

@@ -94,7 +94,7 @@ from pyhudi.services.compaction.result import (
 )
 from pyhudi.services.compaction.schedule import (
     Advance,
-    Draft,
+    PlanDraft,
     Scheduling,
     load_plans_beside,
     refuse_omitted,
@@ -112,8 +112,6 @@ Merge: TypeAlias = Callable[[str, str, Sequence[CompactionOperation]], Iterable[
 
 #: How often the files of a plan are made again because another engine took them away.
 ATTEMPTS_MAX = 3
-#: The place in the name of staged bytes where others have an instant, which a plan lacks.
-_PLAN_STAGED = "plan"
 #: What `cancel` takes.
 _CANCELLABLE = (Action.COMPACTION, Action.LOGCOMPACTION)
 _NOTHING: AbstractContextManager[Any] = nullcontext()
@@ -211,23 +209,23 @@ class Compactions:
             draft = self._drafted(self._log.refresh(), policy)
             if draft.preview.is_empty:
                 return draft.preview, None
-            stage = partial(self._log.stage, _PLAN_STAGED)
             adjust = partial(self._adjusted, policy=policy)
             begin_anew = partial(self._drafted, policy=policy, is_whole=True)
             sync = self._log.world.random_bytes(16)
-            job = Scheduling(draft, adjust, begin_anew, stage, sync)
+            scheduling = Scheduling(draft, adjust, begin_anew, sync)
             # What completes while it sleeps must be worked in, and that loses the next race.
-            outcome = self._log.append(job, back_off_ms=BACK_OFF_FIRST_MS)
-            for staged in job.staged:
-                self._drop(staged)
-            if isinstance(outcome, Refused) and not job.draft.preview.is_empty:
+            outcome = self._log.append(scheduling, back_off_ms=BACK_OFF_FIRST_MS)
+            if isinstance(outcome, Decided):
+                assert isinstance(outcome.draft.basis, CompactionPreview)
+                return outcome.draft.basis, outcome.entry.instant
+            assert isinstance(outcome, Refused)
+            if not isinstance(outcome.reason, CompactionPreview):  # it became empty
                 raise refusal_error(outcome, self._storage.uri)
-            planned = outcome.entry.instant if isinstance(outcome, Decided) else None
-            return job.draft.preview, planned
+            return outcome.reason, None
 
     def _drafted(
         self, ledger: Ledger, policy: CompactionPolicy, *, is_whole: bool = False
-    ) -> Draft:
+    ) -> PlanDraft:
         """A plan from the table as it is now, which is not before the ledger."""
         plans = load_plans_beside(self._log, ledger, {})
         state = self._load_whole() if is_whole else self._load()
@@ -236,11 +234,11 @@ class Compactions:
         groups = {(slice_.partition, slice_.file_id) for slice_ in preview.slices}
         what = f"the table at {self._storage.uri} cannot be compacted"
         self._records.refuse_lost(state, times, groups, what)
-        return Draft(without_old_slices(preview, state), plans, preview)
+        return PlanDraft(without_old_slices(preview, state), plans, preview)
 
     def _adjusted(
-        self, draft: Draft, ledger: Ledger, most: int, *, policy: CompactionPolicy
-    ) -> Draft:
+        self, draft: PlanDraft, ledger: Ledger, most: int, *, policy: CompactionPolicy
+    ) -> PlanDraft:
         """The plan with what the ledger has and the draft does not."""
         plans = load_plans_beside(self._log, ledger, draft.plans.groups)
         unseen = unseen_writes(draft.state.timeline, ledger)
@@ -250,7 +248,7 @@ class Compactions:
         since = written_since(draft.preview, draft.state, state, policy, most)
         times = self._times(since.written)
         preview = adjusted_plan(draft.preview, since, times, plans, policy, most=most)
-        return Draft(state, plans, preview)
+        return PlanDraft(state, plans, preview)
 
     # -- carrying out
 
@@ -368,13 +366,10 @@ class Compactions:
 
     def _decided(self, requested: str, metadata: CommitMetadata) -> Outcome:
         data = encode_commit_metadata(metadata, self._log.world.random_bytes(16))
-        staged = self._log.stage(requested, data)
         check = partial(self._objection, requested, metadata)
         # Plans are carried out by anybody, who need not have read the log since their begin: that
         # a plan was cancelled shows in its requested file, too.
-        job = Complete(requested, Action.COMPACTION, None, data, staged, check)
-        outcome = self._log.append(job)
-        self._drop(staged)
+        outcome = self._log.append(Complete(requested, Action.COMPACTION, None, data, check))
         if isinstance(outcome, Refused) and (done := load_completed(self._log, requested)):
             return AlreadyDone(done)  # and it has been archived since
         return outcome
@@ -455,11 +450,6 @@ class Compactions:
     ) -> CompactionResult:
         seconds = (self._log.world.elapsed_ms() - started) / 1000
         return compaction_result(done, metadata, seconds, is_ours=is_ours)
-
-    def _drop(self, staged: str | None) -> None:
-        if staged is not None:
-            with suppress(HudiError):
-                self._storage.delete(staged)
 
     # -- cancelling
 

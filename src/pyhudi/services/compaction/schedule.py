@@ -27,9 +27,9 @@ from typing import Protocol
 
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.pending_plans import load_planned_groups
-from pyhudi.commit.proposals import AlreadyDone, Begin, Facts, Refused, Rule
+from pyhudi.commit.proposals import AlreadyDone, Begin, Draft, Facts, Refused, Rule
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.timeline.decision_entry import Entry
+from pyhudi.format.timeline.decision_entry import Entry, EntryKind
 from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.format.timeline.plan_files import (
     CompactionOperation,
@@ -57,7 +57,7 @@ WHOLE_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class PlanDraft:
     """A plan, and what it was made from."""
 
     state: TableState
@@ -74,63 +74,58 @@ class Advance(Protocol):
 
 
 class Scheduling:
-    """The job of making a plan."""
+    """The proposal of a plan."""
 
     def __init__(
         self,
-        draft: Draft,
-        adjust: Callable[[Draft, Ledger, int], Draft],
-        begin_anew: Callable[[Ledger], Draft],
-        stage: Callable[[bytes], str | None],
+        planned: PlanDraft,
+        adjust: Callable[[PlanDraft, Ledger, int], PlanDraft],
+        begin_anew: Callable[[Ledger], PlanDraft],
         sync: bytes,
     ) -> None:
-        """`adjust` works in what is new, and leaves a plan of at most so many file groups.
-        `stage` puts bytes that are too large for an entry where one can name them."""
-        self.draft = draft
-        self.staged: list[str] = []  # all of them: an earlier try may turn out to stand
+        """`adjust` takes in what is new, and leaves a plan of at most so many file groups."""
+        self._planned = planned
         self._adjust = adjust
         self._adjusted = 0  # how often
         self._begin_anew = begin_anew
         self._ledger: Ledger | None = None  # the last one; one that was listed since is another
-        self._stage = stage
         self._sync = sync
-        self._begin: Begin | None = None
+        self._encoded: tuple[CompactionPreview, bytes] | None = None  # a large plan takes long
 
-    def refusal(self, facts: Facts, ledger: Ledger) -> Refused | AlreadyDone | None:
+    @property
+    def completes(self) -> None:
+        return None
+
+    def draft(self, facts: Facts, ledger: Ledger) -> Draft | Refused | AlreadyDone:
         refused = Begin(Action.COMPACTION).refusal(facts, ledger)
         if refused is not None:
             return refused
-        if ledger is not self._ledger and is_torn(self.draft.state.timeline, ledger):
-            self.draft, self._begin = self._begin_anew(ledger), None
+        if ledger is not self._ledger and is_torn(self._planned.state.timeline, ledger):
+            self._planned = self._begin_anew(ledger)
         self._ledger = ledger
         if self._news(ledger) is not None:
             self._adjusted += 1
-            self.draft = self._adjust(self.draft, ledger, self._most())
-            self._begin = None
-        found = self._news(ledger)
-        if found is not None or self.draft.preview.is_empty:
-            return Refused(Rule.CONFLICT, None if found is None else found.requested)
-        return None
+            self._planned = self._adjust(self._planned, ledger, self._most())
+        found, preview = self._news(ledger), self._planned.preview
+        if preview.is_empty:
+            return Refused(Rule.CONFLICT, reason=preview)
+        if found is not None:
+            return Refused(Rule.CONFLICT, found.requested)
+        if self._encoded is None or self._encoded[0] is not preview:
+            self._encoded = preview, encode_compaction_plan(preview.plan, self._sync)
+        return Draft(EntryKind.BEGIN, Action.COMPACTION, self._encoded[1], basis=preview)
 
     def _most(self) -> int:
-        """How many file groups the plan may have, and how many that changed are looked at."""
+        """Return how many file groups the plan may have, and how many changed ones are read."""
         if self._adjusted <= WHOLE_MAX:
             return sys.maxsize
-        return max(1, len(self.draft.preview.slices) // 2)
+        return max(1, len(self._planned.preview.slices) // 2)
 
     def _news(self, ledger: Ledger) -> Instant | None:
-        return news(self.draft.state.timeline, self.draft.plans, ledger)
-
-    def entry(self, blank: Entry, time: str) -> Entry:
-        if self._begin is None:
-            data = encode_compaction_plan(self.draft.preview.plan, self._sync)
-            staged = self._stage(data)
-            self.staged += [staged] if staged else []
-            self._begin = Begin(Action.COMPACTION, data, staged=staged)
-        return self._begin.entry(blank, time)
+        return news(self._planned.state.timeline, self._planned.plans, ledger)
 
     def before_effect(self, entry: Entry) -> None:
-        """Nobody beats for a plan that nobody carries out yet."""
+        """Do nothing: a plan has no heartbeat until a process starts to execute it."""
 
 
 def load_plans_beside(log: DecisionLog, ledger: Ledger, known: PlannedGroups) -> PendingPlans:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pyhudi.commit.transaction import BucketLayout
+from pyhudi.commit.validation import BucketLayout
 from pyhudi.errors import UnavailableError
 from pyhudi.format.avro.schema import decode_arrow_schema
 from pyhudi.format.files.file_names import BaseFileName, FileGroupId, IoType, LogFileName

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC
 
-from pyhudi.commit.transaction import LOOK_AROUND_MS
+from pyhudi.commit.validation import LOOK_AROUND_MS
 from pyhudi.conflict.file_groups import touched_groups
 from pyhudi.conflict.rules import OtherWrite
 from pyhudi.errors import HudiError, UnavailableError

@@ -12,7 +12,8 @@ from typing import Any
 
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.rollback import FailedWriteRecovery
-from pyhudi.commit.transaction import Checks, Transaction
+from pyhudi.commit.transaction import Completed, Lost, Transaction
+from pyhudi.commit.validation import Checks
 from pyhudi.errors import (
     ConflictError,
     HudiError,
@@ -208,14 +209,19 @@ class _Attempt:
             if self._owner is not None:
                 self._owned = owned(self._stage, self._process, self._owner)
             recovery.recover(frozenset(kept.requested for kept in self._writer.kept))
-            transaction = Transaction(log, self._writer.settings, self._stage.action, recovery)
+            transaction = Transaction.begin(
+                log,
+                self._writer.settings,
+                self._stage.action,
+                recovery,
+                is_fenced=self._way.is_fenced,
+            )
         except UnavailableError:
             return self._record(Outcome.FAIL)
         except InvalidRequestError as error:
             return self._surprised(error) if self._owned else self._record(Outcome.FAIL)
         except HudiError as error:
             return self._surprised(error)
-        transaction.is_fenced = self._way.is_fenced
         self._requested = transaction.requested
         self._stage.history.begun[self._number] = transaction.requested
         try:
@@ -277,25 +283,33 @@ class _Attempt:
         self._asked = self._stage.place
         for _ in range(_RESOLVE_ATTEMPTS):
             try:
-                time = transaction.complete(metadata, checks)
-                return self._record(Outcome.OK, completed=time)
+                ended = transaction.complete(metadata, checks)
+                return self._ended(transaction, ended, is_part=recheck is not None)
             except OutcomeUnknownError:
                 is_open = True
                 if not self._writer.resolves():
                     break
-            except ConflictError as error:
-                if transaction.has_kept_files:
-                    self._writer.kept.append(transaction)
-                return self._record(Outcome.FAIL, error=error.why, facts=error.facts)
             except UnavailableError:
                 if not is_open:
                     transaction.abandon()
                     return self._record(Outcome.FAIL)
-            except InvalidRequestError as error:  # its columns are no longer its own
-                return self._record(Outcome.FAIL) if recheck else self._surprised(error)
             except HudiError as error:
                 return self._surprised(error)
         return self._record(Outcome.INFO)
+
+    def _ended(
+        self, transaction: Transaction, ended: Completed | Lost, *, is_part: bool
+    ) -> Outcome:
+        if isinstance(ended, Completed):
+            return self._record(Outcome.OK, completed=ended.time)
+        if ended.keeps_files:
+            self._writer.kept.append(transaction)
+        match ended.error:
+            case ConflictError() as error:
+                return self._record(Outcome.FAIL, error=error.why, facts=error.facts)
+            case InvalidRequestError() if is_part:  # its columns are no longer its own
+                return self._record(Outcome.FAIL)
+        return self._surprised(ended.error)
 
     def _surprised(self, error: HudiError) -> Outcome:
         self._stage.surprise(self._process, error)
@@ -341,10 +355,10 @@ def seed_table(stage: Stage, groups: Iterable[FileGroupId] | None = None) -> Non
     process = stage.simulation.process("seeder", faulty=False, clock_skew_ms=0)
     log = stage.decision_log(process)
     recovery = FailedWriteRecovery(log, stage.settings)
-    transaction = Transaction(log, stage.settings, stage.action, recovery)
+    transaction = Transaction.begin(log, stage.settings, stage.action, recovery)
     files = seed_files(transaction.requested, groups)
     stats = [write_data_file(process.storage, file) for file in files]
-    transaction.complete(commit_metadata(stats, stage.kind), Checks())
+    transaction.complete(commit_metadata(stats, stage.kind)).or_raise()
 
 
 class Recoverer:

@@ -1,0 +1,249 @@
+"""Validating a completion: may the write become visible on the timeline as it is?
+
+Asked in each round of an append, under the table's lock where it has one. The answer is a value.
+What cannot be read now leaves the question open: `CheckFailedError`, and nothing was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeAlias
+
+from pyhudi.commit.concurrent import Rivals
+from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.proposals import AlreadyDone, Complete, Draft, Facts, Refused, Rule
+from pyhudi.conflict.bucket_layout import LayoutOffence, first_offence
+from pyhudi.conflict.rules import (
+    Cleared,
+    Conflict,
+    ConflictRule,
+    OwnWrite,
+    Retry,
+    first_conflict,
+)
+from pyhudi.errors import (
+    CorruptTableError,
+    HudiError,
+    InvalidRequestError,
+    UnavailableError,
+    UnsupportedTableError,
+)
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.conflict_strategy import Strategy
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit_metadata
+from pyhudi.format.timeline.decision_entry import Entry
+from pyhudi.format.timeline.instant import Instant
+from pyhudi.read.schema import RecordedSchema, is_same_schema, schema_change
+from pyhudi.timeline.live import Ledger
+
+#: How long a writer of another engine may take from its beginning until it has read the timeline.
+LOOK_AROUND_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class BucketLayout:
+    """How many buckets there are, and by partition the file ids that they are known to have."""
+
+    count: int
+    known: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What a write asks before it completes, each time it tries to."""
+
+    is_checked: bool = False  # whether its logs, too, must not meet another write's
+    is_blind: bool = False  # whether it read nothing of the table
+    is_part: bool = False  # whether its rows are parts, and those it counts as inserts are new
+    layout: BucketLayout | None = None
+    clears: Cleared | None = None
+    strategy: Strategy = Strategy.BUCKET
+    keeps_files: bool = False  # whether the files are still needed after a conflict
+    #: Whether buckets of these file groups can be written no more, since another engine's commit.
+    are_closed: Callable[[frozenset[FileGroupId]], bool] | None = None
+    recheck: Callable[[], None] | None = None  # InvalidRequestError if it may not complete any more
+
+
+class CheckFailedError(UnavailableError):
+    """What a completion depends on could not be read, so nothing was decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The write may complete."""
+
+    behind: frozenset[str] = frozenset()  # conflicting writes that it is committed behind, as it is
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """A writer of another engine is about to read the timeline: wait a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The write may not complete, whatever others do."""
+
+    error: HudiError
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChanged:
+    """Another write recorded another schema since this one began."""
+
+    now: RecordedSchema
+    change: str
+
+
+Verdict: TypeAlias = Accepted | NotYet | Denied | Conflict | LayoutOffence | SchemaChanged
+
+
+class CompletionCheck:
+    """Optimistic validation of one write."""
+
+    def __init__(
+        self,
+        log: DecisionLog,
+        others: Rivals,
+        own: OwnWrite,
+        checks: Checks,
+        avro_schema: str | None,
+    ) -> None:
+        """`avro_schema` is what the write is about to record."""
+        self._log = log
+        self._others = others
+        self._own = own
+        self._checks = checks
+        self._schema = avro_schema
+
+    def verdict(self, ledger: Ledger) -> Verdict:
+        """Judge the write on the timeline as it is."""
+        try:
+            judged = self._denied() or self._judged(ledger)
+            return self._outdated(ledger) or judged if isinstance(judged, Accepted) else judged
+        except (CorruptTableError, UnsupportedTableError) as error:
+            return Denied(error)
+        except UnavailableError as error:  # asked before anything was decided
+            raise CheckFailedError(
+                f"the write {self._own.requested} could not be completed",
+                why=f"whether it conflicts with others cannot be told ({error.what})",
+                next_step="Write again; nothing of it is visible",
+            ) from error
+
+    def _denied(self) -> Denied | None:
+        try:
+            if self._checks.recheck is not None:
+                self._checks.recheck()
+        except InvalidRequestError as error:
+            return Denied(error)
+        return None
+
+    def _judged(self, ledger: Ledger) -> Verdict:
+        own, checks, others = self._own, self._checks, self._others
+        if self._must_wait(ledger):
+            return NotYet()
+        conflict = first_conflict(own, others.services(own, ledger), checks.strategy)
+        if conflict is not None:
+            return conflict
+        offence = None
+        if checks.layout is not None:
+            offence = self._layout_offence(checks.layout, ledger)
+            if offence is not None and offence.kind.breaks_table:
+                return offence
+        found = self._overlap(ledger)
+        if offence is not None and isinstance(found, Accepted):  # in a bucket it has no file of
+            other = others.named(offence.requested, ledger)
+            return Conflict(ConflictRule.REPLACED, other, offence.group, Retry.WRITE)
+        return found
+
+    def _overlap(self, ledger: Ledger) -> Conflict | Accepted:
+        """Return the conflict with a write, unless committing behind it settles that.
+
+        Nothing has to be decided or written anew for a write whose logs are in their place: it is
+        committed as if it had begun after the other one completed.
+        """
+        own, others = self._own, self._others
+        behind: set[str] = set()
+        for other in chain(others.completed(own, ledger), others.under_way(own, ledger)):
+            conflict = first_conflict(own, [other], self._checks.strategy)
+            if conflict is None:
+                continue
+            if conflict.retry is not Retry.COMMIT:
+                return conflict
+            behind.add(other.requested)
+        return Accepted(frozenset(behind))
+
+    def _outdated(self, ledger: Ledger) -> SchemaChanged | None:
+        """Return the schema that others recorded since, if it is not the write's own."""
+        own = self._schema
+        now = None if own is None else self._others.schema(ledger)
+        if own is None or now is None or is_same_schema(own, now.avro_json):
+            return None
+        return SchemaChanged(now, schema_change(own, now.avro_json))
+
+    def _must_wait(self, ledger: Ledger) -> bool:
+        """True if a writer of another engine is about to read the timeline; it takes a moment."""
+        if self._checks.layout is None or not (self._own.appended or self._own.opened):
+            return False
+        return any(map(self._is_fresh, self._others.unseeing(ledger)))
+
+    def _is_fresh(self, requested: Instant) -> bool:
+        """True if it was requested, by the store's clock, less than a moment ago."""
+        found = self._log.storage.stat(self._log.path(requested))
+        if found is None:
+            return False  # gone since
+        self._log.clock.observe(found.modified_ms)
+        reached = self._log.clock.at_least_ms() or found.modified_ms
+        return reached - found.modified_ms < LOOK_AROUND_MS
+
+    def _layout_offence(self, layout: BucketLayout, ledger: Ledger) -> LayoutOffence | None:
+        for instant in self._others.instants(ledger):
+            metadata = self._others.metadata(instant)
+            found = first_offence(instant.requested, metadata, layout.count, layout.known)
+            if found is not None:
+                return found
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCompletion:
+    """The proposal that makes a write visible: validated first, encoded afterwards."""
+
+    complete: Complete
+    check: CompletionCheck
+    metadata: CommitMetadata
+    sync: bytes
+
+    @property
+    def completes(self) -> str:
+        return self.complete.requested
+
+    def draft(self, facts: Facts, ledger: Ledger) -> Draft | Refused | AlreadyDone:
+        if (no := self.complete.refusal(facts, ledger)) is not None:
+            return no
+        verdict = self.check.verdict(ledger)
+        if not isinstance(verdict, Accepted):
+            return _refused(verdict)
+        data = encode_commit_metadata(self.metadata, self.sync)
+        return self.complete.drafted(data, verdict)
+
+    def before_effect(self, entry: Entry) -> None:
+        pass
+
+
+def _refused(verdict: NotYet | Denied | Conflict | LayoutOffence | SchemaChanged) -> Refused:
+    match verdict:
+        case NotYet():
+            return Refused(Rule.NOT_YET)
+        case Denied(error):
+            return Refused(Rule.DENIED, detail=error.why, reason=verdict)
+        case Conflict():
+            return Refused(
+                Rule.CONFLICT, verdict.other.requested, verdict.rule.value, reason=verdict
+            )
+        case LayoutOffence():
+            return Refused(Rule.LAYOUT, verdict.requested, verdict.why, reason=verdict)
+        case SchemaChanged(now, change):
+            return Refused(Rule.SCHEMA_CHANGED, now.instant.requested, change, reason=verdict)
