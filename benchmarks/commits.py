@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -31,10 +32,12 @@ from pyhudi.read.load import TableLoader, load_config
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.decision_log import last_entries, load_entry
 from pyhudi.storage.open import open_storage
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.timeline.instant_time import following_time
 from pyhudi.world import real_world
 from pyhudi.write.local import LocalWriter
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from faulty_storage import FaultyStorage
 
 ROWS = 100
 BUCKETS = 4

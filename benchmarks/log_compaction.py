@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +25,11 @@ from measure import best_of, cost_of
 import pyhudi
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.storage.open import open_storage
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.world import real_world
 from pyhudi.write.local import LocalWriter
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from faulty_storage import FaultyStorage
 
 SCHEMA = pa.schema(
     [

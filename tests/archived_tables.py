@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from memory_tables import TIMELINE
 from pyhudi.api.table import Table
 from pyhudi.errors import HudiError
@@ -32,7 +33,6 @@ from pyhudi.services.archiving.run import ArchiveResult, archive
 from pyhudi.session.create import create_table_files
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.write.local import LocalWriter
 from worlds import Clock, still_world

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from locking_world import MINUTE_MS, START_MS, Universe
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.proposals import Begin, Complete, Decided
@@ -19,7 +20,6 @@ from pyhudi.format.timeline.instant import Action
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.locks.file_lock import LOCK_PATH, FileLock
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.world import World
 

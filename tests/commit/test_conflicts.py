@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.api.table import Table
 from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
@@ -26,7 +27,6 @@ from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity, p
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.world import World
 from pyhudi.write.local import LocalWriter

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from locking_world import Universe
 from played_zookeeper import ADDRESS, PlayedSession, PlayedZookeeper
 from pyhudi.api.table import Table
@@ -32,7 +33,6 @@ from pyhudi.settings import WriteSettings
 from pyhudi.storage.locks.lock import Lock
 from pyhudi.storage.locks.zookeeper_lock import ZookeeperLock
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.world import World
 from pyhudi.write.local import LocalWriter

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from pyhudi.commit.foreign_writers import LOOK_AGAIN_MS
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.proposals import (
@@ -43,7 +44,6 @@ from pyhudi.storage.locks.storage_lock import StorageLock
 from pyhudi.storage.objects.decision_log import load_entry
 from pyhudi.storage.objects.store_clock import CLOCK_AHEAD_MAX_MS
 from pyhudi.storage.protocol import Folder, ObjectStat, Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.timeline.instant_time import clock_time, following_time
 from pyhudi.timeline.live import Ledger

@@ -7,6 +7,7 @@ from datetime import UTC
 
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.proposals import Abort, Begin, Complete, Decided, Refused, Rule
 from pyhudi.commit.rollback import FailedWriteRecovery
@@ -19,7 +20,6 @@ from pyhudi.settings import WriteSettings
 from pyhudi.storage.locks.file_lock import LOCK_PATH, FileLock
 from pyhudi.storage.objects.decision_log import load_entry
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.timeline.instant_time import clock_time
 from worlds import START_MS, Clock, still_world

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.api.table import Table
 from pyhudi.commit.transaction import Transaction
@@ -18,7 +19,6 @@ from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.instant import Action
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.write.result import WriteResult
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])

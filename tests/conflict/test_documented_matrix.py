@@ -16,6 +16,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
+from faulty_storage import FaultyStorage
 from many_writers.scene import COW, NBCC, OCC, SHARED, Scene, Stop, rows
 from many_writers.services_by_hand import (
     BegunService,
@@ -38,7 +39,6 @@ from pyhudi.format.timeline.plan_files import (
 from pyhudi.index.simple_bucket import file_id
 from pyhudi.storage.objects.column_owners import declare_owners
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.write import tasks as group_jobs
 from pyhudi.write.files.spec import WriteSpec

@@ -10,9 +10,9 @@ import pytest
 import pyhudi
 from conformance.client import JudgeClient
 from conformance.rows import assert_same_rows
+from faulty_storage import Effect, Fault, FaultyStorage
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.storage.open import open_storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.world import real_world
 from pyhudi.write.local import LocalWriter
 

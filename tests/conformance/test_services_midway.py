@@ -33,6 +33,7 @@ from conformance.test_cleaning import (
     written,
 )
 from conformance.writing import QUIET
+from faulty_storage import Effect, Fault, FaultyStorage
 from golden_tables import load_description, unpack
 from pyhudi.format.timeline.instant import Action, State
 from pyhudi.plan.cleaning import CleanPolicy
@@ -40,7 +41,6 @@ from pyhudi.services.archiving.run import archive
 from pyhudi.services.cleaning.execute import writer_cleanings
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.table.schema import FILE_NAME
 from pyhudi.world import real_world
 from pyhudi.write.local import LocalWriter

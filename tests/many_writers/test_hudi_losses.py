@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from faulty_storage import FaultyStorage
 from many_writers.compaction_by_hand import plan_compaction
 from many_writers.scene import (
     CHECKED,
@@ -29,7 +30,6 @@ from many_writers.scene import (
 from pyhudi.errors import ConflictError
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER
-from pyhudi.storage.stores.faulty import FaultyStorage
 
 SIX = tuple(f"k{number}" for number in range(6))
 TIMEOUT_MS = WriteSettings().heartbeat_timeout_ms

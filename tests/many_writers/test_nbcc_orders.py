@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import Effect, Fault, FaultyStorage
 from handmade import HandmadeTable, at
 from many_writers.compaction_by_hand import PlannedCompaction, found_compaction, plan_compaction
 from many_writers.scene import (
@@ -33,7 +34,6 @@ from many_writers.scene import (
 from pyhudi.errors import ConflictError, OutcomeUnknownError
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 
 #: What was there before, and what the two writers write: key → ordering value.
 BEFORE = {"untouched": 1, "first wins": 1, "second wins": 1, "tie": 1, "late": 9}

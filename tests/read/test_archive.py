@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import FaultyStorage
 from handmade import TIMELINE, HandmadeTable, at
 from pyhudi.format.timeline import archive as archive_format
 from pyhudi.format.timeline.archive import (
@@ -28,7 +29,6 @@ from pyhudi.read.archive import History
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.read.plan import AtCompletion, Now, Question, Reader
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import FaultyStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.string())])
 HISTORY = f"{TIMELINE}/history"

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import Effect, Fault, FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.api.table import Table
 from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
 from pyhudi.storage.protocol import Folder, ObjectStat
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.timeline.cut import cut_time
 
 SCHEMA = pa.schema(

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.errors import UnavailableError
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
@@ -21,7 +22,6 @@ from pyhudi.format.timeline.service_metadata import (
     encode_clean_metadata,
 )
 from pyhudi.storage.protocol import Folder, ObjectStat, Storage
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.timeline.cut import cut_time
 
 SCHEMA = pa.schema(

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import FaultyStorage
 from handmade import HandmadeTable, at
 from many_writers.services_by_hand import archive
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.storage.protocol import Folder, ObjectStat, Storage
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.table.snapshot import latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes, visible_now

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.api.table import Table
 from pyhudi.format.avro.schema import avro_record_schema
@@ -20,7 +21,6 @@ from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.read.schema import RecordedSchema, last_recorded
 from pyhudi.session.properties import update_properties
 from pyhudi.storage.locks.file_lock import LOCK_PATH
-from pyhudi.storage.stores.faulty import FaultyStorage
 
 NARROW = pa.schema([pa.field("id", pa.string(), nullable=False), ("v", pa.string())])
 WIDE = pa.schema([*NARROW, ("w", pa.int32())])

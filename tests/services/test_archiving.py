@@ -25,6 +25,7 @@ from archived_tables import (
     some,
     written,
 )
+from faulty_storage import Effect, Fault, FaultyStorage
 from many_writers.services_by_hand import begin_service, clean, plan_clustering, replacement
 from memory_tables import TIMELINE
 from pyhudi.commit.pruning import prune
@@ -48,7 +49,6 @@ from pyhudi.services.archiving.facts import ServiceMemory, fresh_times
 from pyhudi.services.archiving.run import Archiver, ArchiveResult, archive, is_archiving_due
 from pyhudi.storage.locks.file_lock import LOCK_PATH
 from pyhudi.storage.objects.checksums import checked_path, checksum_path, is_checksum
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.write.local import LocalWriter
 
 every_type = pytest.mark.parametrize("table_type", list(TableType))

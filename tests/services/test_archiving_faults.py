@@ -22,6 +22,7 @@ from archived_tables import (
     some,
     written,
 )
+from faulty_storage import Effect, Fault, FaultyStorage, Operation
 from memory_tables import TIMELINE
 from pyhudi.api.table import Table
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
@@ -48,7 +49,6 @@ from pyhudi.services.archiving.archive_files import STALE_MS, ArchiveFiles, merg
 from pyhudi.services.archiving.run import archive
 from pyhudi.services.compaction.run import compactions
 from pyhudi.storage.protocol import Folder, ObjectStat, Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage, Operation
 from pyhudi.timeline.instant_time import clock_time
 from worlds import still_world
 

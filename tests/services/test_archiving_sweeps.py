@@ -21,12 +21,12 @@ from archived_tables import (
     some,
     written,
 )
+from faulty_storage import Effect, Fault, FaultyStorage
 from pyhudi.errors import HudiError
 from pyhudi.format.timeline.archive import (
     VERSION_FILE,
 )
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 
 # ---- a crash anywhere
 

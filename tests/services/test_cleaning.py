@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyhudi
+from faulty_storage import Effect, Fault, FaultyStorage
 from handmade import HandmadeTable, at
 from many_writers.compaction_by_hand import PlannedCompaction, plan_compaction, rewrite_groups
 from many_writers.scene import (
@@ -78,7 +79,6 @@ from pyhudi.services.consumers import register_consumer
 from pyhudi.services.repair import repair_table
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.protocol import Folder, Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import Effect, Fault, FaultyStorage
 from many_writers.scene import (
     KINDS,
     NBCC,
@@ -65,7 +66,6 @@ from pyhudi.services.compaction.schedule import WHOLE_MAX, PlanDraft
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import Heartbeat
 from pyhudi.storage.protocol import Folder, Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.timeline.live import Ledger
 from pyhudi.write.result import WriteResult
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from archived_tables import POLICY, SETTINGS, Bench, content, rows
+from faulty_storage import FaultyStorage
 from golden_tables import GoldenTables
 from memory_tables import TIMELINE
 from pyhudi.commit.proposals import Begin, Decided
@@ -36,7 +37,6 @@ from pyhudi.services.compaction.schedule import PlanDraft
 from pyhudi.storage.objects.heartbeats import Heartbeat, heartbeat_path
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import ObjectStat, Storage
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.timeline.live import Ledger
 from pyhudi.write.local import LocalWriter
 

@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from many_writers.scene import COW, NBCC, Scene, rows
 from memory_tables import TIMELINE
 from pyhudi.errors import (
@@ -28,7 +29,6 @@ from pyhudi.services.consumers import (
     release_consumer,
 )
 from pyhudi.storage.objects.consumers import change_consumer, load_consumers
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.timeline.live import BEFORE_ALL
 from pyhudi.write.local import LocalWriter
 

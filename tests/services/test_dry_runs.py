@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import Effect, Fault, FaultyStorage
 from memory_tables import MemoryTable
 from pyhudi.api.table import Table
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import SimpleBuckets
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.write import writer as writer_module
 
 SCHEMA = pa.schema([("id", pa.string()), ("at", pa.int64())])

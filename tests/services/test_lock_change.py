@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import FaultyStorage
 from locking_world import Universe
 from played_zookeeper import PlayedSession, PlayedZookeeper
 from pyhudi.api.table import Table
@@ -22,7 +23,6 @@ from pyhudi.session.create import create_table_files
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.locks import zookeeper_lock
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.write.local import LocalWriter
 

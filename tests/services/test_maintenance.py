@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import Effect, Fault, FaultyStorage
 from memory_tables import MemoryTable
 from pyhudi.api.table import Table
 from pyhudi.commit.write_ids import WRITE_ID_FOLDER
@@ -28,7 +29,6 @@ from pyhudi.services.compaction import run as table_compaction
 from pyhudi.services.compaction.merge_slice import CompactionSpec, compact_slice
 from pyhudi.services.maintenance import MARK_AHEAD_MAX_MS, REPAIRED
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("at", pa.int64()), ("v", pa.string())])

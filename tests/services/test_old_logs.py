@@ -9,6 +9,7 @@ import pyarrow as pa
 
 import pyhudi
 from archived_tables import POLICY, SCHEMA, Bench, check_whole, content, rows
+from faulty_storage import FaultyStorage
 from many_writers.services_by_hand import begin_service, replacement
 from memory_tables import MemoryTable
 from pyhudi.format.files.file_names import FileGroupId
@@ -18,7 +19,6 @@ from pyhudi.format.timeline.instant import Action
 from pyhudi.services.archiving.run import Archiver
 from pyhudi.services.compaction.run import compact
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.write.local import LocalWriter
 from worlds import still_world
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import FaultyStorage
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.pruning import ENTRIES_KEPT, ENTRIES_KEPT_MS, prune
 from pyhudi.commit.rollback import FailedWriteRecovery
@@ -39,7 +40,6 @@ from pyhudi.format.timeline.plan_files import (
 from pyhudi.services.repair import Repair
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.protocol import Folder, ObjectStat, Storage
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.write import writer

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from archived_tables import Bench, content, rows
+from faulty_storage import FaultyStorage
 from memory_tables import TIMELINE
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.services.cleaning.execute import clean
 from pyhudi.services.compaction.run import compact, compactions
 from pyhudi.services.repair import repair_table
 from pyhudi.storage.protocol import Folder
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.write.result import commit_metadata
 
 

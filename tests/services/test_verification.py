@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyhudi
+from faulty_storage import Effect, Fault, FaultyStorage
 from golden_tables import FOLDER as GOLDEN_FOLDER
 from golden_tables import NAMES, GoldenTables
 from handmade import HandmadeTable
@@ -26,7 +27,6 @@ from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.services.verification.keys import KeyFault, repeated
 from pyhudi.services.verification.result import Finding, FindingKind, Verified
 from pyhudi.services.verification.run import verify
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from worlds import Clock, still_world
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import Effect, Fault, FaultyStorage
 from handmade import HandmadeTable
 from pyhudi.errors import CorruptTableError, InvalidRequestError, TableExistsError, UnavailableError
 from pyhudi.format.table.bucket_config import SimpleBuckets
@@ -21,7 +22,6 @@ from pyhudi.plan.table_definition import TableDefinition
 from pyhudi.read.load import is_table, load_config
 from pyhudi.session.create import FOLDER_KEEPER, create_table_files
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.local_disk import LocalStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from seeded_world import seeded_world

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.api.table import Table
 from pyhudi.commit import pruning
@@ -29,7 +30,6 @@ from pyhudi.session.properties import load_properties_file
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.locks.file_lock import LOCK_PATH
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.write import writer as writer_module
 from pyhudi.write.local import LocalWriter

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import pyhudi
+from faulty_storage import Effect, Fault, FaultyStorage
 from golden_tables import GoldenTables
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
 from pyhudi.format.table.properties import (
@@ -25,7 +26,6 @@ from pyhudi.session.properties import (
     update_properties,
 )
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.local_disk import LocalStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from seeded_world import seeded_world

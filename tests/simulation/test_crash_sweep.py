@@ -17,6 +17,7 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from pyhudi.api.table import Table
 from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import parse_data_file
@@ -27,7 +28,6 @@ from pyhudi.read.load import TableLoader, is_table, load_config
 from pyhudi.session.create import create_table_files
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.write.local import LocalWriter
 from worlds import Clock, still_world

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from pyhudi.errors import ConflictError, CorruptTableError, InvalidRequestError, UnavailableError
 from pyhudi.format.table.column_owners import OWNERS_BYTES_MAX, ColumnOwners, encode_owners
 from pyhudi.storage.objects.column_owners import (
@@ -19,7 +20,6 @@ from pyhudi.storage.objects.column_owners import (
 )
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 
 A, B = ColumnOwners({"a": ("x", "y")}), ColumnOwners({"b": ("y", "z")})

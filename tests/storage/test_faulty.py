@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage, Operation
 from pyhudi.errors import UnavailableError
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage, Operation
 from pyhudi.storage.stores.memory import MemoryStorage
 
 FAIL, LOSE_REPLY, TEAR = Effect.FAIL, Effect.LOSE_REPLY, Effect.TEAR

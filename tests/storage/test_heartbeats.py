@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from pyhudi.errors import InvalidRequestError, UnavailableError
 from pyhudi.storage.objects.heartbeats import Heartbeat, heartbeat_path
 from pyhudi.storage.objects.store_clock import StoreClock
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.world import World
 from worlds import Clock, still_world

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import boto3
 import pytest
 
+from faulty_storage import FaultyStorage
 from lock_racer import Racer
 from locking_world import START_MS, Universe
 from played_zookeeper import ADDRESS, PlayedZookeeper
@@ -29,7 +30,6 @@ from pyhudi.storage.locks.process_lock import InProcessLock
 from pyhudi.storage.locks.storage_lock import StorageLock
 from pyhudi.storage.locks.zookeeper_lock import LOOK_MS, ZookeeperLock
 from pyhudi.storage.protocol import ObjectStat, Storage
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 
 THREADS = 8

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from locking_world import MINUTE_MS, Universe
 from pyhudi.errors import (
     CorruptTableError,
@@ -22,7 +23,6 @@ from pyhudi.errors import (
 from pyhudi.storage.locks.file_lock import LOCK_PATH, FileLock
 from pyhudi.storage.locks.lock import HeldLock
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 
 EFFECTS = [Effect.FAIL, Effect.LOSE_REPLY]

@@ -15,13 +15,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from locking_world import MINUTE_MS, Universe
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
 from pyhudi.format.lock.lease import LEASE_PATH, Lease, decode_lease, encode_lease
 from pyhudi.storage.locks.lock import MARGIN_MS, POLL_MS, HeldLock
 from pyhudi.storage.locks.storage_lock import ALIVE_MS, RENEW_MS, VALIDITY_MS, StorageLock
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 
 JAVA = "8f14e45f-ceea-467f-a8d3-1b6f4c2d9e10"

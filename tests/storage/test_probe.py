@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from locking_world import START_MS, Universe
 from pyhudi.errors import InvalidRequestError, UnavailableError, UnsupportedTableError
 from pyhudi.storage.probe import (
@@ -20,7 +21,6 @@ from pyhudi.storage.probe import (
     require_true_replace,
 )
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.world import World
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from pyhudi.errors import InvalidRequestError, UnavailableError
 from pyhudi.storage.objects import progress as progress_files
 from pyhudi.storage.objects.progress import (
@@ -20,7 +21,6 @@ from pyhudi.storage.objects.progress import (
     progress_path,
 )
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 
 INSTANT = "20260102030405678"

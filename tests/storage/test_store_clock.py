@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from locking_world import MINUTE_MS, START_MS, Universe
 from pyhudi.storage.objects.store_clock import StoreClock
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.world import World
 
 

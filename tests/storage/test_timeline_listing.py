@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import handmade
+from faulty_storage import Effect, Fault, FaultyStorage
 from handmade import HandmadeTable
 from pyhudi.commit.log import STALE_MS, DecisionLog
 from pyhudi.commit.proposals import Begin, Complete, Decided
@@ -21,7 +22,6 @@ from pyhudi.read.load import TableLoader, load_config
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.timeline_listing import list_timeline
 from pyhudi.storage.protocol import Folder, ObjectStat, Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.timeline.timeline import Timeline
 from worlds import Clock, still_world

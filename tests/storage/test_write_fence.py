@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from faulty_storage import FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.commit.transaction import Transaction
 from pyhudi.errors import HudiError, InvalidRequestError
@@ -33,7 +34,6 @@ from pyhudi.storage.objects.write_fence import (
     open_fence,
 )
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.write.files import log_file as log_writer
 from pyhudi.write.files import spec as write_files
 from pyhudi.write.files.log_file import write_log

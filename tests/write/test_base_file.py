@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from column_types import SCHEMA as ALL_TYPES
 from column_types import any_rows, empty_row, full_row
+from faulty_storage import Effect, Fault, FaultyStorage
 from footers import bloom_filter, possible_keys, read_footer
 from handmade import at
 from pyhudi.errors import (
@@ -25,7 +26,6 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.write.files import base_file as base_writer
 from pyhudi.write.files.base_file import write_base, write_seed

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.rollback import FailedWriteRecovery
@@ -23,7 +24,6 @@ from pyhudi.format.timeline.instant import Action
 from pyhudi.settings import WriteSettings
 from pyhudi.simulate import Simulation, explore
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.world import World
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("by", pa.string())])

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import Effect, Fault, FaultyStorage
 from pyhudi.api.table import Table
 from pyhudi.format.files.file_names import LogFileName, parse_data_file
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.settings import FailedWrites, LogBlockFormat, WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.write.local import LocalWriter
 from worlds import Clock, still_world

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from handmade import at
 from pyhudi.errors import (
     ConflictError,
@@ -20,7 +21,6 @@ from pyhudi.errors import (
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.settings import LogBlockFormat
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.write.files.log_file import write_log
 from written_tables import GROUP, WrittenTable, deletes

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from column_types import SCHEMA as ALL_TYPES
 from column_types import any_rows, empty_row, full_row
+from faulty_storage import FaultyStorage
 from handmade import at
 from pyhudi.errors import (
     InvalidRequestError,
@@ -29,7 +30,6 @@ from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.settings import LogBlockFormat
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.write.files import log_file as log_writer

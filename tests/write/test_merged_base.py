@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 import pyhudi
 from column_types import SCHEMA as ALL_TYPES
 from column_types import any_rows
+from faulty_storage import Effect, Fault, FaultyStorage
 from handmade import at
 from pyhudi.errors import UnavailableError
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.table.file_group import BaseFile
 from pyhudi.table.merge import MergeRule, NotMine
 from pyhudi.write.files.base_file import write_base, write_seed

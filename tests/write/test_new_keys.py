@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from faulty_storage import FaultyStorage
 from memory_tables import MemoryTable
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.table_config import TableType
-from pyhudi.storage.stores.faulty import FaultyStorage
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("ts", pa.int64()), ("v", pa.string())]

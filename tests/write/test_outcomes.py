@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.commit.log import STALE_MS
 from pyhudi.commit.proposals import TooBusyError
@@ -40,7 +41,6 @@ from pyhudi.format.timeline.instant import Action
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.storage.stores.local_disk import LocalStorage
 from pyhudi.storage.stores.local_files import TemporaryFile
 from pyhudi.storage.stores.memory import MemoryStorage

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from faulty_storage import FaultyStorage
 from handmade import parquet_bytes
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.api.table import Table
@@ -33,7 +34,6 @@ from pyhudi.format.timeline.plan_files import (
 )
 from pyhudi.index.simple_bucket import bucket_ids
 from pyhudi.storage.protocol import Storage
-from pyhudi.storage.stores.faulty import FaultyStorage
 from pyhudi.timeline.instant_time import following_time
 from pyhudi.write import tasks as group_jobs
 from pyhudi.write.plan import MakePlan, WritePlans

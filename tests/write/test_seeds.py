@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from faulty_storage import Effect, Fault, FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.errors import CorruptTableError, UnavailableError, UnsupportedTableError
 from pyhudi.format.avro.schema import avro_record_schema
@@ -22,7 +23,6 @@ from pyhudi.format.timeline.commit_metadata import (
 )
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.read.load import PROPERTIES
-from pyhudi.storage.stores.faulty import Effect, Fault, FaultyStorage
 from pyhudi.timeline.instant_time import following_time
 from pyhudi.write.files.base_file import write_base
 from pyhudi.write.files.spec import KeyedRows, WriteSpec
