@@ -46,6 +46,7 @@ from pyhudi.read.archive import History
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.services.archiving import run as archiving
 from pyhudi.services.archiving.archive_files import STALE_MS, ArchiveFiles, merge_candidates
+from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.archiving.run import archive
 from pyhudi.services.compaction.run import compactions
 from pyhudi.storage.protocol import Folder, ObjectStat, Storage
@@ -387,14 +388,14 @@ def test_what_a_restore_undid_is_looked_for_once_by_each_process() -> None:
     data = RESTORE.encode(restored, bytes(16))
     time = max(bench.completed())
     bench.storage.write(f"{TIMELINE}/{time[:-1]}8_{time[:-1]}9.restore", data)
-    archiver = bench.writer()
+    archiver, memory = bench.writer(), ServiceMemory()
     looked_for = []
     for n in range(4, 40, 6):
         bench.write(*range(n, n + 6))
         bench.clock.sleep(10_000)
-        plan = archive(archiver, POLICY, dry_run=True)
+        plan = archive(archiver, POLICY, dry_run=True, memory=memory)
         looked_for.append(len(plan.passed))  # type: ignore[union-attr]
-        assert archive(archiver, POLICY).archived  # type: ignore[union-attr]
+        assert archive(archiver, POLICY, memory=memory).archived  # type: ignore[union-attr]
     assert looked_for == [1, 0, 0, 0, 0, 0]
 
 
