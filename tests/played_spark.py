@@ -11,8 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-
-from pyhudi.spark.types import spark_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 _ESTIMATE = "== Optimized Logical Plan ==\nLocalRelation [id], Statistics(sizeInBytes=64.0 B)\n\n"
 _Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -39,7 +38,7 @@ class DataFrame:
 
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
-        self.schema = spark_schema(rows.schema)
+        self.schema = from_arrow_schema(rows.schema)
         self.columns = list(rows.schema.names)
 
     def coalesce(self, tasks: int) -> DataFrame:
