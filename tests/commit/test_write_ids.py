@@ -12,7 +12,7 @@ from faulty_storage import Effect, Fault, FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.api.table import Table
 from pyhudi.commit.transaction import Transaction
-from pyhudi.commit.write_ids import TakenOverError
+from pyhudi.commit.write_ids import TakenOverError, WriteIds
 from pyhudi.errors import InvalidRequestError, UnavailableError
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
@@ -153,7 +153,8 @@ def test_an_attempt_that_a_later_one_overtook_leaves_that_one_alone(bench: Bench
         later.append(
             Transaction.begin(twin.log, WriteSettings(), Action.DELTACOMMIT, twin.recovery)
         )
-        assert twin._write_ids.register("same", later[0].requested, "UPSERT") is None
+        write_ids = WriteIds(twin.log, twin.recovery)
+        assert write_ids.register("same", later[0].requested, "UPSERT") is None
 
     meddled = Meddled(bench.storage, WRITES, overtake)
     with pytest.raises(TakenOverError, match=r"taken over.*Leave it to that attempt"):

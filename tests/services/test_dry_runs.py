@@ -15,7 +15,7 @@ from memory_tables import MemoryTable
 from pyhudi.api.table import Table
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import SimpleBuckets
-from pyhudi.write import writer as writer_module
+from pyhudi.session import open as opening
 
 SCHEMA = pa.schema([("id", pa.string()), ("at", pa.int64())])
 READS = {"stat", "read", "read_ranges", "open", "list", "list_folder"}
@@ -94,19 +94,19 @@ def test_what_another_decided_and_did_not_carry_out_is_left_to_others(
 
 def test_a_store_is_put_to_the_test_before_the_first_write_and_not_by_a_dry_run() -> None:
     memory = made()
-    memory.storage.delete(writer_module.PROBED)
+    memory.storage.delete(opening.PROBED)
     probed: list[str] = []
     with (
-        patch.object(writer_module, "is_true_by_construction", lambda _: False),
-        patch.object(writer_module, "require_true_create", lambda *_: probed.append("create")),
+        patch.object(opening, "is_true_by_construction", lambda _: False),
+        patch.object(opening, "require_true_create", lambda *_: probed.append("create")),
     ):
         table = memory.table("person")
         for look in SERVICES.values():
             look(table)
-        assert memory.storage.stat(writer_module.PROBED) is None
+        assert memory.storage.stat(opening.PROBED) is None
         assert probed == []
         table.upsert(rows(100))
-        assert memory.storage.stat(writer_module.PROBED) is not None
+        assert memory.storage.stat(opening.PROBED) is not None
         assert probed == ["create"]
 
 

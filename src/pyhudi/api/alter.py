@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pyhudi.format.lock.lock_kind import given_lock_kind
 from pyhudi.services.lock_change import use_lock
+from pyhudi.session.metadata_table import disable_metadata_table
 from pyhudi.wording import public_methods
 from pyhudi.write.column_owners import own_columns, release_columns
 from pyhudi.write.local import LocalWriter
@@ -55,4 +56,8 @@ class Alterations:
         Readers then list the table's folders. A Hudi writer builds it again unless it runs with
         `hoodie.metadata.enable=false`.
         """
-        self._writer.disable_metadata_table()
+        writer = self._writer
+        with writer.turn:
+            disable_metadata_table(
+                writer.storage, writer.world, writer.opening.overrides, writer.settings.lock_wait_ms
+            )

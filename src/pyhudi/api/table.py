@@ -301,7 +301,8 @@ class Table:
 
     def __reduce__(self) -> tuple[object, ...]:
         writer = self._writer
-        given = dict(zip(("buckets", "lock", "lock_address"), writer.given, strict=True))
+        over = writer.opening.overrides
+        given = {"buckets": over.buckets, "lock": over.lock, "lock_address": over.lock_address}
         return _opened_again, (writer.storage, writer.settings, given, self._upkeep)
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from copy import copy
 from datetime import tzinfo
 from functools import partial
 
@@ -88,6 +89,7 @@ class DecisionLog:
         settings: WriteSettings,
         *,
         timeline_folder: str,
+        history_folder: str | None = None,
         zone: tzinfo | None,
         lock: Lock | None = None,
         skew_ms: int = 0,
@@ -99,7 +101,7 @@ class DecisionLog:
         self.clock = StoreClock(storage, world)
         self._settings = settings
         self.folder = timeline_folder
-        self.history_folder = f"{timeline_folder}/history"  # unless the table says otherwise
+        self.history_folder = history_folder or f"{timeline_folder}/history"
         self._zone = zone
         wait_ms = settings.lock_wait_ms
         self._lease = TableLease(
@@ -119,7 +121,15 @@ class DecisionLog:
         self._rollbacks = RollbackTargets(storage, timeline_folder)
         self._foreigners = Foreigners(storage, timeline_folder, world)
         self._read_at = 0
-        self.is_looking = False  # for a dry run: nothing is carried out, and nothing decided
+        self._is_read_only = False
+
+    def read_only(self) -> DecisionLog:
+        """Return a log that knows as much, and neither appends nor carries out: for dry runs."""
+        log = copy(self)
+        log._known = None if self._known is None else self._known.copied()
+        log._ledger = None
+        log._is_read_only = True
+        return log
 
     @property
     def is_shared(self) -> bool:
@@ -129,8 +139,8 @@ class DecisionLog:
     # -- what is known
 
     def refresh(self) -> Ledger:
-        """The timeline now, with the log's last entry carried out, unless we only look."""
-        if self.is_looking:
+        """The timeline now, with the log's last entry carried out, unless it is read-only."""
+        if self._is_read_only:
             self._catch_up()
             self._ledger = None
             return self._current(is_guarded=False)
@@ -237,7 +247,7 @@ class DecisionLog:
         kept winning the race. A caller that must know calls again. Between lost races it sleeps
         for longer each time, `back_off_ms` at most.
         """
-        assert not self.is_looking
+        assert not self._is_read_only
         tried = AppendAttempt()
         pause = BACK_OFF_FIRST_MS
         for _ in range(self._settings.commit_rounds):

@@ -34,6 +34,17 @@ class KnownLog:
     def n(self) -> int:
         return 0 if self.tail is None else self.tail.n
 
+    def copied(self) -> KnownLog:
+        """Return one that goes on by itself."""
+        return replace(
+            self,
+            by_number=dict(self.by_number),
+            ids=set(self.ids),
+            times=set(self.times),
+            voided=set(self.voided),
+            aborts=dict(self.aborts),
+        )
+
     def follows(self, entry: Entry) -> bool:
         """Whether the entry continues the stretch."""
         return entry.n == self.n + 1 and entry.prev == (self.tail.id if self.tail else None)

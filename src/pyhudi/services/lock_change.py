@@ -19,7 +19,7 @@ from pyhudi.write.writer import TableWriter
 
 def use_lock(writer: TableWriter, kind: LockKind, options: Mapping[str, object] | None) -> None:
     """Let all writers of the table take this lock from now on."""
-    with writer.turn, writer.by_kept_lock():
+    with writer.turn, writer.opening.by_recorded_lock():
         with writer.looking():
             before = writer.open()
             _ = writer.schema  # refused like any write, before anything has changed

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -34,18 +34,14 @@ from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.index.routing import Place
 from pyhudi.index.simple_bucket import file_id
-from pyhudi.plan.writable import refuse_unwritable, told_config
 from pyhudi.progress import Listener, ProgressBoard
-from pyhudi.read.load import TableLoader, load_config
+from pyhudi.read.load import TableLoader
 from pyhudi.read.lost_files import refuse_known_losses
 from pyhudi.read.schema import RecordedSchema, avro_in_force, last_recorded
-from pyhudi.session.bucket_discovery import found_buckets, refuse_other_buckets
-from pyhudi.session.lock_setting import is_first_lock, kept_lock, lock_change, record_lock
-from pyhudi.session.missing_timeline import require_timeline
-from pyhudi.session.properties import load_properties_file, switch_off_metadata_table
+from pyhudi.session.open import OpenTable, Overrides
+from pyhudi.session.session import TableSession
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.progress import Totals
-from pyhudi.storage.probe import is_true_by_construction, require_true_create, require_true_replace
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import FileSlice
 from pyhudi.table.state import TableState
@@ -58,8 +54,6 @@ from pyhudi.write.result import WriteResult, commit_metadata, write_result
 from pyhudi.write.retry import Attempts, Work
 from pyhudi.write.seeds import BucketGroups, bucket_slices, replaced_for_good
 
-#: Says that the table's store was put to the test.
-PROBED = ".hoodie/.pyhudi/probed"
 #: Every so many entries of the log, the writer that made it tidies up behind all of them.
 PRUNE_EVERY = 1_000
 
@@ -81,34 +75,42 @@ class TableWriter:
         self.storage = storage
         self.listener = listener
         self.board = ProgressBoard(None, world)
-        self.given = (buckets, lock, lock_address)
         self.world = world
         self.settings = settings
-        self._config: TableConfig | None = None
+        self.opening = OpenTable(storage, world, settings, Overrides(buckets, lock, lock_address))
+        self._session: TableSession | None = None
         self.turn = threading.RLock()  # threads that share a table take turns
-        self._properties: bytes | None = None
         self._own: set[str] = set()
-        self._is_looking = self._is_tested = self._passes_unfit = False
+        self._is_looking = False
         self._schema: RecordedSchema | None = None  # the last one that a commit recorded
         self._state: TableState | None = None
-        self._found: SimpleBuckets | None = None
         #: Services that come with each write: its result, and Spark's session if it was Spark's.
         self.after_commit: Callable[[WriteResult, Any], None] = lambda *_: None
 
-    def disable_metadata_table(self) -> None:
-        """Under the table's lock, where it has one that other engines heed."""
-        with self.turn:
-            config = told_config(load_config(self.storage), *self.given)
-            lock = kept_lock(self.storage, self.world, config, passes_unfit=True)
-            with ExitStack() as stack:
-                if lock is not None:
-                    stack.callback(lock.acquire(self.settings.lock_wait_ms).release)
-                switch_off_metadata_table(self.storage, self.world)
+    @property
+    def session(self) -> TableSession:
+        """The table as it was opened last."""
+        if self._session is None:
+            self.open()
+        assert self._session is not None
+        return self._session
 
     @property
     def config(self) -> TableConfig:
-        known = self._config if self._is_tested or self._is_looking else None
-        return self.open() if known is None else known
+        known = self.opening.known(is_read_only=self._is_looking)
+        return self.open() if known is None else known.config
+
+    @property
+    def log(self) -> DecisionLog:
+        return self.session.log
+
+    @property
+    def loader(self) -> TableLoader:
+        return self.session.loader
+
+    @property
+    def recovery(self) -> FailedWriteRecovery:
+        return self.session.recovery
 
     @property
     def schema(self) -> pa.Schema:
@@ -119,66 +121,21 @@ class TableWriter:
     # -- opening
 
     def open(self) -> TableConfig:
-        """The table's properties, which may have changed since the last write."""
-        data = load_properties_file(self.storage)
-        config = self._config
-        if config is None or data is None or data != self._properties:
-            config = self._opened(data)
-        if not self._is_tested and not self._is_looking:
-            require_timeline(self.storage, self.log.folder)
-            self._require_true_store(config)
-            self._is_tested = True
-        if is_first_lock(config) and not self._is_looking:
-            record_lock(self.storage, self.world, config, self.settings.lock_wait_ms)
-            config = self._opened(load_properties_file(self.storage))
-        return config
+        """Open the table under its properties as they are now; return its configuration."""
+        self._adopt(self.opening.session(is_read_only=self._is_looking))
+        return self.session.config
 
-    @contextmanager
-    def by_kept_lock(self) -> Iterator[None]:
-        """Go by the lock that the table tells, whatever we were told; for good if all goes well.
-
-        Without it if it cannot be one here: a table that was copied keeps the lock of its old home.
-        """
-        given = self.given
-        self.given, self._config = (given[0], None, None), None
-        self._passes_unfit = True
-        try:
-            yield
-        except BaseException:
-            self.given, self._config = given, None
-            raise
-        finally:
-            self._passes_unfit = False
-
-    def _opened(self, data: bytes | None) -> TableConfig:
-        config = told_config(load_config(self.storage), *self.given)
-        refuse_unwritable(config)
-        config = self._with_buckets(config)
-        assert config.buckets is not None
-        self.loader = TableLoader(self.storage, config)
-        self.log = self._decision_log(config, data)
-        self.log.history_folder = self.loader.history_folder
-        self.log.is_looking = self._is_looking
-        self.recovery = FailedWriteRecovery(self.log, self.settings)
-        self._write_ids = WriteIds(self.log, self.recovery)
-        self.groups = BucketGroups(self.storage, config, self.replaced)
+    def _adopt(self, session: TableSession) -> None:
+        """Work under that session; what was known under other properties counts no more."""
+        known, self._session = self._session, session
+        if known is not None and known.config is session.config:
+            return
+        self.groups = BucketGroups(self.storage, session.config, self.replaced)
         self._replacements: tuple[str, frozenset[FileGroupId]] = ("", frozenset())
         self.with_metadata: set[str] = set()  # partitions that have their metadata file
         self._has_beginning = False
         self._schema = None
         self._state = None
-        self._properties, self._config = data, config
-        return config
-
-    def _with_buckets(self, config: TableConfig) -> TableConfig:
-        """The configuration with the buckets, found in the table's files if nothing tells them."""
-        if BUCKET_COUNT in config.properties.values:
-            return config
-        refuse_other_buckets(self.storage, config.name)
-        if config.buckets is None:
-            self._found = self._found or found_buckets(TableLoader(self.storage, config))
-            config = replace(config, buckets=self._found)
-        return config
 
     def ready(self) -> TableConfig:
         """Open the table for a write, with what failed writers left out of the way."""
@@ -188,41 +145,15 @@ class TableWriter:
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """For a dry run: nothing is written meanwhile, neither a test of the store nor what
-        others have decided and not carried out."""
+        """Work in a read-only session, for a dry run."""
         with self.turn:
+            before = self._session
             self._is_looking = True
             try:
-                if self._config is not None:
-                    self.log.is_looking = True
                 yield
             finally:
                 self._is_looking = False
-                if self._config is not None:
-                    self.log.is_looking = False
-                    self.log.forget()  # it was read beside an entry that may not be carried out
-
-    def _require_true_store(self, config: TableConfig) -> None:
-        """Race for objects, once for each table, unless the storage is true by construction."""
-        if is_true_by_construction(self.storage) or self.storage.stat(PROBED) is not None:
-            return
-        require_true_create(self.storage, self.world)
-        if config.lock is LockKind.STORAGE:
-            require_true_replace(self.storage, self.world)
-        self.storage.create(PROBED, b"")
-
-    def _decision_log(self, config: TableConfig, data: bytes | None) -> DecisionLog:
-        is_shared = config.lock in SHARED_LOCKS
-        return DecisionLog(
-            self.storage,
-            self.world,
-            self.settings,
-            timeline_folder=self.loader.timeline_folder,
-            zone=config.zone,
-            lock=kept_lock(self.storage, self.world, config, passes_unfit=self._passes_unfit),
-            skew_ms=config.clock_skew_ms if is_shared else 0,
-            lock_change=partial(lock_change, self.storage, config, data),
-        )
+                self._session = before
 
     # -- one write
 
@@ -277,7 +208,7 @@ class TableWriter:
     def _finished(self, write_id: str | None, operation: str) -> WriteResult | None:
         if write_id is None:
             return None
-        done = self._write_ids.completed(write_id, operation)
+        done = WriteIds(self.log, self.recovery).completed(write_id, operation)
         return None if done is None else self._result_of(done)
 
     def registered(
@@ -286,7 +217,9 @@ class TableWriter:
         """Register the write under its id; the result of the one that completed, if one did."""
         if write_id is None:
             return None
-        done = self._write_ids.register(write_id, transaction.requested, operation, self.own)
+        done = WriteIds(self.log, self.recovery).register(
+            write_id, transaction.requested, operation, self.own
+        )
         if done is None:
             return None
         transaction.abandon()

@@ -19,6 +19,7 @@ from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
 from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.maintenance import Upkeep, run_services
+from pyhudi.session.session import TableSession
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.actors.archiver import policy
 from pyhudi.simulate.table.actors.compactor import LightMerge
@@ -68,15 +69,24 @@ class LightWriter(TableWriter):
     def __init__(self, stage: Stage, process: Process) -> None:
         super().__init__(process.storage, process.world, stage.settings)
         self._kind = stage.kind
-        self._config = table_config(stage.kind)
-        self._is_tested = True
-        self.loader = LightReader(process.storage, stage.kind).loader
-        self.log = stage.decision_log(process)
-        self.recovery = FailedWriteRecovery(self.log, stage.settings)
+        log = stage.decision_log(process)
+        self._session = TableSession(
+            process.storage,
+            process.world,
+            stage.settings,
+            table_config(stage.kind),
+            LightReader(process.storage, stage.kind).loader,
+            log,
+            FailedWriteRecovery(log, stage.settings),
+        )
+
+    @property
+    def config(self) -> TableConfig:
+        return self.session.config
 
     def open(self) -> TableConfig:
-        """A light table's properties never change."""
-        return table_config(self._kind)
+        """Return the configuration: a light table's properties never change."""
+        return self.session.config
 
     def spec(self, requested: str) -> WriteSpec:
         return WriteSpec(InstantTime(requested), avro_schema(self._kind))

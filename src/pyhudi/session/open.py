@@ -1,0 +1,170 @@
+"""Opening a table: from its properties and the caller's overrides to a session.
+
+Every operation asks for the session and so reads the properties once. They may have changed: the
+table may have another lock since, or other buckets. Then a new session takes the place of the old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pyhudi.commit.guard import SHARED_LOCKS
+from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.rollback import FailedWriteRecovery
+from pyhudi.format.lock.lock_address import LockAddress
+from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.format.table.bucket_config import BUCKET_COUNT, SimpleBuckets
+from pyhudi.format.table.table_config import TableConfig
+from pyhudi.plan.writable import refuse_unwritable, told_config
+from pyhudi.read.load import TableLoader, load_config
+from pyhudi.session.bucket_discovery import found_buckets, refuse_other_buckets
+from pyhudi.session.lock_setting import is_first_lock, kept_lock, lock_change, record_lock
+from pyhudi.session.missing_timeline import require_timeline
+from pyhudi.session.properties import load_properties_file
+from pyhudi.session.session import TableSession
+from pyhudi.settings import WriteSettings
+from pyhudi.storage.probe import is_true_by_construction, require_true_create, require_true_replace
+from pyhudi.storage.protocol import Storage
+from pyhudi.world import World
+
+#: Says that the table's store was put to the test.
+PROBED = ".hoodie/.pyhudi/probed"
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What the caller says of the table, where its properties do not, or cannot."""
+
+    buckets: SimpleBuckets | None = None
+    lock: LockKind | None = None
+    lock_address: LockAddress | None = None
+
+    def config(self, storage: Storage) -> TableConfig:
+        """Load the table's configuration, with these overrides."""
+        return told_config(load_config(storage), self.buckets, self.lock, self.lock_address)
+
+
+class OpenTable:
+    """Gives the session of one table; a new one when hoodie.properties has changed."""
+
+    def __init__(
+        self, storage: Storage, world: World, settings: WriteSettings, overrides: Overrides
+    ) -> None:
+        self._storage = storage
+        self._world = world
+        self._settings = settings
+        self.overrides = overrides
+        self._session: TableSession | None = None
+        self._read_only: TableSession | None = None
+        self._properties: bytes | None = None
+        self._is_tested = False  # whether the store was seen to be fit
+        self._ignores_unfit = False
+        self._found: SimpleBuckets | None = None
+
+    def known(self, *, is_read_only: bool = False) -> TableSession | None:
+        """Return the last session, without a request; None if it may not be used as it is."""
+        return self._read_only if is_read_only else self._session if self._is_tested else None
+
+    def session(self, *, is_read_only: bool = False) -> TableSession:
+        """Return the session under the properties as they are now.
+
+        A read-only one writes nothing: it neither tests the store nor records a first lock.
+        """
+        data = load_properties_file(self._storage)
+        session = self._session
+        if session is None or data is None or data != self._properties:
+            session = self._opened(data)
+        if is_read_only:
+            return self._looking(session)
+        if not self._is_tested:
+            require_timeline(self._storage, session.log.folder)
+            self._require_true_store(session.config)
+            self._is_tested = True
+        if is_first_lock(session.config):
+            wait_ms = self._settings.lock_wait_ms
+            record_lock(self._storage, self._world, session.config, wait_ms)
+            session = self._opened(load_properties_file(self._storage))
+        return session
+
+    def _looking(self, session: TableSession) -> TableSession:
+        known = self._read_only
+        if known is None or known.config is not session.config:
+            log = session.log.read_only()
+            recovery = FailedWriteRecovery(log, self._settings)
+            self._read_only = known = replace(session, log=log, recovery=recovery)
+        return known
+
+    def _opened(self, data: bytes | None) -> TableSession:
+        config = self._with_buckets(self._accepted_config())
+        loader = TableLoader(self._storage, config)
+        log = self._decision_log(config, loader, data)
+        recovery = FailedWriteRecovery(log, self._settings)
+        self._session = TableSession(
+            self._storage, self._world, self._settings, config, loader, log, recovery
+        )
+        self._properties, self._read_only = data, None
+        return self._session
+
+    def _accepted_config(self) -> TableConfig:
+        config = self.overrides.config(self._storage)
+        refuse_unwritable(config)
+        return config
+
+    def _with_buckets(self, config: TableConfig) -> TableConfig:
+        """Return the configuration with its buckets, found in the table's files if need be."""
+        if BUCKET_COUNT in config.properties.values:
+            return config
+        refuse_other_buckets(self._storage, config.name)
+        if config.buckets is None:
+            self._found = self._found or found_buckets(TableLoader(self._storage, config))
+            config = replace(config, buckets=self._found)
+        return config
+
+    def _decision_log(
+        self, config: TableConfig, loader: TableLoader, data: bytes | None
+    ) -> DecisionLog:
+        return DecisionLog(
+            self._storage,
+            self._world,
+            self._settings,
+            timeline_folder=loader.timeline_folder,
+            history_folder=loader.history_folder,
+            zone=config.zone,
+            lock=kept_lock(self._storage, self._world, config, passes_unfit=self._ignores_unfit),
+            skew_ms=config.clock_skew_ms if config.lock in SHARED_LOCKS else 0,
+            lock_change=partial(lock_change, self._storage, config, data),
+        )
+
+    def _require_true_store(self, config: TableConfig) -> None:
+        """Race for objects, once for each table, unless the storage is true by construction."""
+        if is_true_by_construction(self._storage) or self._storage.stat(PROBED) is not None:
+            return
+        require_true_create(self._storage, self._world)
+        if config.lock is LockKind.STORAGE:
+            require_true_replace(self._storage, self._world)
+        self._storage.create(PROBED, b"")
+
+    @contextmanager
+    def by_recorded_lock(self) -> Iterator[None]:
+        """Use the lock recorded in the table; drop the caller's override if the block succeeds.
+
+        A recorded lock that this storage cannot have is ignored: the table was copied from another
+        place.
+        """
+        before = self.overrides
+        self._forget(Overrides(before.buckets))
+        self._ignores_unfit = True
+        try:
+            yield
+        except BaseException:
+            self._forget(before)
+            raise
+        finally:
+            self._ignores_unfit = False
+
+    def _forget(self, overrides: Overrides) -> None:
+        self.overrides = overrides
+        self._session = self._read_only = None
