@@ -118,7 +118,7 @@ class UnsupportedTableError(HudiError):
 
 
 def fault(what: str, error: Exception) -> HudiError:
-    """What is no error of ours as one, which names what failed and tells all that is known.
+    """Return what is no error of ours as one, which names what failed and tells all that is known.
 
     To be called where the error is handled.
     """
@@ -132,7 +132,7 @@ def fault(what: str, error: Exception) -> HudiError:
 
 
 def first_of(errors: Sequence[HudiError], done: Iterable[object]) -> HudiError:
-    """The first error, with notes of the others, and of what was done all the same."""
+    """Return the first error, with notes of the others, and of what was done all the same."""
     first, *others = errors
     for other in others:
         first.add_note(f"and: {other}")

@@ -61,7 +61,7 @@ def table_html(
     concurrency: str | None,
     columns: Iterable[tuple[str, object]] | None,
 ) -> str:
-    """A table; `columns` are names and types, None as long as no schema has been loaded."""
+    """Return a table; `columns` are names and types, None as long as no schema has been loaded."""
     facts = [
         ("Address", uri),
         ("Type", f"{table_type}, version {version}"),
@@ -76,7 +76,7 @@ def table_html(
 
 
 def _columns_html(columns: Sequence[tuple[str, object]]) -> str:
-    """The first columns with their types, and how many more there are."""
+    """Return the first columns with their types, and how many more there are."""
     more = len(columns) - COLUMNS_MAX
     rest = f"<div>and {more:,} more</div>" if more > 0 else ""
     title = counted(len(columns), "column")
@@ -84,7 +84,7 @@ def _columns_html(columns: Sequence[tuple[str, object]]) -> str:
 
 
 def result_html(result: Written, *, zone: tzinfo | None = UTC) -> str:
-    """What a write did; `zone` is the timeline's, None for this machine's own."""
+    """Return what a write did; `zone` is the timeline's, None for this machine's own."""
     facts = [
         ("Requested", result.instant),
         ("Completed", readable_time(result.completed, zone)),
@@ -114,7 +114,7 @@ class Checked(Counts, Protocol):
 
 
 def verified_html(result: Checked) -> str:
-    """What a verification found."""
+    """Return what a verification found."""
     total = len(result.findings) + result.left_out
     facts = [
         ("Findings", "none: the table is whole" if not total else f"{total:,}"),
@@ -129,7 +129,9 @@ def verified_html(result: Checked) -> str:
 
 
 def readable_time(digits: str, zone: tzinfo | None) -> str:
-    """An instant time, of a timeline in the zone, as UTC. Digits that name no moment are kept.
+    """Return an instant time, of a timeline in the zone, as UTC.
+
+    Digits that name no moment are kept.
 
     >>> readable_time("20260102030405678", UTC)
     '2026-01-02 03:04:05.678 UTC'
@@ -150,7 +152,7 @@ def _box(title: str, content: str) -> str:
 
 
 def _rows(facts: Iterable[tuple[str, object]]) -> str:
-    """A table of two columns."""
+    """Return a table of two columns."""
     rows = (
         f'<tr style="{_ROW}"><th scope="row" style="{_LABEL}">{_shown(label)}</th>'
         f'<td style="{_VALUE}">{_shown(value)}</td></tr>'

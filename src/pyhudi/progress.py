@@ -73,12 +73,14 @@ Listener = Callable[[Progress], None]
 
 
 def per_second(count: int, seconds: float) -> float:
-    """The rate; 0 where no time has passed, in which nothing can be told."""
+    """Return the rate; 0 where no time has passed, in which nothing can be told."""
     return count / seconds if seconds > 0 else 0.0
 
 
 def progress_text(progress: Progress, width: int) -> str:
-    """One line of at most so many characters: with rates, without them, or the rows alone.
+    """Return one line of at most so many characters.
+
+    With rates, without them, or the rows alone.
 
     >>> progress_text(Progress(1_234_567, 45_100_000, 32, 10.25), 80)
     '1,234,567 rows (120 k/s), 45.1 MB (4.4 MB/s), 32 files (3.1/s)'
@@ -190,7 +192,7 @@ class ProgressBoard:
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody listens; if not, tasks need not leave their totals anywhere."""
+        """True if anybody listens; if not, tasks need not leave their totals anywhere."""
         return self._listener is not None
 
     def __enter__(self) -> Self:

@@ -26,7 +26,7 @@ def readable(value: float, unit: str = "") -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """The number with its noun.
+    """Return the number with its noun.
 
     >>> counted(1, "row"), counted(1234, "row")
     ('1 row', '1,234 rows')
@@ -35,7 +35,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def with_article(noun: str) -> str:
-    """The noun with "a" or "an" before it.
+    """Return the noun with "a" or "an" before it.
 
     >>> with_article("DataFrame"), with_article("Expression")
     ('a DataFrame', 'an Expression')
@@ -56,12 +56,12 @@ def by_reason(found: Iterable[tuple[_T, str]]) -> Iterator[tuple[str, Sequence[_
 
 
 def first_reasons(lines: Sequence[str], *, indent: str = "", rest: str = "") -> list[str]:
-    """The first lines, one for each reason, and how many there are beside them."""
+    """Return the first lines, one for each reason, and how many there are beside them."""
     more = len(lines) - REASONS_MAX
     shown = [f"{indent}{line}" for line in lines[:REASONS_MAX]]
     return [*shown, f"{indent}... and {counted(more, 'more reason')}{rest}"] if more > 0 else shown
 
 
 def public_methods(kind: type) -> list[str]:
-    """The methods that a user may call, in the order of their definition."""
+    """Return the methods that a user may call, in the order of their definition."""
     return [name for name, what in vars(kind).items() if name[0] != "_" and callable(what)]

@@ -50,7 +50,7 @@ class LayoutOffence:
 def first_offence(
     requested: str, metadata: CommitMetadata, count: int, known: Mapping[str, Sequence[str]]
 ) -> LayoutOffence | None:
-    """What a completed foreign write did against a layout of so many buckets, if anything.
+    """Return what a completed foreign write did against a layout of so many buckets, if anything.
 
     `known` has, by partition, the file ids of the buckets in order; of partitions it lacks, only
     what the write itself says is judged. Give those of the partitions that are being written: a
@@ -64,7 +64,7 @@ def first_offence(
 
 
 def layout_error(offence: LayoutOffence) -> CorruptTableError:
-    """An offence that breaks the table, for the user."""
+    """Return an offence that breaks the table, for the user."""
     group = offence.group
     return CorruptTableError(
         f"write {offence.requested} of another engine broke the bucket layout with file group"
@@ -91,7 +91,10 @@ def _written_out_of_place(
 
 
 def _judged(file_id: str, count: int, owners: dict[int, str]) -> tuple[Offence, str] | None:
-    """What is wrong with a written file id; if nothing is, the bucket is its own from now on."""
+    """Return what is wrong with a written file id.
+
+    If nothing is, the bucket is its own from now on.
+    """
     bucket = bucket_number(file_id)
     if bucket is None:
         why = "the file id of a bucket begins with eight digits, its number"
@@ -115,7 +118,7 @@ def _moved(
 
 
 def _written(metadata: CommitMetadata) -> dict[str, list[str]]:
-    """Partition → the file ids that the write has files of, in order."""
+    """Return partition → the file ids that the write has files of, in order."""
     written = {
         partition: sorted({file_id for stat in stats if (file_id := _file_id(stat)) is not None})
         for partition, stats in metadata.write_stats.items()

@@ -7,7 +7,7 @@ from pyhudi.format.timeline.commit_metadata import CommitMetadata
 
 
 def touched_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
-    """The file groups that a completed write wrote or replaced."""
+    """Return the file groups that a completed write wrote or replaced."""
     written = (
         FileGroupId(partition, stat.file_id or "")
         for partition, stats in metadata.write_stats.items()

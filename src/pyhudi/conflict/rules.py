@@ -135,7 +135,7 @@ class Conflict:
 def first_conflict(
     own: OwnWrite, others: Iterable[OtherWrite], strategy: Strategy = Strategy.BUCKET
 ) -> Conflict | None:
-    """The first of the others, which come by completion time, that our write must yield to.
+    """Return the first of the others, which come by completion time, that our write must yield to.
 
     `completed` ones completed after our requested time; that is for the caller to see to.
     """
@@ -175,7 +175,9 @@ def _completed_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) ->
 
 
 def _known_since(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> FileGroupId | None:
-    """Where keys that we took for new may lie in the base file of a compaction planned since."""
+    """Return where keys that we took for new may lie in the base file of a compaction planned
+    since.
+    """
     compacts = other.kind in (Kind.COMPACTION, Kind.LOG_COMPACTION)
     is_late = compacts and other.requested > own.requested
     return _shared(own.fresh, other.groups, strategy) if is_late else None
@@ -199,7 +201,9 @@ def _pending_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> C
 def _pending_rule(
     own: OwnWrite, other: OtherWrite, strategy: Strategy
 ) -> tuple[ConflictRule | None, frozenset[FileGroupId]]:
-    """What would be wrong with a file group that both have, and which ones of ours to look at."""
+    """Return what would be wrong with a file group that both have, and which ones of ours to
+    look at.
+    """
     checked = own.opened | own.appended
     is_later = other.requested > own.requested
     match other.kind:
@@ -219,7 +223,7 @@ def _pending_rule(
 def _shared(
     own: frozenset[FileGroupId], theirs: frozenset[FileGroupId] | None, strategy: Strategy
 ) -> FileGroupId | None:
-    """One of our file groups that the other has too, or may have."""
+    """Return one of our file groups that the other has too, or may have."""
     if not own:
         return None
     if theirs is None:
@@ -235,6 +239,6 @@ def _file_group(group: FileGroupId) -> tuple[str, str]:
 
 
 def bucket_place(group: FileGroupId) -> tuple[str, str]:
-    """The bucket of a file group, or the file group itself where file ids name no bucket."""
+    """Return the bucket of a file group, or the file group itself where file ids name no bucket."""
     bucket = bucket_number(group.file_id)
     return group.partition, group.file_id if bucket is None else str(bucket)

@@ -48,7 +48,7 @@ def xxhash32(data: bytes) -> int:
 
 
 def java_string_hashes(texts: pa.Array) -> Int32s:
-    """Java's `String.hashCode` of each text; 0 for null."""
+    """Return Java's `String.hashCode` of each text; 0 for null."""
     data, offsets = _utf8(texts)
     result = np.empty(len(texts), np.uint32)
     for first, last in _blocks(offsets):
@@ -64,7 +64,7 @@ def java_string_hashes(texts: pa.Array) -> Int32s:
 
 
 def java_list_hashes(lists: pa.ListArray) -> Int32s:
-    """Java's `List.hashCode` of each list of texts, none of which is null itself."""
+    """Return Java's `List.hashCode` of each list of texts, none of which is null itself."""
     elements = java_string_hashes(lists.flatten()).view(np.uint32)
     offsets = lists.offsets.to_numpy().astype(np.int64)
     offsets = offsets - offsets[0]
@@ -79,7 +79,7 @@ def java_list_hashes(lists: pa.ListArray) -> Int32s:
 
 
 def _polynomials(units: npt.NDArray[np.unsignedinteger], offsets: Rows) -> UInt32s:
-    """The sum of unit · 31^(units that follow) over each range between two offsets."""
+    """Return the sum of unit · 31^(units that follow) over each range between two offsets."""
     sums = np.zeros(units.size + 1, np.uint32)
     scaled = np.multiply(units, _powers(_INVERSE_31, units.size + 1)[1:], dtype=np.uint32)
     np.cumsum(scaled, out=sums[1:], dtype=np.uint32)
@@ -111,7 +111,7 @@ _INVERSE_31 = pow(31, -1, 1 << 32)
 
 
 def _blocks(offsets: Rows) -> Iterator[tuple[int, int]]:
-    """Ranges of rows with at most so many units between them, or with a single longer row."""
+    """Yield ranges of rows with at most so many units between them, or with a single longer row."""
     first, rows = 0, len(offsets) - 1
     while first < rows:
         fitting = int(np.searchsorted(offsets, offsets[first] + _BLOCK_UNITS, side="right")) - 1
@@ -121,7 +121,7 @@ def _blocks(offsets: Rows) -> Iterator[tuple[int, int]]:
 
 
 def _utf16(block: Bytes, offsets: Rows) -> tuple[npt.NDArray[np.uint16], Rows]:
-    """The same texts as UTF-16 units, with the offsets counted in units."""
+    """Return the same texts as UTF-16 units, with the offsets counted in units."""
     try:
         encoded = block.tobytes().decode("utf-8").encode("utf-16-le")
     except UnicodeDecodeError:
@@ -138,18 +138,18 @@ def _utf16(block: Bytes, offsets: Rows) -> tuple[npt.NDArray[np.uint16], Rows]:
 
 
 def has_astral_characters(texts: pa.Array) -> bool:
-    """Whether some character takes two UTF-16 units, so that Java's order is not that of bytes."""
+    """True if some character takes two UTF-16 units, so that Java's order is not that of bytes."""
     return bool(utf8_bytes(texts).max(initial=0) >= 0xF0)
 
 
 def utf8_bytes(texts: pa.Array) -> Bytes:
-    """The bytes of all texts in a row, to ask at once what no text holds."""
+    """Return the bytes of all texts in a row, to ask at once what no text holds."""
     data, offsets = _utf8(texts)
     return data[offsets[0] : offsets[-1]]
 
 
 def _utf8(texts: pa.Array) -> tuple[Bytes, Rows]:
-    """The bytes of all texts and where each begins, without a copy where Arrow allows it."""
+    """Return the bytes of all texts and where each begins, without a copy where Arrow allows it."""
     if texts.type not in (pa.string(), pa.large_string()):
         texts = texts.cast(pa.large_string())
     _, offsets_buffer, data_buffer = texts.buffers()
@@ -236,7 +236,7 @@ class MurmurGroup:
         return cls(rows, length, mixed, tail)
 
     def hashes(self, seeds: Int32s) -> Int32s:
-        """One result per row of this group."""
+        """Return one result per row of this group."""
         result = seeds.view(np.uint32) ^ np.uint32(self.length)
         for word in self.words:
             result *= _M
@@ -259,14 +259,17 @@ def _murmur_mixed(words: UInt32s) -> UInt32s:
 
 
 def murmur_groups(texts: pa.Array) -> Iterator[MurmurGroup]:
-    """All texts, by length; null counts as empty."""
+    """Yield all texts, by length; null counts as empty."""
     data, offsets = _utf8(texts)
     for length, rows in _by_length(_lengths(texts, offsets)):
         yield MurmurGroup.of(data, offsets[rows], rows, length)
 
 
 def _words(data: Bytes) -> UInt32s:
-    """The little-endian word that begins at each byte: a view, so that gathering is one step."""
+    """Return the little-endian word that begins at each byte.
+
+    A view, so that gathering is one step.
+    """
     if data.size < 4:
         return np.zeros(0, np.uint32)
     return np.ndarray((data.size - 3,), "<u4", data, strides=(1,))
@@ -280,7 +283,7 @@ def _lengths(texts: pa.Array, offsets: Rows) -> Rows:
 
 
 def _by_length(lengths: Rows) -> Iterator[tuple[int, Rows]]:
-    """Each length with the numbers of the rows that have it, so many rows at a time."""
+    """Yield each length with the numbers of the rows that have it, so many rows at a time."""
     narrow = np.min_scalar_type(int(lengths.max(initial=0)))  # numpy sorts short numbers by radix
     order = np.argsort(lengths.astype(narrow), kind="stable")
     ordered = lengths[order]

@@ -38,7 +38,9 @@ _REASONS = (
 
 
 def table_path(path: str) -> str:
-    """The path itself, if it names a place below the table's root; else CorruptTableError.
+    """Return the path itself, if it names a place below the table's root.
+
+    Else CorruptTableError.
 
     >>> table_path("day=2026-01-01/a%2Fb.parquet")
     'day=2026-01-01/a%2Fb.parquet'

@@ -51,7 +51,7 @@ class NoSimpleBuckets:
 
 
 def bucket_number(file_id: str) -> int | None:
-    """The bucket that a file id begins with; None if it begins with none.
+    """Return the bucket that a file id begins with; None if it begins with none.
 
     >>> bucket_number("00000012-57eb-4d0f-a1b2-6b1f3c1d2e3f-0"), bucket_number("f3a0-0")
     (12, None)
@@ -66,7 +66,7 @@ def possible_counts(
     record_keys: Mapping[FileGroupId, pa.Array],
     hash_fields: Sequence[str],
 ) -> PossibleCounts | NoSimpleBuckets:
-    """Which numbers of buckets fit these file groups, and the keys that are known of some.
+    """Return which numbers of buckets fit these file groups, and the keys that are known of some.
 
     Names cost nothing, so all file groups should be given; keys cost reading, so few will do.
     """
@@ -90,7 +90,7 @@ def possible_counts(
 
 
 def _numbers(groups: set[FileGroupId]) -> dict[FileGroupId, int] | NoSimpleBuckets:
-    """The bucket of each file group; every bucket of a partition has one file group only."""
+    """Return the bucket of each file group; every bucket of a partition has one file group only."""
     numbers: dict[FileGroupId, int] = {}
     owners: dict[tuple[str, int], FileGroupId] = {}
     for group in sorted(groups):

@@ -19,14 +19,14 @@ from pyhudi.index.hash_values import extracted_key_values
 
 
 def ring_positions(record_keys: pa.Array, hash_fields: Sequence[str]) -> pa.Int32Array:
-    """The position of each record key, from 0 to 2^31 - 1."""
+    """Return the position of each record key, from 0 to 2^31 - 1."""
     values = extracted_key_values(record_keys, hash_fields)
     hashes = xxhash32s(_joined(values)) & np.uint32(RING_MAX)
     return pa.array(hashes.view(np.int32))
 
 
 def _joined(values: pa.ListArray) -> pa.Array:
-    """Each list as one text. Java's join writes a null as the text `null`."""
+    """Return each list as one text. Java's join writes a null as the text `null`."""
     texts = values.flatten()
     if len(texts) == len(values):  # no list is empty, so each holds one value
         return pc.fill_null(texts, "null")
@@ -35,12 +35,12 @@ def _joined(values: pa.ListArray) -> pa.Array:
 
 
 def bucket_of(positions: pa.Int32Array, ring: Ring) -> pa.Int32Array:
-    """The owner of each position, as its number among the ring's nodes."""
+    """Return the owner of each position, as its number among the ring's nodes."""
     ends = np.fromiter((node.position for node in ring.nodes), np.int32, len(ring.nodes))
     owners = np.searchsorted(ends, positions.to_numpy(), side="left")
     return pa.array(owners % len(ends), pa.int32())
 
 
 def bucket_ids(record_keys: pa.Array, hash_fields: Sequence[str], ring: Ring) -> pa.Int32Array:
-    """The node that owns each record key; its file group is `ring.nodes[i].file_id`."""
+    """Return the node that owns each record key; its file group is `ring.nodes[i].file_id`."""
     return bucket_of(ring_positions(record_keys, hash_fields), ring)

@@ -37,7 +37,7 @@ _Group: TypeAlias = tuple[_Rows, pa.ListArray]  # some rows, and the values of e
 
 
 def key_values(record_key: str, hash_fields: Sequence[str]) -> tuple[str | None, ...]:
-    """The values to hash of one key.
+    """Return the values to hash of one key.
 
     >>> key_values("id:1,name:a,b", ["name"])
     ('a,b',)
@@ -80,7 +80,7 @@ def _value_end(record_key: str, colon: int) -> int:
 
 
 def extracted_key_values(record_keys: pa.Array, hash_fields: Sequence[str]) -> pa.ListArray:
-    """The values to hash of each key.
+    """Return the values to hash of each key.
 
     Keys of one field, the usual case, cost nothing. Keys of several fields are split by Arrow as
     long as no value holds a comma or colon; the few that do go through `key_values`, each once.
@@ -100,7 +100,7 @@ def extracted_key_values(record_keys: pa.Array, hash_fields: Sequence[str]) -> p
 
 
 def _composite(record_keys: pa.Array) -> _Mask:
-    """Which keys have a comma and a colon. Most tables' keys have no colon at all."""
+    """Return which keys have a comma and a colon. Most tables' keys have no colon at all."""
     if not (utf8_bytes(record_keys) == ord(":")).any():
         return np.zeros(len(record_keys), np.bool_)
     with_comma, with_colon = (pc.match_substring(record_keys, sign) for sign in ",:")
@@ -110,7 +110,7 @@ def _composite(record_keys: pa.Array) -> _Mask:
 def _groups(
     record_keys: pa.Array, composite: _Mask, hash_fields: Sequence[str]
 ) -> Iterator[_Group]:
-    """Every row, in groups that can be treated alike."""
+    """Yield every row, in groups that can be treated alike."""
     plain, rows = np.flatnonzero(~composite), np.flatnonzero(composite)
     yield plain, _whole_keys(record_keys.take(pa.array(plain)))
     keys = record_keys.take(pa.array(rows))
@@ -125,7 +125,7 @@ def _groups(
 
 
 def _regular_keys(keys: pa.Array, rows: _Rows, hash_fields: Sequence[str]) -> Iterator[_Group]:
-    """Keys in which commas and colons do nothing but separate."""
+    """Yield keys in which commas and colons do nothing but separate."""
     parts = pc.split_pattern(keys, ",")
     pieces = pc.split_pattern(parts.flatten(), ":").flatten()  # name, value, name, value …
     names, values = (pieces.take(pa.array(np.arange(at, len(pieces), 2))) for at in (0, 1))
@@ -143,7 +143,7 @@ def _regular_keys(keys: pa.Array, rows: _Rows, hash_fields: Sequence[str]) -> It
 
 
 def _odd_keys(keys: pa.Array, hash_fields: Sequence[str]) -> pa.ListArray:
-    """Keys with commas or colons in their values: one by one, but each only once."""
+    """Return keys with commas or colons in their values: one by one, but each only once."""
     distinct = keys.dictionary_encode()
     values = [list(key_values(key, hash_fields)) for key in distinct.dictionary.to_pylist()]
     return pa.array(values, pa.list_(keys.type)).take(distinct.indices)
@@ -160,7 +160,7 @@ def _lists(counts: npt.NDArray[np.int64], values: pa.Array) -> pa.ListArray:
 
 
 def _starts(lists: pa.ListArray) -> npt.NDArray[np.int64]:
-    """Where each list begins among the flattened values; none of these lists is empty."""
+    """Return where each list begins among the flattened values; none of these lists is empty."""
     offsets = lists.offsets.to_numpy().astype(np.int64)
     starts: npt.NDArray[np.int64] = offsets[:-1] - offsets[0]
     return starts

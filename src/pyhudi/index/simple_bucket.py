@@ -22,14 +22,14 @@ _FIXED_TAIL = "-0000-0000-0000-000000000000-0"
 
 
 def bucket_ids(record_keys: pa.Array, hash_fields: Sequence[str], count: int) -> pa.Int32Array:
-    """The bucket of each record key, from 0 to count - 1."""
+    """Return the bucket of each record key, from 0 to count - 1."""
     assert 0 < count <= BUCKETS_MAX, count
     hashes = java_list_hashes(extracted_key_values(record_keys, hash_fields))
     return pa.array((hashes & np.int32(0x7FFFFFFF)) % np.int32(count), pa.int32())
 
 
 def file_id(bucket: int) -> str:
-    """The file id that every writer gives a bucket's first file.
+    """Return the file id that every writer gives a bucket's first file.
 
     >>> file_id(3)
     '00000003-0000-0000-0000-000000000000-0'
@@ -38,7 +38,7 @@ def file_id(bucket: int) -> str:
 
 
 def bucket_of_file(file_id: str) -> int:
-    """The bucket whose rows a file group holds; its tail may be fixed or random."""
+    """Return the bucket whose rows a file group holds; its tail may be fixed or random."""
     number = file_id[:_NUMBER_LENGTH]
     if not (len(number) == _NUMBER_LENGTH and number.isascii() and number.isdigit()):
         raise UnsupportedTableError(

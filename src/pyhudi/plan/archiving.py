@@ -117,7 +117,7 @@ class Pause:
 
 
 def archiving_beside(policy: ArchivePolicy, compaction: CompactionPolicy) -> ArchivePolicy:
-    """The policy, but it leaves what tells whether a compaction is due by that other policy.
+    """Return the policy, but it leaves what tells whether a compaction is due by that other policy.
 
     What is archived is not counted. One that is due by time asks when the last one was.
     """
@@ -241,7 +241,7 @@ class _Stop:
 
 
 def plan_archiving(facts: ArchiveFacts, policy: ArchivePolicy) -> ArchivePlan:
-    """What leaves the active timeline now."""
+    """Return what leaves the active timeline now."""
     return _Planning(facts, policy).plan()
 
 
@@ -300,7 +300,7 @@ class _Planning:
         )
 
     def _is_swept(self, requested: str) -> bool:
-        """Whether the target lies behind the timeline's begin already, and nothing is left of it.
+        """True if the target lies behind the timeline's begin already, and nothing is left of it.
 
         It came there as it should, by a run that swept it first; or the writes before it were
         archived by another engine, or savepointed, which readers pass over. So a look is due once.
@@ -314,7 +314,10 @@ class _Planning:
         return requested not in self._facts.timeline.completion_times
 
     def _begin(self, leaving: set[InstantTime]) -> str:
-        """The first active write, once these are gone; readers count what is older as committed."""
+        """Return the first active write, once these are gone.
+
+        Readers count what is older as committed.
+        """
         timeline = self._facts.timeline
         left = tuple(i for i in timeline.instants if i.requested not in leaving)
         return Timeline(left, timeline.began_as).first_active or ""
@@ -364,13 +367,13 @@ class _Planning:
             yield _Stop(self._before(target), f"{why} become visible; see services.repair()")
 
     def _unsafe_targets(self) -> list[str]:
-        """What was given up and is not done with, the oldest first."""
+        """Return what was given up and is not done with, the oldest first."""
         begin = self._facts.timeline.first_active or ""  # what is older is passed already
         unsafe = (t for t in self._facts.unsettled if t >= begin)
         return sorted(target for target in unsafe if self._is_given_up(target))
 
     def _before(self, time: str) -> int:
-        """How many writes may go so that one stays which was requested before the time.
+        """Return how many writes may go so that one stays which was requested before the time.
 
         A savepointed write does not count: readers pass over it when they look for the first.
         """
@@ -399,7 +402,10 @@ class _Planning:
         return next(found, len(self._writes))
 
     def _counted(self) -> _Stop:
-        """What says whether a compaction is due: the last one, or as many commits as it takes."""
+        """Return what says whether a compaction is due.
+
+        The last one, or as many commits as it takes.
+        """
         places = range(len(self._writes))
         last = max((n for n in places if self._writes[n].action is Action.COMMIT), default=-1)
         timeline = self._facts.timeline
@@ -470,10 +476,10 @@ def old_logs(
     timeline: Timeline,
     replaced: Mapping[tuple[str, str], frozenset[str]] = MappingProxyType({}),
 ) -> OldLogs:
-    """The active writes of which a log is older than its base file, in a latest slice.
+    """Return the active writes of which a log is older than its base file, in a latest slice.
 
-    The groups need no files that are older than the active timeline: such a base file is older
-    than every active write.
+    The groups need no files that are older than the active timeline: such a base file is older than
+    every active write.
     """
     times, now = CompletionTimes(timeline), visible_now(timeline)
     found: dict[str, list[FileGroupId]] = {}
@@ -489,6 +495,6 @@ def old_logs(
 
 
 def batches(instants: Sequence[Instant], size: int) -> Iterator[tuple[Instant, ...]]:
-    """The instants in the same order, so many at a time."""
+    """Yield the instants in the same order, so many at a time."""
     for start in range(0, len(instants), size):
         yield tuple(instants[start : start + size])

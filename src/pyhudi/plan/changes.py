@@ -64,7 +64,9 @@ class CompletedWrite:
 
 
 def in_range(writes: Iterable[tuple[str, str]], since: str, until: str | None) -> frozenset[str]:
-    """Requested times of the (requested, completed) pairs that completed in (since, until]."""
+    """Return requested times of the (requested, completed) pairs that completed in (since,
+    until].
+    """
     return frozenset(
         requested
         for requested, completed in writes
@@ -73,7 +75,9 @@ def in_range(writes: Iterable[tuple[str, str]], since: str, until: str | None) -
 
 
 def written_files(writes: Sequence[CompletedWrite]) -> dict[str, dict[str, int]]:
-    """Partition path → paths of the data files that the writes recorded → bytes that they say."""
+    """Return partition path → paths of the data files that the writes recorded → bytes that they
+    say.
+    """
     files: dict[str, dict[str, int]] = {}
     for write in writes:
         for partition, stats in write.metadata.write_stats.items():
@@ -105,7 +109,9 @@ def plan_changes(
     doomed: Set[str] = frozenset(),
     prune: bool = True,
 ) -> ScanPlan | LostFile:
-    """The slices made of the files that these writes wrote; or a file of theirs that is not whole.
+    """Return the slices made of the files that these writes wrote.
+
+    Or a file of theirs that is not whole.
 
     Files whose names are `doomed` are about to be removed. With `prune` a predicate skips
     partitions by the values that their paths stand for.
@@ -133,7 +139,7 @@ def plan_changes(
 def _whole(
     group: FileGroupFiles | None, slice_: FileSlice, times: CompletionTimes, spec: ReadSpec
 ) -> FileSlice | None:
-    """The slice with its past; only logs can hold rows that are not whole."""
+    """Return the slice with its past; only logs can hold rows that are not whole."""
     if group is None or not slice_.logs or spec.whole_visibility is None:
         return None
     return latest_slice(group, times, spec.whole_visibility)
@@ -151,7 +157,9 @@ def _replaced(writes: Sequence[CompletedWrite]) -> set[tuple[str, str]]:
 def _lost(
     slice_: FileSlice, sizes: Mapping[str, int], written: Mapping[str, int], doomed: Set[str]
 ) -> LostFile | None:
-    """A file of the slice that is not listed, about to go, or shorter than its write says."""
+    """Return a file of the slice that is not listed, about to go, or shorter than its write
+    says.
+    """
     files: list[BaseFile | LogFile] = [*slice_.logs, *([slice_.base] if slice_.base else [])]
     for file in files:
         is_doomed = file_name(file.path) in doomed

@@ -17,13 +17,13 @@ _WEIGHTY = frozenset({Action.SAVEPOINT, Action.RESTORE, Action.CLEAN})
 
 
 def clean_news(then: Timeline, now: Timeline) -> list[str]:
-    """Times of instants because of which a plan made then may be wrong now, oldest first."""
+    """Return times of instants because of which a plan made then may be wrong now, oldest first."""
     came = {requested for requested, _ in _weighty(now) - _weighty(then)}
     return sorted(came | _vanished(then, now))
 
 
 def weighty_decisions(ledger: Ledger) -> set[tuple[str, Action]]:
-    """What a ledger knows of instants after which a plan has to be made anew."""
+    """Return what a ledger knows of instants after which a plan has to be made anew."""
     found = {(i.requested, i.action) for i in ledger.completed.values() if i.action in _WEIGHTY}
     for instant in ledger.pending.values():
         if _is_service(instant.action) or instant.action in _WEIGHTY:
@@ -32,8 +32,9 @@ def weighty_decisions(ledger: Ledger) -> set[tuple[str, Action]]:
 
 
 def decided_news(known: set[tuple[str, Action]], then: Timeline, ledger: Ledger) -> list[str]:
-    """The same as `clean_news`, of what was decided; `known` is what had been before `then` was
-    loaded. A ledger keeps what is archived, which the timeline lacks."""
+    """Return the same as `clean_news`, of what was decided; `known` is what had been before
+    `then` was loaded. A ledger keeps what is archived, which the timeline lacks.
+    """
     came = weighty_decisions(ledger) - known - _weighty(then)
     return sorted(requested for requested, _ in came)
 
@@ -43,7 +44,7 @@ def _is_service(action: Action) -> bool:
 
 
 def _weighty(timeline: Timeline) -> set[tuple[str, Action]]:
-    """Instants after which a plan has to be made anew.
+    """Return instants after which a plan has to be made anew.
 
     Their times alone do not tell: a savepoint bears that of the write, or service, that it saves.
     """

@@ -27,7 +27,10 @@ _FORBIDDING = (Rule.LATEST, Rule.PENDING)
 
 
 def planned_paths(plan: CleanerPlan, base_uri: str, place: str) -> dict[str, tuple[str, ...]]:
-    """The files that the plan names, by partition; CorruptTableError for what it may not name."""
+    """Return the files that the plan names, by partition.
+
+    CorruptTableError for what it may not name.
+    """
     found: dict[str, list[str]] = {}
     for partition, names in (plan.files_to_be_deleted_per_partition or {}).items():
         named = found.setdefault(partition, [])
@@ -49,7 +52,7 @@ def planned_paths(plan: CleanerPlan, base_uri: str, place: str) -> dict[str, tup
 
 
 def group_of(path: str) -> tuple[str, str]:
-    """The partition and the file id of a planned file."""
+    """Return the partition and the file id of a planned file."""
     partition, _, text = path.rpartition("/")
     name = parse_data_file(text)
     assert name is not None, "planned files are data files"
@@ -76,7 +79,7 @@ def refuse_needed(
     pending: Collection[str],
     place: str,
 ) -> None:
-    """CorruptTableError if the clean names a file that none may take.
+    """Raise CorruptTableError if the clean names a file that none may take.
 
     `verdicts` are about the files that are known, and `pending` are the writes under way, of which
     there may be more.
@@ -102,7 +105,9 @@ def refuse_needed(
 def spared_files(
     planned: Mapping[str, tuple[str, ...]], verdicts: pa.Table
 ) -> tuple[int, frozenset[str]]:
-    """Bytes that go, and the files of the plan that stay, because something needs them by now."""
+    """Return bytes that go, and the files of the plan that stay, because something needs them by
+    now.
+    """
     going, staying = (_named(planned, verdicts, goes=goes) for goes in (True, False))
     return pc.sum(going["bytes"]).as_py() or 0, frozenset(staying["path"].to_pylist())
 
@@ -114,11 +119,10 @@ def _named(planned: Mapping[str, tuple[str, ...]], verdicts: pa.Table, *, goes: 
 
 
 def believed_plan(plan: CleanerPlan, *, newest: str, completed: str) -> CleanerPlan:
-    """The plan, which claims to keep nothing later than the newest write.
+    """Return the plan, which claims to keep nothing later than the newest write.
 
-    That is the write's requested time, and the newest completion time. The table as it is then
-    can be read whatever a plan says, and a time from the future would have all others refused for
-    good.
+    That is the write's requested time, and the newest completion time. The table as it is then can
+    be read whatever a plan says, and a time from the future would have all others refused for good.
     """
     retained = plan.earliest_instant_to_retain
     if retained is not None:
@@ -141,7 +145,7 @@ def clean_metadata(
     spared: frozenset[str],
     took_ms: int,
 ) -> CleanMetadata:
-    """What the completed file says. What was spared counts as not removed."""
+    """Return what the completed file says. What was spared counts as not removed."""
     partitions = {}
     total = 0
     for partition, paths in planned.items():

@@ -91,7 +91,9 @@ class Horizon(NamedTuple):
 def with_consumers(
     timeline: Timeline, horizon: Horizon, consumers: Iterable[tuple[str, str]]
 ) -> tuple[Horizon, Verdict | None]:
-    """The horizon lowered to the consumer that is furthest behind, and what its files are told."""
+    """Return the horizon lowered to the consumer that is furthest behind, and what its files are
+    told.
+    """
     behind = min(consumers, key=lambda consumer: consumer[1], default=None)
     if behind is None or behind[1] >= horizon.since:
         return horizon, None
@@ -167,7 +169,10 @@ class Judge:
     # -- slices
 
     def _placed(self, group: FileGroupFiles, replaced: frozenset[str]) -> dict[str, Verdict]:
-        """Verdicts by path of what is in a slice; and of slices with a base file, by instant."""
+        """Return verdicts by path of what is in a slice.
+
+        And of slices with a base file, by instant.
+        """
         slices = file_slices(group, self._times, self._now)
         placed: dict[str, Verdict] = {}
         if not slices:
@@ -190,7 +195,7 @@ class Judge:
     def _cuts(
         self, group: FileGroupFiles, slices: tuple[FileSlice, ...], replaced: frozenset[str]
     ) -> tuple[_Cut, _Cut] | None:
-        """What the policy means to the group, and what that means with consumers."""
+        """Return what the policy means to the group, and what that means with consumers."""
         if self._horizon is None or self.lowest is None:
             return None
         cut = self._cut(group, slices, replaced, self._horizon)
@@ -227,7 +232,7 @@ class Judge:
         return None
 
     def _completed(self, file: BaseFile | LogFile) -> str:
-        """When the file's write completed; "" if that was before all memory."""
+        """Return when the file's write completed; "" if that was before all memory."""
         return self._done.get(file.name.requested, "")
 
     def _slice_verdict(
@@ -265,7 +270,7 @@ class Judge:
         )
 
     def _kept_file(self, file: BaseFile | LogFile) -> Verdict | None:
-        """Why a file of a slice that goes stays: changes are read by when they completed."""
+        """Return why a file of a slice that goes stays: changes are read by when they completed."""
         assert self._horizon is not None
         assert self.lowest is not None
         completed = self._completed(file)
@@ -279,7 +284,10 @@ def _files(slice_: FileSlice) -> tuple[BaseFile | LogFile, ...]:
 
 
 def _twins(group: FileGroupFiles, slice_: FileSlice) -> list[BaseFile]:
-    """Base files of other attempts of the write that made the slice: plans may name those."""
+    """Return base files of other attempts of the write that made the slice.
+
+    Plans may name those.
+    """
     if slice_.base is None:
         return []
     instant, counts = slice_.base_instant, slice_.base.path

@@ -83,7 +83,7 @@ class CleanPolicy:
 
     @classmethod
     def commits(cls, keep: int = 10) -> CleanPolicy:
-        """Every state of the table that one of the last so many commits left.
+        """Return every state of the table that one of the last so many commits left.
 
         Only commits of the active timeline are counted: archiving must leave more than these.
         """
@@ -96,7 +96,7 @@ class CleanPolicy:
 
     @classmethod
     def hours(cls, keep: int = 24) -> CleanPolicy:
-        """Every state that the table has had in the last so many hours."""
+        """Return every state that the table has had in the last so many hours."""
         return cls(CleanBy.HOURS, keep)
 
     def __str__(self) -> str:
@@ -130,7 +130,7 @@ class CleanPlan:
         return pc.sum(self.going["bytes"]).as_py() or 0
 
     def cleaner_plan(self, base_uri: str) -> CleanerPlan:
-        """The plan as Hudi stores it."""
+        """Return the plan as Hudi stores it."""
         by_partition: dict[str, list[CleanFile]] = {}
         going = self.going
         for partition, path in zip(
@@ -169,7 +169,7 @@ class CleanPlan:
         return "\n".join(lines)
 
     def _reasons(self, word: str, *, goes: bool) -> list[str]:
-        """A line for each reason: a table has thousands of files, and few reasons."""
+        """Return a line for each reason: a table has thousands of files, and few reasons."""
         files = self.files.filter(pc.equal(self.files["goes"], goes))
         texts = files["reason"].cast(pa.string())
         facts = [("path", "count"), ("path", "min"), ("bytes", "sum")]
@@ -226,7 +226,7 @@ def plan_cleaning(
 
 
 def _first_from(timeline: Timeline, earliest: str | None) -> Instant | None:
-    """The first completed write that was requested at the time or later."""
+    """Return the first completed write that was requested at the time or later."""
     if not earliest:
         return None
     later = [write for write in timeline.writes if write.requested >= earliest]
@@ -242,7 +242,10 @@ _PLAIN_WRITES = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 def _horizon(
     timeline: Timeline, policy: CleanPolicy, now_ms: int, zone: tzinfo | None, holds: Holds
 ) -> Horizon | None:
-    """What the policy keeps, and writes under way need; None if nothing is old enough to go."""
+    """Return what the policy keeps, and writes under way need.
+
+    None if nothing is old enough to go.
+    """
     done = timeline.completion_times
     if not done:
         return None
@@ -267,15 +270,18 @@ def _horizon(
 
 
 def clean_cut(policy: CleanPolicy, now_ms: int, zone: tzinfo | None) -> str | None:
-    """The time from which on a policy by hours keeps everything; None for the others."""
+    """Return the time from which on a policy by hours keeps everything; None for the others."""
     if policy.by is not CleanBy.HOURS:
         return None
     return clock_time(max(0, now_ms - policy.keep * 3_600_000), zone)
 
 
 def _earliest(timeline: Timeline, policy: CleanPolicy, cut: str | None) -> str | None:
-    """The earliest requested time to keep. Commits are counted as Hudi does, on the active
-    timeline. Hours need no timeline: the names of files say when each was requested."""
+    """Return the earliest requested time to keep.
+
+    Commits are counted as Hudi does, on the active timeline. Hours need no timeline: the names of
+    files say when each was requested.
+    """
     writes = sorted(timeline.completion_times)
     if cut is not None:
         if writes[-1] < cut:
@@ -292,7 +298,7 @@ def _earliest(timeline: Timeline, policy: CleanPolicy, cut: str | None) -> str |
 
 
 def _nothing_goes(timeline: Timeline, policy: CleanPolicy) -> str:
-    """Why not, if so."""
+    """Return why not, if so."""
     writes = len(timeline.completion_times)
     if policy.by is CleanBy.COMMITS and writes <= policy.keep:
         return f"the active timeline has {writes} completed writes, and {policy} are kept"

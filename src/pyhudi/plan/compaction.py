@@ -128,7 +128,7 @@ def _unusable(name: str, value: object, why: str) -> InvalidRequestError:
 
 
 def is_due(policy: CompactionPolicy, timeline: Timeline, now: str) -> bool:
-    """Whether it is time for a compaction; `now` is a time in the timeline's own zone."""
+    """True if it is time for a compaction; `now` is a time in the timeline's own zone."""
     since, deltas = _since_last(policy.trigger, timeline)
     if since is None or not deltas:
         return False
@@ -145,7 +145,9 @@ def is_due(policy: CompactionPolicy, timeline: Timeline, now: str) -> bool:
 
 
 def _since_last(trigger: CompactionTrigger, timeline: Timeline) -> tuple[str | None, list[Instant]]:
-    """The time of the last compaction, or of the first write, and the delta commits since."""
+    """Return the time of the last compaction, or of the first write, and the delta commits
+    since.
+    """
     deltas = [
         instant
         for instant in timeline.writes
@@ -246,7 +248,7 @@ def _slice_line(slice_: FileSlice) -> str:
 
 
 def group_name(group: FileGroupId) -> str:
-    """The file group as previews and errors name it."""
+    """Return the file group as previews and errors name it."""
     return f"{group.partition}/{group.file_id}" if group.partition else group.file_id
 
 
@@ -261,7 +263,7 @@ class PendingPlans:
     groups: PlannedGroups
 
     def holders(self) -> Callable[[FileGroupId], str | None]:
-        """What tells the plan that has a file group, or may have it."""
+        """Return what tells the plan that has a file group, or may have it."""
         known = {group: plan for plan, groups in self.groups.items() for group in groups or ()}
         unclear = next((plan for plan, groups in self.groups.items() if groups is None), None)
         return lambda group: known.get(group, unclear)
@@ -270,7 +272,10 @@ class PendingPlans:
 def plan_compaction(
     state: TableState, times: CompletionTimes, plans: PendingPlans, policy: CompactionPolicy
 ) -> CompactionPreview:
-    """The slices to compact. `times` need what `snapshot.archive_needed` says of the archive."""
+    """Return the slices to compact.
+
+    `times` need what `snapshot.archive_needed` says of the archive.
+    """
     holder = plans.holders()
     wanted: list[FileSlice] = []
     left: list[LeftOut] = []
@@ -306,7 +311,7 @@ def worst_first(
 def _with_logs(
     state: TableState, times: CompletionTimes, partitions: tuple[str, ...] | None
 ) -> Iterable[FileSlice]:
-    """The latest slices that have logs, of file groups that are not replaced."""
+    """Yield the latest slices that have logs, of file groups that are not replaced."""
     now = visible_now(state.timeline)
     names = state.partitions if partitions is None else set(partitions)
     for partition, groups in state.partitions.items():
@@ -351,7 +356,10 @@ def _oldest_log(slice_: FileSlice) -> str:
 
 
 def _order(order: CompactionOrder) -> Callable[[FileSlice], tuple[Any, ...]]:
-    """The worst first; where that does not tell, by name, so that a plan is the same each time."""
+    """Return the worst first.
+
+    Where that does not tell, by name, so that a plan is the same each time.
+    """
 
     def key(slice_: FileSlice) -> tuple[Any, ...]:
         match order:
@@ -392,7 +400,7 @@ def operation_of(slice_: FileSlice) -> CompactionOperation:
 
 
 def metrics_of(slice_: FileSlice) -> dict[str, float]:
-    """What Hudi's plans say of an operation."""
+    """Return what Hudi's plans say of an operation."""
     read = slice_.bytes // MB
     written = (NEW_BASE_BYTES if slice_.base is None else slice_.base.size) // MB
     return {
@@ -410,7 +418,9 @@ def metrics_of(slice_: FileSlice) -> dict[str, float]:
 def unnamed_files(
     state: TableState, operations: Mapping[FileGroupId, CompactionOperation], requested: str
 ) -> Iterable[BaseFile | LogFile]:
-    """Files in the plan's file groups that it does not name, and that may be older than it."""
+    """Yield files in the plan's file groups that it does not name, and that may be older than
+    it.
+    """
     for group, operation in _planned(state, operations):
         named = _names_in(operation)
         for file in group.files:
@@ -424,7 +434,8 @@ def omitted_file(
     operations: Mapping[FileGroupId, CompactionOperation],
     requested: str,
 ) -> str | None:
-    """A file of a planned slice, as it was right before the plan's time, that the plan leaves out.
+    """Return a file of a planned slice, as it was right before the plan's time, that the plan
+    leaves out.
 
     The new base file would hide its rows. `times` need those of the archived `unnamed_files`. What
     completed later is rightly left out: it belongs to the slice that the plan opens.
@@ -446,7 +457,7 @@ def omitted_file(
 def _planned(
     state: TableState, operations: Mapping[FileGroupId, CompactionOperation]
 ) -> Iterable[tuple[FileGroupFiles, CompactionOperation]]:
-    """The file groups of the plan that readers still see."""
+    """Yield the file groups of the plan that readers still see."""
     now = visible_now(state.timeline)
     for partition in {group.partition for group in operations}:
         for group in state.partitions.get(partition, ()):
@@ -462,6 +473,6 @@ def _names_in(operation: CompactionOperation) -> set[str]:
 
 
 def _has_base(operation: CompactionOperation, slice_: FileSlice) -> bool:
-    """Whether the plan names a base file of that instant; of two attempts, either will do."""
+    """True if the plan names a base file of that instant; of two attempts, either will do."""
     name = parse_data_file(file_name(operation.base_file_path or ""))
     return name is not None and name.requested == slice_.base_instant

@@ -38,13 +38,16 @@ _LATER = "it is left to the next plan, for writes kept completing"
 
 
 def news(known: Timeline, plans: PendingPlans, ledger: Ledger) -> Instant | None:
-    """What the timeline a plan was made from does not have: a completed write, or another plan."""
+    """Return what the timeline a plan was made from does not have.
+
+    A completed write, or another plan.
+    """
     services = (i for i in ledger.pending_of(*SERVICES) if i.requested not in plans.groups)
     return next(unseen_writes(known, ledger), None) or next(services, None)
 
 
 def is_torn(known: Timeline, ledger: Ledger) -> bool:
-    """Whether the ledger was listed after archiving took instants that the timeline has as active.
+    """True if the ledger was listed after archiving took instants that the timeline has as active.
 
     Then it took perhaps also a write that completed since, of which neither tells. Archiving goes
     by the order of requests, and stops before what is pending. A completed write that somebody
@@ -55,7 +58,7 @@ def is_torn(known: Timeline, ledger: Ledger) -> bool:
 
 
 def unseen_writes(known: Timeline, ledger: Ledger) -> Iterator[Instant]:
-    """Completed writes that a timeline does not have.
+    """Yield completed writes that a timeline does not have.
 
     They are compared by name and not by their times, for those of another engine come from its
     clock. What is missing because it was archived is no news.
@@ -71,7 +74,7 @@ def unseen_writes(known: Timeline, ledger: Ledger) -> Iterator[Instant]:
 
 
 def without_old_slices(preview: CompactionPreview, state: TableState) -> TableState:
-    """The table with no more of each planned file group than its latest slice.
+    """Return the table with no more of each planned file group than its latest slice.
 
     The next base file of a group opens a later slice, and a write tells of its files when it
     completes.
@@ -144,7 +147,8 @@ def adjusted_plan(
     *,
     most: int,
 ) -> CompactionPreview:
-    """A plan after writes and other plans that came while it was made, of at most so many slices.
+    """Return a plan after writes and other plans that came while it was made, of at most so many
+    slices.
 
     Those that were written to come first; of the others, which are as they were, the first stay.
     """

@@ -52,7 +52,7 @@ _VERSION_8_MERGING = {
 
 
 def table_properties(definition: TableDefinition) -> dict[str, str]:
-    """All that `hoodie.properties` of the new table says."""
+    """Return all that `hoodie.properties` of the new table says."""
     return {
         **_identity(definition),
         **_layout(definition),

@@ -87,7 +87,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 def kept_after(
     state: TableState, cleans: Iterable[CleanBound], archived: Mapping[str, str] = _NOTHING
 ) -> Kept:
-    """What all of these cleans together have left.
+    """Return what all of these cleans together have left.
 
     Among cleans of Hudi `archived` must have the completion times of the archived writes whose
     files are there, of those that the cleans kept, and of those that replaced file groups.
@@ -125,7 +125,7 @@ def spares(clean: CleanBound, state: TableState, late: Iterable[str]) -> bool:
 def _since_by_request(
     state: TableState, bounds: Sequence[CleanBound], done: Mapping[str, str]
 ) -> str:
-    """When what lies below the earliest requested time was complete, in every file group.
+    """Return when what lies below the earliest requested time was complete, in every file group.
 
     A base file below it that does not count hides nothing: its write is under way, or was undone.
     """

@@ -23,7 +23,7 @@ from pyhudi.timeline.live import PLANNED_ACTIONS
 def plan_rollback(
     target: Instant, markers: Iterable[MarkerName], base_uri: str, timeline_folder: str = ""
 ) -> RollbackPlan:
-    """One request for each file, as Hudi plans it.
+    """Return one request for each file, as Hudi plans it.
 
     Of a table service, the plan is among the files. Hudi rolls a failed run of a plan back too, and
     carries the plan out anew; so this tells for good that it is given up (`is_final`).
@@ -51,7 +51,7 @@ def _plan_name(requested: str, action: str) -> str:
 
 
 def is_final(plan: RollbackPlan) -> bool:
-    """Whether the instant is given up, and not only what a failed run of its plan left."""
+    """True if the instant is given up, and not only what a failed run of its plan left."""
     named = plan.instant_to_rollback
     if named is None or named.action not in {action.value for action in PLANNED_ACTIONS}:
         return True
@@ -71,10 +71,10 @@ def _is_plan_of(plan: RollbackPlan, path: str) -> bool:
 def files_to_delete(
     plan: RollbackPlan, markers: Iterable[MarkerName], target: str
 ) -> tuple[str, ...]:
-    """The data files of the instant, by its plan and its markers; never another instant's.
+    """Return the data files of the instant, by its plan and its markers; never another instant's.
 
-    A plan has whole paths, of the place where its author saw the table; another machine may have
-    it mounted elsewhere. Partition and file name say the same, and cannot lead out of the table.
+    A plan has whole paths, of the place where its author saw the table; another machine may have it
+    mounted elsewhere. Partition and file name say the same, and cannot lead out of the table.
     """
     planned = (
         path_in_partition(request.partition_path, file_name(path))
@@ -97,7 +97,7 @@ def files_to_delete(
 def rollback_metadata(
     rollback: str, target: Instant, deleted: Iterable[str], base_uri: str, took_ms: int
 ) -> RollbackMetadata:
-    """What the completed file of the rollback says."""
+    """Return what the completed file of the rollback says."""
     by_partition = defaultdict(list)
     for path in deleted:
         by_partition[path.rpartition("/")[0]].append(f"{base_uri}/{path}")

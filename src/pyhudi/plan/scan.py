@@ -116,7 +116,7 @@ class ScanPlan:
 
 
 def merge_rule(config: TableConfig) -> MergeRule:
-    """The table's own way to merge, from its properties."""
+    """Return the table's own way to merge, from its properties."""
     rules = config.merge
     modes = {
         None: NotMine.NOTHING,
@@ -170,7 +170,7 @@ def read_spec(
 def narrowed(
     plan: ScanPlan, columns: Sequence[str] | None = None, where: Predicate | None = None
 ) -> ScanPlan:
-    """The rows of the plan that also satisfy `where`, with some of the plan's columns.
+    """Return the rows of the plan that also satisfy `where`, with some of the plan's columns.
 
     Both may name what the plan gives. The files stay those of the plan, but for those that cannot
     hold a match.
@@ -242,7 +242,7 @@ SliceOf = Callable[[FileGroupFiles], FileSlice | None]
 
 
 def plan_scan(state: TableState, schema: pa.Schema, spec: ReadSpec, slice_of: SliceOf) -> ScanPlan:
-    """The slices that a read at the spec's point in time has to open."""
+    """Return the slices that a read at the spec's point in time has to open."""
     reads: list[SliceRead] = []
     for partition, groups in state.partitions.items():
         if not may_hold_matches(partition, schema, state.config, spec):
@@ -277,7 +277,7 @@ def refuse_unordered(spec: ReadSpec, reads: Iterable[SliceRead]) -> None:
 def may_hold_matches(
     partition: str, schema: pa.Schema, config: TableConfig, spec: ReadSpec
 ) -> bool:
-    """Whether a row of the partition can satisfy the predicate, by its path alone."""
+    """True if a row of the partition can satisfy the predicate, by its path alone."""
     if spec.predicate is None or _RECORD_INDEX in config.metadata_partitions:
         # With a record index Hudi leaves a row in its folder when its partition column changes.
         return True
@@ -287,7 +287,7 @@ def may_hold_matches(
 
 
 def read_optimized(plan: ScanPlan) -> ScanPlan:
-    """The same slices without their logs; those that have no base file drop out."""
+    """Return the same slices without their logs; those that have no base file drop out."""
     return replace(
         plan,
         reads=tuple(
@@ -343,7 +343,7 @@ def _no_constants(partition: str, config: TableConfig) -> tuple[()]:
 
 
 def packed(reads: Iterable[SliceRead], target_bytes: int) -> Iterator[Split]:
-    """Neighbouring slices together, up to the target."""
+    """Yield neighbouring slices together, up to the target."""
     batch: list[SliceRead] = []
     total = 0
     for read in reads:

@@ -161,7 +161,7 @@ class TableDefinition:
 
 
 def legal_table_name(text: str) -> str:
-    """The text, or the nearest to it that can be a table's name.
+    """Return the text, or the nearest to it that can be a table's name.
 
     >>> legal_table_name("2026-orders")
     '_2026_orders'

@@ -45,7 +45,7 @@ def told_config(
     lock: LockKind | None,
     lock_address: LockAddress | None = None,
 ) -> TableConfig:
-    """The configuration with what the caller tells of a table that does not tell it itself.
+    """Return the configuration with what the caller tells of a table that does not tell it itself.
 
     InvalidRequestError if the table says otherwise: all its writers must agree.
     """
@@ -86,7 +86,8 @@ def _contradiction(
 
 
 def with_first_lock(values: Mapping[str, str], told: TableConfig) -> dict[str, str]:
-    """The properties of a table that did not tell its lock, with the one its writer was told.
+    """Return the properties of a table that did not tell its lock, with the one its writer was
+    told.
 
     InvalidRequestError if they name another by now: of two first writers, one is refused.
     """
@@ -103,7 +104,7 @@ def with_first_lock(values: Mapping[str, str], told: TableConfig) -> dict[str, s
 
 
 def refuse_unwritable(config: TableConfig) -> None:
-    """UnsupportedTableError with every reason why this table must not be written, if any."""
+    """Raise UnsupportedTableError with every reason why this table must not be written, if any."""
     hopeless = [reason for reason, applies in _obstacles(config).items() if applies]
     curable = _curable_obstacles(config)
     if hopeless or curable:
@@ -115,7 +116,7 @@ def refuse_unwritable(config: TableConfig) -> None:
 
 
 def _curable_obstacles(config: TableConfig) -> dict[str, str]:
-    """Reasons that apply, each with what its owner can do about it."""
+    """Return reasons that apply, each with what its owner can do about it."""
     found = {}
     # Being built or ready, it would miss what is written without it.
     if parts := (*config.metadata_partitions, *config.metadata_partitions_inflight):
@@ -124,7 +125,7 @@ def _curable_obstacles(config: TableConfig) -> dict[str, str]:
 
 
 def _obstacles(config: TableConfig) -> dict[str, bool]:
-    """Reasons for which there is no remedy here, and whether each applies."""
+    """Return reasons for which there is no remedy here, and whether each applies."""
     merge, legacy = config.merge, config.legacy_payload_class
     copy_on_write = config.table_type is TableType.COPY_ON_WRITE
     return {

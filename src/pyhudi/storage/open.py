@@ -32,9 +32,11 @@ class _NamedMemory(MemoryStorage):
 
 
 def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
-    """The storage whose root the address names; nothing is read yet.
+    """Return the storage whose root the address names; nothing is read yet.
 
-    A plain path is local disk. `memory://name` is one storage per name in this process.
+    A plain path is local disk. `memory:
+
+    name` is one storage per name in this process.
     """
     match = _SCHEME.match(uri)
     scheme = match[1].lower() if match else "file"

@@ -57,7 +57,7 @@ _found_true: set[tuple[str, str]] = set()  # what was raced for, and the bucket
 
 
 def require_true_create(storage: Storage, world: World) -> None:
-    """UnsupportedTableError if the store lets several writers create one object.
+    """Raise UnsupportedTableError if the store lets several writers create one object.
 
     Asked once per bucket and process. A refusal is not remembered: the store may be repaired.
     """
@@ -70,7 +70,7 @@ def require_true_replace(storage: Storage, world: World) -> None:
 
 
 def is_true_by_construction(storage: Storage) -> bool:
-    """Whether the storage is one whose conditional writes are our own."""
+    """True if the storage is one whose conditional writes are our own."""
     return storage.uri.partition(":")[0] in _TRUE_BY_CONSTRUCTION
 
 
@@ -140,7 +140,7 @@ def _body(number: int, racer: int) -> bytes:
 def _answers(
     pool: ThreadPoolExecutor, act: Callable[[bytes], bool], bodies: Sequence[bytes]
 ) -> Sequence[bool | None]:
-    """What each racer is told, all started together; None if nothing."""
+    """Return what each racer is told, all started together; None if nothing."""
     start = threading.Barrier(len(bodies), timeout=_START_S)
 
     def race(body: bytes) -> bool | None:

@@ -73,7 +73,7 @@ class Storage(Protocol):
         """Write the object, all or nothing, whatever is there; its etag."""
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
-        """Bytes [start, end) of the object, or what there is of them.
+        """Return bytes [start, end) of the object, or what there is of them.
 
         FileNotFoundError if there is no object.
         """
@@ -82,20 +82,20 @@ class Storage(Protocol):
         """As `read` for each range, in as few requests as pay off."""
 
     def stat(self, path: str) -> ObjectStat | None:
-        """The object's size and version; None if there is no object."""
+        """Return the object's size and version; None if there is no object."""
 
     def stat_all(self, paths: Sequence[str]) -> Sequence[ObjectStat | None]:
         """As `stat` for each, in this order; a store far away is asked for many at once."""
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
-        """All objects under the folder, however deep, in byte order of their paths.
+        """Yield all objects under the folder, however deep, in byte order of their paths.
 
         With `after`, only those whose path is greater: a refresh costs what is new. The empty
         prefix is the root.
         """
 
     def list_folder(self, prefix: str) -> Folder:
-        """What lies in the folder itself: its objects and its folders."""
+        """Return what lies in the folder itself: its objects and its folders."""
 
     def delete(self, path: str) -> None:
         """Remove the object. Removing what is gone is no error: retries are safe."""
@@ -104,4 +104,4 @@ class Storage(Protocol):
         """As `delete` for each, in no order and in as few requests as there can be."""
 
     def open(self, path: str) -> pa.NativeFile:
-        """The object for reading at random places; FileNotFoundError if there is none."""
+        """Return the object for reading at random places; FileNotFoundError if there is none."""

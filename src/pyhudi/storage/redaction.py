@@ -31,14 +31,14 @@ _CHARACTERS_MAX = 4_000
 
 
 def secret_values(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The values that must not be shown, longest first: one may be part of another."""
+    """Return the values that must not be shown, longest first: one may be part of another."""
     values = {value for name, value in options.items() if _SECRET_NAME.search(name) and value}
     values |= {quote(value, safe="") for value in values}
     return tuple(sorted(values, key=lambda value: (-len(value), value)))
 
 
 def _without(text: str, secret: str) -> str:
-    """The text without the secret; a short one is removed as a whole word only.
+    """Return the text without the secret; a short one is removed as a whole word only.
 
     Within words, a key such as `a` would make every text unreadable.
     """
@@ -48,7 +48,7 @@ def _without(text: str, secret: str) -> str:
 
 
 def redacted(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """The text without the given secrets and without what looks like one.
+    """Return the text without the given secrets and without what looks like one.
 
     >>> redacted("PUT https://me:pw@host/x?sv=1&sig=abc%3D failed for AKIA1", ("AKIA1",))
     'PUT https://***@host/x?sv=1&sig=*** failed for ***'

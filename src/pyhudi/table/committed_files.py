@@ -59,10 +59,10 @@ class LostFile:
 
 
 def committed_files(commit: str, metadata: CommitMetadata) -> tuple[CommittedFile, ...]:
-    """The base and log files that a completed write names.
+    """Return the base and log files that a completed write names.
 
-    Change-capture logs are no part of a slice, and a write may record a file group in which
-    nothing was left.
+    Change-capture logs are no part of a slice, and a write may record a file group in which nothing
+    was left.
     """
     found = []
     for stats in metadata.write_stats.values():
@@ -84,7 +84,9 @@ SliceOf = Callable[[FileGroupFiles], FileSlice | None]
 def lost_files(
     state: TableState, committed: Iterable[CommittedFile], visibility: Visibility, slice_of: SliceOf
 ) -> list[LostFile]:
-    """The committed files that `slice_of` needs of their file groups and the listing lacks."""
+    """Return the committed files that `slice_of` needs of their file groups and the listing
+    lacks.
+    """
     groups: dict[str, Mapping[str, FileGroupFiles]] = {}
     wanting: dict[tuple[str, str], list[CommittedFile]] = {}
     for file in committed:
@@ -123,7 +125,7 @@ def _lost_of(
 
 
 def listed_size(group: FileGroupFiles | None, file: CommittedFile) -> int | None:
-    """How long the file is by the listing; None if it is not there."""
+    """Return how long the file is by the listing; None if it is not there."""
     if group is None:
         return None
     if isinstance(file.name, BaseFileName):
@@ -141,7 +143,7 @@ def slice_paths(slice_: FileSlice) -> set[str]:
 def slices_since(
     group: FileGroupFiles, times: CompletionTimes, visibility: Visibility, since: str
 ) -> tuple[FileSlice, ...]:
-    """The slices that some state from the completion time on needs, the newest first.
+    """Return the slices that some state from the completion time on needs, the newest first.
 
     A slice has been the latest since its base file completed. What a base file that completed by
     then stands on is not needed any more.
@@ -157,7 +159,7 @@ def slices_since(
 def is_superseded(
     group: FileGroupFiles, file: CommittedFile, completed: str, times: CompletionTimes, since: str
 ) -> bool:
-    """Whether a listed base file stands for the file in every state from the time on.
+    """True if a listed base file stands for the file in every state from the time on.
 
     Cheaper than slicing the group: most files that are gone were cleaned.
     """
@@ -169,7 +171,7 @@ def is_superseded(
 
 
 def with_committed(state: TableState, committed: Iterable[CommittedFile]) -> TableState:
-    """The table with the committed files that are not listed, as if they were there."""
+    """Return the table with the committed files that are not listed, as if they were there."""
     missing: dict[str, list[tuple[str, int]]] = {}
     listed = {(g.partition, g.file_id): g for g in state.groups()}
     for file in committed:
@@ -182,7 +184,7 @@ def with_committed(state: TableState, committed: Iterable[CommittedFile]) -> Tab
 
 
 def lost_file_error(lost: LostFile, what: str) -> CorruptTableError:
-    """The error of a caller that needs the file; `what` says what is not done."""
+    """Return the error of a caller that needs the file; `what` says what is not done."""
     return CorruptTableError(
         what,
         why=f"{lost.why}; its rows are missing",

@@ -41,7 +41,7 @@ class PlacedBlock:
 
 
 def counting_blocks(blocks: Iterable[PlacedBlock], visibility: Visibility) -> list[PlacedBlock]:
-    """The blocks to merge, in merge order; given in the order of files and of bytes."""
+    """Return the blocks to merge, in merge order; given in the order of files and of bytes."""
     found = list(blocks)
     # A command counts whatever became of the rollback's own instant: its target is gone.
     gone = {placed.block.rolled_back for placed in found}
@@ -80,7 +80,7 @@ def _merge_place(placed: PlacedBlock) -> str:
 def decode_log_block(
     placed: PlacedBlock, content: bytes, schema: pa.Schema, rule: MergeRule
 ) -> LogRows | LogDeletes | None:
-    """What a block says, in the schema of the read; None when it is empty."""
+    """Return what a block says, in the schema of the read; None when it is empty."""
     block = placed.block
     match block.type:
         case BlockType.AVRO_DATA:
@@ -153,7 +153,7 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def deleting_rows(batch: pa.RecordBatch, rule: MergeRule) -> pa.BooleanArray:
-    """Rows that are deletes by a flag, by their operation, or by the table's own marker."""
+    """Return rows that are deletes by a flag, by their operation, or by the table's own marker."""
     tests: list[tuple[str | None, object]] = [
         (IS_DELETED, True),
         (OPERATION, "D"),
@@ -194,7 +194,9 @@ def _deletes(
 
 
 def delete_rows_batch(batch: DeleteBatch, schema: pa.Schema, rule: MergeRule) -> LogDeletes:
-    """Deletes whose ordering values have one type, brought to the table's ordering columns."""
+    """Return deletes whose ordering values have one type, brought to the table's ordering
+    columns.
+    """
     types = [schema.field(name).type for name in rule.ordering]
     try:
         values = _ordering_columns(batch, len(types))

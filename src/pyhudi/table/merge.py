@@ -128,7 +128,7 @@ class MergedLogs:
         self._won = np.zeros(len(self.keys), dtype=bool)  # over one, and not come out yet
 
     def column(self, number: int, keys: Ints) -> tuple[pa.Array, Bools]:
-        """A column's values for these keys, and which of them the logs have."""
+        """Return a column's values for these keys, and which of them the logs have."""
         rows = self._row[keys]
         if self._sources is None:
             has = rows >= 0
@@ -140,7 +140,7 @@ class MergedLogs:
         return of_type(values, self._schema.field(number).type), has
 
     def rows(self, keys: Ints) -> Iterator[pa.RecordBatch]:
-        """The rows of these keys, in batches of some MB."""
+        """Yield the rows of these keys, in batches of some MB."""
         for part in self.parts(keys):
             try:
                 batch = self._batch(part)
@@ -157,7 +157,9 @@ class MergedLogs:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def parts(self, places: Ints) -> Iterator[Ints]:
-        """The places of so many rows at a time that their bytes make a batch, on the average."""
+        """Yield the places of so many rows at a time that their bytes make a batch, on the
+        average.
+        """
         for start in range(0, len(places), self._output_rows):
             yield places[start : start + self._output_rows]
 
@@ -175,16 +177,18 @@ class MergedLogs:
         return keys[again]
 
     def fresh(self) -> int:
-        """How many rows the base file did not have; known when all of it has passed."""
+        """Return how many rows the base file did not have; known when all of it has passed."""
         return int(np.count_nonzero(~self._met & (self.kinds == Kind.ROW)))
 
     def updates(self) -> int:
-        """How many keys of the base file have a row of the logs instead, or joined with theirs."""
+        """Return how many keys of the base file have a row of the logs instead, or joined with
+        theirs.
+        """
         met = self._met & (self.kinds == Kind.ROW)
         return int(np.count_nonzero(met if self.is_partial else met & self._won))
 
     def remaining(self) -> Iterator[pa.RecordBatch]:
-        """Rows of the logs that met no base row, or won over one."""
+        """Yield rows of the logs that met no base row, or won over one."""
         left = np.flatnonzero((~self._met | self._won) & (self.kinds == Kind.ROW))
         yield from self.rows(left)
 
@@ -249,7 +253,7 @@ def _entries(
 
 
 def _most_in_a_block(codes: Ints, lengths: Sequence[int]) -> Ints:
-    """How often each key occurs in the block that names it most often."""
+    """Return how often each key occurs in the block that names it most often."""
     most = np.ones(int(codes.max(initial=-1)) + 1, dtype=np.int64)
     start = 0
     for length in lengths:
@@ -306,7 +310,7 @@ def _without_idle_deletes(entries: _Entries) -> _Entries:
 
 
 def _winners(entries: _Entries, *, event_time: bool) -> Ints:
-    """The entry that wins for each key, when every row is whole."""
+    """Return the entry that wins for each key, when every row is whole."""
     codes = entries.codes
     order = np.arange(len(codes))
     winners = np.full(len(entries.keys), -1, dtype=np.int64)
@@ -346,7 +350,7 @@ def _partial_columns(
 
 
 def _is_set(column: pa.Array, type_: pa.DataType, rule: MergeRule) -> Bools:
-    """Which values of a column their writer set, under the table's partial update mode."""
+    """Return which values of a column their writer set, under the table's partial update mode."""
     if rule.not_mine is NotMine.NULLS:
         return np.asarray(pc.is_valid(column))
     if rule.not_mine is NotMine.MARKER and type_ == pa.string():
@@ -388,14 +392,14 @@ def _is_latest(column: str, rule: MergeRule) -> bool:
 
 
 def _rounds(codes: Ints) -> Iterator[Ints]:
-    """Entry numbers, so that each round holds at most one entry of a key, in log order."""
+    """Yield entry numbers, so that each round holds at most one entry of a key, in log order."""
     nth = _nth(codes, int(codes.max(initial=-1)) + 1)
     for number in range(int(nth.max(initial=-1)) + 1):
         yield np.flatnonzero(nth == number)
 
 
 def _nth(codes: Ints, size: int) -> Ints:
-    """How many equal codes come before each; all are below the size."""
+    """Return how many equal codes come before each; all are below the size."""
     place = np.arange(len(codes))
     last = np.empty(size, dtype=np.int64)
     last[codes] = place
@@ -413,7 +417,10 @@ def _nth(codes: Ints, size: int) -> Ints:
 def merge_slice(
     base: Iterable[pa.RecordBatch], logs: MergedLogs, rule: MergeRule
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a slice: base file batches with the folded logs applied, then what is new."""
+    """Yield the rows of a slice.
+
+    Base file batches with the folded logs applied, then what is new.
+    """
     for batch in base:
         yield from _merge_batch(batch, logs, rule)
     yield from logs.remaining()
@@ -445,7 +452,7 @@ def _merge_batch(
 
 
 def _meetings(batch: pa.RecordBatch, logs: MergedLogs) -> tuple[Ints, Ints]:
-    """Rows of the batch that meet a log entry, and which."""
+    """Return rows of the batch that meet a log entry, and which."""
     found = pc.index_in(batch.column(RECORD_KEY), value_set=logs.keys)
     index = np.asarray(pc.fill_null(found, -1)).astype(np.int64)
     rows = np.flatnonzero(index >= 0)
@@ -468,7 +475,9 @@ def _log_is_newer(
 def _joined(
     batch: pa.RecordBatch, rows: Ints, logs: MergedLogs, keys: Ints, newer: Bools, rule: MergeRule
 ) -> pa.RecordBatch:
-    """Base rows and log rows of the same keys as one, each column from whoever set it last."""
+    """Return base rows and log rows of the same keys as one, each column from whoever set it
+    last.
+    """
     columns = []
     for number, field in enumerate(batch.schema):
         old = batch.column(number).take(pa.array(rows))

@@ -31,7 +31,7 @@ _PLAIN_GENERATORS = frozenset({KeyGenerator.SIMPLE, KeyGenerator.COMPLEX})
 def partition_texts(
     path: str, config: TableConfig, *, decoded: bool = True
 ) -> dict[str, str] | None:
-    """Partition field → its value as text; None when the path does not tell them apart.
+    """Return partition field → its value as text; None when the path does not tell them apart.
 
     A single field has the whole path, slashes and all. `decoded` is without %XX.
     """
@@ -51,7 +51,7 @@ def partition_texts(
 
 
 def plain_fields(config: TableConfig) -> tuple[str, ...]:
-    """Partition fields whose own value the path holds, and no other text made of it."""
+    """Return partition fields whose own value the path holds, and no other text made of it."""
     if config.key_generator in _PLAIN_GENERATORS:
         return config.partition_fields
     kinds = zip(config.partition_fields, config.partition_kinds, strict=True)
@@ -59,7 +59,10 @@ def plain_fields(config: TableConfig) -> tuple[str, ...]:
 
 
 def with_dropped_columns(schema: pa.Schema, config: TableConfig) -> pa.Schema:
-    """The schema of a read: partition columns that are not in the files come last, as text."""
+    """Return the schema of a read.
+
+    Partition columns that are not in the files come last, as text.
+    """
     if not config.drop_partition_columns:
         return schema
     dropped = [name for name in config.partition_fields if name not in schema.names]
@@ -76,7 +79,7 @@ _PARSERS: Mapping[pa.DataType, Callable[[str], Any]] = {
 
 
 def partition_values(path: str, schema: pa.Schema, config: TableConfig) -> dict[str, Any]:
-    """Column → the one value that all rows of the partition have, where that is certain."""
+    """Return column → the one value that all rows of the partition have, where that is certain."""
     values: dict[str, Any] = {}
     plain = plain_fields(config)
     for field, text in (partition_texts(path, config) or {}).items():

@@ -35,12 +35,12 @@ _META_FIELDS = tuple(pa.field(name, pa.string()) for name in META_COLUMNS)
 
 
 def table_schema(avro_json: str, path: str) -> pa.Schema:
-    """The five meta columns and the columns of a schema in commit metadata."""
+    """Return the five meta columns and the columns of a schema in commit metadata."""
     return with_meta_columns(decode_arrow_schema(avro_json, path))
 
 
 def with_meta_columns(columns: pa.Schema) -> pa.Schema:
-    """The five meta columns first, then the others.
+    """Return the five meta columns first, then the others.
 
     All are nullable, whatever the table says: a column added later is null in older files.
     """
@@ -49,12 +49,12 @@ def with_meta_columns(columns: pa.Schema) -> pa.Schema:
 
 
 def without_meta_columns(columns: pa.Schema) -> pa.Schema:
-    """The user's columns."""
+    """Return the user's columns."""
     return pa.schema([field for field in columns if field.name not in META_COLUMNS])
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
-    """The batch with exactly the schema's columns, older types promoted."""
+    """Return the batch with exactly the schema's columns, older types promoted."""
     if batch.schema.equals(schema):
         return batch
     columns = []
@@ -75,7 +75,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBat
 
 
 def promoted(array: pa.Array, target: pa.DataType, column: str, path: str) -> pa.Array:
-    """The same values in a type that the column was widened to."""
+    """Return the same values in a type that the column was widened to."""
     source = array.type
     if source.equals(target):
         return array
@@ -123,7 +123,7 @@ _WIDTH = {pa.int32(): 0, pa.int64(): 1, pa.float32(): 2, pa.float64(): 3}
 
 
 def is_promotion(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether Hudi lets a column's type change from the one to the other."""
+    """True if Hudi lets a column's type change from the one to the other."""
     if source in _WIDTH and target in _WIDTH:
         return _WIDTH[source] < _WIDTH[target]
     if pa.types.is_decimal128(source) and pa.types.is_decimal128(target):
@@ -153,7 +153,7 @@ def _cast(array: pa.Array, target: pa.DataType, column: str, path: str) -> pa.Ar
 
 
 def _java_text(array: pa.Array) -> pa.Array:
-    """Floats as Java prints them: 1.0, 1.0E10, 1.0E-5. Formatted once per distinct value."""
+    """Return floats as Java prints them: 1.0, 1.0E10, 1.0E-5. Formatted once per distinct value."""
     encoded = pc.dictionary_encode(array)
     texts = [_java_number(value) for value in encoded.dictionary.cast(pa.string()).to_pylist()]
     return pa.array(texts, pa.string()).take(encoded.indices)
@@ -180,7 +180,7 @@ def _java_number(text: str) -> str:
 
 
 def needs_promotion(file_schema: pa.Schema, schema: pa.Schema) -> bool:
-    """Whether some column of the file has another type than the read wants."""
+    """True if some column of the file has another type than the read wants."""
     for field in schema:
         index = file_schema.get_field_index(field.name)
         if index >= 0 and not _same_type(file_schema.field(index).type, field.type):

@@ -59,8 +59,9 @@ def grouped_files(partition: str, files: Iterable[tuple[str, int]]) -> tuple[Fil
 def with_files(
     partition: str, groups: tuple[FileGroupFiles, ...], files: Iterable[tuple[str, int]]
 ) -> tuple[FileGroupFiles, ...]:
-    """A partition's file groups with the files of writes that completed since, and tell all of
-    them; the very objects where none came."""
+    """Return a partition's file groups with the files of writes that completed since, and tell
+    all of them; the very objects where none came.
+    """
     joined = {group.file_id: group for group in groups}
     for new in grouped_files(partition, files):
         old = joined.get(new.file_id)
@@ -69,8 +70,10 @@ def with_files(
 
 
 def _joined(old: FileGroupFiles, new: FileGroupFiles) -> FileGroupFiles:
-    """A file may be in both: it was listed before its write completed. So may one have been of an
-    attempt that died, which nobody tells: it is gone, or going."""
+    """Return a file may be in both: it was listed before its write completed.
+
+    So may one have been of an attempt that died, which nobody tells: it is gone, or going.
+    """
     told = {base.name.requested for base in new.bases}
     bases = [*(base for base in old.bases if base.name.requested not in told), *new.bases]
     logs = list(old.logs)
@@ -97,7 +100,7 @@ def file_slices(
     *,
     pending_compaction: str | None = None,
 ) -> tuple[FileSlice, ...]:
-    """The group's slices as the visible writes left them, newest first."""
+    """Return the group's slices as the visible writes left them, newest first."""
     sees = visibility.sees
     bases: dict[str, BaseFile] = {
         base.name.requested: base for base in group.bases if sees(base.name.requested)
@@ -119,7 +122,7 @@ def file_slices(
 
 
 def _barrier(log: LogFile, barriers: list[str], times: CompletionTimes) -> str | None:
-    """The newest barrier that the log came after; None when it came before all of them."""
+    """Return the newest barrier that the log came after; None when it came before all of them."""
     if not barriers:
         return None
     completed = times.of(log.name.requested)
@@ -136,7 +139,7 @@ def _barrier(log: LogFile, barriers: list[str], times: CompletionTimes) -> str |
 def latest_slice(
     group: FileGroupFiles, times: CompletionTimes, visibility: Visibility
 ) -> FileSlice | None:
-    """What a snapshot read of the group opens; None when nothing of it is visible."""
+    """Return what a snapshot read of the group opens; None when nothing of it is visible."""
     if not group.logs and len(group.bases) == 1:  # the common case, worth a short way
         base = group.bases[0]
         requested = base.name.requested
@@ -150,10 +153,10 @@ def latest_slice(
 def slice_at_request(
     group: FileGroupFiles, times: CompletionTimes, now: Visibility, at: Visibility, time: str
 ) -> FileSlice | None:
-    """The slice that Hudi's time travel opens, which compares requested times.
+    """Return the slice that Hudi's time travel opens, which compares requested times.
 
-    Slices are those of today (`now`); the newest one not later than the time is taken, and of
-    its logs those that were requested by then (`at`).
+    Slices are those of today (`now`); the newest one not later than the time is taken, and of its
+    logs those that were requested by then (`at`).
     """
     for slice_ in file_slices(group, times, now):
         if slice_.base_instant <= time:
@@ -165,7 +168,7 @@ def slice_at_request(
 
 
 def archive_needed(groups: Iterable[FileGroupFiles], timeline: Timeline) -> frozenset[str]:
-    """Archived instants whose completion time decides where a log belongs."""
+    """Return archived instants whose completion time decides where a log belongs."""
     needed = set()
     for group in groups:
         if not group.logs or not group.bases:
@@ -181,7 +184,7 @@ def archive_needed(groups: Iterable[FileGroupFiles], timeline: Timeline) -> froz
 def is_replaced(
     group: FileGroupFiles, replaced: Mapping[tuple[str, str], frozenset[str]], at: Visibility
 ) -> bool:
-    """Whether a visible overwrite or clustering took the whole group out of the table.
+    """True if a visible overwrite or clustering took the whole group out of the table.
 
     It stays out, whatever is written to it later: that is how Hudi reads the same bytes.
     """

@@ -21,7 +21,7 @@ class CompletionTimes:
     archived: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, requested: str) -> str | None:
-        """The completion time; None when pending, unknown, or archived and not loaded."""
+        """Return the completion time; None when pending, unknown, or archived and not loaded."""
         done = self.timeline.completion_times.get(requested)
         if done is None and self.timeline.is_archived(requested):
             done = self.archived.get(requested)
@@ -50,7 +50,7 @@ class Visibility:
 
 
 def visible_now(timeline: Timeline) -> Visibility:
-    """Every committed instant."""
+    """Return every committed instant."""
     return Visibility(
         frozenset(timeline.completion_times),
         timeline.first_active or "",
@@ -59,7 +59,10 @@ def visible_now(timeline: Timeline) -> Visibility:
 
 
 def visible_at_completion(completion_times: CompletionTimes, time: str) -> Visibility:
-    """Instants that had completed by the time. The archive must be loaded for older times."""
+    """Return instants that had completed by the time.
+
+    The archive must be loaded for older times.
+    """
     timeline = completion_times.timeline
     seen = frozenset(r for r, done in timeline.completion_times.items() if done <= time)
     # Of the active ones, those that a savepoint holds lie below the first active one, too.
@@ -69,7 +72,10 @@ def visible_at_completion(completion_times: CompletionTimes, time: str) -> Visib
 
 
 def visible_at_request(timeline: Timeline, time: str) -> Visibility:
-    """Instants that were requested by the time and have completed since: Hudi's time travel."""
+    """Return instants that were requested by the time and have completed since.
+
+    Hudi's time travel.
+    """
     seen = frozenset(r for r in timeline.completion_times if r <= time)
     # Archived instants newer than the time can only exist below the first active one.
     boundary = min(timeline.first_active or "", _just_after(time))
@@ -81,10 +87,10 @@ def _just_after(time: str) -> str:
 
 
 def just_before(time: str) -> str:
-    """A text that is above every earlier time, and below this one."""
+    """Return a text that is above every earlier time, and below this one."""
     return time[:-1] + chr(ord(time[-1]) - 1)
 
 
 def only(instants: frozenset[str]) -> Visibility:
-    """Exactly these instants."""
+    """Return exactly these instants."""
     return Visibility(instants)

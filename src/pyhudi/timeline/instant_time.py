@@ -53,7 +53,7 @@ def timeline_time(time: str | date | datetime, zone: tzinfo | None) -> str:
 
 
 def utc_moment(time: str, zone: tzinfo | None) -> datetime | None:
-    """When a time of the timeline was; None for one that is no date and time of day.
+    """Return when a time of the timeline was; None for one that is no date and time of day.
 
     >>> utc_moment("20260102030405678", UTC)
     datetime.datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=datetime.timezone.utc)
@@ -66,7 +66,7 @@ def utc_moment(time: str, zone: tzinfo | None) -> datetime | None:
 
 
 def clock_time(now_ms: int, zone: tzinfo | None) -> str:
-    """A clock's reading as seventeen digits in the timeline's zone.
+    """Return a clock's reading as seventeen digits in the timeline's zone.
 
     >>> clock_time(1_767_323_045_678, UTC)
     '20260102030405678'
@@ -76,7 +76,9 @@ def clock_time(now_ms: int, zone: tzinfo | None) -> str:
 
 
 def following_time(time: str) -> str:
-    """One millisecond later, by the calendar: times count in digits, not in seconds since 1970.
+    """Return one millisecond later, by the calendar.
+
+    Times count in digits, not in seconds since 1970.
 
     >>> following_time("20261231235959999")
     '20270101000000000'
@@ -117,8 +119,10 @@ def _moment(time: str) -> datetime:
 
 
 def _impossible(time: str, why: str) -> CorruptTableError:
-    """A table is read with such a time on its timeline, which is text in order; nothing can be
-    written behind it."""
+    """Return a table is read with such a time on its timeline, which is text in order.
+
+    Nothing can be written behind it.
+    """
     return CorruptTableError(
         f"the table has the time {time}, which cannot be",
         why=why,

@@ -110,7 +110,7 @@ class Ledger:
     # -- questions
 
     def rollbacks_to_look_at(self) -> list[str]:
-        """Rollbacks, pending or done, that may name an instant which is pending here."""
+        """Return rollbacks, pending or done, that may name an instant which is pending here."""
         oldest = min(self.pending, default=None)
         if oldest is None:
             return []
@@ -124,24 +124,24 @@ class Ledger:
         return requested in self.completed
 
     def is_committed(self, requested: str) -> bool:
-        """Whether files of the instant count: it completed, now or before the active timeline."""
+        """True if files of the instant count: it completed, now or before the active timeline."""
         if requested in self.completed:
             return True
         return requested < self._first_active and requested not in self.pending
 
     def completed_after(self, time: str) -> list[Instant]:
-        """Instants whose completion is later than the time, oldest completion first."""
+        """Return instants whose completion is later than the time, oldest completion first."""
         start = bisect_right(self._by_completion, (time, "\uffff"))
         return [self.completed[requested] for _, requested in self._by_completion[start:]]
 
     def times_after(self, time: str) -> set[str]:
-        """All times of the timeline that are later."""
+        """Return all times of the timeline that are later."""
         times = {instant.completed or "" for instant in self.completed_after(time)}
         times.update(requested for requested in self.completed if requested > time)
         times.update(requested for requested in self.pending if requested > time)
         return times
 
     def pending_of(self, *actions: Action) -> list[Instant]:
-        """Pending instants of these actions, oldest request first."""
+        """Return pending instants of these actions, oldest request first."""
         found = (instant for instant in self.pending.values() if instant.action in actions)
         return sorted(found, key=lambda instant: instant.requested)

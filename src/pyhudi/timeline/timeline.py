@@ -32,7 +32,7 @@ def _order(instant: Instant) -> tuple[str, Action]:
 
 
 def without_strays(instants: Iterable[Instant]) -> tuple[Instant, ...]:
-    """The state files without inflight ones of writes and services that stand alone.
+    """Return the state files without inflight ones of writes and services that stand alone.
 
     A requested file comes first, and it goes last, or while the completed one is there. An inflight
     file without either was made by somebody who slept until its instant was undone, or archived.
@@ -50,7 +50,7 @@ def without_strays(instants: Iterable[Instant]) -> tuple[Instant, ...]:
 
 
 def strays(instants: Iterable[Instant]) -> list[Instant]:
-    """Inflight files that stand alone, which nobody needs."""
+    """Return inflight files that stand alone, which nobody needs."""
     known = tuple(instants)
     return sorted(set(known) - set(without_strays(known)), key=lambda i: (i.requested, i.action))
 
@@ -79,7 +79,10 @@ class Timeline:
         return cls(tuple(ordered), began_as)
 
     def advanced(self, completed: Iterable[Instant]) -> Timeline:
-        """The same with instants that have completed since; few, to what may be ten thousand."""
+        """Return the same with instants that have completed since.
+
+        Few, to what may be ten thousand.
+        """
         new = {(i.requested, i.action): i for i in completed}
         times = {requested for requested, _ in new}
         instants = [
@@ -125,15 +128,15 @@ class Timeline:
         return min(times - saved, default=max(times, default=None))
 
     def completed(self, *actions: Action) -> tuple[Instant, ...]:
-        """Completed instants of these actions, oldest request first."""
+        """Return completed instants of these actions, oldest request first."""
         return tuple(i for i in self.instants if i.action in actions and i.completed is not None)
 
     def is_table_service(self, instant: Instant) -> bool:
-        """Whether the instant rearranged rows (compaction, clustering) and brought none."""
+        """True if the instant rearranged rows (compaction, clustering) and brought none."""
         return instant.requested in self.began_as
 
     def is_archived(self, requested: str) -> bool:
-        """Whether the time is older than the active timeline and not on it."""
+        """True if the time is older than the active timeline and not on it."""
         if requested in self.completion_times or requested in self.pending_writes:
             return False
         return self.first_active is not None and requested < self.first_active

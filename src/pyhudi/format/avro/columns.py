@@ -74,7 +74,7 @@ class UnionColumn(Column):
         return at + 1
 
     def _present(self, cursor: Cursor) -> Mask | None:
-        """Which values are there; None stands for all."""
+        """Return which values are there; None stands for all."""
         branches = cursor.content.data[cursor.advance(1)]
         present: Mask = branches == self._value_byte
         count = np.count_nonzero(present)
@@ -86,14 +86,14 @@ class UnionColumn(Column):
 
 
 def _null_size(type_: pa.DataType) -> int:
-    """What a null of the type takes in Arrow, about."""
+    """Return what a null of the type takes in Arrow, about."""
     if pa.types.is_struct(type_):
         return sum(_null_size(field.type) for field in type_)
     return int(type_.byte_width) if pa.types.is_fixed_size_binary(type_) else 8
 
 
 def _spread(values: pa.Array, present: Mask) -> pa.Array:
-    """The values in the places that are present, and nulls in the others."""
+    """Return the values in the places that are present, and nulls in the others."""
     type_, count = values.type, len(present)
     valid = pa.py_buffer(np.packbits(present, bitorder="little"))
     if values.null_count == 0 and (pa.types.is_string(type_) or pa.types.is_binary(type_)):
@@ -118,7 +118,7 @@ def _spread(values: pa.Array, present: Mask) -> pa.Array:
 
 
 def _has_slots(type_: pa.DataType) -> bool:
-    """Whether Arrow stores a value as a number of bytes."""
+    """True if Arrow stores a value as a number of bytes."""
     fixed = pa.types.is_primitive(type_) and not pa.types.is_boolean(type_)
     return fixed or pa.types.is_decimal(type_) or pa.types.is_fixed_size_binary(type_)
 
@@ -171,7 +171,7 @@ class ListColumn(Column):
         return at
 
     def _items(self, cursor: Cursor) -> tuple[Cursor, Ints]:
-        """The items of all lists in order, and how many each list has."""
+        """Return the items of all lists in order, and how many each list has."""
         cursor.at = cursor.at.copy()  # it is changed in place from here on
         counts = np.zeros(len(cursor), np.int64)
         left = np.zeros(len(cursor), np.int64)  # in the block that the position is in
@@ -194,7 +194,9 @@ class ListColumn(Column):
         return Cursor(cursor.content, starts, np.repeat(cursor.ends, counts)), counts
 
     def _begun(self, cursor: Cursor, rows: Ints, left: Ints) -> Ints:
-        """Those of the lists that have an item next, after every count that comes before it."""
+        """Return those of the lists that have an item next, after every count that comes before
+        it.
+        """
         done = rows[left[rows] == 0]
         if not len(done):
             return rows
@@ -204,7 +206,7 @@ class ListColumn(Column):
         return rows[left[rows] > 0]
 
     def _found_alone(self, cursor: Cursor, rows: Ints, left: Ints, counts: Ints) -> Ints:
-        """Where the rest of the items begin, by going through one list after the other."""
+        """Return where the rest of the items begin, by going through one list after the other."""
         raw, skip_one = cursor.content.raw, self._item.skip_one
         starts: list[int] = []
         stops: list[int] = []
@@ -240,7 +242,10 @@ class MapColumn(ListColumn):
 
 
 def _with_distinct_keys(entries: pa.Array, counts: Ints) -> tuple[pa.Array, Ints]:
-    """The entries without those whose key comes again in the same map: the last one counts."""
+    """Return the entries without those whose key comes again in the same map.
+
+    The last one counts.
+    """
     keys = entries.field(0).dictionary_encode()
     rows = np.repeat(np.arange(len(counts)), counts)
     pairs = rows * len(keys.dictionary) + keys.indices.to_numpy()

@@ -61,7 +61,7 @@ def decode_container(data: bytes, path: str) -> Container:
 
 
 def encode_container(container: Container) -> bytes:
-    """The bytes of a container, not compressed."""
+    """Return the bytes of a container, not compressed."""
     assert len(container.sync) == SYNC_BYTES
     header = [item for item in container.header if item != (_CODEC, b"deflate")]
     out = bytearray(_MAGIC)
@@ -78,7 +78,10 @@ def encode_container(container: Container) -> bytes:
 
 
 def new_container(schema: Any, body: bytes, sync: bytes) -> Container:
-    """A container with the header that Hudi gives it: the schema as compact JSON, nothing else."""
+    """Return a container with the header that Hudi gives it.
+
+    The schema as compact JSON, nothing else.
+    """
     text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
     return Container(((_SCHEMA, text.encode()),), sync, body)
 

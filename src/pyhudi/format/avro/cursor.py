@@ -56,11 +56,11 @@ class Content:
             raise AvroError("nulls and enum symbols take too much memory")
 
     def values(self, starts: Ints, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """The values of a fixed width that begin at `starts`, which `advance` returned."""
+        """Return the values of a fixed width that begin at `starts`, which `advance` returned."""
         return _overlapping(self.raw, dtype)[starts]
 
     def pieces(self, starts: Ints, ends: Ints, type_: pa.DataType) -> pa.Array:
-        """The bytes from each start to its end, as strings or bytes of their own."""
+        """Return the bytes from each start to its end, as strings or bytes of their own."""
         count = len(starts)
         offsets = np.zeros(count + 1, np.int32)
         np.cumsum(ends - starts, out=offsets[1:])
@@ -78,7 +78,7 @@ class Content:
         return both.take(pa.array(np.arange(0, 2 * count, 2)))
 
     def numbers(self, starts: Ints) -> tuple[Ints, int | Ints]:
-        """The ints or longs that begin at `starts`, and their sizes.
+        """Return the ints or longs that begin at `starts`, and their sizes.
 
         They are zigzag, seven bits a byte, the lowest first.
         """
@@ -108,13 +108,13 @@ class Content:
 
 
 def _overlapping(raw: bytes, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """A value at every byte, without a copy; taking some of them copies only those."""
+    """Return a value at every byte, without a copy; taking some of them copies only those."""
     kind = np.dtype(dtype)
     return np.ndarray(max(0, len(raw) - kind.itemsize + 1), kind, raw, strides=(1,))
 
 
 def _joined(words: Words) -> Words:
-    """The lower seven bits of all eight bytes as one number: in twos, in fours, in eight."""
+    """Return the lower seven bits of all eight bytes as one number: in twos, in fours, in eight."""
     words = words & ~_HIGH
     words -= (words & _ODD_7) >> _1
     words -= ((words & _ODD_14) >> _2) * _3
@@ -135,7 +135,7 @@ class Cursor:
         return len(self.at)
 
     def select(self, rows: Ints) -> Cursor:
-        """A cursor of its own for some of the values; see `resume`."""
+        """Return a cursor of its own for some of the values; see `resume`."""
         return Cursor(self.content, self.at[rows], self.ends[rows])
 
     def resume(self, rows: Ints, selected: Cursor) -> None:
@@ -151,20 +151,22 @@ class Cursor:
         return starts
 
     def numbers(self) -> Ints:
-        """The next int or long."""
+        """Return the next int or long."""
         numbers, sizes = self.content.numbers(self.at)
         self.advance(sizes)
         return numbers
 
     def lengths(self) -> Ints:
-        """The next length, which is not negative, nor so large that positions wrap around."""
+        """Return the next length, which is not negative, nor so large that positions wrap
+        around.
+        """
         lengths = self.numbers()
         if np.count_nonzero(lengths.view(np.uint64) > len(self.content.raw)):
             raise AvroError("a length is negative, or larger than the content")
         return lengths
 
     def counts(self) -> Ints:
-        """How many items the next block of an array or map has; 0 ends the array or map."""
+        """Return how many items the next block of an array or map has; 0 ends the array or map."""
         counts = self.numbers()
         rows = np.flatnonzero(counts < 0)
         if len(rows):  # the block's size in bytes follows, for readers who skip it

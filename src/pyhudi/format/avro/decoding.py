@@ -130,7 +130,7 @@ class CompiledDecoder:
         self._decode = self._resolved(writer, reader)
 
     def __call__(self, data: bytes) -> Any:
-        """The value that these bytes, all of them, stand for; raises one of MALFORMED."""
+        """Return the value that these bytes, all of them, stand for; raises one of MALFORMED."""
         if self._density > _DENSITY_USUAL and len(data) * self._density > VALUES_MAX:
             raise AvroError(f"{len(data)} bytes may stand for more than {VALUES_MAX} values")
         value, end = self._decode(data, 0)
@@ -168,7 +168,7 @@ class CompiledDecoder:
         return _any_of(decoders)
 
     def _branch(self, branch: Type, reader: Type) -> Decoder:
-        """A branch that does not fit the reader is an error only when a value uses it."""
+        """Return a branch that does not fit the reader is an error only when a value uses it."""
         try:
             return self._resolved(branch, reader)
         except AvroError as error:
@@ -262,7 +262,7 @@ def _refusal(why: str) -> Decoder:
 
 
 def read_count(data: bytes, position: int) -> tuple[int, int]:
-    """The number of items in the next block of an array or map; 0 ends it."""
+    """Return the number of items in the next block of an array or map; 0 ends it."""
     count, position = read_long(data, position)
     if count < 0:  # the block's size in bytes follows, for readers who skip it
         count = -count

@@ -61,7 +61,10 @@ WRITERS: Final[Mapping[str, Encoder]] = {
 
 
 def compiled_encoder(linked: Type, classes: Mapping[str, type]) -> Encoder:
-    """An encoder for values of the type; records named in `classes` are instances of those."""
+    """Return an encoder for values of the type.
+
+    Records named in `classes` are instances of those.
+    """
     match linked:
         case Primitive(name):
             return WRITERS[name]

@@ -48,7 +48,7 @@ class RecordLayout:
         self._columns = _fields(record, list(schema))
 
     def decode(self, content: Content, starts: Ints, ends: Ints) -> pa.RecordBatch:
-        """The records at [start, end) each; AvroError if one is malformed."""
+        """Return the records at [start, end) each; AvroError if one is malformed."""
         cursor = Cursor(content, starts, ends)
         columns = [column.read(cursor) for column in self._columns]
         if np.count_nonzero(cursor.at != ends):
@@ -57,7 +57,10 @@ class RecordLayout:
 
 
 def _fields(record: Record, fields: Sequence[pa.Field]) -> list[Column]:
-    """The columns of a record; its Arrow form has the same fields, unless names hide each other."""
+    """Return the columns of a record.
+
+    Its Arrow form has the same fields, unless names hide each other.
+    """
     if [field.name for field in record.fields] != [field.name for field in fields]:
         raise AvroError(f"{record.name[:100]!r} is the name of two types")
     return [_column(f.type, arrow.type) for f, arrow in zip(record.fields, fields, strict=True)]

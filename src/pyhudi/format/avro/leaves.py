@@ -27,7 +27,7 @@ class Column(ABC):
 
     @abstractmethod
     def read(self, cursor: Cursor) -> pa.Array:
-        """The values, with the cursor left behind them."""
+        """Return the values, with the cursor left behind them."""
 
     @abstractmethod
     def skip(self, cursor: Cursor) -> None:
@@ -35,7 +35,7 @@ class Column(ABC):
 
     @abstractmethod
     def skip_one(self, raw: bytes, at: int) -> int:
-        """Where the value at one position ends; this may lie outside the bytes."""
+        """Return where the value at one position ends; this may lie outside the bytes."""
 
 
 class NullColumn(Column):
@@ -173,7 +173,7 @@ def _booleans(values: npt.NDArray[Any]) -> pa.Array:
 
 
 def _plain(values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array:
-    """Values whose bytes are Arrow's own."""
+    """Return values whose bytes are Arrow's own."""
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
 
 
@@ -194,7 +194,7 @@ def _decimals_of_width(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _decimal_array(stored: npt.NDArray[Any], type_: pa.DataType) -> pa.Array:
-    """The decimals as a column, all within the precision of the type."""
+    """Return the decimals as a column, all within the precision of the type."""
     array = pa.Array.from_buffers(type_, len(stored), [None, pa.py_buffer(stored)])
     try:
         array.validate(full=True)

@@ -39,7 +39,7 @@ _ALLOWANCE = (1 << 31) - 1
 
 
 def decode_avro_content(content: bytes, schema_json: str, path: str, offset: int) -> pa.RecordBatch:
-    """All records of an AVRO_DATA or CDC_DATA block, in the block's own schema."""
+    """Return all records of an AVRO_DATA or CDC_DATA block, in the block's own schema."""
     assert len(content) < 1 << 31, "no log block is that long"
     try:
         layout = _kept_layout(schema_json)
@@ -80,12 +80,12 @@ def _layout(schema_json: str, path: str) -> RecordLayout:
 
 @lru_cache(maxsize=16)
 def _kept_layout(schema_json: str) -> RecordLayout:
-    """The blocks of a table share few schemas, and most blocks are small."""
+    """Return the blocks of a table share few schemas, and most blocks are small."""
     return _layout(schema_json, "")
 
 
 def _record_bounds(content: bytes, path: str, offset: int) -> Ints:
-    """Where each record begins with its length, and where the last one ends."""
+    """Return where each record begins with its length, and where the last one ends."""
     count = _record_count(content, path, offset)
     end = _HEAD.size
     bounds = [end]
@@ -123,7 +123,10 @@ def _record_count(content: bytes, path: str, offset: int) -> int:
 
 
 def _chunks(bounds: Ints) -> Iterator[tuple[int, int]]:
-    """The records in ranges of bounded size: at least one range, of at least one record if any."""
+    """Yield the records in ranges of bounded size.
+
+    At least one range, of at least one record if any.
+    """
     first, count = 0, len(bounds) - 1
     while True:
         fitting = int(np.searchsorted(bounds, bounds[first] + _CHUNK_BYTES, side="right")) - 1
@@ -135,7 +138,7 @@ def _chunks(bounds: Ints) -> Iterator[tuple[int, int]]:
 
 
 def _first_bad(layout: RecordLayout, source: Content, starts: Ints, ends: Ints) -> tuple[int, str]:
-    """The record up to which all decode and with which they do not, and why."""
+    """Return the record up to which all decode and with which they do not, and why."""
     allowance = source.allowance
 
     def refusal(count: int) -> str | None:
@@ -158,7 +161,7 @@ def _combined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def encode_avro_content(batches: Iterable[pa.RecordBatch], avro: AvroType) -> bytes:
-    """The content of an AVRO_DATA block that holds these rows."""
+    """Return the content of an AVRO_DATA block that holds these rows."""
     parsed = fastavro.parse_schema(avro, _write_hint=False)
     parts: list[bytes] = []
     for batch in batches:
@@ -187,7 +190,7 @@ def _has_map(type_: pa.DataType) -> bool:
 
 
 def _with_dicts(value: Any, type_: pa.DataType) -> Any:
-    """The value with dicts for maps, which Arrow gives as lists of pairs."""
+    """Return the value with dicts for maps, which Arrow gives as lists of pairs."""
     if value is None or not pa.types.is_nested(type_):
         return value
     if pa.types.is_map(type_):

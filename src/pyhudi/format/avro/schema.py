@@ -56,7 +56,7 @@ def load_avro_json(text: str | bytes, path: str) -> AvroType:
 
 
 def decode_arrow_schema(text: str | bytes, path: str) -> pa.Schema:
-    """The Arrow schema of a record schema given as Avro JSON."""
+    """Return the Arrow schema of a record schema given as Avro JSON."""
     avro = load_avro_json(text, path)
     if not isinstance(avro, dict) or avro.get("type") != "record":
         raise _corrupt(path, "the schema is not a record")
@@ -97,7 +97,7 @@ class _Reading:
             raise _corrupt(self._path, f"a field named {field['name'][:100]!a}") from None
 
     def type(self, avro: AvroType, depth: int) -> tuple[pa.DataType, bool]:
-        """The Arrow type, and whether null is allowed."""
+        """Return the Arrow type, and whether null is allowed."""
         if depth > DEPTH_MAX:
             raise _corrupt(self._path, f"the schema is more than {DEPTH_MAX} levels deep")
         if isinstance(avro, list):
@@ -174,7 +174,7 @@ class _Reading:
             raise _corrupt(self._path, why) from None
 
     def fields_of(self, avro: Mapping[str, Any], depth: int) -> list[pa.Field]:
-        """The fields of a record; types named inside it inherit its namespace."""
+        """Return the fields of a record; types named inside it inherit its namespace."""
         outer = self._namespace
         self._namespace = self._name(avro).rpartition(".")[0]
         fields = self._record_fields(avro, depth)
@@ -205,13 +205,16 @@ class _Named:
 
 
 def _height(type_: pa.DataType) -> int:
-    """How many levels of other types the type has inside."""
+    """Return how many levels of other types the type has inside."""
     inner = (type_.field(number).type for number in range(type_.num_fields))
     return max((1 + _height(child) for child in inner), default=0)
 
 
 def avro_record_schema(schema: pa.Schema, table_name: str) -> dict[str, Any]:
-    """The Avro record that Hudi would write for these columns: its names, its nulls, its sizes."""
+    """Return the Avro record that Hudi would write for these columns.
+
+    Its names, its nulls, its sizes.
+    """
     record = f"{table_name}_record"
     fields = [_avro_field(field, f"hoodie.{table_name}.{record}") for field in schema]
     return {
@@ -280,7 +283,7 @@ def _nullable(field: pa.Field, avro: AvroType) -> AvroType:
 
 
 def decimal_bytes(precision: int) -> int:
-    """The fewest bytes of two's complement that hold every decimal of the precision."""
+    """Return the fewest bytes of two's complement that hold every decimal of the precision."""
     largest: int = 10**precision - 1
     return largest.bit_length() // 8 + 1  # one bit for the sign
 

@@ -77,7 +77,7 @@ Type = Primitive | Fixed | Enum | Array | Map | Union | Record
 
 
 def parse_schema(text: str | bytes) -> Type:
-    """The linked type of schema JSON found in a file."""
+    """Return the linked type of schema JSON found in a file."""
     if len(text) > SCHEMA_BYTES_MAX:
         raise AvroError(f"the schema has {len(text)} bytes, more than {SCHEMA_BYTES_MAX}")
     try:
@@ -88,7 +88,7 @@ def parse_schema(text: str | bytes) -> Type:
 
 
 def linked_type(schema: Any) -> Type:
-    """The linked type of a schema given as JSON data."""
+    """Return the linked type of a schema given as JSON data."""
     return _Linking().type(schema, "", 0)[0]
 
 
@@ -100,7 +100,10 @@ class _Linking:
         self._fields = 0
 
     def type(self, schema: Any, namespace: str, depth: int) -> tuple[Type, int]:
-        """The type, and how many levels it has: a name stands for all the levels behind it."""
+        """Return the type, and how many levels it has.
+
+        A name stands for all the levels behind it.
+        """
         if isinstance(schema, list):
             linked, height = self._union(schema, namespace, depth)
         elif isinstance(schema, str):
@@ -114,7 +117,7 @@ class _Linking:
         return linked, height
 
     def _inner(self, schema: Any, namespace: str, depth: int) -> tuple[Type, int]:
-        """A type that stands on its own, outside a union: it must take a byte."""
+        """Return a type that stands on its own, outside a union: it must take a byte."""
         if depth > DEPTH_MAX:
             raise AvroError(f"the schema is more than {DEPTH_MAX} levels deep")
         linked, height = self.type(schema, namespace, depth)
@@ -209,7 +212,7 @@ def _full_name(name: str, namespace: str) -> str:
 
 
 def bytes_min(linked: Type) -> int:
-    """The fewest bytes that a value of the type takes."""
+    """Return the fewest bytes that a value of the type takes."""
     match linked:
         case Record():
             return linked.bytes_min

@@ -59,7 +59,7 @@ class KeyDigest:
 
 
 def _part_range(keys: pa.Array) -> list[str]:
-    """The lowest and the highest of some keys, in Java's order.
+    """Return the lowest and the highest of some keys, in Java's order.
 
     Arrow compares UTF-8 bytes, which is the same except for characters beyond the first 65,536.
     """
@@ -79,7 +79,7 @@ def _utf16_order(text: str) -> bytes:
 
 
 def encode_footer(footer: BaseFileFooter) -> dict[bytes, bytes]:
-    """The entries to add to a base file's key-value metadata."""
+    """Return the entries to add to a base file's key-value metadata."""
     entries = {
         AVRO_SCHEMA: footer.avro_schema,
         MODEL_NAME: None if footer.avro_schema is None else "avro",

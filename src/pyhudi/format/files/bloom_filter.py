@@ -58,7 +58,7 @@ class BloomFilter:
 
     @classmethod
     def of(cls, keys: pa.Array, fpp: float = 1e-9) -> Self:
-        """A SIMPLE filter of these keys that wrongly says "maybe" with probability fpp."""
+        """Return a SIMPLE filter of these keys that wrongly says "maybe" with probability fpp."""
         hashes, bits = _filter_size(len(keys), fpp)
         return cls(hashes, bits, (_filled(keys, hashes, bits).tobytes(),))
 
@@ -108,14 +108,14 @@ class GrowingFilter:
 
 
 def _filter_size(keys: int, fpp: float) -> tuple[int, int]:
-    """How many hashes over how many bits keep wrong answers as rare as fpp."""
+    """Return how many hashes over how many bits keep wrong answers as rare as fpp."""
     count = max(keys, 1)
     bits = min(math.ceil(count * -math.log(fpp) / math.log(2) ** 2), _BITS_MAX)
     return math.ceil(math.log(2) * bits / count), bits
 
 
 def _filled(keys: pa.Array, hashes: int, bits: int) -> npt.NDArray[np.uint8]:
-    """A row with the bits of these keys."""
+    """Return a row with the bits of these keys."""
     present = np.zeros((bits + 7) // 8 * 8, np.bool_)
     for group in murmur_groups(keys):
         seeds = np.zeros(len(group.rows), np.int32)
@@ -126,7 +126,7 @@ def _filled(keys: pa.Array, hashes: int, bits: int) -> npt.NDArray[np.uint8]:
 
 
 def _positions(hashes: npt.NDArray[np.int32], bits: int) -> npt.NDArray[np.int64]:
-    """Java's `Math.abs(hash % bits)`."""
+    """Return Java's `Math.abs(hash % bits)`."""
     return np.abs(hashes.astype(np.int64)) % bits
 
 
@@ -139,5 +139,5 @@ def encode_bloom_filter(bloom: BloomFilter) -> bytes:
 
 
 def bloom_filter_text(bloom: BloomFilter) -> str:
-    """The base64 text for a footer."""
+    """Return the base64 text for a footer."""
     return base64.b64encode(encode_bloom_filter(bloom)).decode()

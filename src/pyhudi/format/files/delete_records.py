@@ -105,7 +105,10 @@ class DeleteBatch:
 def delete_batch(
     record_keys: pa.StringArray, partition_paths: pa.StringArray, ordering: pa.Array | None
 ) -> DeleteBatch:
-    """Deletes to write; without ordering values they are unconditional, as Hudi writes those."""
+    """Return deletes to write.
+
+    Without ordering values they are unconditional, as Hudi writes those.
+    """
     if ordering is None:
         ordering = pa.repeat(pa.scalar(0, pa.int32()), len(record_keys))
     several = pa.types.is_struct(ordering.type)
@@ -126,7 +129,9 @@ def delete_batch(
 
 
 def decode_delete_records(content: bytes, path: str, offset: int) -> list[DeleteBatch]:
-    """All deletes of a block's content that begins at byte `offset` of the log file `path`."""
+    """Return all deletes of a block's content that begins at byte `offset` of the log file
+    `path`.
+    """
     if len(content) < _HEAD.size:
         raise _damaged(path, offset, "the content is shorter than its own head")
     version, size = _HEAD.unpack_from(content)
@@ -270,7 +275,7 @@ def _struct(columns: Sequence[pa.Array]) -> pa.StructArray:
 
 
 def encode_delete_records(batches: Sequence[DeleteBatch]) -> bytes:
-    """The content of a DELETE block with these deletes, each at its row."""
+    """Return the content of a DELETE block with these deletes, each at its row."""
     records: dict[int, bytes] = {}
     for batch in batches:
         rows = batch.rows.to_pylist()
@@ -338,7 +343,9 @@ def _stored_values(kind: OrderingKind, column: pa.Array) -> list[Any]:
 
 
 def _unscaled_values(column: pa.Array) -> list[bytes]:
-    """The fewest bytes of two's complement, most significant first, as Java writes decimals."""
+    """Return the fewest bytes of two's complement, most significant first, as Java writes
+    decimals.
+    """
     data = column.buffers()[1].to_pybytes()
     width = _DECIMAL_BYTES_MAX
     starts = range(width * column.offset, width * (column.offset + len(column)), width)

@@ -87,7 +87,7 @@ class LogFileName(NamedTuple):
 
 
 def parse_data_file(name: str) -> BaseFileName | LogFileName | None:
-    """The data file that a bare file name (no folder) names; None if it names none.
+    """Return the data file that a bare file name (no folder) names; None if it names none.
 
     >>> parse_data_file("a1-0_0-21-19_20260102030405678.parquet").file_id
     'a1-0'

@@ -147,7 +147,7 @@ def decode_blocks(read: ReadRange, size: int, path: str) -> Iterator[LogBlock | 
 
 
 def _block_end(prefix: bytes, start: int, size: int, read: ReadRange) -> tuple[int, str]:
-    """Where the block ends, and why it is corrupt if it is."""
+    """Return where the block ends, and why it is corrupt if it is."""
     if len(prefix) < _PREFIX.size:
         return size, "the file ends inside a block's first 14 bytes"
     length = _PREFIX.unpack(prefix)[1]
@@ -166,7 +166,7 @@ def _block_end(prefix: bytes, start: int, size: int, read: ReadRange) -> tuple[i
 
 
 def _after_corrupt(read: ReadRange, start: int, size: int, why: str) -> tuple[int, CorruptSpan]:
-    """The next magic behind a corrupt block's own, or the end of the file."""
+    """Return the next magic behind a corrupt block's own, or the end of the file."""
     position = start + 1
     while position < size:
         chunk = read(position, min(position + _SEARCH_CHUNK, size))
@@ -260,7 +260,7 @@ def _damaged(path: str, offset: int, why: str) -> CorruptTableError:
 def encode_block(
     block_type: BlockType, header: Header, content: bytes, footer: Header | None = None
 ) -> bytes:
-    """One whole block. Header entries keep the order of the mapping."""
+    """Return one whole block. Header entries keep the order of the mapping."""
     body = b"".join(
         (
             _VERSION_AND_TYPE.pack(FORMAT_VERSION, block_type),

@@ -49,7 +49,7 @@ class ColumnChunk:
     null_count: int | None = None
 
     def bounds(self, type_: pa.DataType) -> tuple[Any, Any]:
-        """The least and the greatest value as Python values of the column's Arrow type."""
+        """Return the least and the greatest value as Python values of the column's Arrow type."""
         return (
             _value(self.least, type_, self.physical_type),
             _value(self.greatest, type_, self.physical_type),
@@ -63,7 +63,7 @@ class RowGroup:
 
 
 def decode_row_groups(source: pa.NativeFile) -> tuple[RowGroup, ...]:
-    """The row groups of an open parquet file."""
+    """Return the row groups of an open parquet file."""
     size = source.size()
     tail = source.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
     if len(tail) < 12 or tail[-4:] != _MAGIC:
@@ -87,7 +87,7 @@ def decode_row_groups(source: pa.NativeFile) -> tuple[RowGroup, ...]:
 def excessive_claim(
     groups: Sequence[RowGroup], columns: Collection[str], bytes_max: int
 ) -> str | None:
-    """Why reading these top-level columns may take too much memory; None if it will not."""
+    """Return why reading these top-level columns may take too much memory; None if it will not."""
     rows = sum(group.rows for group in groups)
     chunks = (chunk for group in groups for chunk in group.columns)
     claimed = sum(c.inflated_bytes for c in chunks if c.path.partition(".")[0] in columns)
@@ -121,7 +121,7 @@ def _natural(number: int) -> int:
 
 
 def _value(data: bytes | None, type_: pa.DataType, physical_type: int) -> Any:
-    """The stored value; None where it cannot be one of the type, which says nothing."""
+    """Return the stored value; None where it cannot be one of the type, which says nothing."""
     if data is None or len(data) != _WIDTHS.get(physical_type, len(data)):
         return None
     try:
@@ -188,7 +188,7 @@ def _text(data: bytes, position: int, kind: int) -> tuple[str, int]:
 
 
 def _struct_of(wanted: Mapping[int, _Decode]) -> _Decode:
-    """The wanted fields of a struct, by their numbers."""
+    """Return the wanted fields of a struct, by their numbers."""
 
     def decode(data: bytes, position: int, kind: int) -> tuple[dict[int, Any], int]:
         if kind != _STRUCT:
@@ -226,7 +226,7 @@ def _list_of(item: _Decode) -> _Decode:
 
 
 def _list_head(data: bytes, position: int) -> tuple[int, int, int]:
-    """How many items of which type follow; each takes a byte at least."""
+    """Return how many items of which type follow; each takes a byte at least."""
     head = data[position]
     size, position = head >> 4, position + 1
     if size == 15:
@@ -237,7 +237,7 @@ def _list_head(data: bytes, position: int) -> tuple[int, int, int]:
 
 
 def _skipped(data: bytes, position: int, kind: int, depth: int) -> int:
-    """The position behind a value that nobody needs."""
+    """Return the position behind a value that nobody needs."""
     if kind in _NUMBERS:
         while data[position] >= 0x80:
             position += 1

@@ -15,7 +15,7 @@ PARTITION_METADATA_FILE: Final = ".hoodie_partition_metadata"
 
 
 def partition_depth(partition: str) -> int:
-    """Levels of the partition path; 0 for the root of a table without partitions.
+    """Return levels of the partition path; 0 for the root of a table without partitions.
 
     >>> partition_depth("year=2026/month=01"), partition_depth("")
     (2, 0)

@@ -17,7 +17,7 @@ from pyhudi.errors import InvalidRequestError
 
 
 def stored_column(array: pa.Array, field: pa.Field) -> pa.Array:
-    """The column as the field declares it; their types may differ in what is nullable."""
+    """Return the column as the field declares it; their types may differ in what is nullable."""
     _refuse_nulls(array, field, field.name)
     return _fitted(array, field.type, field.name)
 
@@ -51,7 +51,7 @@ def _fitted(array: pa.Array, type_: pa.DataType, column: str) -> pa.Array:
 
 
 def _has_required(type_: pa.DataType) -> bool:
-    """Whether there is a required field in some struct of the type."""
+    """True if there is a required field in some struct of the type."""
     if pa.types.is_map(type_):
         return _has_required(type_.item_type)  # the key is required, and never null
     fields = [type_.field(number) for number in range(type_.num_fields)]

@@ -55,7 +55,7 @@ def encode_rows_block(
     *,
     is_partial: bool = False,
 ) -> bytes:
-    """A data block of these rows, whose schema the Avro JSON states, meta columns included.
+    """Return a data block of these rows, whose schema the Avro JSON states, meta columns included.
 
     The columns that the rows of a partial block lack are taken from older versions of the rows.
     """
@@ -69,7 +69,7 @@ def encode_rows_block(
 def encode_deletes_block(
     keys: pa.Array, partition: str, ordering: pa.Array | None, avro_json: str, requested: str
 ) -> bytes:
-    """A delete block; without ordering values its deletes beat whatever came before them.
+    """Return a delete block; without ordering values its deletes beat whatever came before them.
 
     Ordering values have one type, and none is null: hudi-rs reads no block that mixes them.
     """
@@ -167,7 +167,7 @@ _DISTINCT_MAX = 0.5
 
 
 def _repeating(table: pa.Table) -> list[str]:
-    """The columns, as parquet calls them, whose values repeat among the first rows."""
+    """Return the columns, as parquet calls them, whose values repeat among the first rows."""
     names = []
     for field, paths in zip(table.schema, _leaf_paths(table.schema), strict=True):
         sample = table.column(field.name).slice(0, _SAMPLE_ROWS)
@@ -177,7 +177,10 @@ def _repeating(table: pa.Table) -> list[str]:
 
 
 def _distinct(sample: pa.ChunkedArray) -> int:
-    """Different values. Arrow does not count lists and the like; what they hold mostly repeats."""
+    """Return different values.
+
+    Arrow does not count lists and the like; what they hold mostly repeats.
+    """
     try:
         return int(pc.count_distinct(sample).as_py())
     except pa.ArrowNotImplementedError:
@@ -186,7 +189,7 @@ def _distinct(sample: pa.ChunkedArray) -> int:
 
 @lru_cache(maxsize=16)
 def _leaf_paths(schema: pa.Schema) -> list[list[str]]:
-    """The names that parquet gives the leaves of each column."""
+    """Return the names that parquet gives the leaves of each column."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, schema, store_schema=False):
         pass
@@ -210,7 +213,7 @@ def _not_storable(why: str) -> InvalidRequestError:
 
 
 def block_sized(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """The rows in pieces whose values take at most so many bytes, or that are single rows."""
+    """Yield the rows in pieces whose values take at most so many bytes, or that are single rows."""
     if batch.num_rows > 1 and batch.nbytes > bytes_max and value_bytes(batch) > bytes_max:
         middle = batch.num_rows // 2
         yield from block_sized(batch.slice(0, middle), bytes_max)
@@ -220,7 +223,7 @@ def block_sized(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatc
 
 
 def value_bytes(batch: pa.RecordBatch) -> int:
-    """What the values take, however they lie in memory; never more than Arrow says."""
+    """Return what the values take, however they lie in memory; never more than Arrow says."""
     return sum(_array_bytes(column) for column in batch.columns)
 
 
@@ -244,7 +247,7 @@ def _array_bytes(array: pa.Array) -> int:
 
 
 def block_records(block: LogBlock, content: bytes, path: str) -> int:
-    """How many rows or deletes a block holds, decoding as little as possible."""
+    """Return how many rows or deletes a block holds, decoding as little as possible."""
     match block.type:
         case BlockType.PARQUET_DATA:
             try:

@@ -28,7 +28,7 @@ class Lease:
 
 
 def encode_lease(lease: Lease) -> bytes:
-    """Hudi's bytes.
+    """Return Hudi's bytes.
 
     >>> encode_lease(Lease(False, 1700000000123, "d0f1c3e8-4a67-4a7e-9d0c-0f8f6f0e2b11"))
     b'{"expired":false,"validUntil":1700000000123,"owner":"d0f1c3e8-4a67-4a7e-9d0c-0f8f6f0e2b11"}'

@@ -95,7 +95,8 @@ class _UnusableOptionError(ValueError):
 def given_lock_address(
     kind: LockKind, options: Mapping[str, object] | None, table_name: str
 ) -> LockAddress | None:
-    """The address that a caller's `lock_options` describe, by Hudi's names, whole or the last part.
+    """Return the address that a caller's `lock_options` describe, by Hudi's names, whole or the
+    last part.
 
     None without options. InvalidRequestError for what cannot be such an address.
     """
@@ -121,7 +122,7 @@ def given_lock_address(
 
 
 def kept_lock_address(kind: LockKind, properties: TableProperties) -> LockAddress | None:
-    """The address that the table keeps; None if it keeps none, or not all of it.
+    """Return the address that the table keeps; None if it keeps none, or not all of it.
 
     CorruptTableError for a value that cannot be part of one.
     """
@@ -138,7 +139,7 @@ def kept_lock_address(kind: LockKind, properties: TableProperties) -> LockAddres
 
 
 def address_properties(address: LockAddress | None) -> dict[str, str]:
-    """What a table keeps of its lock's address."""
+    """Return what a table keeps of its lock's address."""
     match address:
         case ZookeeperAddress():
             prefix = OPTION_PREFIXES[LockKind.ZOOKEEPER]
@@ -165,7 +166,7 @@ def address_properties(address: LockAddress | None) -> dict[str, str]:
 
 
 def require_fitting_address(kind: LockKind, address: LockAddress | None) -> None:
-    """InvalidRequestError if a lock of this kind has no address, or one of another kind."""
+    """Raise InvalidRequestError if a lock of this kind has no address, or one of another kind."""
     wanted = {LockKind.ZOOKEEPER: ZookeeperAddress, LockKind.DYNAMODB: DynamodbAddress}.get(kind)
     if wanted is None and address is None:
         return
@@ -192,7 +193,7 @@ def _unless(value: int, default: int, name: str) -> dict[str, str]:
 
 
 def _plain_texts(kind: LockKind, options: Mapping[str, object]) -> dict[str, str]:
-    """The options by the last part of their names, as text."""
+    """Return the options by the last part of their names, as text."""
     texts: dict[str, str] = {}
     if not isinstance(options, Mapping):
         raise _refused(
@@ -274,7 +275,7 @@ def _matching(
 
 
 def _node_path(texts: Mapping[str, str], option: str, default: str | None) -> str:
-    """A path that ZooKeeper's clients take as it is; they refuse, or mend, all others."""
+    """Return a path that ZooKeeper's clients take as it is; they refuse, or mend, all others."""
     text = texts.get(option) or default or ""
     is_absolute = default is None
     parts = text.removeprefix("/").split("/") if is_absolute else text.split("/")
@@ -302,7 +303,7 @@ _PARSERS: dict[LockKind, Callable[[Mapping[str, str], str], LockAddress]] = {
 
 
 def _shown(given: str) -> str:
-    """What was given, without a user and a password that an address may begin with.
+    """Return what was given, without a user and a password that an address may begin with.
 
     >>> _shown("zk:2181"), _shown("https://key:secret@host")
     ("'zk:2181'", "'host' with something before an @")

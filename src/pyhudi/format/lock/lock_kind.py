@@ -20,7 +20,7 @@ class LockKind(StrEnum):
 
 
 def given_lock_kind(given: Any) -> LockKind:
-    """The kind that a caller names by its word."""
+    """Return the kind that a caller names by its word."""
     if not isinstance(given, str) or given not in set(LockKind):
         raise InvalidRequestError(
             f"lock={given!r:.100} is not known",

@@ -61,7 +61,9 @@ class SimpleBuckets:
             )
 
     def resolved(self, record_key: Sequence[str]) -> SimpleBuckets:
-        """The same buckets with every hashed column named, in the order of the record key."""
+        """Return the same buckets with every hashed column named, in the order of the record
+        key.
+        """
         unknown = [name for name in self.hash_fields if name not in record_key]
         if unknown:
             raise _refused(
@@ -74,7 +76,7 @@ class SimpleBuckets:
 
 
 def bucket_properties(buckets: SimpleBuckets, record_key: Sequence[str]) -> dict[str, str]:
-    """The properties that keep these buckets in a table with this record key."""
+    """Return the properties that keep these buckets in a table with this record key."""
     return {
         INDEX_TYPE: _BUCKET,
         BUCKET_ENGINE: _SIMPLE,
@@ -85,7 +87,9 @@ def bucket_properties(buckets: SimpleBuckets, record_key: Sequence[str]) -> dict
 
 
 def kept_buckets(properties: TableProperties, record_key: Sequence[str]) -> SimpleBuckets | None:
-    """The buckets that the properties tell, resolved; None if they tell of no simple buckets.
+    """Return the buckets that the properties tell, resolved.
+
+    None if they tell of no simple buckets.
 
     Another index, or another kind of buckets, is no error: it matters to writers alone.
     """

@@ -55,7 +55,10 @@ class ColumnOwners:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def with_owner(self, owner: str, columns: Iterable[str]) -> ColumnOwners:
-        """One owner more. The same again changes nothing; anything that overlaps is refused."""
+        """Return one owner more.
+
+        The same again changes nothing; anything that overlaps is refused.
+        """
         asked = tuple(columns)
         known = self.columns.get(owner)
         if known is not None and set(known) == set(asked):
@@ -94,7 +97,7 @@ class ColumnOwners:
 
 
 def checked_owners(given: Any) -> dict[str, tuple[str, ...]]:
-    """What a caller gives as owners; InvalidRequestError if it is something else."""
+    """Return what a caller gives as owners; InvalidRequestError if it is something else."""
     if not isinstance(given, Mapping):
         raise _refused(
             f"owners={given!r:.100} cannot be used",
@@ -105,7 +108,7 @@ def checked_owners(given: Any) -> dict[str, tuple[str, ...]]:
 
 
 def checked_name(name: Any) -> str:
-    """An owner's name: a short text that can be shown."""
+    """Return an owner's name: a short text that can be shown."""
     if isinstance(name, str) and 0 < len(name) <= NAME_CHARACTERS_MAX and name.isprintable():
         return name
     raise _refused(
@@ -116,7 +119,7 @@ def checked_name(name: Any) -> str:
 
 
 def checked_columns(owner: str, columns: Any) -> tuple[str, ...]:
-    """Columns as a caller names them."""
+    """Return columns as a caller names them."""
     if isinstance(columns, str) or not isinstance(columns, Iterable):
         raise _refused(
             f"the columns of owner {owner!r} cannot be used",
@@ -140,7 +143,7 @@ def checked_columns(owner: str, columns: Any) -> tuple[str, ...]:
 def refuse_unownable(
     schema: pa.Schema, identity: Iterable[str], owner: str, columns: Iterable[str]
 ) -> None:
-    """InvalidRequestError if the owner cannot have one of the columns.
+    """Raise InvalidRequestError if the owner cannot have one of the columns.
 
     The identity is what every owner's rows have: record key and partition.
     """
@@ -159,7 +162,7 @@ def refuse_unownable(
 
 
 def refuse_required_columns(schema: pa.Schema, identity: Iterable[str]) -> None:
-    """InvalidRequestError if a column must have a value that some owner does not give."""
+    """Raise InvalidRequestError if a column must have a value that some owner does not give."""
     shared = {*identity, RANK_COLUMN}
     for name in DELETING_COLUMNS:
         if name in schema.names:
@@ -178,7 +181,7 @@ def refuse_required_columns(schema: pa.Schema, identity: Iterable[str]) -> None:
 
 
 def is_joined(config: TableConfig) -> bool:
-    """Whether the table was made for owners."""
+    """True if the table was made for owners."""
     return config.ordering_fields == (RANK_COLUMN,)
 
 
@@ -186,7 +189,7 @@ def is_joined(config: TableConfig) -> bool:
 
 
 def encode_owners(owners: ColumnOwners) -> bytes:
-    """The same owners give the same bytes.
+    """Return the same owners give the same bytes.
 
     >>> encode_owners(ColumnOwners({"orders": ("amount",)}))
     b'{"owners": {"orders": ["amount"]}}'

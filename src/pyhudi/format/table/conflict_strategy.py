@@ -37,7 +37,7 @@ _CLASSES = {
 
 
 def parse_strategy(class_name: str | None) -> Strategy:
-    """The strategy of a table; buckets are compared unless it says otherwise.
+    """Return the strategy of a table; buckets are compared unless it says otherwise.
 
     >>> parse_strategy(None).value
     'bucket'

@@ -40,13 +40,13 @@ class Consumer:
     silent_ms: int = 0  # for how long it had been silent before its object was written
 
     def is_expired(self, silent_ms: int) -> bool:
-        """Whether it has been silent for too long to count."""
+        """True if it has been silent for too long to count."""
         hours = self.expires_after_hours
         return hours is not None and silent_ms > hours * 3_600_000
 
 
 def checked_consumer_name(name: Any) -> str:
-    """The name, if one may be called so; else InvalidRequestError."""
+    """Return the name, if one may be called so; else InvalidRequestError."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     raise InvalidRequestError(
@@ -69,7 +69,7 @@ def checked_hours(hours: Any) -> int | None:
 
 
 def checked_since(since: Any) -> str:
-    """The completion time up to which a consumer has read."""
+    """Return the completion time up to which a consumer has read."""
     if isinstance(since, str) and is_instant_time(since) and len(since) == 17:
         return since
     raise InvalidRequestError(
@@ -80,7 +80,7 @@ def checked_since(since: Any) -> str:
 
 
 def consumer_path(name: str) -> str:
-    """Where the consumer is kept.
+    """Return where the consumer is kept.
 
     >>> consumer_path("orders-to-search")
     '.hoodie/.pyhudi/consumers/orders-to-search.json'
@@ -89,7 +89,7 @@ def consumer_path(name: str) -> str:
 
 
 def is_consumer_path(path: str) -> bool:
-    """Whether a consumer belongs at the path; others may leave their files beside it."""
+    """True if a consumer belongs at the path; others may leave their files beside it."""
     folder, _, file = path.rpartition("/")
     name = file.removesuffix(_SUFFIX)
     return folder == CONSUMERS_FOLDER and name != file and _NAME.fullmatch(name) is not None

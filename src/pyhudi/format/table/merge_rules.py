@@ -93,7 +93,7 @@ _STRATEGIES = {EVENT_TIME_STRATEGY: _EVENT_TIME, COMMIT_TIME_STRATEGY: _COMMIT_T
 
 
 def merge_rules(properties: TableProperties, version: int) -> MergeRules:
-    """The rules that `hoodie.properties` states or implies."""
+    """Return the rules that `hoodie.properties` states or implies."""
     strategy = properties.text(MERGE_STRATEGY_ID)
     payload = properties.text(PAYLOAD_CLASS)
     past_payload = properties.text(LEGACY_PAYLOAD_CLASS)
@@ -117,7 +117,9 @@ def merge_rules(properties: TableProperties, version: int) -> MergeRules:
 def _implied_mode(
     strategy: str | None, payload: str | None, ordering: tuple[str, ...]
 ) -> MergeMode:
-    """The strategy id speaks first, then a payload class, then whether there is an ordering."""
+    """Return the strategy id speaks first, then a payload class, then whether there is an
+    ordering.
+    """
     if strategy is not None:
         return _STRATEGIES.get(strategy, MergeMode.CUSTOM)
     if payload is not None:
@@ -138,7 +140,7 @@ def _contradictions(mode: MergeMode, strategy: str | None, payload: str | None) 
 
 
 def _translated(rules: MergeRules, strategy: str | None, payload: str | None) -> MergeRules:
-    """Custom rules in plain terms, or with the reason why there are none.
+    """Return custom rules in plain terms, or with the reason why there are none.
 
     A strategy id of its own names a merger, and then a payload class beside it means nothing.
     """

@@ -47,7 +47,10 @@ _RESTORE = "Restore the file from a backup of the table"
 
 
 def decode_properties(data: bytes, path: str | None = None) -> dict[str, str]:
-    """The keys and values of Java properties text, in file order; a repeated key's last wins."""
+    """Return the keys and values of Java properties text, in file order.
+
+    A repeated key's last wins.
+    """
     if len(data) > PROPERTIES_BYTES_MAX:
         raise CorruptTableError(
             "Properties text is too large",
@@ -142,7 +145,7 @@ def _escaped_unicode(text: str) -> str:
 
 
 def table_checksum(name: str, database: str = "") -> str:
-    """The text of `hoodie.table.checksum`.
+    """Return the text of `hoodie.table.checksum`.
 
     >>> table_checksum("mor1")
     '2126765813'
@@ -164,7 +167,7 @@ class TableProperties:
         return self.values.get(key) or None
 
     def names(self, key: str) -> tuple[str, ...]:
-        """A comma-separated list."""
+        """Return a comma-separated list."""
         parts = (part.strip() for part in self.values.get(key, "").split(","))
         return tuple(part for part in parts if part)
 
@@ -192,14 +195,14 @@ class TableProperties:
             raise self.malformed(key, f"one of {', '.join(choices)}") from None
 
     def folder(self, key: str, default: str) -> str:
-        """A path below another folder. Anything that could lead out of it is refused."""
+        """Return a path below another folder. Anything that could lead out of it is refused."""
         text = self.values.get(key, "").strip() or default
         if any(part in ("", ".", "..") for part in text.split("/")) or "\\" in text or ":" in text:
             raise self.malformed(key, "a relative path without dots")
         return text
 
     def malformed(self, key: str, expected: str) -> CorruptTableError:
-        """The error for a key whose value cannot be understood."""
+        """Return the error for a key whose value cannot be understood."""
         return CorruptTableError(
             "A table property cannot be used",
             why=f"{key} is {self.values[key][:80]!r}, not {expected}",
@@ -236,7 +239,7 @@ class TableProperties:
 
 
 def decode_table_properties(data: bytes, path: str | None = None) -> TableProperties:
-    """The properties of a table, verified."""
+    """Return the properties of a table, verified."""
     values = decode_properties(data, path)
     properties = TableProperties(values) if path is None else TableProperties(values, path)
     properties.verify()
@@ -244,11 +247,11 @@ def decode_table_properties(data: bytes, path: str | None = None) -> TableProper
 
 
 def recovered_properties(main: bytes | None, backup: bytes | None) -> bytes:
-    """Which of the two files a reader should believe; CorruptTableError if neither.
+    """Return which of the two files a reader should believe; CorruptTableError if neither.
 
     A writer may have stopped anywhere between copying the file to the backup and deleting the
-    backup. A main file that is sound wins. One that lacks the checksum may have been cut short,
-    and yields to a backup that has it.
+    backup. A main file that is sound wins. One that lacks the checksum may have been cut short, and
+    yields to a backup that has it.
     """
     sound = [data for data in (main, backup) if data is not None and _is_sound(data)]
     whole = [data for data in sound if TABLE_CHECKSUM in decode_properties(data)]
@@ -276,5 +279,5 @@ def _is_sound(data: bytes) -> bool:
 
 
 def crc_side_file(name: str) -> str:
-    """The name of the checksum file that Hadoop keeps beside the file of this name."""
+    """Return the name of the checksum file that Hadoop keeps beside the file of this name."""
     return f".{name}.crc"

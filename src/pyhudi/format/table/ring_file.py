@@ -96,12 +96,15 @@ class RingFileName:
 
 
 def ring_folder(partition: str) -> str:
-    """Where a partition's rings are; a table without partitions uses the root itself."""
+    """Return where a partition's rings are; a table without partitions uses the root itself."""
     return f"{RING_ROOT}/{partition}" if partition else RING_ROOT
 
 
 def initial_ring(partition: str, bucket_count: int) -> Ring:
-    """The first ring of a partition: equal ranges, file ids derived from range and partition."""
+    """Return the first ring of a partition.
+
+    Equal ranges, file ids derived from range and partition.
+    """
     if not 1 <= bucket_count <= FIRST_BUCKETS_MAX:
         raise InvalidRequestError(
             f"A ring cannot begin with {bucket_count} buckets",
@@ -118,7 +121,7 @@ def initial_ring(partition: str, bucket_count: int) -> Ring:
 
 
 def _name_based_uuid(name: bytes) -> str:
-    """Java's `UUID.nameUUIDFromBytes`: version 3, without a namespace."""
+    """Return Java's `UUID.nameUUIDFromBytes`: version 3, without a namespace."""
     digest = bytearray(hashlib.md5(name, usedforsecurity=False).digest())
     digest[6] = digest[6] & 0x0F | 0x30
     digest[8] = digest[8] & 0x3F | 0x80
@@ -135,7 +138,7 @@ _QUOTED = {
 
 
 def encode_ring(ring: Ring) -> bytes:
-    """The very bytes that Hudi writes for this ring."""
+    """Return the very bytes that Hudi writes for this ring."""
     text = (
         "{\n"
         f'  "version" : {ring.version},\n'
@@ -150,7 +153,7 @@ def encode_ring(ring: Ring) -> bytes:
 
 
 def encode_nodes(nodes: Iterable[RingNode]) -> str:
-    """The children of a resize, as a clustering plan's group carries them."""
+    """Return the children of a resize, as a clustering plan's group carries them."""
     return _encoded_nodes(nodes, "")
 
 
@@ -171,7 +174,7 @@ def _quoted(text: str | None) -> str:
 
 
 def decode_ring(data: bytes, path: str | None = None) -> Ring:
-    """The ring that the file holds, its nodes by position."""
+    """Return the ring that the file holds, its nodes by position."""
     if len(data) > RING_BYTES_MAX:
         raise _damaged(f"{len(data)} bytes are more than {RING_BYTES_MAX}", path)
     try:
@@ -195,7 +198,7 @@ def decode_ring(data: bytes, path: str | None = None) -> Ring:
 
 
 def decode_nodes(text: str, path: str | None = None) -> tuple[RingNode, ...]:
-    """The children of a resize from a clustering plan, in the order in which they apply."""
+    """Return the children of a resize from a clustering plan, in the order in which they apply."""
     try:
         return tuple(map(_decoded_node, json.loads(text)))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -209,7 +212,7 @@ def _decoded_node(node: Any) -> RingNode:
 
 
 def _file_id_prefix(value: object) -> str | None:
-    """The prefix becomes part of a file name, so it must not reach into another folder."""
+    """Return the prefix becomes part of a file name, so it must not reach into another folder."""
     if value is None:
         return None
     prefix = _text(value)

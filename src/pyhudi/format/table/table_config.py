@@ -242,7 +242,7 @@ def _lock_kind(properties: TableProperties) -> LockKind:
 
 
 def _key_generator(properties: TableProperties) -> KeyGenerator:
-    """The type, else what the class name says, else the choice Hudi makes for its users."""
+    """Return the type, else what the class name says, else the choice Hudi makes for its users."""
     if text := properties.text(KEY_GENERATOR_TYPE):
         found = _KEY_GENERATORS.get(text.strip().upper().removesuffix("_AVRO"))
         if found is None:
@@ -255,7 +255,7 @@ def _key_generator(properties: TableProperties) -> KeyGenerator:
 
 
 def plain_key_generator(record_key: Sequence[str], partition_by: Sequence[str]) -> KeyGenerator:
-    """The key generator that Hudi takes for these columns when its user names none."""
+    """Return the key generator that Hudi takes for these columns when its user names none."""
     if not partition_by:
         return KeyGenerator.NON_PARTITION
     one_each = len(partition_by) == 1 and len(record_key) == 1
@@ -278,7 +278,9 @@ _KEY_GENERATOR_CLASSES = {
 
 
 def unsupported_features(config: TableConfig) -> tuple[str, ...]:
-    """Why a reader must refuse the table before any row, one phrase per reason; () if it may read.
+    """Return why a reader must refuse the table before any row, one phrase per reason.
+
+    () if it may read.
 
     Tables that drop their partition columns, and those of the TIMESTAMP and CUSTOM key generators,
     are not named here. They can be read as long as the value of each partition column is known,

@@ -88,7 +88,7 @@ class ArchiveFileName:
         return f"{self.least}_{self.greatest}_{self.level}.parquet"
 
     def overlaps(self, start: str, end: str) -> bool:
-        """Whether an instant requested in [start, end] could be in the file."""
+        """True if an instant requested in [start, end] could be in the file."""
         return self.least <= end and start <= self.greatest
 
 
@@ -110,13 +110,13 @@ def manifest_name(version: int) -> str:
 
 
 def parse_manifest_name(file_name: str) -> int | None:
-    """The snapshot's number; None if the file is not a manifest."""
+    """Return the snapshot's number; None if the file is not a manifest."""
     number = file_name.removeprefix("manifest_")
     return int(number) if number != file_name and _NUMBER.fullmatch(number) else None
 
 
 def decode_archive_version(data: bytes, path: str) -> int:
-    """The number of the current snapshot, from `_version_`."""
+    """Return the number of the current snapshot, from `_version_`."""
     text = data[:VERSION_BYTES_MAX].decode("latin-1").strip()
     if len(data) > VERSION_BYTES_MAX or not _NUMBER.fullmatch(text):
         raise damaged_archive("the archive's version cannot be read", "it is not a number", path)
@@ -156,7 +156,7 @@ def _entry(file: Any, path: str) -> ManifestEntry:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest, laid out as Hudi's JSON writer lays it out."""
+    """Return the manifest, laid out as Hudi's JSON writer lays it out."""
     files = ", ".join(
         f'{{\n    "fileName" : "{entry.file.file_name}",\n    "fileLen" : {entry.size}\n  }}'
         for entry in manifest.entries
@@ -178,7 +178,7 @@ class ArchivedInstant:
 def decode_archive_file(
     data: bytes | pa.NativeFile, path: str, columns: Sequence[str] = TIMES
 ) -> pa.Table:
-    """The chosen columns of an archive file, one row an instant.
+    """Return the chosen columns of an archive file, one row an instant.
 
     An open file is read only where those columns are: metadata is most of an archive.
     """
@@ -210,7 +210,7 @@ def decode_archive_file(
 
 
 def decode_archived_instants(data: bytes, path: str) -> tuple[ArchivedInstant, ...]:
-    """Every instant of an archive file, with its contents."""
+    """Return every instant of an archive file, with its contents."""
     table = decode_archive_file(data, path, (*TIMES, *CONTENTS))
     times = (*table["instantTime"].to_pylist(), *table["completionTime"].to_pylist())
     if table["action"].null_count or not all(time and is_instant_time(time) for time in times):
@@ -221,7 +221,7 @@ def decode_archived_instants(data: bytes, path: str) -> tuple[ArchivedInstant, .
 
 
 def instants_table(instants: Sequence[ArchivedInstant]) -> pa.Table:
-    """The instants as rows of an archive file, in the order given."""
+    """Return the instants as rows of an archive file, in the order given."""
     columns = [
         [instant.requested for instant in instants],
         [instant.completed for instant in instants],
@@ -234,14 +234,14 @@ def instants_table(instants: Sequence[ArchivedInstant]) -> pa.Table:
 
 
 def encode_archive_file(instants: Sequence[ArchivedInstant]) -> bytes:
-    """An archive file with these instants, which must be sorted by requested time."""
+    """Return an archive file with these instants, which must be sorted by requested time."""
     requested = [instant.requested for instant in instants]
     assert requested == sorted(requested), "readers search archive files by requested time"
     return b"".join(encoded_archive_file([instants_table(instants)]))
 
 
 def encoded_archive_file(tables: Iterable[pa.Table]) -> Iterator[bytes]:
-    """An archive file of these rows, sorted by requested time, piece by piece.
+    """Yield an archive file of these rows, sorted by requested time, piece by piece.
 
     Row groups are small: whoever wants one instant of a hundred thousand reads a few of them.
     """
@@ -280,7 +280,7 @@ def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def archive_file_name(instants: Sequence[ArchivedInstant], level: int = 0) -> ArchiveFileName:
-    """The name under which a file with these sorted instants is found again."""
+    """Return the name under which a file with these sorted instants is found again."""
     return ArchiveFileName(instants[0].requested, instants[-1].requested, level)
 
 

@@ -53,14 +53,14 @@ class ArchiveIndex:
     groups: tuple[RowGroupBounds, ...]
 
     def with_requested(self, times: Sequence[str]) -> list[int]:
-        """Row groups that may hold one of these requested times, which are sorted."""
+        """Return row groups that may hold one of these requested times, which are sorted."""
         return self._where(
             lambda group: group.requested,
             lambda low, high: bisect_left(times, low) < bisect_right(times, high),
         )
 
     def with_completed(self, since: str, until: str) -> list[int]:
-        """Row groups that may hold an instant which completed in (since, until]."""
+        """Return row groups that may hold an instant which completed in (since, until]."""
         return self._where(
             lambda group: group.completed, lambda low, high: low <= until and since < high
         )
@@ -76,7 +76,7 @@ class ArchiveIndex:
 
 
 def decode_archive_index(source: pa.NativeFile, path: str) -> ArchiveIndex:
-    """The index of an open archive file."""
+    """Return the index of an open archive file."""
     groups = _read(path, lambda: decode_row_groups(source))
     return ArchiveIndex(tuple(map(_bounds, groups)))
 
@@ -100,7 +100,7 @@ def _bounds(group: RowGroup) -> RowGroupBounds:
 def decode_times(
     source: pa.NativeFile, path: str, index: ArchiveIndex, groups: Sequence[int]
 ) -> Iterator[pa.Table]:
-    """Times and actions of the instants of each of these row groups."""
+    """Yield times and actions of the instants of each of these row groups."""
     bytes_max = min(INFLATED_BYTES_MAX, INFLATED_RATIO_MAX * source.size())
     _refuse_excess(index, groups, TIMES, bytes_max, path)
     file = _read(path, lambda: pq.ParquetFile(source))
@@ -119,7 +119,7 @@ def decode_contents(
     groups: Sequence[int],
     columns: Sequence[str],
 ) -> Iterator[pa.Table]:
-    """These columns of the instants of these row groups, a few instants at a time."""
+    """Yield these columns of the instants of these row groups, a few instants at a time."""
     _refuse_excess(index, groups, columns, INFLATED_RATIO_MAX * source.size(), path)
     file = _read(path, lambda: pq.ParquetFile(source, buffer_size=_STREAM_BYTES, pre_buffer=False))
     batches = _read(

@@ -108,7 +108,7 @@ class CommitMetadata:
 
     @property
     def schema_history(self) -> bool:
-        """Whether the schema was changed with schema-on-read, which this schema alone hides."""
+        """True if the schema was changed with schema-on-read, which this schema alone hides."""
         return bool((self.extra_metadata or {}).get(SCHEMA_HISTORY_KEY))
 
     @property
@@ -141,22 +141,22 @@ REPLACE_COMMIT = TimelineRecord(
 
 
 def decode_commit_metadata(data: bytes, path: str) -> CommitMetadata:
-    """The metadata in the completed file of a commit, delta commit or replace commit."""
+    """Return the metadata in the completed file of a commit, delta commit or replace commit."""
     # A replace commit is a commit with one more field, so its schema reads both.
     return REPLACE_COMMIT.decode(data, path)
 
 
 def decode_inflight_commit(data: bytes, path: str) -> CommitMetadata | None:
-    """What an inflight file says the write intends; None if it is empty, as it may be."""
+    """Return what an inflight file says the write intends; None if it is empty, as it may be."""
     return REPLACE_COMMIT.decode_or_none(data, path)
 
 
 def encode_commit_metadata(metadata: CommitMetadata, sync: bytes) -> bytes:
-    """The completed or inflight file of a commit or delta commit."""
+    """Return the completed or inflight file of a commit or delta commit."""
     assert metadata.partition_to_replace_file_ids is None, "only a replace commit can hide files"
     return COMMIT.encode(metadata, sync)
 
 
 def encode_replace_commit_metadata(metadata: CommitMetadata, sync: bytes) -> bytes:
-    """The completed file of a replace commit."""
+    """Return the completed file of a replace commit."""
     return REPLACE_COMMIT.encode(metadata, sync)

@@ -84,7 +84,7 @@ class Entry:
 
 
 def creation(name: str, data: bytes, staged: str | None = None) -> Creation:
-    """What to create; the bytes travel in the entry unless they were staged."""
+    """Return what to create; the bytes travel in the entry unless they were staged."""
     digest = hashlib.sha256(data).hexdigest()
     return Creation(name, len(data), digest, None if staged else data, staged)
 
@@ -99,7 +99,7 @@ def entry_path(n: int) -> str:
 
 
 def parse_entry_path(path: str) -> int | None:
-    """The number of the entry at the path; None if no entry lies there."""
+    """Return the number of the entry at the path; None if no entry lies there."""
     digits = file_name(path).removesuffix(".json")
     if len(digits) != _NUMBER_DIGITS or not (digits.isascii() and digits.isdigit()):
         return None

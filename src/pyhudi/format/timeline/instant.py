@@ -31,7 +31,7 @@ def is_instant_time(text: str) -> bool:
 
 
 def instant_time(text: str) -> InstantTime:
-    """The text as an instant time; ValueError unless it is 17 digits, or 14."""
+    """Return the text as an instant time; ValueError unless it is 17 digits, or 14."""
     if not is_instant_time(text):
         raise ValueError(f"an instant time is 17 digits, or 14, not {text!r}")
     return InstantTime(text)
@@ -100,7 +100,7 @@ _UNFINISHED = re.compile(r"\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
 def is_timeline_file(name: str) -> bool:
-    """Whether the name is one of an instant, or wants to be.
+    """True if the name is one of an instant, or wants to be.
 
     On file systems that rename, Hudi first writes a file beside its name, with a UUID behind it. It
     is there for a moment, or for good if that writer died; the instant is not.

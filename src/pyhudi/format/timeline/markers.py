@@ -28,17 +28,17 @@ _LIST_PREFIX = "MARKERS"
 
 
 def marker_folder(requested: InstantTime) -> str:
-    """The folder, relative to the table, of an instant's markers."""
+    """Return the folder, relative to the table, of an instant's markers."""
     return f"{MARKER_ROOT}/{requested}"
 
 
 def marker_path(requested: InstantTime, marker: MarkerName) -> str:
-    """The path, relative to the table, of a direct marker."""
+    """Return the path, relative to the table, of a direct marker."""
     return f"{marker_folder(requested)}/{marker.path}"
 
 
 def is_marker_list(file_name: str) -> bool:
-    """Whether the file lists markers.
+    """True if the file lists markers.
 
     >>> is_marker_list("MARKERS12"), is_marker_list("MARKERS.type")
     (True, False)
@@ -56,7 +56,7 @@ def decode_marker_type(data: bytes, path: str | None = None) -> str:
 
 
 def decode_marker_list(data: bytes, path: str | None = None) -> tuple[MarkerName, ...]:
-    """The markers that a `MARKERS<n>` file lists.
+    """Return the markers that a `MARKERS<n>` file lists.
 
     A line that names no data file is refused, not skipped: a rollback that misses a file would
     leave its rows to appear later.

@@ -24,7 +24,9 @@ def _map(values: AvroSchema) -> AvroSchema:
 
 
 def _with_default(kind: AvroSchema, default: Any) -> AvroSchema:
-    """A field's type together with the value a reader takes when the writer had no such field."""
+    """Return a field's type together with the value a reader takes when the writer had no such
+    field.
+    """
     return {"type": kind, "default": default}
 
 
@@ -46,7 +48,7 @@ def _record(name: str, **fields: AvroSchema) -> AvroSchema:
 
 
 def _file(record: AvroSchema) -> AvroSchema:
-    """A record that stands alone in a timeline file; those inside it share its namespace."""
+    """Return a record that stands alone in a timeline file; those inside it share its namespace."""
     return {
         "type": "record",
         "name": record["name"],

@@ -70,7 +70,7 @@ class ClusteringSlice:
     version: int | None = 1
 
     def base_file_path(self, base_uri: str) -> str | None:
-        """The path in the table of the base file; None for a slice of logs alone."""
+        """Return the path in the table of the base file; None for a slice of logs alone."""
         return relative_to_table(self.data_file_path, base_uri) if self.data_file_path else None
 
     def log_file_paths(self, base_uri: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ _SAME_STORE: Final = {"s3a": "s3", "s3n": "s3"}
 
 
 def required_path(path: str | None, owner: str) -> str:
-    """A path that a record stores relative to the table and may not leave out."""
+    """Return a path that a record stores relative to the table and may not leave out."""
     if path is None:
         raise CorruptTableError(
             f"{owner} names no file",
@@ -31,7 +31,7 @@ def required_path(path: str | None, owner: str) -> str:
 
 
 def path_in_partition(partition_path: str | None, name: str) -> str:
-    """The path of a file that a record stores as a bare name beside its partition path.
+    """Return the path of a file that a record stores as a bare name beside its partition path.
 
     >>> path_in_partition("day=1", "a.parquet"), path_in_partition("", "a.parquet")
     ('day=1/a.parquet', 'a.parquet')
@@ -43,7 +43,7 @@ def path_in_partition(partition_path: str | None, name: str) -> str:
 
 
 def relative_to_table(path: str, base_uri: str) -> str:
-    """A stored path, whole or relative already, as a path in the table at `base_uri`.
+    """Return a stored path, whole or relative already, as a path in the table at `base_uri`.
 
     >>> relative_to_table("file:/data/orders/day=1/a.parquet", "file:///data/orders")
     'day=1/a.parquet'

@@ -48,7 +48,7 @@ class TimelineRecord(Generic[Value]):
         self._kept_decoder = lru_cache(maxsize=8)(self._decoder)
 
     def decode(self, data: bytes, path: str) -> Value:
-        """The value in a file that must hold one."""
+        """Return the value in a file that must hold one."""
         value = self.decode_or_none(data, path)
         if value is None:
             raise CorruptTableError(
@@ -61,7 +61,7 @@ class TimelineRecord(Generic[Value]):
         return value
 
     def decode_or_none(self, data: bytes, path: str) -> Value | None:
-        """The value in a file that may also be empty."""
+        """Return the value in a file that may also be empty."""
         if not data:
             return None
         container = decode_container(data, path)
@@ -74,7 +74,7 @@ class TimelineRecord(Generic[Value]):
         return value
 
     def encode(self, value: Value, sync: bytes) -> bytes:
-        """The file that holds the value; `sync` is 16 bytes that should be random."""
+        """Return the file that holds the value; `sync` is 16 bytes that should be random."""
         body = bytearray()
         self._encode(value, body)
         return encode_container(new_container(self.schema, bytes(body), sync))

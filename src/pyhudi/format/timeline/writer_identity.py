@@ -68,7 +68,10 @@ def parse_label(label: str) -> WriterIdentity:
 
 
 def parse_writer(extra: Mapping[str, str] | None) -> WriterIdentity:
-    """The identity in extra metadata; an empty one if there is none, or none that makes sense."""
+    """Return the identity in extra metadata.
+
+    An empty one if there is none, or none that makes sense.
+    """
     text = (extra or {}).get(WRITER_KEY, "")
     if not isinstance(text, str) or len(text) > _JSON_MAX:
         return WriterIdentity()

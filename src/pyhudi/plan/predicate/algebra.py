@@ -33,12 +33,12 @@ _OPPOSITE = {
 
 
 def conjunction(operands: Iterable[Predicate]) -> Predicate:
-    """All of them, flat, without what changes nothing."""
+    """Return all of them, flat, without what changes nothing."""
     return _joined(And, operands)
 
 
 def disjunction(operands: Iterable[Predicate]) -> Predicate:
-    """Any of them, flat, without what changes nothing."""
+    """Return any of them, flat, without what changes nothing."""
     return _joined(Or, operands)
 
 
@@ -54,7 +54,7 @@ def _joined(kind: type[And] | type[Or], operands: Iterable[Predicate]) -> Predic
 
 
 def negation(node: Predicate) -> Predicate:
-    """The opposite, with NOT only where there is no opposite leaf."""
+    """Return the opposite, with NOT only where there is no opposite leaf."""
     match node:
         case And(operands):
             return disjunction(map(negation, operands))
@@ -74,7 +74,10 @@ def negation(node: Predicate) -> Predicate:
 
 
 def restricted(node: Predicate, columns: Collection[str]) -> Predicate | None:
-    """What follows from the predicate for the given top-level columns; None if nothing does."""
+    """Return what follows from the predicate for the given top-level columns.
+
+    None if nothing does.
+    """
     if not isinstance(node, And | Or):
         return node if all(column.name[0] in columns for column in columns_of(node)) else None
     parts = [restricted(operand, columns) for operand in node.operands]

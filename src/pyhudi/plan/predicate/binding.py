@@ -89,7 +89,7 @@ class BoundPredicate:
         return frozenset(column.name[0] for column in self.fields)
 
     def to_sql(self) -> str:
-        """The text that Spark filters by with the same meaning."""
+        """Return the text that Spark filters by with the same meaning."""
         # Alone, NULL has no type for Spark, and a filter must be boolean.
         return "NULL AND TRUE" if self.predicate == _UNKNOWN else to_sql(self.predicate)
 
@@ -102,12 +102,14 @@ class BoundPredicate:
         return True in outcomes(self.predicate, stats, self.fields)
 
     def both(self, other: BoundPredicate) -> BoundPredicate:
-        """What holds for the rows that both hold for."""
+        """Return what holds for the rows that both hold for."""
         fields = {**self.fields, **other.fields}
         return _with_fields(conjunction((self.predicate, other.predicate)), fields)
 
     def restricted_to(self, columns: Collection[str]) -> BoundPredicate | None:
-        """What follows from this predicate for the given top-level columns alone, if anything."""
+        """Return what follows from this predicate for the given top-level columns alone, if
+        anything.
+        """
         kept = restricted(self.predicate, columns)
         return None if kept is None else _with_fields(kept, self.fields)
 

@@ -30,7 +30,10 @@ class BoundField:
 def bound_field(
     column: Column, schema: pa.Schema, paths: Collection[str]
 ) -> tuple[Column, BoundField]:
-    """The column as the schema spells it, with its field. `paths` are the schema's clear paths."""
+    """Return the column as the schema spells it, with its field.
+
+    `paths` are the schema's clear paths.
+    """
     names: list[str] = []
     fields: Sequence[pa.Field] = list(schema)
     for part in column.name:
@@ -43,13 +46,16 @@ def bound_field(
 
 
 def clear_paths(schema: pa.Schema) -> frozenset[str]:
-    """The dotted paths that mean one field: not `a.b` if `a` has a field `b` and `a.b` exists."""
+    """Return the dotted paths that mean one field.
+
+    Not `a.b` if `a` has a field `b` and `a.b` exists.
+    """
     meanings = Counter(".".join(path) for path in _paths(schema))
     return frozenset(path for path, count in meanings.items() if count == 1)
 
 
 def compared_type(declared: pa.DataType) -> pa.DataType | None:
-    """The type that values of a type are compared as; None if they cannot be."""
+    """Return the type that values of a type are compared as; None if they cannot be."""
     kinds = pa.types
     if kinds.is_dictionary(declared):
         return compared_type(declared.value_type)
@@ -80,7 +86,10 @@ def is_text(compared: pa.DataType) -> bool:
 
 
 def _field_called(name: str, fields: Sequence[pa.Field], within: Sequence[str]) -> pa.Field:
-    """The one field of that name; else the one of that name in any case, as Spark resolves."""
+    """Return the one field of that name.
+
+    Else the one of that name in any case, as Spark resolves.
+    """
     exact = [field for field in fields if field.name == name]
     found = exact or [field for field in fields if field.name.lower() == name.lower()]
     if len(found) == 1:
@@ -106,7 +115,7 @@ def _field_called(name: str, fields: Sequence[pa.Field], within: Sequence[str]) 
 
 
 def _advice(name: str, names: Sequence[str]) -> str:
-    """The names most like the given one; the first few if none is."""
+    """Return the names most like the given one; the first few if none is."""
     spelled = {other.lower(): other for other in names}
     close = [spelled[other] for other in get_close_matches(name.lower(), spelled)]
     if len(close) == 1:
@@ -119,7 +128,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _paths(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every column and every field of a struct, as the names that lead to it."""
+    """Yield every column and every field of a struct, as the names that lead to it."""
     for field in fields:
         path = (*above, field.name)
         yield path

@@ -52,7 +52,7 @@ _PATTERNS: Final = {"starts_with": "{}%", "ends_with": "%{}", "match_substring":
 
 
 def from_arrow(expression: pc.Expression) -> Predicate:
-    """The predicate that keeps the rows that a filter by the expression keeps."""
+    """Return the predicate that keeps the rows that a filter by the expression keeps."""
     try:
         _, (data,) = expression.__reduce__()
     except pa.ArrowException as error:
@@ -160,7 +160,7 @@ def _refusal(why: str) -> InvalidRequestError:
 
 
 def _metadata(file: pa.Buffer) -> Iterator[tuple[str, str]]:
-    """The pairs in order, of the flatbuffer that a schema is in an IPC file.
+    """Yield the pairs in order, of the flatbuffer that a schema is in an IPC file.
 
     pyarrow's own `schema.metadata` is a dictionary, which keeps one pair of each key.
     """
@@ -174,7 +174,7 @@ def _metadata(file: pa.Buffer) -> Iterator[tuple[str, str]]:
 
 
 def _slot(data: bytes, table: int, number: int) -> int:
-    """Where a table has its field of this number."""
+    """Return where a table has its field of this number."""
     slots = table - struct.unpack_from("<i", data, table)[0]
     (offset,) = struct.unpack_from("<H", data, slots + 4 + 2 * number)
     return int(table + offset)

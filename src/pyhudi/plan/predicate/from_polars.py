@@ -66,7 +66,7 @@ _EPOCH: Final = datetime(1970, 1, 1)
 
 
 def from_polars(expression: Any) -> Predicate:
-    """The predicate that keeps the rows that a filter by the expression keeps."""
+    """Return the predicate that keeps the rows that a filter by the expression keeps."""
     return _translated(_tree(expression))
 
 
@@ -82,7 +82,7 @@ def _translated(node: Any) -> Predicate:
 
 
 def translated_conjuncts(expression: Any) -> Iterator[Predicate]:
-    """Those of the conditions that all must hold which can be translated."""
+    """Yield those of the conditions that all must hold which can be translated."""
     try:
         nodes = list(_conjuncts(_tree(expression)))
     except (InvalidRequestError, RecursionError):
@@ -240,7 +240,7 @@ def _moment(count: int, unit: str, *, has_zone: bool) -> datetime:
 
 
 def _values(node: Any) -> list[Literal]:
-    """The values of a list, which Polars writes as an Arrow stream."""
+    """Return the values of a list, which Polars writes as an Arrow stream."""
     match node:
         case {"Literal": {"Scalar": {"List": list() as octets}} | {"Series": list() as octets}}:
             [column] = pa.ipc.open_stream(bytes(octets)).read_all().columns
@@ -252,7 +252,7 @@ def _values(node: Any) -> list[Literal]:
 
 
 def _name_of(node: Any) -> str:
-    """What Polars calls a part of an expression."""
+    """Return what Polars calls a part of an expression."""
     return repr(next(iter(node))) if isinstance(node, dict) and node else "something"
 
 

@@ -49,7 +49,9 @@ _BETWEEN_POINTS = {
 
 
 def compared(column: Column, field: BoundField, op: Operator, literal: Literal) -> Predicate:
-    """The comparison of a column with a literal that is not null, in the column's own type."""
+    """Return the comparison of a column with a literal that is not null, in the column's own
+    type.
+    """
     kind = comparable(column, field)
     value = literal.value
     if pa.types.is_boolean(kind) and isinstance(value, bool):
@@ -71,7 +73,7 @@ def compared(column: Column, field: BoundField, op: Operator, literal: Literal) 
 
 
 def comparable(column: Column, field: BoundField) -> pa.DataType:
-    """The type the column is compared as."""
+    """Return the type the column is compared as."""
     if field.compared is None:
         raise InvalidRequestError(
             f"column {'.'.join(column.name)!r} cannot be compared",
@@ -109,7 +111,7 @@ def _on_grid(column: Column, op: Operator, place: Fraction, kind: pa.DataType) -
 
 
 def _place(value: Scalar, kind: pa.DataType) -> Fraction | None:
-    """Where a literal lies on the grid of a type; None if it is of another kind."""
+    """Return where a literal lies on the grid of a type; None if it is of another kind."""
     if pa.types.is_integer(kind) and _is_number(value):
         return _exact(value)
     if pa.types.is_decimal(kind) and _is_number(value):
@@ -126,7 +128,7 @@ def _place(value: Scalar, kind: pa.DataType) -> Fraction | None:
 
 
 def _grid_range(kind: pa.DataType) -> tuple[int, int]:
-    """The first and the last point that the type can hold."""
+    """Return the first and the last point that the type can hold."""
     if pa.types.is_decimal(kind):
         return 1 - 10**kind.precision, 10**kind.precision - 1
     if pa.types.is_unsigned_integer(kind):
@@ -173,7 +175,7 @@ def _micros(moment: Scalar) -> int | None:
 
 
 def _advice(kind: pa.DataType) -> str:
-    """How a literal for a column of this type is written."""
+    """Return how a literal for a column of this type is written."""
     if pa.types.is_boolean(kind):
         return "Write TRUE or FALSE"
     if is_text(kind):

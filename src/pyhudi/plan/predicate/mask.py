@@ -80,7 +80,7 @@ def _evaluated(predicate: Predicate, batch: pa.RecordBatch, fields: Fields) -> _
 
 
 def _values(column: Column, batch: pa.RecordBatch, fields: Fields) -> pa.Array:
-    """The column's values in the type that it is compared as."""
+    """Return the column's values in the type that it is compared as."""
     top, *below = column.name
     values = batch.column(top)
     if below:
@@ -131,7 +131,7 @@ def _found(values: pa.Array, choices: list[Any]) -> pa.Array:
 
 
 def like_regex(pattern: str) -> str:
-    r"""The RE2 pattern that matches what LIKE does.
+    r"""Return the RE2 pattern that matches what LIKE does.
 
     >>> like_regex(r"50\%_%")
     '\\A(?s:50%..*)\\z'

@@ -82,7 +82,7 @@ class _Span:
 def outcomes(
     predicate: Predicate, ranges: Mapping[str, ColumnRange], fields: Mapping[Column, BoundField]
 ) -> Outcomes:
-    """Every outcome that the bound predicate can have for a row within the ranges."""
+    """Return every outcome that the bound predicate can have for a row within the ranges."""
 
     def of(node: Predicate) -> Outcomes:
         match node:
@@ -190,7 +190,7 @@ def _found(span: _Span, literals: tuple[Literal, ...]) -> Outcomes:
 
 
 def _like(span: _Span, pattern: str) -> Outcomes:
-    """Texts that match lie at or above the pattern's fixed beginning, and begin with it."""
+    """Return texts that match lie at or above the pattern's fixed beginning, and begin with it."""
     prefix = _prefix(like_characters(pattern))
     too_low = span.high is not None and span.high < prefix
     too_high = span.low is not None and span.low > prefix and not span.low.startswith(prefix)
@@ -224,10 +224,12 @@ def _span(known: ColumnRange, kind: pa.DataType | None) -> _Span:
 
 
 def _bound(value: Any, kind: pa.DataType | None) -> Any:
-    """A bound as literals of the type are; None if it is of another type, and so says nothing.
+    """Return a bound as literals of the type are.
 
-    A file's statistics may be older than the column's present type. An integer says nothing of
-    a floating-point column either: when the column changed, its values may have been rounded.
+    None if it is of another type, and so says nothing.
+
+    A file's statistics may be older than the column's present type. An integer says nothing of a
+    floating-point column either: when the column changed, its values may have been rounded.
     """
     types = pa.types
     match value:

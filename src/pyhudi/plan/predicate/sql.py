@@ -35,7 +35,7 @@ _ESCAPED = re.compile(r"['\\\x00-\x1f\x7f]|\$(?=\{)")
 
 
 def to_sql(predicate: Predicate) -> str:
-    """The text of a predicate; parsing it gives an equal tree.
+    """Return the text of a predicate; parsing it gives an equal tree.
 
     >>> to_sql(And((Column(("paid",)), In(Column(("a", "b")), (Literal("it's"), Literal(1.0))))))
     "`paid` AND `a`.`b` IN ('it\\\\'s', 1.0E0)"

@@ -185,7 +185,7 @@ def joined(kind: type[And] | type[Or], operands: Iterable[Predicate]) -> Predica
 
 
 def like_text(text: str) -> str:
-    r"""The text as a part of a LIKE pattern that matches it alone.
+    r"""Return the text as a part of a LIKE pattern that matches it alone.
 
     >>> print(like_text("5% of a_b"))
     5\% of a\_b
@@ -194,7 +194,7 @@ def like_text(text: str) -> str:
 
 
 def like_characters(pattern: str) -> Iterator[tuple[str, bool]]:
-    """The characters of a LIKE pattern, each with whether it was escaped.
+    """Yield the characters of a LIKE pattern, each with whether it was escaped.
 
     A backslash at the end escapes nothing, the empty text.
     """
@@ -230,7 +230,7 @@ def children(predicate: Predicate) -> tuple[Predicate, ...]:
 
 
 def columns_of(predicate: Predicate) -> frozenset[Column]:
-    """Every column the predicate reads."""
+    """Return every column the predicate reads."""
     match predicate:
         case Column():
             return frozenset((predicate,))
@@ -251,7 +251,7 @@ def _check_operands(operands: tuple[Predicate, ...]) -> None:
 
 
 def _literal_problem(value: Scalar) -> tuple[str, str] | None:
-    """Why a value cannot be written in SQL, and what to do; None if it can."""
+    """Return why a value cannot be written in SQL, and what to do; None if it can."""
     # Subclasses (numpy's floats, pandas' timestamps) may hold more than their text would keep.
     if type(value) not in (type(None), bool, int, float, Decimal, str, bytes, date, datetime):
         kinds = "bool, int, float, Decimal, str, bytes, date or datetime"
@@ -273,7 +273,7 @@ def _literal_problem(value: Scalar) -> tuple[str, str] | None:
 
 
 def _digits(value: Decimal) -> int:
-    """The digits it takes to write the number without an exponent."""
+    """Return the digits it takes to write the number without an exponent."""
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), "finite"
     return max(len(digits) + exponent, 0) + max(-exponent, 0)

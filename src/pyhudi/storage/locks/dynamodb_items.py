@@ -53,7 +53,7 @@ class DynamodbItems:
         self._item_key = {KEY: {"S": address.partition_key}}
 
     def load(self) -> LockItem | None:
-        """What is there; None if nothing is. CorruptTableError if it is no lock."""
+        """Return what is there; None if nothing is. CorruptTableError if it is no lock."""
         with self._errors_told():
             try:
                 answer = self._client.get_item(
@@ -178,7 +178,7 @@ def _told(error: Any, address: DynamodbAddress) -> HudiError:
 
 
 def require_boto3() -> None:
-    """InvalidRequestError, with what to install, if DynamoDB's client is missing."""
+    """Raise InvalidRequestError, with what to install, if DynamoDB's client is missing."""
     try:
         import boto3  # noqa: F401
     except ImportError:

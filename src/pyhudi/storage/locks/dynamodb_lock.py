@@ -61,7 +61,7 @@ class _Watched:
         return now_ms - self.since_ms
 
     def met_ms(self, item: LockItem, now_ms: int) -> int:
-        """When this owner was first seen."""
+        """Return when this owner was first seen."""
         if item.owner != self.owner:
             self.owner, self.owner_since_ms = item.owner, now_ms
         return self.owner_since_ms
@@ -107,7 +107,7 @@ class DynamodbLock:
         return held
 
     def is_taken_by(self, held: HeldLock, wait_ms: int) -> bool:
-        """Whether it is the lock that was taken, perhaps by way of another endpoint.
+        """True if it is the lock that was taken, perhaps by way of another endpoint.
 
         An owner is of one acquisition: where the item is ours, it is the same item.
         """
@@ -167,7 +167,7 @@ class _HeldDynamodbLock(HeldLease[LockItem]):
         return LockItem(self._owner, self._lease_ms, version)
 
     def _sent(self, *, over: LockItem | None) -> LockItem | None:
-        """The item after trying to write ours: ours, or what was in the way."""
+        """Return the item after trying to write ours: ours, or what was in the way."""
         item = self._new_item()
         try:
             if self._items.put(item, over=over):

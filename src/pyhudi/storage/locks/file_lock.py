@@ -174,7 +174,7 @@ def _taken(found: ObjectStat | None, stored: bytes | None, expire_ms: int) -> Ta
 
 
 def _owner_name(stored: bytes) -> str:
-    """What the file says of its owner. Anybody may have written it, so it is only shown."""
+    """Return what the file says of its owner. Anybody may have written it, so it is only shown."""
     text = stored.decode("utf-8", "replace").strip()
     if not text:
         return "a writer that leaves no name, as Hudi's Java writers do,"

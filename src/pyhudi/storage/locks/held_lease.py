@@ -27,11 +27,11 @@ class HeldLease(ABC, Generic[Found]):
 
     @abstractmethod
     def _load(self) -> Found | None:
-        """What the store has now; None if there is no lease."""
+        """Return what the store has now; None if there is no lease."""
 
     @abstractmethod
     def _is_mine(self, found: Found | None) -> bool:
-        """Whether it is of this acquisition, and not given back."""
+        """True if it is of this acquisition, and not given back."""
 
     @abstractmethod
     def _left_ms(self, found: Found | None) -> int:

@@ -36,13 +36,13 @@ class HeldLock(Protocol):
     """A lock that was taken. It may have been lost since."""
 
     def remaining_ms(self) -> int | None:
-        """How long it is safe to go on; 0 once it is lost. None if the lock has no lease.
+        """Return how long it is safe to go on; 0 once it is lost. None if the lock has no lease.
 
         Asks clocks only, so it costs nothing, and counts the time this machine was suspended.
         """
 
     def is_held(self) -> bool:
-        """Whether storage still shows the lock that we took; once False, False for good.
+        """True if storage still shows the lock that we took; once False, False for good.
 
         UnavailableError if storage does not say.
         """
@@ -61,7 +61,7 @@ class Lock(Protocol):
     def kind(self) -> LockKind: ...
 
     def acquire(self, wait_ms: int) -> HeldLock:
-        """The lock, once it is ours.
+        """Return the lock, once it is ours.
 
         LockTakenError when the time is over; it names who has the lock and since when. Another
         UnavailableError if nobody has answered.
@@ -91,7 +91,7 @@ def wait_for(
     table_uri: str,
     poll_ms: int = POLL_MS,
 ) -> _T:
-    """What the attempt gives, tried again and again until it gives more than an excuse.
+    """Return what the attempt gives, tried again and again until it gives more than an excuse.
 
     A store that does not answer is asked again, too: a throttled request is no refusal.
     """
@@ -119,8 +119,9 @@ def wait_for(
 
 
 def quoted(text: str) -> str:
-    """What stands in a lock file, for people. Anybody may have written it: it is short, on one
-    line, and free of what looks like a secret.
+    """Return what stands in a lock file, for people.
+
+    Anybody may have written it: it is short, on one line, and free of what looks like a secret.
 
     >>> quoted("host, process 7"), quoted("\\x1b[2J s3://me:pw@host")
     ("'host, process 7'", "'\\\\x1b[2J s3://***@host'")
@@ -129,7 +130,7 @@ def quoted(text: str) -> str:
 
 
 def moment(ms: int) -> str:
-    """A point in time for people, also if it makes no sense.
+    """Return a point in time for people, also if it makes no sense.
 
     >>> moment(1700000000123), moment(10**18)
     ('2023-11-14T22:13:20.123+00:00', '1000000000000000000 ms after 1970')

@@ -28,7 +28,7 @@ def open_lock(
     address: LockAddress | None = None,
     expire_minutes: int = 0,
 ) -> Lock | None:
-    """The table's lock, not yet taken; None if it has none.
+    """Return the table's lock, not yet taken; None if it has none.
 
     Refused is what Hudi refuses: a file lock on an object store, and a storage lock on local disk.
     Storage in memory is neither and takes every kind. A lock that a service keeps is fine
@@ -55,7 +55,7 @@ def open_lock(
 
 
 def can_guard(kind: LockKind, storage: Storage) -> bool:
-    """Whether there can be a lock of this kind there. If not, nobody holds one, in any engine."""
+    """True if there can be a lock of this kind there. If not, nobody holds one, in any engine."""
     scheme = storage.uri.partition(":")[0]
     match kind:
         case LockKind.FILE:
@@ -67,7 +67,7 @@ def can_guard(kind: LockKind, storage: Storage) -> bool:
 
 
 def is_same_lock(held: HeldLock, other: Lock, wait_ms: int) -> bool:
-    """Whether the other lock is the one that is held, by another address of the same service.
+    """True if the other lock is the one that is held, by another address of the same service.
 
     UnavailableError if the service does not say, for as long as we wait.
     """

@@ -140,7 +140,7 @@ class _HeldStorageLock(HeldLease[_Found]):
         return found is not None and found.lease.owner == self._owner and not found.lease.expired
 
     def _counts(self, found: _Found) -> bool:
-        """Whether a lease is to be waited for: by Hudi's rule, or because its owner lives."""
+        """True if a lease is to be waited for: by Hudi's rule, or because its owner lives."""
         lease = found.lease
         if lease.expired or lease.owner == self._owner:
             return False
@@ -162,7 +162,7 @@ class _HeldStorageLock(HeldLease[_Found]):
         return max(0, found.lease.valid_until_ms - MARGIN_MS - self._now_ms())
 
     def _sent(self, lease: Lease, *, over: _Found | None) -> _Found | None:
-        """The lock object after trying to write the lease: ours, or what was in the way."""
+        """Return the lock object after trying to write the lease: ours, or what was in the way."""
         data = encode_lease(lease)
         with contextlib.suppress(UnavailableError):  # unknown, so we look
             if over is None:

@@ -48,7 +48,7 @@ Connect = Callable[[ZookeeperAddress], ZookeeperSession]
 
 
 def queue_order(name: str) -> str:
-    """What Curator sorts the nodes by.
+    """Return what Curator sorts the nodes by.
 
     >>> queue_order("_c_5d8e-lock-0000000042"), queue_order("garbage")
     ('0000000042', 'garbage')
@@ -95,7 +95,7 @@ class ZookeeperLock:
         return held
 
     def is_taken_by(self, held: HeldLock, wait_ms: int) -> bool:
-        """Whether it is the lock that was taken, perhaps by way of other hosts.
+        """True if it is the lock that was taken, perhaps by way of other hosts.
 
         A node's name is of one acquisition: where ours is in the queue, it is the same queue.
         """

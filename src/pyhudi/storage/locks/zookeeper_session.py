@@ -73,7 +73,7 @@ class ZookeeperSession(Protocol):
 
 
 def require_kazoo() -> None:
-    """InvalidRequestError, with what to install, if ZooKeeper's client is missing."""
+    """Raise InvalidRequestError, with what to install, if ZooKeeper's client is missing."""
     try:
         import kazoo  # noqa: F401
     except ImportError:

@@ -24,7 +24,7 @@ def is_checksum(path: str) -> bool:
 
 
 def checked_path(path: str) -> str:
-    """The path of the file that a checksum is of.
+    """Return the path of the file that a checksum is of.
 
     >>> checked_path("a/.b.crc")
     'a/b'

@@ -34,18 +34,18 @@ def owners_path(number: int) -> str:
 
 
 def load_owners(storage: Storage) -> ColumnOwners:
-    """The owners as they are now."""
+    """Return the owners as they are now."""
     return load_numbered_owners(storage)[1]
 
 
 def load_numbered_owners(storage: Storage) -> tuple[int, ColumnOwners]:
-    """The last number, 0 without any, and its owners."""
+    """Return the last number, 0 without any, and its owners."""
     number = max(_numbers(storage), default=0)
     return number, _load(storage, number) if number else ColumnOwners()
 
 
 def owners_after(storage: Storage, number: int) -> Iterator[ColumnOwners]:
-    """The owners as they have been since that number, one list after the other."""
+    """Yield the owners as they have been since that number, one list after the other."""
     for later in sorted(_numbers(storage)):
         if later > number:
             yield _load(storage, later)

@@ -38,12 +38,12 @@ class FoundConsumer:
         return max(0, now_ms - self.modified_ms) + self.consumer.silent_ms
 
     def holds_at(self, now_ms: int) -> bool:
-        """Whether cleaning heeds it, at a time of the store's clock."""
+        """True if cleaning heeds it, at a time of the store's clock."""
         return not self.consumer.is_expired(self.silent_ms(now_ms))
 
 
 def load_consumers(storage: Storage) -> tuple[FoundConsumer, ...]:
-    """Every consumer of the table, by name."""
+    """Return every consumer of the table, by name."""
     return tuple(_found(storage))
 
 

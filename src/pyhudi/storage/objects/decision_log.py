@@ -32,14 +32,14 @@ def load_entry(storage: Storage, n: int) -> Entry | None:
 
 
 def entries_after(storage: Storage, n: int) -> list[tuple[int, ObjectStat]]:
-    """The numbers beyond n that are there now, ascending."""
+    """Return the numbers beyond n that are there now, ascending."""
     after = entry_path(n) if n else None
     numbered = ((parse_entry_path(s.path), s) for s in storage.list(LOG_FOLDER, after=after))
     return [(number, stat) for number, stat in numbered if number is not None]
 
 
 def last_entries(storage: Storage) -> list[tuple[int, ObjectStat]]:
-    """The numbers in the last folder of the log that has any; the last is the log's tail."""
+    """Return the numbers in the last folder of the log that has any; the last is the log's tail."""
     for folder in reversed(log_folders(storage)):
         if found := entries_in(storage, folder):
             return found
@@ -47,18 +47,19 @@ def last_entries(storage: Storage) -> list[tuple[int, ObjectStat]]:
 
 
 def log_folders(storage: Storage) -> tuple[str, ...]:
-    """The folders of the log, the one with the oldest entries first."""
+    """Return the folders of the log, the one with the oldest entries first."""
     return storage.list_folder(LOG_FOLDER).folders
 
 
 def entries_in(storage: Storage, folder: str) -> list[tuple[int, ObjectStat]]:
-    """The numbers in one folder of the log, ascending."""
+    """Return the numbers in one folder of the log, ascending."""
     numbered = ((parse_entry_path(s.path), s) for s in storage.list(folder))
     return [(number, stat) for number, stat in numbered if number is not None]
 
 
 def completed_by_log(storage: Storage, instants: Set[str]) -> set[str]:
-    """Those of the instants of which the log says that they completed, as far as it is there.
+    """Return those of the instants of which the log says that they completed, as far as it is
+    there.
 
     Times ascend in the log, so what is older than the instants is not read but for one folder.
     """

@@ -106,7 +106,7 @@ class Heartbeat:
         return found.etag if found is not None and self._is_ours() else None
 
     def _is_ours(self) -> bool:
-        """Whether nobody has taken it over, or nobody can: a write's has one owner."""
+        """True if nobody has taken it over, or nobody can: a write's has one owner."""
         if not self._mark:
             return True
         try:
@@ -128,10 +128,10 @@ class Heartbeat:
 
 
 def last_sign_ms(storage: Storage, requested: str, requested_file: str) -> int | None:
-    """When the store last heard of the instant's writer; None if there is no trace of it.
+    """Return when the store last heard of the instant's writer; None if there is no trace of it.
 
-    A begin may be carried out by somebody else before its owner's first beat, so the requested
-    file counts as a sign of life too.
+    A begin may be carried out by somebody else before its owner's first beat, so the requested file
+    counts as a sign of life too.
     """
     found = (storage.stat(path) for path in (heartbeat_path(requested), requested_file))
     return max((stat.modified_ms for stat in found if stat is not None), default=None)

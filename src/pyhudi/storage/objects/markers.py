@@ -22,7 +22,8 @@ MARKER_LIST_BYTES_MAX = 64 << 20
 def load_markers(
     storage: Storage, requested: str, listed: Iterable[ObjectStat] | None = None
 ) -> tuple[MarkerName, ...]:
-    """The markers of the instant, however its writer kept them, each of a file of that instant.
+    """Return the markers of the instant, however its writer kept them, each of a file of that
+    instant.
 
     `listed`: what is in its marker folder, if that is known.
     """
@@ -43,12 +44,12 @@ def load_markers(
 
 
 def marker_objects(storage: Storage, requested: str) -> list[str]:
-    """Everything in the instant's marker folder."""
+    """Return everything in the instant's marker folder."""
     return [stat.path for stat in marker_stats(storage, requested)]
 
 
 def marker_stats(storage: Storage, requested: str) -> list[ObjectStat]:
-    """The same as the listing shows it."""
+    """Return the same as the listing shows it."""
     return list(storage.list(marker_folder(InstantTime(requested))))
 
 

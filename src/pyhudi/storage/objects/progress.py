@@ -44,7 +44,7 @@ class Totals:
 
 
 def progress_path(requested: str, task: str) -> str:
-    """Where the totals of a task are kept.
+    """Return where the totals of a task are kept.
 
     >>> progress_path("20260102030405678", "task-7")
     '.hoodie/.pyhudi/progress/20260102030405678.task-7'
@@ -127,7 +127,7 @@ class JobProgress:
         self._turn = 0
 
     def load(self) -> Totals:
-        """The sum over all tasks; UnavailableError if storage does not answer."""
+        """Return the sum over all tasks; UnavailableError if storage does not answer."""
         self._turn += 1
         found = list(_objects(self._storage, self._requested))
         new = [stat for stat in found if not self._knows(stat)]
@@ -158,7 +158,7 @@ def clear_progress(storage: Storage, requested: str) -> None:
 
 
 def _objects(storage: Storage, requested: str) -> Iterator[ObjectStat]:
-    """The objects of the instant's tasks; what others put beside them is passed over."""
+    """Yield the objects of the instant's tasks; what others put beside them is passed over."""
     beginning = _beginning(requested)
     found = storage.list(PROGRESS_FOLDER, after=beginning[:-1])
     near = takewhile(lambda stat: stat.path < f"{beginning[:-1]}/", found)  # "/" follows "."
@@ -180,7 +180,7 @@ def _load_totals(storage: Storage, path: str) -> Totals:
 
 
 def encode_totals(totals: Totals) -> bytes:
-    """What a task writes.
+    """Return what a task writes.
 
     >>> encode_totals(Totals(rows=1, bytes=2, files=3))
     b'{"rows": 1, "bytes": 2, "files": 3}'

@@ -44,7 +44,7 @@ class StoreClock:
         self._ahead = ahead if self._ahead is None else max(self._ahead, ahead)
 
     def at_least_ms(self) -> int | None:
-        """What the store's clock has reached for certain; None before the first sighting."""
+        """Return what the store's clock has reached for certain; None before the first sighting."""
         return None if self._ahead is None else self._ahead + self.world.elapsed_ms()
 
     def glimpse_ms(self) -> int:
@@ -52,7 +52,7 @@ class StoreClock:
         return max(self.at_least_ms() or 0, self.world.now_ms())
 
     def read_ms(self) -> int:
-        """The store's time now, at the cost of writing and removing an empty object."""
+        """Return the store's time now, at the cost of writing and removing an empty object."""
         path = f"{_FOLDER}/{new_uuid(self.world)}"
         started = self.world.elapsed_ms()
         self.storage.write(path, b"")
@@ -73,7 +73,7 @@ class StoreClock:
         return found.modified_ms
 
     def shared_now_ms(self) -> int:
-        """This machine's clock, as far as it agrees with the store's.
+        """Return this machine's clock, as far as it agrees with the store's.
 
         For what a foreign engine compares with its own clock. The store's is read every few
         minutes, and sooner if ours is ahead of it or a sighting shows that we are behind.
@@ -85,7 +85,9 @@ class StoreClock:
         return self.seen_now_ms()
 
     def shared_again_ms(self) -> int:
-        """The same, and the store is asked in any case: somebody's times say that we are behind.
+        """Return the same, and the store is asked in any case.
+
+        Somebody's times say that we are behind.
 
         A machine that was stopped may find both of its clocks where they were.
         """
@@ -93,7 +95,7 @@ class StoreClock:
         return self.shared_now_ms()
 
     def _is_in_doubt(self) -> bool:
-        """Whether the last reading may be wrong by now."""
+        """True if the last reading may be wrong by now."""
         if self._ahead_max is None:
             return True
         age = self.world.elapsed_ms() - self._read_at
@@ -104,7 +106,7 @@ class StoreClock:
         return self._ahead is not None and self._ahead > self._ahead_max
 
     def seen_now_ms(self) -> int:
-        """The same by what is known, without asking the store."""
+        """Return the same by what is known, without asking the store."""
         now, steady = self.world.now_ms(), self.world.elapsed_ms()
         if self._ahead_max is None:
             return now
@@ -113,7 +115,7 @@ class StoreClock:
         return now if reached <= now <= latest else reached
 
     def bounded_now_ms(self) -> int:
-        """This machine's clock, unless it is far ahead of the store's."""
+        """Return this machine's clock, unless it is far ahead of the store's."""
         now = self.world.now_ms()
         reached = self.at_least_ms()
         if reached is None or now > reached + CLOCK_AHEAD_MAX_MS:

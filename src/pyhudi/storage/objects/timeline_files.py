@@ -13,7 +13,10 @@ from pyhudi.storage.protocol import Storage
 
 
 def load_timeline_file(storage: Storage, path: str, bytes_max: int = CONTAINER_BYTES_MAX) -> bytes:
-    """The file's bytes, up to one more than the bound; UnavailableError if it is not there."""
+    """Return the file's bytes, up to one more than the bound.
+
+    UnavailableError if it is not there.
+    """
     try:
         return storage.read(path, 0, bytes_max + 1)
     except FileNotFoundError:

@@ -47,7 +47,7 @@ class Listed:
 def list_timeline(
     storage: Storage, folder: str, *, is_guarded: bool = False, has_strays: bool = False
 ) -> tuple[Instant, ...]:
-    """The state files in a timeline's folder; `is_guarded` if nobody can be archiving now.
+    """Return the state files in a timeline's folder; `is_guarded` if nobody can be archiving now.
 
     `has_strays` is for those who remove them.
     """
@@ -58,7 +58,9 @@ def list_timeline(
 def list_whole_timeline(
     storage: Storage, folder: str, *, is_guarded: bool = False, has_strays: bool = False
 ) -> Listed:
-    """The same, with the writes of which the listing does not say whether they have completed."""
+    """Return the same, with the writes of which the listing does not say whether they have
+    completed.
+    """
     before: tuple[Instant, ...] | None = None
     for _ in range(LIST_ATTEMPTS_MAX):
         listing = storage.list_folder(folder)
@@ -82,7 +84,7 @@ def list_whole_timeline(
 
 
 def _whole_part(before: tuple[Instant, ...], now: tuple[Instant, ...]) -> Listed | None:
-    """What no archiver can have torn of a listing, by another one that was begun after it.
+    """Return what no archiver can have torn of a listing, by another one that was begun after it.
 
     None if both have no write in common, but for savepointed ones, which archiving passes by.
     """
@@ -105,7 +107,7 @@ def lone_inflights(storage: Storage, folder: str, listed: Iterable[Instant]) -> 
 
 
 def _missed(storage: Storage, folder: str, instants: Iterable[Instant]) -> Iterator[Instant]:
-    """Requested files that are there although the listing has only what came after them."""
+    """Yield requested files that are there although the listing has only what came after them."""
     for stray in strays(instants):
         for action in (a for a in Action if a.completed_as is stray.action.completed_as):
             requested = Instant(stray.requested, action, State.REQUESTED)
@@ -114,7 +116,7 @@ def _missed(storage: Storage, folder: str, instants: Iterable[Instant]) -> Itera
 
 
 def is_whole(storage: Storage, folder: str, timeline: Timeline) -> bool:
-    """Whether nothing was archived since the timeline was listed."""
+    """True if nothing was archived since the timeline was listed."""
     first = timeline.first_active
     for instant in timeline.instants:
         if instant.requested == first and instant.action.completed_as in WRITE_ACTIONS:
@@ -123,7 +125,7 @@ def is_whole(storage: Storage, folder: str, timeline: Timeline) -> bool:
 
 
 def is_torn_by_archiving(storage: Storage, folder: str, timeline: Timeline) -> bool:
-    """Whether instants were archived while the timeline, or a part of it up to its end, was listed.
+    """True if instants were archived while the timeline, or a part of it up to its end, was listed.
 
     What is pending in front of all writes may be half of a service that was archived meanwhile.
     """
@@ -134,14 +136,17 @@ def is_torn_by_archiving(storage: Storage, folder: str, timeline: Timeline) -> b
 
 
 def _straggler(timeline: Timeline) -> Instant | None:
-    """A pending instant before all writes, where archiving leaves none: it may be half gone."""
+    """Return a pending instant before all writes, where archiving leaves none.
+
+    It may be half gone.
+    """
     first = timeline.first_active or ""
     oldest = timeline.pending[0] if timeline.pending else None
     return oldest if oldest is not None and oldest.requested < first else None
 
 
 def times_after(storage: Storage, folder: str, since: str) -> set[str]:
-    """Times of the timeline as it is now, of instants requested after that time."""
+    """Return times of the timeline as it is now, of instants requested after that time."""
     objects = storage.list(folder, after=f"{folder}/{since}")
     names = (stat.path[len(folder) + 1 :] for stat in objects)
     found = [Instant.parse(name) for name in names if is_timeline_file(name) and "/" not in name]

@@ -41,7 +41,7 @@ def open_fence(storage: Storage, requested: str) -> None:
 
 
 def is_write_open(storage: Storage, requested: str) -> bool:
-    """Whether a task that has created its marker may create the file. The order matters."""
+    """True if a task that has created its marker may create the file. The order matters."""
     if storage.stat(fence_path(requested)) is not None:
         return False
     return storage.stat(heartbeat_path(requested)) is not None

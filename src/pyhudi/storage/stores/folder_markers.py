@@ -15,7 +15,9 @@ from pyhudi.storage.protocol import ObjectStat
 
 
 def in_order(found: Iterable[ObjectStat]) -> Iterator[ObjectStat]:
-    """The objects in byte order of their paths, without markers of folders that hold others."""
+    """Yield the objects in byte order of their paths, without markers of folders that hold
+    others.
+    """
     stats = sorted(found, key=lambda stat: stat.path)
     folders: set[str] = set()
     for stat in stats:
@@ -27,7 +29,9 @@ def in_order(found: Iterable[ObjectStat]) -> Iterator[ObjectStat]:
 
 
 def without_markers(found: Iterator[ObjectStat], bound: str) -> Iterator[ObjectStat]:
-    """The objects beyond the bound, in order, without the folder markers that show as such."""
+    """Yield the objects beyond the bound, in order, without the folder markers that show as
+    such.
+    """
     held: ObjectStat | None = None
     for stat in found:
         if held is not None and not (held.size == 0 and stat.path.startswith(f"{held.path}/")):

@@ -190,7 +190,7 @@ class LocalStorage:
         return place
 
     def _locate_folder(self, prefix: str) -> tuple[str, str]:
-        """The place of the folder, and how the path of everything in it begins."""
+        """Return the place of the folder, and how the path of everything in it begins."""
         return (self._locate(prefix), f"{prefix}/") if prefix else (self._root, "")
 
     @contextlib.contextmanager
@@ -209,7 +209,7 @@ class LocalStorage:
 
 
 def _walk(uri: str, place: str, beginning: str, after: str) -> Iterator[ObjectStat]:
-    """The files below the folder whose paths are greater than `after`, in byte order.
+    """Yield the files below the folder whose paths are greater than `after`, in byte order.
 
     Reading folders and asking each file for its size, as here, takes about two thirds of the time
     of obstore's listing of the same hundred thousand files, which is also in no order.
@@ -232,7 +232,7 @@ def _walk(uri: str, place: str, beginning: str, after: str) -> Iterator[ObjectSt
 def _entries(
     uri: str, place: str, beginning: str, after: str = ""
 ) -> Sequence[tuple[str, os.DirEntry[str]]]:
-    """Paths of files, and of folders with a slash behind, in byte order.
+    """Return paths of files, and of folders with a slash behind, in byte order.
 
     Of names that lie before `after` nothing is asked: a log is read at its end, again and again.
     """

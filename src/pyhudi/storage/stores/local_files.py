@@ -113,7 +113,10 @@ class TemporaryFile:
 
 
 def _unnamed_file(folder: str) -> int | None:
-    """A file without a name in the folder's file system; None where there is no such thing."""
+    """Return a file without a name in the folder's file system.
+
+    None where there is no such thing.
+    """
     if not _has_unnamed_files(os.stat(folder).st_dev, folder):
         return None
     return os.open(folder, _UNNAMED_FLAGS, 0o666)
@@ -121,7 +124,7 @@ def _unnamed_file(folder: str) -> int | None:
 
 @lru_cache(maxsize=64)
 def _has_unnamed_files(device: int, folder: str) -> bool:
-    """Whether a file may get its name when it is whole; tried, for systems lack this or that."""
+    """True if a file may get its name when it is whole; tried, for systems lack this or that."""
     place = os.path.join(folder, uuid.uuid4().hex)
     try:
         descriptor = os.open(folder, _UNNAMED_FLAGS, 0o666)
@@ -213,7 +216,7 @@ def regular_file(place: str) -> os.stat_result | None:
 
 
 def version(found: os.stat_result) -> str:
-    """The etag of what was found."""
+    """Return the etag of what was found."""
     return f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
 
 

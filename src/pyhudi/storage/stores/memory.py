@@ -124,7 +124,7 @@ class MemoryStorage:
 
 
 def listing(stats: Iterable[ObjectStat], prefix: str, after: str | None) -> Sequence[ObjectStat]:
-    """The answer of `Storage.list`, from all objects in any order.
+    """Return the answer of `Storage.list`, from all objects in any order.
 
     Sorting text sorts bytes: UTF-8 keeps the order of code points.
     """
@@ -135,7 +135,7 @@ def listing(stats: Iterable[ObjectStat], prefix: str, after: str | None) -> Sequ
 
 
 def one_level(stats: Iterable[ObjectStat], prefix: str) -> Folder:
-    """The answer of `Storage.list_folder`, from the whole listing under the prefix."""
+    """Return the answer of `Storage.list_folder`, from the whole listing under the prefix."""
     beginning = f"{prefix}/" if prefix else ""
     folders: dict[str, None] = {}
     objects = []

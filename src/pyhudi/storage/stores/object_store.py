@@ -238,7 +238,7 @@ class ObstoreStorage:
         return etag
 
     def _asking(self, operation: str, path: str, call: Callable[[], _T]) -> _T:
-        """The call's answer. Its error is raised bare: what caused it may show a secret."""
+        """Return the call's answer. Its error is raised bare: what caused it may show a secret."""
         try:
             return call()
         except _FAILURES as error:
@@ -249,7 +249,7 @@ class ObstoreStorage:
         return translated(error, operation, path, uri=self.uri, secrets=self._secrets)
 
     def _store_for(self, size: int) -> _Store:
-        """The store, or for a long upload one that gives it the time it needs."""
+        """Return the store, or for a long upload one that gives it the time it needs."""
         if size <= _SPOOL_BYTES:
             return self._store
         return self._opened(_TIMEOUT_S + size // _UPLOAD_BYTES_PER_S)
@@ -284,7 +284,10 @@ def _open_store(location: Location, options: Mapping[str, str], retry: Any) -> _
 
 
 def _account(host: str) -> dict[str, str]:
-    """What the host in abfss://container@host tells about the account."""
+    """Return what the host in abfss:
+
+    container@host tells about the account.
+    """
     account = {"azure_storage_account_name": host.partition(".")[0]} if host else {}
     if host.endswith(".fabric.microsoft.com"):
         account["azure_use_fabric_endpoint"] = "true"
@@ -292,7 +295,7 @@ def _account(host: str) -> dict[str, str]:
 
 
 def _with_defaults(options: Mapping[str, str], **defaults: str) -> Any:
-    """The options and those defaults that none of them names, with or without its vendor."""
+    """Return the options and those defaults that none of them names, with or without its vendor."""
     given = {name.lower() for name in options}
     missing = {
         name: value

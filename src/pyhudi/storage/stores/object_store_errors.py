@@ -46,7 +46,7 @@ def _says(error: Exception, phrases: tuple[str, ...]) -> bool:
 def translated(
     error: Exception, operation: str, path: str, *, uri: str, secrets: tuple[str, ...]
 ) -> HudiError | OSError:
-    """The error to raise for one that came out of an operation on a path."""
+    """Return the error to raise for one that came out of an operation on a path."""
     if isinstance(error, FileNotFoundError) and operation in ("read", "stat", "delete"):
         return FileNotFoundError(path)
     what = f"{operation} of {path!r} in {uri} failed"

@@ -10,7 +10,7 @@ _COALESCE_BYTES = 1 << 20  # reading so much in vain is cheaper than another req
 
 
 def coalesced(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The fewest spans worth a request each that hold every byte of the ranges, in order.
+    """Return the fewest spans worth a request each that hold every byte of the ranges, in order.
 
     >>> coalesced([(50, 60), (0, 10), (5, 5), (9, 12), (9 << 20, 10 << 20)])
     [(0, 60), (9437184, 10485760)]
@@ -27,7 +27,7 @@ def coalesced(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def cut(pieces: Sequence[tuple[int, bytes]], start: int, end: int) -> bytes:
-    """Bytes [start, end), or what there is of them, out of pieces and where each begins."""
+    """Return bytes [start, end), or what there is of them, out of pieces and where each begins."""
     if start == end:
         return b""
     origin, piece = pieces[bisect_right(pieces, start, key=lambda placed: placed[0]) - 1]

@@ -20,7 +20,7 @@ _SHOWN_CHARACTERS_MAX = 40
 
 
 def sample(rows: Iterable[int], columns: Mapping[str, pa.Array]) -> str:
-    """The first of these rows, with their values in the columns.
+    """Return the first of these rows, with their values in the columns.
 
     >>> sample([1], {"id": pa.array(["a", None]), "n": pa.array([1, 2])})
     'row 1 (id=null, n=2)'
@@ -33,7 +33,7 @@ def sample(rows: Iterable[int], columns: Mapping[str, pa.Array]) -> str:
 
 
 def true_rows(mask: pa.BooleanArray) -> list[int]:
-    """The first rows where the mask is true, as many as a sample shows."""
+    """Return the first rows where the mask is true, as many as a sample shows."""
     rows: list[int] = pc.indices_nonzero(mask)[:SAMPLE_ROWS_MAX].to_pylist()
     return rows
 
@@ -46,7 +46,7 @@ def _shown(value: pa.Scalar) -> str:
 
 
 def _text(value: pa.Scalar) -> str:
-    """Arrow's own text of times, which Python's types cannot all hold; text in quotes."""
+    """Return Arrow's own text of times, which Python's types cannot all hold; text in quotes."""
     try:
         if pa.types.is_temporal(value.type):
             return str(pc.cast(value, pa.string()).as_py())

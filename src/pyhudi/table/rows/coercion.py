@@ -57,7 +57,7 @@ class UnfitValuesError(Exception):
 
 
 def mismatches(source: pa.DataType, target: pa.DataType, path: str) -> Iterator[Mismatch]:
-    """Why a column of the one type cannot become one of the other; nothing if it can."""
+    """Yield why a column of the one type cannot become one of the other; nothing if it can."""
     if pa.types.is_dictionary(source):
         yield from mismatches(source.value_type, target, path)
     elif pa.types.is_struct(source) and pa.types.is_struct(target):
@@ -88,7 +88,7 @@ def _struct_mismatches(
 
 
 def _is_alike(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether some values of the one type are values of the other, and mean the same."""
+    """True if some values of the one type are values of the other, and mean the same."""
     if source.equals(target) or pa.types.is_null(source):
         return True
     if pa.types.is_integer(source):
@@ -111,7 +111,7 @@ def _is_alike(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def coerced(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
-    """The same values in the field's type. UnfitValuesError if some do not fit."""
+    """Return the same values in the field's type. UnfitValuesError if some do not fit."""
     result = _converted(array, field.type, path)
     if not field.nullable and result.null_count:
         raise UnfitValuesError(path, "it must not be null")
@@ -140,7 +140,10 @@ def _by_kind(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
 
 
 def _decoded(array: pa.DictionaryArray) -> pa.Array:
-    """The values themselves. Arrow cannot take from views, which Polars has in its categories."""
+    """Return the values themselves.
+
+    Arrow cannot take from views, which Polars has in its categories.
+    """
     values = array.dictionary
     if is_text(values.type) or (is_bytes(values.type) and not is_fixed_bytes(values.type)):
         values = pc.cast(values, pa.string() if is_text(values.type) else pa.binary())
@@ -159,7 +162,7 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _narrowed(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Floats of fewer bits; Arrow would round them."""
+    """Return floats of fewer bits; Arrow would round them."""
     result = pc.cast(array, target)
     same = pc.or_(pc.equal(pc.cast(result, array.type), array), pc.is_nan(array))
     if not pc.all(same, min_count=0).as_py():
@@ -168,7 +171,7 @@ def _narrowed(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _first_words(error: pa.ArrowException, source: pa.DataType, target: pa.DataType) -> str:
-    """Arrow's reason, which names the types only at times."""
+    """Return Arrow's reason, which names the types only at times."""
     words = str(error).partition("\n")[0][:120].rstrip(".")
     return words if str(source) in words else f"{source} to {target}: {words}"
 
@@ -216,7 +219,10 @@ def _offsets(lengths: np.typing.NDArray[np.int64], path: str) -> pa.Int32Array:
 
 
 def unfit_rows(array: pa.Array, convert: Convert) -> list[int]:
-    """The first rows whose values do not fit; none if only all rows together are too much."""
+    """Return the first rows whose values do not fit.
+
+    None if only all rows together are too much.
+    """
     found: list[int] = []
     waiting = [(0, len(array))]
     while waiting and len(found) < SAMPLE_ROWS_MAX:

@@ -34,7 +34,9 @@ _NAMES_SHOWN_MAX = 10
 
 
 def storable_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of a table for rows of this schema; InvalidRequestError names what it cannot hold.
+    """Return the schema of a table for rows of this schema.
+
+    InvalidRequestError names what it cannot hold.
 
     >>> storable_schema(pa.schema([("n", pa.uint16()), ("at", pa.timestamp("ns"))]))
     n: int32
@@ -78,7 +80,7 @@ def _refuse_unreadable(schema: pa.Schema) -> None:
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly the schema's columns, in its order and of its types.
+    """Return the batch with exactly the schema's columns, in its order and of its types.
 
     The schema has the table's data columns, with nullability as the table has it.
     """

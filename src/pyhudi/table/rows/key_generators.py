@@ -24,7 +24,7 @@ _WRITTEN = frozenset({KeyGenerator.SIMPLE, KeyGenerator.COMPLEX, KeyGenerator.NO
 
 
 def refuse_key_generator(config: TableConfig) -> None:
-    """UnsupportedTableError for a table whose keys or partition paths cannot be made here."""
+    """Raise UnsupportedTableError for a table whose keys or partition paths cannot be made here."""
     generator, keys = config.key_generator, config.record_key_fields
     if generator not in _WRITTEN:
         raise _refusal(f"it has the key generator {generator}")
@@ -45,7 +45,7 @@ def _refusal(why: str) -> UnsupportedTableError:
 
 
 def key_columns(batch: pa.RecordBatch, names: Sequence[str], role: str) -> dict[str, pa.Array]:
-    """The named columns, all of whose values have a text."""
+    """Return the named columns, all of whose values have a text."""
     columns = {}
     for name in names:
         _refuse_column(batch.schema, name, role)

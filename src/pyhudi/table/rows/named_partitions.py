@@ -30,7 +30,7 @@ _SPELLED = (pa.int32(), pa.int64(), pa.date32())
 
 
 def named_partitions(named: Any, config: TableConfig, schema: pa.Schema) -> frozenset[str]:
-    """The paths of the partitions; InvalidRequestError for what names none."""
+    """Return the paths of the partitions; InvalidRequestError for what names none."""
     if not config.partition_fields:
         raise InvalidRequestError(
             "partitions cannot be named",

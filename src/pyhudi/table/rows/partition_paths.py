@@ -43,7 +43,10 @@ _Codes: TypeAlias = npt.NDArray[np.int64]
 
 
 def partition_paths(batch: pa.RecordBatch, config: TableConfig) -> pa.DictionaryArray:
-    """The partition path of each row; its dictionary has every path once, in no certain order."""
+    """Return the partition path of each row.
+
+    Its dictionary has every path once, in no certain order.
+    """
     refuse_key_generator(config)
     codes: _Codes = np.zeros(batch.num_rows, np.int64)
     paths = pa.array([""])
@@ -57,7 +60,7 @@ def partition_paths(batch: pa.RecordBatch, config: TableConfig) -> pa.Dictionary
 
 
 def escaped(text: str) -> str:
-    """One value as Hudi encodes it in a path.
+    """Return one value as Hudi encodes it in a path.
 
     >>> escaped("50% a/b é")
     '50%25 a%2Fb é'
@@ -66,7 +69,7 @@ def escaped(text: str) -> str:
 
 
 def _segments(column: pa.Array, name: str, config: TableConfig) -> pa.DictionaryArray:
-    """The path segment that one field makes, for each row; its dictionary has each once."""
+    """Return the path segment that one field makes, for each row; its dictionary has each once."""
     encoded = column.dictionary_encode(null_encoding="encode")
     values = pc.fill_null(texts(encoded.dictionary), "")
     segments = _escaped_all(values) if config.url_encode else values
@@ -92,7 +95,7 @@ def _escaped_all(values: pa.StringArray) -> pa.StringArray:
 def _joined(
     codes: _Codes, paths: pa.StringArray, level: pa.DictionaryArray
 ) -> tuple[_Codes, pa.StringArray]:
-    """Paths one segment longer: of all pairs, those that some row has."""
+    """Return paths one segment longer: of all pairs, those that some row has."""
     inner, segments = _parts(level)
     width = max(len(segments), 1)
     pairs, found = np.unique(codes * width + inner, return_inverse=True)
@@ -111,7 +114,7 @@ def _parts(level: pa.DictionaryArray) -> tuple[_Codes, pa.StringArray]:
 def _problems(
     values: pa.StringArray, segments: pa.StringArray, *, url_encode: bool
 ) -> dict[int, str]:
-    """What is wrong with which of the values; few are looked at closely."""
+    """Return what is wrong with which of the values; few are looked at closely."""
     suspects = np.flatnonzero(pc.match_substring_regex(segments, _SUSPECT))
     found = {}
     for number in suspects.tolist():

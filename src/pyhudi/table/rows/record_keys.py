@@ -30,7 +30,7 @@ _EMPTY = "__empty__"
 
 
 def record_keys(batch: pa.RecordBatch, config: TableConfig) -> pa.StringArray:
-    """The record key of each row; only the record key fields are looked at."""
+    """Return the record key of each row; only the record key fields are looked at."""
     refuse_key_generator(config)
     columns = key_columns(batch, config.record_key_fields, RECORD_KEY_ROLE)
     values = {name: texts(column) for name, column in columns.items()}

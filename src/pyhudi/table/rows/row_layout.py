@@ -48,7 +48,7 @@ class RowLayout:
 
 @lru_cache(maxsize=16)
 def row_layout(avro_schema: str) -> RowLayout:
-    """The layout for a table's schema as commit metadata has it, without meta columns."""
+    """Return the layout for a table's schema as commit metadata has it, without meta columns."""
     decode_arrow_schema(avro_schema, _SCHEMA_SOURCE)  # refuses what is no record
     avro_json = _with_meta_fields(json.loads(avro_schema))
     stored = decode_arrow_schema(avro_json, _SCHEMA_SOURCE)
@@ -58,7 +58,9 @@ def row_layout(avro_schema: str) -> RowLayout:
 
 @lru_cache(maxsize=64)
 def part_layout(avro_schema: str, columns: tuple[str, ...]) -> RowLayout:
-    """The layout of parts of rows that have these columns; their files have the rank besides.
+    """Return the layout of parts of rows that have these columns.
+
+    Their files have the rank besides.
 
     The columns come in the table's order, however they are named here.
     """
@@ -92,7 +94,9 @@ class RowOrigin:
 def stored_rows(
     layout: RowLayout, rows: pa.RecordBatch, keys: pa.Array, origin: RowOrigin, first: int
 ) -> pa.RecordBatch:
-    """New rows with their meta columns; `first` is the first one's number within its group."""
+    """Return new rows with their meta columns; `first` is the first one's number within its
+    group.
+    """
     _refuse_other_columns(rows.schema, layout.data)
     return _stored(layout, [*_meta_columns(rows.num_rows, keys, origin, first), *rows.columns])
 
@@ -100,7 +104,7 @@ def stored_rows(
 def stored_parts(
     layout: RowLayout, rows: pa.RecordBatch, keys: pa.Array, origin: RowOrigin, first: int
 ) -> pa.RecordBatch:
-    """New parts of rows, in a part's layout, with meta columns and rank."""
+    """Return new parts of rows, in a part's layout, with meta columns and rank."""
     _refuse_other_columns(rows.schema, layout.data)
     count = rows.num_rows
     meta = dict(zip(META_COLUMNS, _meta_columns(count, keys, origin, first), strict=True))
@@ -110,7 +114,7 @@ def stored_parts(
 
 
 def stand_ins(layout: RowLayout, parts: pa.RecordBatch, identity: Sequence[str]) -> pa.RecordBatch:
-    """Whole rows for stored parts, with nulls but for what says which rows they are."""
+    """Return whole rows for stored parts, with nulls but for what says which rows they are."""
     count = parts.num_rows
     columns = []
     for field in layout.stored:
@@ -136,7 +140,7 @@ def _meta_columns(count: int, keys: pa.Array, origin: RowOrigin, first: int) -> 
 
 
 def moved_rows(layout: RowLayout, rows: pa.RecordBatch, file_name: str) -> pa.RecordBatch:
-    """Rows that have their meta columns, in another file: all but its name stays."""
+    """Return rows that have their meta columns, in another file: all but its name stays."""
     columns = [
         _repeated(file_name, rows.num_rows) if name == FILE_NAME else rows.column(name)
         for name in layout.stored.names
@@ -151,7 +155,7 @@ def _stored(layout: RowLayout, columns: Sequence[pa.Array]) -> pa.RecordBatch:
 
 
 def _numbers(first: int, count: int) -> pa.Array:
-    """Numbers as text."""
+    """Return numbers as text."""
     if first + count <= _NUMBERS_KEPT:
         return _kept_numbers().slice(first, count)
     return pa.array(np.arange(first, first + count)).cast(pa.string())

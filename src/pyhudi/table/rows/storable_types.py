@@ -100,7 +100,9 @@ def is_list(type_: pa.DataType) -> bool:
 def storable_fields(
     fields: Sequence[pa.Field], within: str = "", levels: int = 0
 ) -> list[pa.Field]:
-    """The fields with names that are legal and types that are stored; `within` is the path."""
+    """Return the fields with names that are legal and types that are stored; `within` is the
+    path.
+    """
     _refuse_names([field.name for field in fields], within)
     return [
         pa.field(
@@ -128,7 +130,10 @@ def _refuse_names(names: Sequence[str], within: str) -> None:
 
 
 def storable_type(type_: pa.DataType, path: str, levels: int = 0) -> pa.DataType:
-    """The type that a column of the given path is stored with; InvalidRequestError if none."""
+    """Return the type that a column of the given path is stored with.
+
+    InvalidRequestError if none.
+    """
     if levels > _LEVELS_MAX:
         raise _refusal(path, f"it is more than {_LEVELS_MAX} levels deep", "Flatten it")
     for belongs, stored in _SCALARS:

@@ -33,7 +33,10 @@ _FIRST_DAY, _LAST_DAY = -719162, 2932896
 
 
 def refuse_type(field: pa.Field, role: str) -> None:
-    """InvalidRequestError if the column cannot be a record key, a partition field …: its role."""
+    """Raise InvalidRequestError if the column cannot be a record key, a partition field ….
+
+    Its role.
+    """
     type_ = field.type
     if type_ in _AS_THEY_ARE or type_ in _MICROSECONDS or pa.types.is_decimal128(type_):
         return
@@ -48,7 +51,7 @@ def refuse_type(field: pa.Field, role: str) -> None:
 
 
 def refuse_values(array: pa.Array, column: str, role: str) -> None:
-    """InvalidRequestError for values without a certain text in a type that has one."""
+    """Raise InvalidRequestError for values without a certain text in a type that has one."""
     if array.type != pa.date32():
         return
     days = array.cast(pa.int32())
@@ -62,7 +65,7 @@ def refuse_values(array: pa.Array, column: str, role: str) -> None:
 
 
 def texts(array: pa.Array) -> pa.StringArray:
-    """The text of each value of an accepted type; null stays null."""
+    """Return the text of each value of an accepted type; null stays null."""
     if array.type in _MICROSECONDS:
         array = array.cast(pa.int64())
     return array if array.type == pa.string() else pc.cast(array, pa.string())
