@@ -47,9 +47,9 @@ def _rebuild(
 class ConflictError(HudiError):
     """Another writer won. Begin again from the table as it is now.
 
-    `facts` has what is known of it, in plain values that go into JSON; docs/concurrency.md tells
-    what they mean. It is empty where no write was lost, as when a table service finds another one
-    at work.
+    `facts` has what is known about the conflict, in plain values that go into JSON;
+    docs/concurrency.md explains them. It is empty where no write was lost, for example when a table
+    service finds another one at work.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class UnavailableError(HudiError):
 
 
 class OutcomeUnknownError(UnavailableError):
-    """Storage failed while a write was being decided, so it may have become visible, or may yet.
+    """Storage failed while a write was being committed, so it may be visible, or become so.
 
     `instant` is its requested time. Repeating the write with the same `write_id` finds out, and
     writes only if it has to.
@@ -76,7 +76,7 @@ class OutcomeUnknownError(UnavailableError):
 
 
 class InvalidRequestError(HudiError):
-    """The call asks for what the table cannot give. Change the call."""
+    """The table cannot serve the call. Change the call."""
 
 
 class TableNotFoundError(InvalidRequestError):
@@ -118,9 +118,9 @@ class UnsupportedTableError(HudiError):
 
 
 def fault(what: str, error: Exception) -> HudiError:
-    """Return what is no error of ours as one, which names what failed and tells all that is known.
+    """Return an unexpected exception as a HudiError that names what failed and has its traceback.
 
-    To be called where the error is handled.
+    To be called where the exception is handled.
     """
     told = HudiError(
         f"{what} ended before its time",
@@ -132,7 +132,7 @@ def fault(what: str, error: Exception) -> HudiError:
 
 
 def first_of(errors: Sequence[HudiError], done: Iterable[object]) -> HudiError:
-    """Return the first error, with notes of the others, and of what was done all the same."""
+    """Return the first error, with notes of the others, and of what was done nevertheless."""
     first, *others = errors
     for other in others:
         first.add_note(f"and: {other}")

@@ -131,7 +131,7 @@ def verified_html(result: Checked) -> str:
 def readable_time(digits: str, zone: tzinfo | None) -> str:
     """Return an instant time, of a timeline in the zone, as UTC.
 
-    Digits that name no moment are kept.
+    Digits that are not a moment stay as they are.
 
     >>> readable_time("20260102030405678", UTC)
     '2026-01-02 03:04:05.678 UTC'
@@ -162,7 +162,7 @@ def _rows(facts: Iterable[tuple[str, object]]) -> str:
 
 
 def _shown(value: object) -> str:
-    """Cut before it is escaped, so that no escape is cut in two."""
+    """Return the value cut, then escaped, so that no escape is cut in two."""
     text = str(value)
     cut = text if len(text) <= CHARACTERS_MAX else f"{text[:CHARACTERS_MAX]}…"
     return escape(cut)

@@ -73,14 +73,12 @@ Listener = Callable[[Progress], None]
 
 
 def per_second(count: int, seconds: float) -> float:
-    """Return the rate; 0 where no time has passed, in which nothing can be told."""
+    """Return the rate; 0 if no time has passed."""
     return count / seconds if seconds > 0 else 0.0
 
 
 def progress_text(progress: Progress, width: int) -> str:
-    """Return one line of at most so many characters.
-
-    With rates, without them, or the rows alone.
+    """Return one line of at most `width` characters: with rates, without them, or rows alone.
 
     >>> progress_text(Progress(1_234_567, 45_100_000, 32, 10.25), 80)
     '1,234,567 rows (120 k/s), 45.1 MB (4.4 MB/s), 32 files (3.1/s)'
@@ -97,7 +95,7 @@ def progress_text(progress: Progress, width: int) -> str:
 
 
 def _input_text(progress: Progress) -> str:
-    """While rows of the input gather in memory, and nothing is written yet.
+    """Return the line while rows of the input are collected and nothing is written yet.
 
     A read writes nothing at all.
 
@@ -143,7 +141,7 @@ def _width(stream: TextIO) -> int:
 
 
 def progress_listener(asked: bool | Listener | None, stream: TextIO | None) -> Listener | None:
-    """Who is told how a write comes along.
+    """Return the function that gets the reports of a write; None if there is none.
 
     None asks for a line on a terminal and silence elsewhere, False for silence. True asks for the
     line also where the stream does not call itself a terminal but shows a rewritten line well:
@@ -170,7 +168,7 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 class ProgressBoard:
-    """Where one write reports to, from any thread, while it runs inside `with`.
+    """What one write reports to, from any thread, while it runs inside `with`.
 
     Without a listener it costs nothing and starts nothing. The first report comes after one
     interval, so that a short write shows no line; the last one always comes. Calls of the listener
@@ -192,7 +190,7 @@ class ProgressBoard:
 
     @property
     def is_watched(self) -> bool:
-        """True if anybody listens; if not, tasks need not leave their totals anywhere."""
+        """True if there is a listener. If not, tasks need not report their totals."""
         return self._listener is not None
 
     def __enter__(self) -> Self:
@@ -209,7 +207,7 @@ class ProgressBoard:
                 self._report(last=True)
 
     def add(self, *, rows: int = 0, bytes: int = 0, files: int = 0, read: int = 0) -> None:
-        """So much more has been written, and so many more rows were read from the input."""
+        """Add to what was written, and to the rows that were read from the input."""
         with self._lock:
             self._read += read
             self._rows += rows
@@ -223,13 +221,13 @@ class ProgressBoard:
             yield batch
 
     def set_totals(self, totals: Counts) -> None:
-        """So much has been written in all, and this is to be believed: no source is followed."""
+        """Set the final totals, and stop following any source."""
         with self._lock:
             self._load = None
             self._take(totals)
 
     def follow(self, load: Callable[[], Counts]) -> None:
-        """Begin again from zero, and before each report take the totals that `load` gives."""
+        """Begin again from zero, and before each report take the totals that `load` returns."""
         with self._lock:
             self._rows = self._bytes = self._files = 0
             self._load = load

@@ -24,7 +24,7 @@ class FailedWrites(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSettings:
-    """How this process writes. What must be the same for all writers lies in the table."""
+    """How this process writes. Settings that all writers must share are recorded in the table."""
 
     log_block_format: LogBlockFormat = LogBlockFormat.PARQUET
     log_file_bytes_max: int = 1 << 30  # a larger log continues in another file

@@ -13,7 +13,9 @@ _T = TypeVar("_T")
 
 
 def readable(value: float, unit: str = "") -> str:
-    """At most three digits before the point, and one after it where there are fewer.
+    """Return the number with at most three digits before the point.
+
+    Where there are fewer, one follows the point.
 
     >>> readable(120_345), readable(45_100_000, "B"), readable(3.14), readable(512, "B")
     ('120 k', '45.1 MB', '3.1', '512 B')
@@ -44,7 +46,7 @@ def with_article(noun: str) -> str:
 
 
 def by_reason(found: Iterable[tuple[_T, str]]) -> Iterator[tuple[str, Sequence[_T]]]:
-    """Yield each reason once, in the order of its first use, with all that it applies to.
+    """Yield each reason once, in the order of its first use, with everything it applies to.
 
     >>> list(by_reason([("a", "old"), ("b", "new"), ("c", "old")]))
     [('old', ['a', 'c']), ('new', ['b'])]
@@ -56,7 +58,7 @@ def by_reason(found: Iterable[tuple[_T, str]]) -> Iterator[tuple[str, Sequence[_
 
 
 def first_reasons(lines: Sequence[str], *, indent: str = "", rest: str = "") -> list[str]:
-    """Return the first lines, one for each reason, and how many there are beside them."""
+    """Return the first lines, one for each reason, and how many more there are."""
     more = len(lines) - REASONS_MAX
     shown = [f"{indent}{line}" for line in lines[:REASONS_MAX]]
     return [*shown, f"{indent}... and {counted(more, 'more reason')}{rest}"] if more > 0 else shown

@@ -46,7 +46,10 @@ def new_uuid(world: World) -> str:
 
 
 def jittered_ms(world: World, most_ms: int) -> int:
-    """Return a wait between half of the time and all of it, so that rivals do not march in step."""
+    """Return a wait between half of the time and all of it.
+
+    It keeps competing writers from retrying in step.
+    """
     return most_ms // 2 + int.from_bytes(world.random_bytes(4), "big") % (most_ms // 2 + 1)
 
 

@@ -39,7 +39,7 @@ class Offence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LayoutOffence:
-    """The first thing out of place that a foreign write did."""
+    """The first thing that a foreign write did against the layout."""
 
     requested: str  # the foreign instant
     kind: Offence
@@ -50,11 +50,12 @@ class LayoutOffence:
 def first_offence(
     requested: str, metadata: CommitMetadata, count: int, known: Mapping[str, Sequence[str]]
 ) -> LayoutOffence | None:
-    """Return what a completed foreign write did against a layout of so many buckets, if anything.
+    """Return what a completed foreign write did against a layout of `count` buckets, if anything.
 
     `known` has, by partition, the file ids of the buckets in order; of partitions it lacks, only
-    what the write itself says is judged. Give those of the partitions that are being written: a
-    bucket that moves elsewhere concerns nobody here. What breaks the table is told first.
+    what the write itself says is judged. Pass those of the partitions that are being written: a
+    bucket that moves elsewhere does not concern the caller. An offence that breaks the table comes
+    first.
     """
     offences = (
         *_written_out_of_place(requested, metadata, count, known),
@@ -64,7 +65,7 @@ def first_offence(
 
 
 def layout_error(offence: LayoutOffence) -> CorruptTableError:
-    """Return an offence that breaks the table, for the user."""
+    """Return the error for an offence that breaks the table."""
     group = offence.group
     return CorruptTableError(
         f"write {offence.requested} of another engine broke the bucket layout with file group"
@@ -93,7 +94,7 @@ def _written_out_of_place(
 def _judged(file_id: str, count: int, owners: dict[int, str]) -> tuple[Offence, str] | None:
     """Return what is wrong with a written file id.
 
-    If nothing is, the bucket is its own from now on.
+    If nothing is wrong, the bucket has this file id from now on.
     """
     bucket = bucket_number(file_id)
     if bucket is None:
@@ -118,7 +119,7 @@ def _moved(
 
 
 def _written(metadata: CommitMetadata) -> dict[str, list[str]]:
-    """Return partition → the file ids that the write has files of, in order."""
+    """Return partition → the file ids of the files that the write made, in order."""
     written = {
         partition: sorted({file_id for stat in stats if (file_id := _file_id(stat)) is not None})
         for partition, stats in metadata.write_stats.items()
@@ -127,7 +128,7 @@ def _written(metadata: CommitMetadata) -> dict[str, list[str]]:
 
 
 def _file_id(stat: WriteStat) -> str | None:
-    """By the file's name, which is what readers go by; None for a stat without any file."""
+    """Return the file id in the file's name, which readers use; None for a stat without a file."""
     name = parse_data_file(file_name(stat.path or ""))
     if name is not None:
         return name.file_id

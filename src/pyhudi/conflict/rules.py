@@ -79,7 +79,7 @@ class ConflictRule(StrEnum):
 
 
 class Retry(StrEnum):
-    """What helps, once a conflict was found."""
+    """What helps after a conflict."""
 
     COMMIT = "committing the same files again may succeed"
     WRITE = "writing again may succeed"
@@ -118,13 +118,13 @@ class OtherWrite:
 
     @property
     def passes_logs(self) -> bool:
-        """Logs go on above a seed and a compaction."""
+        """True for a seed and a compaction: logs stay visible above them."""
         return self.kind in (Kind.SEED, Kind.COMPACTION)
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The other that stands in the way, one of the file groups in question, and what helps."""
+    """The other write in the way, one of the file groups in question, and what helps."""
 
     rule: ConflictRule
     other: OtherWrite
@@ -135,9 +135,10 @@ class Conflict:
 def first_conflict(
     own: OwnWrite, others: Iterable[OtherWrite], strategy: Strategy = Strategy.BUCKET
 ) -> Conflict | None:
-    """Return the first of the others, which come by completion time, that our write must yield to.
+    """Return the first of the others that our write must yield to.
 
-    `completed` ones completed after our requested time; that is for the caller to see to.
+    The others come by completion time. The caller passes as `completed` only those that completed
+    after our requested time.
     """
     found = (_conflict(own, other, strategy) for other in others)
     return next((conflict for conflict in found if conflict is not None), None)
@@ -175,8 +176,9 @@ def _completed_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) ->
 
 
 def _known_since(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> FileGroupId | None:
-    """Return where keys that we took for new may lie in the base file of a compaction planned
-    since.
+    """Return a file group whose keys that we took for new may be in a newer base file.
+
+    It is the base file of a compaction that was planned since our write began.
     """
     compacts = other.kind in (Kind.COMPACTION, Kind.LOG_COMPACTION)
     is_late = compacts and other.requested > own.requested
@@ -184,7 +186,10 @@ def _known_since(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> FileGr
 
 
 def _retry(own: OwnWrite, other: OtherWrite) -> Retry:
-    """Readers put logs in the order of requested times: is it the one of completion already?"""
+    """Return `Retry.COMMIT` if committing the same files again keeps the order of the logs.
+
+    Readers order logs by requested time, and that is already the order of completion.
+    """
     in_order = other.requested < own.requested and other.kind is Kind.WRITE
     return Retry.COMMIT if own.is_blind and in_order else Retry.WRITE
 
@@ -201,9 +206,7 @@ def _pending_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> C
 def _pending_rule(
     own: OwnWrite, other: OtherWrite, strategy: Strategy
 ) -> tuple[ConflictRule | None, frozenset[FileGroupId]]:
-    """Return what would be wrong with a file group that both have, and which ones of ours to
-    look at.
-    """
+    """Return the rule that a pending write may break, and which of our file groups to compare."""
     checked = own.opened | own.appended
     is_later = other.requested > own.requested
     match other.kind:
@@ -239,6 +242,6 @@ def _file_group(group: FileGroupId) -> tuple[str, str]:
 
 
 def bucket_place(group: FileGroupId) -> tuple[str, str]:
-    """Return the bucket of a file group, or the file group itself where file ids name no bucket."""
+    """Return the bucket of a file group; the file group itself if its file id names no bucket."""
     bucket = bucket_number(group.file_id)
     return group.partition, group.file_id if bucket is None else str(bucket)

@@ -40,7 +40,7 @@ _XXHASH_LENGTH_MAX = 1024  # longer texts are rare, and C hashes each in less th
 
 
 def xxhash32(data: bytes) -> int:
-    """xxHash32 with seed 0, unsigned."""
+    """Return the unsigned xxHash32 of the bytes with seed 0."""
     return xxhash.xxh32_intdigest(data)
 
 
@@ -89,7 +89,7 @@ def _polynomials(units: npt.NDArray[np.unsignedinteger], offsets: Rows) -> UInt3
 
 
 def _powers(base: int, count: int) -> UInt32s:
-    """base^0, base^1, … modulo 2^32, at least so many as counted are needed."""
+    """Return base^0, base^1, … modulo 2^32, at least as many as `count`."""
     if count <= _BLOCK_UNITS + 1:
         return _block_powers(base)[:count]
     return _fresh_powers(base, count)
@@ -111,7 +111,7 @@ _INVERSE_31 = pow(31, -1, 1 << 32)
 
 
 def _blocks(offsets: Rows) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows with at most so many units between them, or with a single longer row."""
+    """Yield ranges of rows with at most `_BLOCK_UNITS` units, or with one longer row."""
     first, rows = 0, len(offsets) - 1
     while first < rows:
         fitting = int(np.searchsorted(offsets, offsets[first] + _BLOCK_UNITS, side="right")) - 1
@@ -143,7 +143,7 @@ def has_astral_characters(texts: pa.Array) -> bool:
 
 
 def utf8_bytes(texts: pa.Array) -> Bytes:
-    """Return the bytes of all texts in a row, to ask at once what no text holds."""
+    """Return the bytes of all texts, one after another, so that one search covers all texts."""
     data, offsets = _utf8(texts)
     return data[offsets[0] : offsets[-1]]
 
@@ -165,7 +165,7 @@ def _utf8(texts: pa.Array) -> tuple[Bytes, Rows]:
 
 
 def xxhash32s(texts: pa.Array) -> UInt32s:
-    """xxHash32, seed 0, of each text's UTF-8 bytes; null counts as empty."""
+    """Return the xxHash32, seed 0, of each text's UTF-8 bytes; null counts as empty."""
     data, offsets = _utf8(texts)
     result = np.empty(len(texts), np.uint32)
     for length, rows in _by_length(_lengths(texts, offsets)):
@@ -213,7 +213,7 @@ def _rotated(words: UInt32s, bits: int) -> UInt32s:
 
 @dataclass(frozen=True, slots=True)
 class MurmurGroup:
-    """Texts of one length, as far as MurmurHash2 can treat them before it knows the seed.
+    """Texts of one length, hashed as far as MurmurHash2 can go before it knows the seed.
 
     A bloom filter hashes each key dozens of times, each time with the last result as the seed.
     """
@@ -259,7 +259,7 @@ def _murmur_mixed(words: UInt32s) -> UInt32s:
 
 
 def murmur_groups(texts: pa.Array) -> Iterator[MurmurGroup]:
-    """Yield all texts, by length; null counts as empty."""
+    """Yield all texts in groups of one length; null counts as empty."""
     data, offsets = _utf8(texts)
     for length, rows in _by_length(_lengths(texts, offsets)):
         yield MurmurGroup.of(data, offsets[rows], rows, length)
@@ -268,7 +268,7 @@ def murmur_groups(texts: pa.Array) -> Iterator[MurmurGroup]:
 def _words(data: Bytes) -> UInt32s:
     """Return the little-endian word that begins at each byte.
 
-    A view, so that gathering is one step.
+    It is a view, so that collecting words is one step.
     """
     if data.size < 4:
         return np.zeros(0, np.uint32)
@@ -283,7 +283,7 @@ def _lengths(texts: pa.Array, offsets: Rows) -> Rows:
 
 
 def _by_length(lengths: Rows) -> Iterator[tuple[int, Rows]]:
-    """Yield each length with the numbers of the rows that have it, so many rows at a time."""
+    """Yield each length with the numbers of the rows that have it, a bounded number at a time."""
     narrow = np.min_scalar_type(int(lengths.max(initial=0)))  # numpy sorts short numbers by radix
     order = np.argsort(lengths.astype(narrow), kind="stable")
     ordered = lengths[order]

@@ -38,9 +38,9 @@ _REASONS = (
 
 
 def table_path(path: str) -> str:
-    """Return the path itself, if it names a place below the table's root.
+    """Return the path if it names something below the table's root.
 
-    Else CorruptTableError.
+    CorruptTableError if it does not.
 
     >>> table_path("day=2026-01-01/a%2Fb.parquet")
     'day=2026-01-01/a%2Fb.parquet'
@@ -57,7 +57,7 @@ def table_path(path: str) -> str:
 
 
 def table_folder(path: str) -> str:
-    """As `table_path`, but the empty text is a folder too: the root."""
+    """Return the path as `table_path` does, but accept the empty text for the root folder."""
     return path and table_path(path)
 
 

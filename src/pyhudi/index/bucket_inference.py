@@ -43,7 +43,7 @@ class PossibleCounts:
 
 @dataclass(frozen=True, slots=True)
 class NoSimpleBuckets:
-    """No number of buckets fits, and why, as a phrase."""
+    """No number of buckets fits; the reason is a phrase."""
 
     why: str
     group: FileGroupId | None = None  # the one that shows it, if one does
@@ -66,7 +66,7 @@ def possible_counts(
     record_keys: Mapping[FileGroupId, pa.Array],
     hash_fields: Sequence[str],
 ) -> PossibleCounts | NoSimpleBuckets:
-    """Return which numbers of buckets fit these file groups, and the keys that are known of some.
+    """Return which numbers of buckets fit these file groups, and the known keys of some.
 
     Names cost nothing, so all file groups should be given; keys cost reading, so few will do.
     """
@@ -90,7 +90,7 @@ def possible_counts(
 
 
 def _numbers(groups: set[FileGroupId]) -> dict[FileGroupId, int] | NoSimpleBuckets:
-    """Return the bucket of each file group; every bucket of a partition has one file group only."""
+    """Return the bucket of each file group. Every bucket of a partition has one file group only."""
     numbers: dict[FileGroupId, int] = {}
     owners: dict[tuple[str, int], FileGroupId] = {}
     for group in sorted(groups):
@@ -110,14 +110,17 @@ def _numbers(groups: set[FileGroupId]) -> dict[FileGroupId, int] | NoSimpleBucke
 
 
 def _hashes(record_keys: pa.Array, hash_fields: Sequence[str]) -> npt.NDArray[np.int64]:
-    """As `bucket_ids` has them, before the division."""
+    """Return the hashes as `bucket_ids` has them, before the division."""
     values = extracted_key_values(pc.drop_null(record_keys), hash_fields)
     hashes = java_list_hashes(values) & np.int32(0x7FFFFFFF)
     return hashes.astype(np.int64)
 
 
 def _divisors(number: int) -> list[int]:
-    """Ascending. A hash has 31 bits, so its root is small enough to try everything below."""
+    """Return the divisors, ascending.
+
+    A hash has 31 bits, so its root is small enough to try everything below.
+    """
     if number == 0:
         return []
     tried = np.arange(1, isqrt(number) + 1)

@@ -56,12 +56,12 @@ def key_values(record_key: str, hash_fields: Sequence[str]) -> tuple[str | None,
 
 
 def _wanted_names(hash_fields: Sequence[str]) -> frozenset[str] | None:
-    """None for all: Hudi takes an empty list, or one empty name, that way."""
+    """Return the names; None for all. Hudi takes an empty list, or one empty name, that way."""
     return None if list(hash_fields) in ([], [""]) else frozenset(hash_fields)
 
 
 def _fields(record_key: str) -> Iterator[tuple[str, str]]:
-    """Rule 2, for a key with a colon."""
+    """Yield (name, value) by rule 2, for a key with a colon."""
     start = 0
     while start < len(record_key):
         colon = record_key.index(":", start)
@@ -125,7 +125,7 @@ def _groups(
 
 
 def _regular_keys(keys: pa.Array, rows: _Rows, hash_fields: Sequence[str]) -> Iterator[_Group]:
-    """Yield keys in which commas and colons do nothing but separate."""
+    """Yield keys in which commas and colons only separate."""
     parts = pc.split_pattern(keys, ",")
     pieces = pc.split_pattern(parts.flatten(), ":").flatten()  # name, value, name, value …
     names, values = (pieces.take(pa.array(np.arange(at, len(pieces), 2))) for at in (0, 1))
@@ -143,7 +143,7 @@ def _regular_keys(keys: pa.Array, rows: _Rows, hash_fields: Sequence[str]) -> It
 
 
 def _odd_keys(keys: pa.Array, hash_fields: Sequence[str]) -> pa.ListArray:
-    """Return keys with commas or colons in their values: one by one, but each only once."""
+    """Return the values of keys with commas or colons in them, each distinct key once."""
     distinct = keys.dictionary_encode()
     values = [list(key_values(key, hash_fields)) for key in distinct.dictionary.to_pylist()]
     return pa.array(values, pa.list_(keys.type)).take(distinct.indices)

@@ -38,7 +38,7 @@ def file_id(bucket: int) -> str:
 
 
 def bucket_of_file(file_id: str) -> int:
-    """Return the bucket whose rows a file group holds; its tail may be fixed or random."""
+    """Return the bucket whose rows a file group holds; the id's tail may be fixed or random."""
     number = file_id[:_NUMBER_LENGTH]
     if not (len(number) == _NUMBER_LENGTH and number.isascii() and number.isdigit()):
         raise UnsupportedTableError(

@@ -55,12 +55,12 @@ _AFTER_ALL = "9" * 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivePolicy:
-    """When instants are archived, and how the archive is kept; the defaults are Hudi's.
+    """When instants are archived, and how the archive is stored; the defaults are Hudi's.
 
-    The two graces are ours. `grace_ms` is how long ago everybody must have read past an entry of
-    the decision log: a process reads it again after 60 s, and a request ends within 120 s, so only
-    a process that is suspended inside of one request can be later. A writer that was given up may
-    be in the midst of its data files, each of which it creates without looking; so what it wrote is
+    The two graces are ours. `grace_ms` is how long ago every process must have read past an entry
+    of the decision log: a process reads it again after 60 s, and a request ends within 120 s, so
+    only a process that is suspended inside of one request can be later. A writer whose instant was
+    aborted may still be creating data files, each without looking at the log; so what it wrote is
     waited for longer.
     """
 
@@ -96,10 +96,11 @@ class ArchivePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """After a run that left more than the policy asks for: what stopped it seldom ends at once.
+    """The backoff after a run that left more than the policy wants.
 
-    Each further run would list a timeline that grows. So one is tried when it may bring something,
-    or when the timeline has grown in proportion, or a while later.
+    What stopped it seldom ends at once, and each further run would list a timeline that grows. So a
+    run is tried when it may archive something, or when the timeline has grown in proportion, or a
+    while later.
     """
 
     asked: ArchivePolicy
@@ -117,9 +118,10 @@ class Pause:
 
 
 def archiving_beside(policy: ArchivePolicy, compaction: CompactionPolicy) -> ArchivePolicy:
-    """Return the policy, but it leaves what tells whether a compaction is due by that other policy.
+    """Return the policy, raised so that a compaction's trigger still finds what it counts.
 
-    What is archived is not counted. One that is due by time asks when the last one was.
+    An archived commit is not counted. A compaction that is due by time needs the time of the last
+    one.
     """
     is_counting = compaction.trigger in _COUNTING
     needed = compaction.trigger_delta_commits if is_counting else _ALL_DELTA_COMMITS
@@ -132,7 +134,7 @@ OldLogs: TypeAlias = Mapping[str, tuple[FileGroupId, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveFacts:
-    """What is known when instants are chosen. Times are requested times unless they say else."""
+    """What is known when instants are chosen. Times are requested times unless noted."""
 
     timeline: Timeline
     is_mor: bool = True
@@ -158,13 +160,13 @@ class ArchiveFacts:
 
     @cached_property
     def told_of(self) -> frozenset[str]:
-        """Instants of which the timeline tells, itself or as something that was undone."""
+        """Instants that are on the timeline, in the archive, or the target of a rollback."""
         undone = (target for targets in self.undoes.values() for target in targets)
         return frozenset({*(i.requested for i in self.timeline.instants), *self.archived, *undone})
 
     @cached_property
     def unsettled(self) -> frozenset[str]:
-        """What was given up by somebody who is not done with it, or by now may grow a file."""
+        """Targets of rollbacks that are pending, or so recent that a file may still appear."""
         pending = {i.requested for i in self.timeline.pending}
         unsafe = (r for r in self.undoes if r in self.young or r in pending)
         return frozenset(target for rollback in unsafe for target in self.undoes[rollback])
@@ -201,7 +203,7 @@ class ArchivePlan:
 
     @cached_property
     def leaving(self) -> tuple[Instant, ...]:
-        """Oldest request first."""
+        """The instants that go to the archive, oldest request first."""
         return tuple(verdict.instant for verdict in self.verdicts if verdict.goes)
 
     @property
@@ -233,7 +235,7 @@ def _reason_line(why: str, verdicts: Sequence[Verdict]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
-    """How many of the oldest writes may go, and what says so."""
+    """How many of the oldest writes may go, and why no more."""
 
     count: int
     why: str
@@ -300,10 +302,11 @@ class _Planning:
         )
 
     def _is_swept(self, requested: str) -> bool:
-        """True if the target lies behind the timeline's begin already, and nothing is left of it.
+        """True if the target lies before the active timeline already and nothing is left of it.
 
-        It came there as it should, by a run that swept it first; or the writes before it were
-        archived by another engine, or savepointed, which readers pass over. So a look is due once.
+        Either a run swept it first and then moved the begin past it, or another engine archived the
+        writes before it, or they are savepointed, which readers skip. So its files are looked for
+        once.
         """
         begin = self._facts.timeline.first_active or ""
         return requested < begin and requested in self._facts.swept
@@ -314,7 +317,7 @@ class _Planning:
         return requested not in self._facts.timeline.completion_times
 
     def _begin(self, leaving: set[InstantTime]) -> str:
-        """Return the first active write, once these are gone.
+        """Return the first active write once these are archived.
 
         Readers count what is older as committed.
         """
@@ -367,15 +370,15 @@ class _Planning:
             yield _Stop(self._before(target), f"{why} become visible; see services.repair()")
 
     def _unsafe_targets(self) -> list[str]:
-        """Return what was given up and is not done with, the oldest first."""
+        """Return the aborted instants whose rollback is not finished, the oldest first."""
         begin = self._facts.timeline.first_active or ""  # what is older is passed already
         unsafe = (t for t in self._facts.unsettled if t >= begin)
         return sorted(target for target in unsafe if self._is_given_up(target))
 
     def _before(self, time: str) -> int:
-        """Return how many writes may go so that one stays which was requested before the time.
+        """Return how many writes may go so that one requested before the time stays.
 
-        A savepointed write does not count: readers pass over it when they look for the first.
+        A savepointed write does not count: readers skip it when they look for the first.
         """
         saved = {i.requested for i in self._facts.timeline.completed(Action.SAVEPOINT)}
         before = [n for n, w in enumerate(self._writes) if w.requested < time]
@@ -402,9 +405,9 @@ class _Planning:
         return next(found, len(self._writes))
 
     def _counted(self) -> _Stop:
-        """Return what says whether a compaction is due.
+        """Return the stop that compaction needs.
 
-        The last one, or as many commits as it takes.
+        A trigger counts from the last compaction, or needs that many delta commits.
         """
         places = range(len(self._writes))
         last = max((n for n in places if self._writes[n].action is Action.COMMIT), default=-1)
@@ -495,6 +498,6 @@ def old_logs(
 
 
 def batches(instants: Sequence[Instant], size: int) -> Iterator[tuple[Instant, ...]]:
-    """Yield the instants in the same order, so many at a time."""
+    """Yield the instants in the same order, `size` at a time."""
     for start in range(0, len(instants), size):
         yield tuple(instants[start : start + size])

@@ -55,7 +55,7 @@ class CompletedWrite:
 
     @property
     def brings_rows(self) -> bool:
-        """Log compaction brings none, and gives the rows it carries its own commit time."""
+        """False for log compaction, which gives the rows it carries its own commit time."""
         return self.metadata.operation_type != "LOG_COMPACT"
 
     @property
@@ -64,9 +64,7 @@ class CompletedWrite:
 
 
 def in_range(writes: Iterable[tuple[str, str]], since: str, until: str | None) -> frozenset[str]:
-    """Return requested times of the (requested, completed) pairs that completed in (since,
-    until].
-    """
+    """Return the requested times of pairs (requested, completed) completed in (since, until]."""
     return frozenset(
         requested
         for requested, completed in writes
@@ -75,9 +73,7 @@ def in_range(writes: Iterable[tuple[str, str]], since: str, until: str | None) -
 
 
 def written_files(writes: Sequence[CompletedWrite]) -> dict[str, dict[str, int]]:
-    """Return partition path → paths of the data files that the writes recorded → bytes that they
-    say.
-    """
+    """Return partition path → paths of the data files that the writes recorded → their bytes."""
     files: dict[str, dict[str, int]] = {}
     for write in writes:
         for partition, stats in write.metadata.write_stats.items():
@@ -109,9 +105,7 @@ def plan_changes(
     doomed: Set[str] = frozenset(),
     prune: bool = True,
 ) -> ScanPlan | LostFile:
-    """Return the slices made of the files that these writes wrote.
-
-    Or a file of theirs that is not whole.
+    """Return the slices made of the files that these writes wrote, or a file that is not whole.
 
     Files whose names are `doomed` are about to be removed. With `prune` a predicate skips
     partitions by the values that their paths stand for.
@@ -139,7 +133,7 @@ def plan_changes(
 def _whole(
     group: FileGroupFiles | None, slice_: FileSlice, times: CompletionTimes, spec: ReadSpec
 ) -> FileSlice | None:
-    """Return the slice with its past; only logs can hold rows that are not whole."""
+    """Return the slice with its past. Only logs can hold rows that are not whole."""
     if group is None or not slice_.logs or spec.whole_visibility is None:
         return None
     return latest_slice(group, times, spec.whole_visibility)
@@ -157,8 +151,9 @@ def _replaced(writes: Sequence[CompletedWrite]) -> set[tuple[str, str]]:
 def _lost(
     slice_: FileSlice, sizes: Mapping[str, int], written: Mapping[str, int], doomed: Set[str]
 ) -> LostFile | None:
-    """Return a file of the slice that is not listed, about to go, or shorter than its write
-    says.
+    """Return a file of the slice that is not listed, about to go, or too short.
+
+    It is too short if its write recorded more bytes.
     """
     files: list[BaseFile | LogFile] = [*slice_.logs, *([slice_.base] if slice_.base else [])]
     for file in files:

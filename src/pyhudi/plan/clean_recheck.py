@@ -17,13 +17,13 @@ _WEIGHTY = frozenset({Action.SAVEPOINT, Action.RESTORE, Action.CLEAN})
 
 
 def clean_news(then: Timeline, now: Timeline) -> list[str]:
-    """Return times of instants because of which a plan made then may be wrong now, oldest first."""
+    """Return the times of instants that may make a plan made `then` wrong `now`, oldest first."""
     came = {requested for requested, _ in _weighty(now) - _weighty(then)}
     return sorted(came | _vanished(then, now))
 
 
 def weighty_decisions(ledger: Ledger) -> set[tuple[str, Action]]:
-    """Return what a ledger knows of instants after which a plan has to be made anew."""
+    """Return the instants of a live timeline after which a plan has to be made again."""
     found = {(i.requested, i.action) for i in ledger.completed.values() if i.action in _WEIGHTY}
     for instant in ledger.pending.values():
         if _is_service(instant.action) or instant.action in _WEIGHTY:
@@ -32,8 +32,10 @@ def weighty_decisions(ledger: Ledger) -> set[tuple[str, Action]]:
 
 
 def decided_news(known: set[tuple[str, Action]], then: Timeline, ledger: Ledger) -> list[str]:
-    """Return the same as `clean_news`, of what was decided; `known` is what had been before
-    `then` was loaded. A ledger keeps what is archived, which the timeline lacks.
+    """Return what `clean_news` does, by the decision log.
+
+    `known` is what was there before `then` was loaded. The live timeline keeps what is archived,
+    which `then` lacks.
     """
     came = weighty_decisions(ledger) - known - _weighty(then)
     return sorted(requested for requested, _ in came)
@@ -44,9 +46,9 @@ def _is_service(action: Action) -> bool:
 
 
 def _weighty(timeline: Timeline) -> set[tuple[str, Action]]:
-    """Return instants after which a plan has to be made anew.
+    """Return instants after which a plan has to be made again.
 
-    Their times alone do not tell: a savepoint bears that of the write, or service, that it saves.
+    Their times alone are not enough: a savepoint has that of the write, or service, that it saves.
     """
     found = {(i.requested, i.action) for i in timeline.instants if i.action in _WEIGHTY}
     pending = {(i.requested, i.action) for i in timeline.pending}
@@ -55,7 +57,7 @@ def _weighty(timeline: Timeline) -> set[tuple[str, Action]]:
 
 
 def _vanished(then: Timeline, now: Timeline) -> set[str]:
-    """Writes that had completed and are gone, and not because they were archived."""
+    """Return writes that had completed and are missing, although they were not archived."""
     first = now.first_active or ""
     gone = then.completion_times.keys() - now.completion_times.keys()
     return {requested for requested in gone if requested >= first}

@@ -79,10 +79,10 @@ def refuse_needed(
     pending: Collection[str],
     place: str,
 ) -> None:
-    """Raise CorruptTableError if the clean names a file that none may take.
+    """Raise CorruptTableError if the clean names a file that no clean may remove.
 
-    `verdicts` are about the files that are known, and `pending` are the writes under way, of which
-    there may be more.
+    `verdicts` are about the files that are known, and `pending` are the writes under way, which may
+    have more files.
     """
     staying = _named(planned, verdicts, goes=False)
     reasons = {
@@ -105,8 +105,9 @@ def refuse_needed(
 def spared_files(
     planned: Mapping[str, tuple[str, ...]], verdicts: pa.Table
 ) -> tuple[int, frozenset[str]]:
-    """Return bytes that go, and the files of the plan that stay, because something needs them by
-    now.
+    """Return the bytes that go, and the files of the plan that are skipped.
+
+    A file is skipped if something needs it by now.
     """
     going, staying = (_named(planned, verdicts, goes=goes) for goes in (True, False))
     return pc.sum(going["bytes"]).as_py() or 0, frozenset(staying["path"].to_pylist())
@@ -119,10 +120,11 @@ def _named(planned: Mapping[str, tuple[str, ...]], verdicts: pa.Table, *, goes: 
 
 
 def believed_plan(plan: CleanerPlan, *, newest: str, completed: str) -> CleanerPlan:
-    """Return the plan, which claims to keep nothing later than the newest write.
+    """Return the plan with the retained times capped at the newest write.
 
-    That is the write's requested time, and the newest completion time. The table as it is then can
-    be read whatever a plan says, and a time from the future would have all others refused for good.
+    These are the newest requested time and the newest completion time. The table can be read at
+    those whatever a plan says, and a time from the future would make readers refuse all others for
+    good.
     """
     retained = plan.earliest_instant_to_retain
     if retained is not None:
@@ -145,7 +147,7 @@ def clean_metadata(
     spared: frozenset[str],
     took_ms: int,
 ) -> CleanMetadata:
-    """Return what the completed file says. What was spared counts as not removed."""
+    """Return the completed file's content. A skipped file counts as not removed."""
     partitions = {}
     total = 0
     for partition, paths in planned.items():

@@ -61,7 +61,7 @@ _LATEST = Verdict(Rule.LATEST, "in the latest slice")
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """What must stay besides what the policy keeps."""
+    """What must stay besides what the policy retains."""
 
     files: Mapping[str, Verdict] = field(default_factory=dict)  # by path
     consumers: tuple[tuple[str, str], ...] = ()  # names, and up to when each has read
@@ -81,7 +81,7 @@ class Horizon(NamedTuple):
         return self._replace(earliest=lower, since=min(self.since, since))
 
     def saving(self, requested: str, since: str) -> Horizon:
-        """Lowered to a savepoint that does not tell its files yet.
+        """Return the horizon lowered to a savepoint that does not list its files yet.
 
         It will name the slices that were requested by then, whatever is counted.
         """
@@ -91,8 +91,9 @@ class Horizon(NamedTuple):
 def with_consumers(
     timeline: Timeline, horizon: Horizon, consumers: Iterable[tuple[str, str]]
 ) -> tuple[Horizon, Verdict | None]:
-    """Return the horizon lowered to the consumer that is furthest behind, and what its files are
-    told.
+    """Return the horizon lowered to the consumer that is furthest behind.
+
+    The second value is the verdict on the files that only this consumer needs.
     """
     behind = min(consumers, key=lambda consumer: consumer[1], default=None)
     if behind is None or behind[1] >= horizon.since:
@@ -115,7 +116,10 @@ class _Cut(NamedTuple):
 
 
 class Judge:
-    """Judges file groups one by one. Without a horizon nothing goes, for the reason given."""
+    """Judges file groups one by one.
+
+    Without a horizon nothing goes, and `nothing_goes` says why.
+    """
 
     def __init__(
         self,
@@ -169,9 +173,9 @@ class Judge:
     # -- slices
 
     def _placed(self, group: FileGroupFiles, replaced: frozenset[str]) -> dict[str, Verdict]:
-        """Return verdicts by path of what is in a slice.
+        """Return the verdicts of the files in slices, by path.
 
-        And of slices with a base file, by instant.
+        The verdict of a slice with a base file is there by its instant, too.
         """
         slices = file_slices(group, self._times, self._now)
         placed: dict[str, Verdict] = {}
@@ -195,7 +199,7 @@ class Judge:
     def _cuts(
         self, group: FileGroupFiles, slices: tuple[FileSlice, ...], replaced: frozenset[str]
     ) -> tuple[_Cut, _Cut] | None:
-        """Return what the policy means to the group, and what that means with consumers."""
+        """Return the cut that the policy makes in the group, and the one with consumers."""
         if self._horizon is None or self.lowest is None:
             return None
         cut = self._cut(group, slices, replaced, self._horizon)
@@ -232,7 +236,7 @@ class Judge:
         return None
 
     def _completed(self, file: BaseFile | LogFile) -> str:
-        """Return when the file's write completed; "" if that was before all memory."""
+        """Return when the file's write completed; "" if that is older than the loaded archive."""
         return self._done.get(file.name.requested, "")
 
     def _slice_verdict(
@@ -270,7 +274,10 @@ class Judge:
         )
 
     def _kept_file(self, file: BaseFile | LogFile) -> Verdict | None:
-        """Return why a file of a slice that goes stays: changes are read by when they completed."""
+        """Return why a file of a slice that goes stays.
+
+        Incremental reads need files by when their writes completed.
+        """
         assert self._horizon is not None
         assert self.lowest is not None
         completed = self._completed(file)
@@ -284,10 +291,7 @@ def _files(slice_: FileSlice) -> tuple[BaseFile | LogFile, ...]:
 
 
 def _twins(group: FileGroupFiles, slice_: FileSlice) -> list[BaseFile]:
-    """Return base files of other attempts of the write that made the slice.
-
-    Plans may name those.
-    """
+    """Return base files of other attempts of the slice's write, which plans may name."""
     if slice_.base is None:
         return []
     instant, counts = slice_.base_instant, slice_.base.path
@@ -295,7 +299,7 @@ def _twins(group: FileGroupFiles, slice_: FileSlice) -> list[BaseFile]:
 
 
 class Verdicts:
-    """The verdicts as columns, a few thousand rows at a time; reasons repeat, and are kept once."""
+    """The verdicts as columns, a few thousand rows at a time. Repeated reasons are stored once."""
 
     def __init__(self) -> None:
         self._columns: dict[str, list[Any]] = {name: [] for name in _TYPES}

@@ -61,7 +61,7 @@ _UNITS = {CleanBy.COMMITS: "commit", CleanBy.VERSIONS: "version", CleanBy.HOURS:
 
 @dataclass(frozen=True, slots=True)
 class CleanPolicy:
-    """How much history a clean keeps; the defaults are Hudi's."""
+    """How much history a clean retains; the defaults are Hudi's."""
 
     by: CleanBy = CleanBy.COMMITS
     keep: int = 10
@@ -83,7 +83,7 @@ class CleanPolicy:
 
     @classmethod
     def commits(cls, keep: int = 10) -> CleanPolicy:
-        """Return every state of the table that one of the last so many commits left.
+        """Retain every state of the table that one of the last `keep` commits left.
 
         Only commits of the active timeline are counted: archiving must leave more than these.
         """
@@ -91,12 +91,12 @@ class CleanPolicy:
 
     @classmethod
     def versions(cls, keep: int = 3) -> CleanPolicy:
-        """So many slices of each file group; of older states, nothing is promised."""
+        """Retain that many slices of each file group. Of older states, nothing is promised."""
         return cls(CleanBy.VERSIONS, keep)
 
     @classmethod
     def hours(cls, keep: int = 24) -> CleanPolicy:
-        """Return every state that the table has had in the last so many hours."""
+        """Retain every state that the table has had in the last `keep` hours."""
         return cls(CleanBy.HOURS, keep)
 
     def __str__(self) -> str:
@@ -121,12 +121,12 @@ class CleanPlan:
 
     @property
     def count(self) -> int:
-        """Files that go."""
+        """The number of files that go."""
         return pc.sum(self.files["goes"]).as_py() or 0
 
     @property
     def bytes(self) -> int:
-        """Bytes of the files that go."""
+        """The bytes of the files that go."""
         return pc.sum(self.going["bytes"]).as_py() or 0
 
     def cleaner_plan(self, base_uri: str) -> CleanerPlan:
@@ -169,7 +169,7 @@ class CleanPlan:
         return "\n".join(lines)
 
     def _reasons(self, word: str, *, goes: bool) -> list[str]:
-        """Return a line for each reason: a table has thousands of files, and few reasons."""
+        """Return a line for each reason. A table has thousands of files and few reasons."""
         files = self.files.filter(pc.equal(self.files["goes"], goes))
         texts = files["reason"].cast(pa.string())
         facts = [("path", "count"), ("path", "min"), ("bytes", "sum")]
@@ -195,7 +195,7 @@ def plan_cleaning(
     holds: Holds | None = None,
     kept: Kept | None = None,
 ) -> CleanPlan:
-    """Judge every file. `kept` is what earlier cleans have left: what is lost stays lost.
+    """Judge every file. `kept` is what earlier cleans left; what they removed stays lost.
 
     `times` must know when each archived write completed whose file lies beside others.
     """
@@ -242,7 +242,7 @@ _PLAIN_WRITES = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 def _horizon(
     timeline: Timeline, policy: CleanPolicy, now_ms: int, zone: tzinfo | None, holds: Holds
 ) -> Horizon | None:
-    """Return what the policy keeps, and writes under way need.
+    """Return what the policy retains and writes under way need.
 
     None if nothing is old enough to go.
     """
@@ -270,14 +270,14 @@ def _horizon(
 
 
 def clean_cut(policy: CleanPolicy, now_ms: int, zone: tzinfo | None) -> str | None:
-    """Return the time from which on a policy by hours keeps everything; None for the others."""
+    """Return the time from which on a policy by hours retains everything; None for the others."""
     if policy.by is not CleanBy.HOURS:
         return None
     return clock_time(max(0, now_ms - policy.keep * 3_600_000), zone)
 
 
 def _earliest(timeline: Timeline, policy: CleanPolicy, cut: str | None) -> str | None:
-    """Return the earliest requested time to keep.
+    """Return the earliest requested time to retain.
 
     Commits are counted as Hudi does, on the active timeline. Hours need no timeline: the names of
     files say when each was requested.
@@ -298,7 +298,7 @@ def _earliest(timeline: Timeline, policy: CleanPolicy, cut: str | None) -> str |
 
 
 def _nothing_goes(timeline: Timeline, policy: CleanPolicy) -> str:
-    """Return why not, if so."""
+    """Return why nothing goes, for the case that nothing does."""
     writes = len(timeline.completion_times)
     if policy.by is CleanBy.COMMITS and writes <= policy.keep:
         return f"the active timeline has {writes} completed writes, and {policy} are kept"

@@ -145,8 +145,9 @@ def is_due(policy: CompactionPolicy, timeline: Timeline, now: str) -> bool:
 
 
 def _since_last(trigger: CompactionTrigger, timeline: Timeline) -> tuple[str | None, list[Instant]]:
-    """Return the time of the last compaction, or of the first write, and the delta commits
-    since.
+    """Return the time of the last compaction and the delta commits since.
+
+    Without one it is the time of the first write.
     """
     deltas = [
         instant
@@ -200,7 +201,7 @@ class CompactionPreview:
 
     @property
     def plan(self) -> CompactionPlan:
-        """As Hudi writes it."""
+        """The plan as Hudi writes it."""
         operations = tuple(operation_of(slice_) for slice_ in self.slices)
         return CompactionPlan(operations, extra_metadata={}, missing_schedule_partitions=())
 
@@ -263,7 +264,7 @@ class PendingPlans:
     groups: PlannedGroups
 
     def holders(self) -> Callable[[FileGroupId], str | None]:
-        """Return what tells the plan that has a file group, or may have it."""
+        """Return a function that gives the plan which has a file group, or may have it."""
         known = {group: plan for plan, groups in self.groups.items() for group in groups or ()}
         unclear = next((plan for plan, groups in self.groups.items() if groups is None), None)
         return lambda group: known.get(group, unclear)
@@ -293,7 +294,7 @@ def plan_compaction(
 def worst_first(
     wanted: Iterable[FileSlice], policy: CompactionPolicy
 ) -> tuple[list[FileSlice], list[LeftOut]]:
-    """As much as one run may do, and what is beyond that.
+    """Return as much as one run may do, and what is beyond that.
 
     Slices that archiving waits for come first, within half of the run.
     """
@@ -311,7 +312,7 @@ def worst_first(
 def _with_logs(
     state: TableState, times: CompletionTimes, partitions: tuple[str, ...] | None
 ) -> Iterable[FileSlice]:
-    """Yield the latest slices that have logs, of file groups that are not replaced."""
+    """Return the latest slices that have logs, of file groups that are not replaced."""
     now = visible_now(state.timeline)
     names = state.partitions if partitions is None else set(partitions)
     for partition, groups in state.partitions.items():
@@ -356,9 +357,9 @@ def _oldest_log(slice_: FileSlice) -> str:
 
 
 def _order(order: CompactionOrder) -> Callable[[FileSlice], tuple[Any, ...]]:
-    """Return the worst first.
+    """Return the sort key that puts the worst first.
 
-    Where that does not tell, by name, so that a plan is the same each time.
+    Ties go by name, so that a plan is the same each time.
     """
 
     def key(slice_: FileSlice) -> tuple[Any, ...]:
@@ -375,7 +376,10 @@ def _order(order: CompactionOrder) -> Callable[[FileSlice], tuple[Any, ...]]:
 
 
 def _within(slices: list[FileSlice], io_bytes_max: int) -> list[FileSlice]:
-    """As Hudi bounds a run: the slice that reaches the bound is the last, and one is always in."""
+    """Return the slices of one run, as Hudi bounds it.
+
+    The slice that reaches the bound is the last, and one is always in.
+    """
     left = io_bytes_max // MB
     for count, slice_ in enumerate(slices, 1):
         left -= _io_megabytes(slice_)
@@ -418,8 +422,9 @@ def metrics_of(slice_: FileSlice) -> dict[str, float]:
 def unnamed_files(
     state: TableState, operations: Mapping[FileGroupId, CompactionOperation], requested: str
 ) -> Iterable[BaseFile | LogFile]:
-    """Yield files in the plan's file groups that it does not name, and that may be older than
-    it.
+    """Yield files in the plan's file groups that it does not name.
+
+    They may be older than the plan.
     """
     for group, operation in _planned(state, operations):
         named = _names_in(operation)
@@ -434,11 +439,10 @@ def omitted_file(
     operations: Mapping[FileGroupId, CompactionOperation],
     requested: str,
 ) -> str | None:
-    """Return a file of a planned slice, as it was right before the plan's time, that the plan
-    leaves out.
+    """Return a file that the plan leaves out of a slice as it was right before the plan's time.
 
     The new base file would hide its rows. `times` need those of the archived `unnamed_files`. What
-    completed later is rightly left out: it belongs to the slice that the plan opens.
+    completed later is rightly left out: it belongs to the slice that the plan starts.
     """
     then = visible_at_completion(times, just_before(requested))
     for group, operation in _planned(state, operations):

@@ -38,20 +38,17 @@ _LATER = "it is left to the next plan, for writes kept completing"
 
 
 def news(known: Timeline, plans: PendingPlans, ledger: Ledger) -> Instant | None:
-    """Return what the timeline a plan was made from does not have.
-
-    A completed write, or another plan.
-    """
+    """Return an instant that the plan's timeline lacks: a completed write, or another plan."""
     services = (i for i in ledger.pending_of(*SERVICES) if i.requested not in plans.groups)
     return next(unseen_writes(known, ledger), None) or next(services, None)
 
 
 def is_torn(known: Timeline, ledger: Ledger) -> bool:
-    """True if the ledger was listed after archiving took instants that the timeline has as active.
+    """True if archiving took instants that `known` has as active before `ledger` was listed.
 
-    Then it took perhaps also a write that completed since, of which neither tells. Archiving goes
-    by the order of requests, and stops before what is pending. A completed write that somebody
-    rolled back is missing as well, and its files are.
+    Archiving may then also have taken a write that completed since, and neither of the two shows
+    it. It goes by the order of requests, and stops before what is pending. A completed write that
+    was rolled back is missing as well, and so are its files.
     """
     ended = known.pending_writes - ledger.pending.keys() - ledger.named_by.keys()
     return not (known.completion_times.keys() | ended) <= ledger.completed.keys()
@@ -60,8 +57,8 @@ def is_torn(known: Timeline, ledger: Ledger) -> bool:
 def unseen_writes(known: Timeline, ledger: Ledger) -> Iterator[Instant]:
     """Yield completed writes that a timeline does not have.
 
-    They are compared by name and not by their times, for those of another engine come from its
-    clock. What is missing because it was archived is no news.
+    They are compared by name and not by their times, since another engine takes those from its own
+    clock. A write that is missing because it was archived does not count.
     """
     for instant in ledger.completed.values():
         requested = instant.requested
@@ -74,9 +71,9 @@ def unseen_writes(known: Timeline, ledger: Ledger) -> Iterator[Instant]:
 
 
 def without_old_slices(preview: CompactionPreview, state: TableState) -> TableState:
-    """Return the table with no more of each planned file group than its latest slice.
+    """Return the table with only the latest slice of each planned file group.
 
-    The next base file of a group opens a later slice, and a write tells of its files when it
+    The next base file of a group starts a later slice, and a write names its files when it
     completes.
     """
     latest = {(slice_.partition, slice_.file_id): slice_ for slice_ in preview.slices}
@@ -108,8 +105,11 @@ def written_since(
     policy: CompactionPolicy,
     most: int,
 ) -> Since:
-    """Looks at partitions that are not the same object in both, and there at such groups, of which
-    at most so many are taken: those that come first in the plan."""
+    """Return what changed in the file groups between the two states.
+
+    Only partitions that are not the same object in both are searched, and in them only groups that
+    are not. At most `most` of these are taken, those that come first in the plan.
+    """
     touched = {p: g for p, g in after.partitions.items() if before.partitions.get(p) is not g}
     known = {id(group) for path in touched for group in before.partitions.get(path, ())}
     asked = touched.keys() if policy.partitions is None else touched.keys() & {*policy.partitions}
@@ -147,10 +147,10 @@ def adjusted_plan(
     *,
     most: int,
 ) -> CompactionPreview:
-    """Return a plan after writes and other plans that came while it was made, of at most so many
-    slices.
+    """Return the plan, adjusted to writes and other plans that came while it was made.
 
-    Those that were written to come first; of the others, which are as they were, the first stay.
+    It has at most `most` slices. Those that were written to come first; of the others, which did
+    not change, the first stay.
     """
     fresh = plan_compaction(since.written, times, plans, policy)
     others_max = max(0, most - len(fresh.slices))

@@ -52,7 +52,7 @@ _VERSION_8_MERGING = {
 
 
 def table_properties(definition: TableDefinition) -> dict[str, str]:
-    """Return all that `hoodie.properties` of the new table says."""
+    """Return everything that `hoodie.properties` of the new table says."""
     return {
         **_identity(definition),
         **_layout(definition),
@@ -108,7 +108,7 @@ def _merging(definition: TableDefinition) -> dict[str, str]:
 
 
 def _partition_extractor(definition: TableDefinition) -> str:
-    """Read by Hive only; the choice is Hudi's."""
+    """Return the class that Hive alone reads, as Hudi chooses it."""
     name = "MultiPartKeysValueExtractor"
     if not definition.partition_by:
         name = "NonPartitionedExtractor"
@@ -119,7 +119,7 @@ def _partition_extractor(definition: TableDefinition) -> str:
 
 
 def _conflict_strategy(strategy: Strategy) -> dict[str, str]:
-    """Hudi compares buckets, too, unless it is told otherwise."""
+    """Return the property that records the strategy; none for `bucket`, Hudi's own default."""
     is_usual = strategy is Strategy.BUCKET
     return {} if is_usual else {CONFLICT_STRATEGY: strategy.class_name}
 

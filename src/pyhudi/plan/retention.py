@@ -90,7 +90,7 @@ def kept_after(
     """Return what all of these cleans together have left.
 
     Among cleans of Hudi `archived` must have the completion times of the archived writes whose
-    files are there, of those that the cleans kept, and of those that replaced file groups.
+    files are there, of those that the cleans retained, and of those that replaced file groups.
     """
     bounds = [clean for clean in cleans if clean.is_bound]
     if not bounds:
@@ -107,11 +107,11 @@ def kept_after(
 
 
 def spares(clean: CleanBound, state: TableState, late: Iterable[str]) -> bool:
-    """Return whether a clean that knew of later completions leaves all that the state needs.
+    """True if a clean that knew of later completions leaves all that the state needs.
 
     `late` are the requested times of writes that completed after the state's cut. A clean of Hudi
-    goes by requested times: such a write below its earliest one takes the place of what the state
-    needs. A clean by versions that names no completion time counted versions of later writes.
+    goes by requested times: such a write below its earliest one supersedes what the state needs. A
+    clean by versions that names no completion time counted versions of later writes.
     """
     if not clean.is_bound:
         return True
@@ -127,7 +127,8 @@ def _since_by_request(
 ) -> str:
     """Return when what lies below the earliest requested time was complete, in every file group.
 
-    A base file below it that does not count hides nothing: its write is under way, or was undone.
+    A base file below it that does not count hides nothing: its write is under way, or was rolled
+    back.
     """
     earliest = max((bound.earliest for bound in bounds), default="")
     if not earliest:
@@ -144,6 +145,9 @@ def _since_by_request(
 
 
 def _since_by_versions(bounds: Sequence[CleanBound], done: Mapping[str, str]) -> str:
-    """Cleaning by versions keeps no point in time: only the newest one of that day is whole."""
+    """Return the point that cleaning by versions leaves.
+
+    It retains no point in time: only the newest one when it was planned is whole.
+    """
     planned = max((bound.planned for bound in bounds if not bound.earliest), default="")
     return max((time for time in done.values() if time < planned), default=planned)

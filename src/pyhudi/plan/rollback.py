@@ -23,10 +23,11 @@ from pyhudi.timeline.live import PLANNED_ACTIONS
 def plan_rollback(
     target: Instant, markers: Iterable[MarkerName], base_uri: str, timeline_folder: str = ""
 ) -> RollbackPlan:
-    """Return one request for each file, as Hudi plans it.
+    """Return a rollback plan with one request for each file, as Hudi plans it.
 
-    Of a table service, the plan is among the files. Hudi rolls a failed run of a plan back too, and
-    carries the plan out anew; so this tells for good that it is given up (`is_final`).
+    For a table service, the plan is among the files. Hudi rolls back a failed execution of a plan
+    too, and executes the plan again; so a plan that names the plan file says that the plan itself
+    is aborted (`is_final`).
     """
     requests = [
         RollbackRequest(
@@ -51,7 +52,7 @@ def _plan_name(requested: str, action: str) -> str:
 
 
 def is_final(plan: RollbackPlan) -> bool:
-    """True if the instant is given up, and not only what a failed run of its plan left."""
+    """True if the rollback aborts the instant itself, not just one failed execution of its plan."""
     named = plan.instant_to_rollback
     if named is None or named.action not in {action.value for action in PLANNED_ACTIONS}:
         return True
@@ -73,8 +74,8 @@ def files_to_delete(
 ) -> tuple[str, ...]:
     """Return the data files of the instant, by its plan and its markers; never another instant's.
 
-    A plan has whole paths, of the place where its author saw the table; another machine may have it
-    mounted elsewhere. Partition and file name say the same, and cannot lead out of the table.
+    A plan has whole paths, of the location where its author saw the table; another machine may have
+    it mounted elsewhere. Partition and file name say the same, and cannot lead out of the table.
     """
     planned = (
         path_in_partition(request.partition_path, file_name(path))
@@ -97,7 +98,7 @@ def files_to_delete(
 def rollback_metadata(
     rollback: str, target: Instant, deleted: Iterable[str], base_uri: str, took_ms: int
 ) -> RollbackMetadata:
-    """Return what the completed file of the rollback says."""
+    """Return the content of the rollback's completed file."""
     by_partition = defaultdict(list)
     for path in deleted:
         by_partition[path.rpartition("/")[0]].append(f"{base_uri}/{path}")

@@ -51,7 +51,7 @@ _UNAVAILABLE_DEFAULT = "__debezium_unavailable_value"
 
 
 class CommitFolders(NamedTuple):
-    """Where a task finds what a commit says, should it have to ask."""
+    """Where a task finds what a commit says, if it needs it."""
 
     timeline: str
     history: str
@@ -89,7 +89,7 @@ class SliceRead:
 
     @property
     def cost(self) -> int:
-        """What reading it costs, in bytes."""
+        """The cost of reading it, in bytes."""
         return self.slice.bytes + OPEN_COST_BYTES
 
 
@@ -144,7 +144,7 @@ def read_spec(
     row_instants: frozenset[str] | None = None,
     whole_visibility: Visibility | None = None,
 ) -> ReadSpec:
-    """Decide which columns are read for which purpose, so that `output` can be given."""
+    """Decide which columns are read for which purpose, so that `output` can be returned."""
     rule = merge_rule(config)
     wanted = set(output.names) | (predicate.columns if predicate else frozenset())
     if row_instants is not None:
@@ -170,10 +170,10 @@ def read_spec(
 def narrowed(
     plan: ScanPlan, columns: Sequence[str] | None = None, where: Predicate | None = None
 ) -> ScanPlan:
-    """Return the rows of the plan that also satisfy `where`, with some of the plan's columns.
+    """Return the plan of the rows that also satisfy `where`, with some of the plan's columns.
 
-    Both may name what the plan gives. The files stay those of the plan, but for those that cannot
-    hold a match.
+    Both may name what the plan outputs. The files stay those of the plan, except for those that
+    cannot hold a match.
     """
     spec = plan.spec
     output = spec.output if columns is None else chosen_columns(spec.output, columns)
@@ -185,7 +185,7 @@ def narrowed(
 
 
 def counting(plan: ScanPlan) -> ScanPlan:
-    """As many rows as the plan has, with no more columns than it takes to find them."""
+    """Return a plan of as many rows, with no more columns than it takes to find them."""
     spec = plan.spec
     needed = [*sorted(spec.predicate.columns if spec.predicate else ()), RECORD_KEY]
     return _with_spec(plan, _subset(plan.schema, needed[:1]), spec.predicate)
@@ -258,7 +258,7 @@ def plan_scan(state: TableState, schema: pa.Schema, spec: ReadSpec, slice_of: Sl
 
 
 def refuse_unordered(spec: ReadSpec, reads: Iterable[SliceRead]) -> None:
-    """Logs are merged by ordering values: each must be a column, and have an order."""
+    """Raise if an ordering field is not a column with an order: logs are merged by it."""
     if not any(read.slice.logs for read in reads):
         return
     for name in spec.rule.ordering:
@@ -304,7 +304,7 @@ def with_path_columns(
     """Take partition columns from the path where the files do not have them, or if asked to.
 
     `as_in_path` is what Hudi's incremental reads do: the value as it stands in the path, still
-    encoded, and null for an empty text. It is offered for those who need Hudi's answer to the
+    encoded, and null for an empty text. It is offered to callers that need Hudi's answer to the
     letter. Only texts differ from what the files have, and times that a path formats are as there.
     """
     if not (config.drop_partition_columns or as_in_path):
@@ -343,7 +343,7 @@ def _no_constants(partition: str, config: TableConfig) -> tuple[()]:
 
 
 def packed(reads: Iterable[SliceRead], target_bytes: int) -> Iterator[Split]:
-    """Yield neighbouring slices together, up to the target."""
+    """Yield neighbouring slices together, up to the target size."""
     batch: list[SliceRead] = []
     total = 0
     for read in reads:

@@ -105,7 +105,7 @@ class TableDefinition:
         lock_address: LockAddress | None = None,
         conflict_strategy: Strategy = Strategy.BUCKET,
     ) -> Self:
-        """InvalidRequestError for the first thing asked that no table can have."""
+        """Check the arguments; InvalidRequestError for the first one that no table can have."""
         order = _columns(ordering)
         if owners is not None:
             _refuse_unjoinable(schema, order, merge_mode, table_type, concurrency)
@@ -156,12 +156,12 @@ class TableDefinition:
 
     @property
     def schema_json(self) -> str:
-        """The schema as Hudi keeps it in the properties."""
+        """The schema as Hudi stores it in the properties."""
         return json.dumps(avro_record_schema(self.schema, self.name), separators=(",", ":"))
 
 
 def legal_table_name(text: str) -> str:
-    """Return the text, or the nearest to it that can be a table's name.
+    """Return the text, or the most similar one that can be a table's name.
 
     >>> legal_table_name("2026-orders")
     '_2026_orders'
@@ -337,7 +337,7 @@ def _refuse_unjoinable(
     table_type: TableType,
     concurrency: ConcurrencyMode | None,
 ) -> None:
-    """What a caller may not choose for a joined table, and why."""
+    """Raise for what a caller may not choose for a joined table."""
     what = "a table with owners cannot "
     if table_type is TableType.COPY_ON_WRITE:
         raise _refused(
@@ -390,7 +390,7 @@ def _check_owners(definition: TableDefinition) -> None:
 
 
 def _check_size(schema_json: str) -> None:
-    """What is written must be readable, and readers have limits."""
+    """Raise if the schema is larger than readers accept."""
     wrong = ""
     if len(schema_json) > _SCHEMA_BYTES_MAX:
         wrong = f"its Avro text has more than {_SCHEMA_BYTES_MAX} bytes"

@@ -20,7 +20,7 @@ _COLUMNS_MAX = 5  # of a schema that is wholly different, in an error
 
 
 def definition_differences(asked: TableDefinition, found: TableConfig) -> tuple[str, ...]:
-    """Return one phrase for each choice that the table has made otherwise; () if it is as asked."""
+    """Return a phrase for each choice that differs from the table's; () if none does."""
     compared: dict[str, tuple[object, object]] = {
         "owners of columns": (
             "declared" if RANK_COLUMN in found.ordering_fields else "none",
@@ -52,7 +52,7 @@ def definition_differences(asked: TableDefinition, found: TableConfig) -> tuple[
 def schema_differences(
     asked: pa.Schema, found: pa.Schema, *, nulls: bool = True
 ) -> tuple[str, ...]:
-    """Return one phrase for each column that one of them lacks or has otherwise.
+    """Return a phrase for each column that one of them lacks or has otherwise.
 
     Without `nulls` it does not matter which columns may be null.
     """

@@ -45,9 +45,9 @@ def told_config(
     lock: LockKind | None,
     lock_address: LockAddress | None = None,
 ) -> TableConfig:
-    """Return the configuration with what the caller tells of a table that does not tell it itself.
+    """Return the configuration with the caller's overrides of what the table does not record.
 
-    InvalidRequestError if the table says otherwise: all its writers must agree.
+    InvalidRequestError if the table records something else: all its writers must agree.
     """
     if buckets is not None:
         if not isinstance(buckets, SimpleBuckets):
@@ -86,8 +86,7 @@ def _contradiction(
 
 
 def with_first_lock(values: Mapping[str, str], told: TableConfig) -> dict[str, str]:
-    """Return the properties of a table that did not tell its lock, with the one its writer was
-    told.
+    """Return the properties of a table that recorded no lock, with its first writer's.
 
     InvalidRequestError if they name another by now: of two first writers, one is refused.
     """
@@ -116,7 +115,7 @@ def refuse_unwritable(config: TableConfig) -> None:
 
 
 def _curable_obstacles(config: TableConfig) -> dict[str, str]:
-    """Return reasons that apply, each with what its owner can do about it."""
+    """Return the reasons that apply, each with what the table's owner can do about it."""
     found = {}
     # Being built or ready, it would miss what is written without it.
     if parts := (*config.metadata_partitions, *config.metadata_partitions_inflight):
@@ -125,7 +124,7 @@ def _curable_obstacles(config: TableConfig) -> dict[str, str]:
 
 
 def _obstacles(config: TableConfig) -> dict[str, bool]:
-    """Return reasons for which there is no remedy here, and whether each applies."""
+    """Return the reasons for which there is no remedy here, and whether each applies."""
     merge, legacy = config.merge, config.legacy_payload_class
     copy_on_write = config.table_type is TableType.COPY_ON_WRITE
     return {

@@ -32,7 +32,7 @@ class _NamedMemory(MemoryStorage):
 
 
 def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
-    """Return the storage whose root the address names; nothing is read yet.
+    """Return the storage whose root the address names, without reading anything.
 
     A plain path is local disk. `memory:
 

@@ -43,7 +43,7 @@ _Preparation = Callable[[Storage, str], Callable[[bytes], bool]]
 
 @dataclass(frozen=True, slots=True)
 class RaceResult:
-    """The winners of each round that was decided, and whether the bytes were always theirs."""
+    """The winners of each decided round, and whether the bytes were always theirs."""
 
     winners: tuple[int, ...]
     bodies_are_the_winners: bool
@@ -59,18 +59,18 @@ _found_true: set[tuple[str, str]] = set()  # what was raced for, and the bucket
 def require_true_create(storage: Storage, world: World) -> None:
     """Raise UnsupportedTableError if the store lets several writers create one object.
 
-    Asked once per bucket and process. A refusal is not remembered: the store may be repaired.
+    Checked once per bucket and process. A refusal is not remembered: the store may be repaired.
     """
     _require("create", creation, storage, world)
 
 
 def require_true_replace(storage: Storage, world: World) -> None:
-    """As `require_true_create`, for replacing one version of an object: the storage lock's need."""
+    """Check as `require_true_create` does, for replacing a version; the storage lock needs it."""
     _require("replace", replacement, storage, world)
 
 
 def is_true_by_construction(storage: Storage) -> bool:
-    """True if the storage is one whose conditional writes are our own."""
+    """True if conditional writes of the storage are our own code."""
     return storage.uri.partition(":")[0] in _TRUE_BY_CONSTRUCTION
 
 
@@ -111,7 +111,7 @@ def replacement(storage: Storage, path: str) -> Callable[[bytes], bool]:
 def raced(
     storage: Storage, world: World, prepare: _Preparation, *, threads: int, rounds: int
 ) -> RaceResult:
-    """As many decided rounds as asked for, out of at most twice as many."""
+    """Return that many decided rounds, out of at most twice as many."""
     winners: list[int] = []
     are_theirs = True
     with ThreadPoolExecutor(threads) as pool, _scratch_folder(storage, world) as folder:
@@ -140,7 +140,7 @@ def _body(number: int, racer: int) -> bytes:
 def _answers(
     pool: ThreadPoolExecutor, act: Callable[[bytes], bool], bodies: Sequence[bytes]
 ) -> Sequence[bool | None]:
-    """Return what each racer is told, all started together; None if nothing."""
+    """Return the answer to each racer, all started together; None for a lost answer."""
     start = threading.Barrier(len(bodies), timeout=_START_S)
 
     def race(body: bytes) -> bool | None:

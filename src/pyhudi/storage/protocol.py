@@ -46,7 +46,7 @@ class Folder:
 
 
 class Storage(Protocol):
-    """All the engine asks of a file system or object store; paths are relative to the root."""
+    """All the engine needs of a file system or object store; paths are relative to the root."""
 
     @property
     def uri(self) -> str:
@@ -56,36 +56,36 @@ class Storage(Protocol):
         """Write a new object, all or nothing; False, and no change, if the path is taken."""
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> int | None:
-        """As `create`, from a stream of any length in bounded memory.
+        """Create an object as `create` does, from a stream of any length in bounded memory.
 
-        Gives the number of bytes written, or None, and no change, if the path is taken. If the
+        Return the number of bytes written, or None, and no change, if the path is taken. If the
         stream raises, nothing becomes visible.
         """
 
     def replace(self, path: str, data: bytes, *, etag: str) -> str | None:
-        """Overwrite the object if it still is the version named; the new version's etag.
+        """Overwrite the object if it still is the version named, and return the new version's etag.
 
-        None, and no change, if the object is another version or gone. To S3 the same bytes are
-        the same version, so who relies on this never writes the same bytes twice.
+        None, and no change, if the object is another version or gone. To S3 the same bytes are the
+        same version, so a caller that relies on this never writes the same bytes twice.
         """
 
     def write(self, path: str, data: bytes) -> str:
-        """Write the object, all or nothing, whatever is there; its etag."""
+        """Write the object, all or nothing, over any other, and return its etag."""
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
-        """Return bytes [start, end) of the object, or what there is of them.
+        """Return bytes [start, end) of the object, or as many as exist.
 
         FileNotFoundError if there is no object.
         """
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
-        """As `read` for each range, in as few requests as pay off."""
+        """Return what `read` does for each range, in as few requests as pay off."""
 
     def stat(self, path: str) -> ObjectStat | None:
         """Return the object's size and version; None if there is no object."""
 
     def stat_all(self, paths: Sequence[str]) -> Sequence[ObjectStat | None]:
-        """As `stat` for each, in this order; a store far away is asked for many at once."""
+        """Return what `stat` does for each path, in this order, with many requests at once."""
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
         """Yield all objects under the folder, however deep, in byte order of their paths.
@@ -98,10 +98,10 @@ class Storage(Protocol):
         """Return what lies in the folder itself: its objects and its folders."""
 
     def delete(self, path: str) -> None:
-        """Remove the object. Removing what is gone is no error: retries are safe."""
+        """Remove the object. A missing object is not an error, so retries are safe."""
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """As `delete` for each, in no order and in as few requests as there can be."""
+        """Remove each as `delete` does, in no order and in as few requests as possible."""
 
     def open(self, path: str) -> pa.NativeFile:
-        """Return the object for reading at random places; FileNotFoundError if there is none."""
+        """Return the object for random reads; FileNotFoundError if there is none."""

@@ -48,7 +48,7 @@ def _without(text: str, secret: str) -> str:
 
 
 def redacted(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """Return the text without the given secrets and without what looks like one.
+    """Return the text without these secrets and without what looks like one.
 
     >>> redacted("PUT https://me:pw@host/x?sv=1&sig=abc%3D failed for AKIA1", ("AKIA1",))
     'PUT https://***@host/x?sv=1&sig=*** failed for ***'

@@ -41,7 +41,7 @@ class CommittedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LostFile:
-    """A file that a slice needs and that is not there, or not all of it."""
+    """A file that a slice needs and that is missing, or too short."""
 
     path: str
     commit: str  # the requested time of the write that made it
@@ -61,8 +61,8 @@ class LostFile:
 def committed_files(commit: str, metadata: CommitMetadata) -> tuple[CommittedFile, ...]:
     """Return the base and log files that a completed write names.
 
-    Change-capture logs are no part of a slice, and a write may record a file group in which nothing
-    was left.
+    Change-capture logs are not part of a slice, and a write may record a file group in which
+    nothing was left.
     """
     found = []
     for stats in metadata.write_stats.values():
@@ -84,9 +84,7 @@ SliceOf = Callable[[FileGroupFiles], FileSlice | None]
 def lost_files(
     state: TableState, committed: Iterable[CommittedFile], visibility: Visibility, slice_of: SliceOf
 ) -> list[LostFile]:
-    """Return the committed files that `slice_of` needs of their file groups and the listing
-    lacks.
-    """
+    """Return the committed files that `slice_of` needs and that the listing lacks."""
     groups: dict[str, Mapping[str, FileGroupFiles]] = {}
     wanting: dict[tuple[str, str], list[CommittedFile]] = {}
     for file in committed:
@@ -125,7 +123,7 @@ def _lost_of(
 
 
 def listed_size(group: FileGroupFiles | None, file: CommittedFile) -> int | None:
-    """Return how long the file is by the listing; None if it is not there."""
+    """Return the size of the file by the listing; None if it is not listed."""
     if group is None:
         return None
     if isinstance(file.name, BaseFileName):
@@ -145,8 +143,8 @@ def slices_since(
 ) -> tuple[FileSlice, ...]:
     """Return the slices that some state from the completion time on needs, the newest first.
 
-    A slice has been the latest since its base file completed. What a base file that completed by
-    then stands on is not needed any more.
+    A slice has been the latest since its base file completed. Older slices than the last base file
+    that had completed by then are not needed any more.
     """
     found: list[FileSlice] = []
     for slice_ in file_slices(group, times, visibility):
@@ -159,9 +157,9 @@ def slices_since(
 def is_superseded(
     group: FileGroupFiles, file: CommittedFile, completed: str, times: CompletionTimes, since: str
 ) -> bool:
-    """True if a listed base file stands for the file in every state from the time on.
+    """True if a listed base file replaces the file in every state from the time on.
 
-    Cheaper than slicing the group: most files that are gone were cleaned.
+    Cheaper than slicing the group: most missing files were cleaned.
     """
     own = file.commit if isinstance(file.name, BaseFileName) else completed
     return any(
@@ -171,7 +169,7 @@ def is_superseded(
 
 
 def with_committed(state: TableState, committed: Iterable[CommittedFile]) -> TableState:
-    """Return the table with the committed files that are not listed, as if they were there."""
+    """Return the table with the committed files that are not listed, as if they were listed."""
     missing: dict[str, list[tuple[str, int]]] = {}
     listed = {(g.partition, g.file_id): g for g in state.groups()}
     for file in committed:
@@ -184,7 +182,7 @@ def with_committed(state: TableState, committed: Iterable[CommittedFile]) -> Tab
 
 
 def lost_file_error(lost: LostFile, what: str) -> CorruptTableError:
-    """Return the error of a caller that needs the file; `what` says what is not done."""
+    """Return the error of a caller that needs the file; `what` is what cannot be done."""
     return CorruptTableError(
         what,
         why=f"{lost.why}; its rows are missing",

@@ -14,7 +14,7 @@ from pyhudi.errors import InvalidRequestError
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """Return the column in one piece; of the type that counts in 64 bits if its own cannot."""
+    """Return the column as one array, of the type that counts in 64 bits if its own cannot."""
     whole = _combined(column)
     return _combined(column.cast(large_type(column.type))) if whole is None else whole
 
@@ -30,12 +30,12 @@ def _combined(column: pa.ChunkedArray) -> pa.Array | None:
 
 
 def of_type(values: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return values picked from a column in one piece, in the column's own type again."""
+    """Return values picked from a column in one array, in the column's own type again."""
     return values if values.type == type_ else values.cast(type_)
 
 
 def large_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type that holds the same and counts in 64 bits, inside as well.
+    """Return the type that holds the same and counts in 64 bits, at every level.
 
     >>> print(large_type(pa.struct({"a": pa.string(), "b": pa.int32()})))
     struct<a: large_string, b: int32>
@@ -58,7 +58,7 @@ def _large_field(field: pa.Field) -> pa.Field:
 
 
 def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return rows that are to be written as one, in one piece.
+    """Return rows that are written together as one batch.
 
     InvalidRequestError for too many bytes.
     """

@@ -34,14 +34,17 @@ INFLATED_BYTES_MAX = 1024 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PlacedBlock:
-    """A block and the log file it is in."""
+    """A block and the log file that holds it."""
 
     path: str
     block: LogBlock
 
 
 def counting_blocks(blocks: Iterable[PlacedBlock], visibility: Visibility) -> list[PlacedBlock]:
-    """Return the blocks to merge, in merge order; given in the order of files and of bytes."""
+    """Return the blocks to merge, in merge order.
+
+    They come in the order of files and of bytes.
+    """
     found = list(blocks)
     # A command counts whatever became of the rollback's own instant: its target is gone.
     gone = {placed.block.rolled_back for placed in found}
@@ -80,7 +83,7 @@ def _merge_place(placed: PlacedBlock) -> str:
 def decode_log_block(
     placed: PlacedBlock, content: bytes, schema: pa.Schema, rule: MergeRule
 ) -> LogRows | LogDeletes | None:
-    """Return what a block says, in the schema of the read; None when it is empty."""
+    """Return the rows or deletes of a block in the schema of the read; None if it is empty."""
     block = placed.block
     match block.type:
         case BlockType.AVRO_DATA:
@@ -139,7 +142,10 @@ def _parquet_rows(
 
 
 def _refuse_bomb(placed: PlacedBlock, footer: pq.FileMetaData, size: int) -> None:
-    """A few kilobytes of parquet can stand for gigabytes; its footer says so beforehand."""
+    """Raise if the block's footer claims too many bytes.
+
+    A few kilobytes of parquet can expand to gigabytes.
+    """
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     claimed = sum(group.total_byte_size for group in groups)
     most = min(INFLATED_BYTES_MAX, max(INFLATED_BYTES_FREE, INFLATED_RATIO_MAX * size))
@@ -153,7 +159,7 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def deleting_rows(batch: pa.RecordBatch, rule: MergeRule) -> pa.BooleanArray:
-    """Return rows that are deletes by a flag, by their operation, or by the table's own marker."""
+    """Return which rows are deletes by a flag, by their operation, or by the table's own marker."""
     tests: list[tuple[str | None, object]] = [
         (IS_DELETED, True),
         (OPERATION, "D"),
@@ -194,9 +200,7 @@ def _deletes(
 
 
 def delete_rows_batch(batch: DeleteBatch, schema: pa.Schema, rule: MergeRule) -> LogDeletes:
-    """Return deletes whose ordering values have one type, brought to the table's ordering
-    columns.
-    """
+    """Return the deletes with ordering values of one type, as the table's ordering columns."""
     types = [schema.field(name).type for name in rule.ordering]
     try:
         values = _ordering_columns(batch, len(types))

@@ -157,33 +157,35 @@ class MergedLogs:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def parts(self, places: Ints) -> Iterator[Ints]:
-        """Yield the places of so many rows at a time that their bytes make a batch, on the
-        average.
-        """
+        """Yield the positions in pieces whose rows make a batch of average size."""
         for start in range(0, len(places), self._output_rows):
             yield places[start : start + self._output_rows]
 
     def meet(self, keys: Ints) -> Bools:
-        """Note which keys meet a row of the base file, and say which of them may."""
+        """Note which keys meet a row of the base file, and return which of them may."""
         may = _nth(keys, len(self.keys)) < self._left[keys]
         np.subtract.at(self._left, keys[may], 1)
         self._met[keys] = True
         return may
 
     def won_again(self, keys: Ints) -> Ints:
-        """Note whose log row replaces a base row; those of which one is already to come out."""
+        """Note the keys whose log row replaces a base row.
+
+        Return those of which one is already to come out.
+        """
         again = self._won[keys] | (_nth(keys, len(self.keys)) > 0)
         self._won[keys] = True
         return keys[again]
 
     def fresh(self) -> int:
-        """Return how many rows the base file did not have; known when all of it has passed."""
+        """Return how many rows the base file did not have.
+
+        It is known when all of the base file has passed.
+        """
         return int(np.count_nonzero(~self._met & (self.kinds == Kind.ROW)))
 
     def updates(self) -> int:
-        """Return how many keys of the base file have a row of the logs instead, or joined with
-        theirs.
-        """
+        """Return how many keys of the base file got a row from the logs, whole or joined."""
         met = self._met & (self.kinds == Kind.ROW)
         return int(np.count_nonzero(met if self.is_partial else met & self._won))
 
@@ -287,7 +289,7 @@ def _is_default_ordering(ordering: Sequence[pa.Array]) -> pa.BooleanArray:
 
 
 def _without_idle_deletes(entries: _Entries) -> _Entries:
-    """Leave out deletes of delete blocks whose record a commit-time delete has already taken."""
+    """Leave out deletes of delete blocks whose record a commit-time delete has already removed."""
     block_deletes = (entries.kinds == Kind.DELETE) & (entries.source < 0)
     resets = entries.kinds == Kind.COMMIT_TIME_DELETE
     if not (block_deletes.any() and resets.any()):
@@ -333,7 +335,7 @@ def _partial_columns(
     columns: Sequence[pa.Array],
     rule: MergeRule,
 ) -> tuple[Bools, ...] | None:
-    """For each column, which *rows* set it; None when every row sets all of them."""
+    """Return, for each column, which *rows* set it; None if every row sets all of them."""
     data = [block for block in blocks if isinstance(block, LogRows)]
     whole = rule.not_mine is NotMine.NOTHING and all(block.columns is None for block in data)
     if whole or not data:
@@ -392,14 +394,14 @@ def _is_latest(column: str, rule: MergeRule) -> bool:
 
 
 def _rounds(codes: Ints) -> Iterator[Ints]:
-    """Yield entry numbers, so that each round holds at most one entry of a key, in log order."""
+    """Yield entry numbers so that each round holds at most one entry of a key, in log order."""
     nth = _nth(codes, int(codes.max(initial=-1)) + 1)
     for number in range(int(nth.max(initial=-1)) + 1):
         yield np.flatnonzero(nth == number)
 
 
 def _nth(codes: Ints, size: int) -> Ints:
-    """Return how many equal codes come before each; all are below the size."""
+    """Return how many equal codes come before each; all codes are below the size."""
     place = np.arange(len(codes))
     last = np.empty(size, dtype=np.int64)
     last[codes] = place
@@ -419,7 +421,7 @@ def merge_slice(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a slice.
 
-    Base file batches with the folded logs applied, then what is new.
+    Base file batches come first, with the folded logs applied, then the rows that are new.
     """
     for batch in base:
         yield from _merge_batch(batch, logs, rule)
@@ -452,7 +454,7 @@ def _merge_batch(
 
 
 def _meetings(batch: pa.RecordBatch, logs: MergedLogs) -> tuple[Ints, Ints]:
-    """Return rows of the batch that meet a log entry, and which."""
+    """Return the rows of the batch that meet a log entry, and the entries."""
     found = pc.index_in(batch.column(RECORD_KEY), value_set=logs.keys)
     index = np.asarray(pc.fill_null(found, -1)).astype(np.int64)
     rows = np.flatnonzero(index >= 0)
@@ -475,8 +477,9 @@ def _log_is_newer(
 def _joined(
     batch: pa.RecordBatch, rows: Ints, logs: MergedLogs, keys: Ints, newer: Bools, rule: MergeRule
 ) -> pa.RecordBatch:
-    """Return base rows and log rows of the same keys as one, each column from whoever set it
-    last.
+    """Return base rows and log rows of the same keys as one.
+
+    Each column comes from the row that set it last.
     """
     columns = []
     for number, field in enumerate(batch.schema):

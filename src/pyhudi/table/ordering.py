@@ -20,7 +20,7 @@ Ranks = npt.NDArray[np.int64]
 
 
 def comparable(array: pa.Array) -> pa.Array:
-    """Return the same order in a type whose comparison has no surprises."""
+    """Return the values in a type whose comparison gives the same order without exceptions."""
     if array.type == pa.int32():
         return pc.fill_null(array, 0)
     if pa.types.is_floating(array.type):
@@ -53,7 +53,7 @@ def _column_ranks(column: pa.Array) -> Ranks:
 
 
 def at_least(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> pa.BooleanArray:
-    """Return row by row: is the left ordering value not below the right one?"""
+    """Return true for each row whose left ordering value is not below the right one."""
     result: pa.Array = pa.repeat(pa.scalar(True), len(left[0]))
     for a, b in reversed(list(zip(left, right, strict=True))):
         a, b = comparable(a), comparable(b)
@@ -64,5 +64,5 @@ def at_least(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> pa.BooleanA
 
 
 def _null_lowest(known: pa.Array, left: pa.Array, right: pa.Array) -> pa.Array:
-    """Return the comparison where both values are known, and what null means where they are not."""
+    """Return the comparison where both values are known, and null's rank where they are not."""
     return pc.coalesce(known, pc.and_(left, right))

@@ -31,9 +31,9 @@ _PLAIN_GENERATORS = frozenset({KeyGenerator.SIMPLE, KeyGenerator.COMPLEX})
 def partition_texts(
     path: str, config: TableConfig, *, decoded: bool = True
 ) -> dict[str, str] | None:
-    """Return partition field → its value as text; None when the path does not tell them apart.
+    """Return partition field → its value as text; None if the path does not separate the values.
 
-    A single field has the whole path, slashes and all. `decoded` is without %XX.
+    A single field has the whole path, slashes included. `decoded` is without %XX.
     """
     fields = config.partition_fields
     segments = path.split("/") if len(fields) > 1 else [path]
@@ -51,7 +51,7 @@ def partition_texts(
 
 
 def plain_fields(config: TableConfig) -> tuple[str, ...]:
-    """Return partition fields whose own value the path holds, and no other text made of it."""
+    """Return the partition fields whose own value, unformatted, is in the path."""
     if config.key_generator in _PLAIN_GENERATORS:
         return config.partition_fields
     kinds = zip(config.partition_fields, config.partition_kinds, strict=True)

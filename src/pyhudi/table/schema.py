@@ -49,7 +49,7 @@ def with_meta_columns(columns: pa.Schema) -> pa.Schema:
 
 
 def without_meta_columns(columns: pa.Schema) -> pa.Schema:
-    """Return the user's columns."""
+    """Return the schema of the user's columns."""
     return pa.schema([field for field in columns if field.name not in META_COLUMNS])
 
 
@@ -75,7 +75,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBat
 
 
 def promoted(array: pa.Array, target: pa.DataType, column: str, path: str) -> pa.Array:
-    """Return the same values in a type that the column was widened to."""
+    """Return the same values in a type to which the column was widened."""
     source = array.type
     if source.equals(target):
         return array
@@ -189,7 +189,7 @@ def needs_promotion(file_schema: pa.Schema, schema: pa.Schema) -> bool:
 
 
 def _same_type(left: pa.DataType, right: pa.DataType) -> bool:
-    """Equal but for the names of list items and for nullability."""
+    """True if the types are equal except for names of list items and nullability."""
     if _is_list(left) and _is_list(right):
         return _same_type(left.value_type, right.value_type)
     if pa.types.is_map(left) and pa.types.is_map(right):

@@ -59,8 +59,9 @@ def grouped_files(partition: str, files: Iterable[tuple[str, int]]) -> tuple[Fil
 def with_files(
     partition: str, groups: tuple[FileGroupFiles, ...], files: Iterable[tuple[str, int]]
 ) -> tuple[FileGroupFiles, ...]:
-    """Return a partition's file groups with the files of writes that completed since, and tell
-    all of them; the very objects where none came.
+    """Return a partition's file groups with files of writes that completed since.
+
+    These writes name all of their files. A group without new files stays the same object.
     """
     joined = {group.file_id: group for group in groups}
     for new in grouped_files(partition, files):
@@ -70,9 +71,10 @@ def with_files(
 
 
 def _joined(old: FileGroupFiles, new: FileGroupFiles) -> FileGroupFiles:
-    """Return a file may be in both: it was listed before its write completed.
+    """Return the group with the new files.
 
-    So may one have been of an attempt that died, which nobody tells: it is gone, or going.
+    A file may be in both, because it was listed before its write completed. A listed file that the
+    write does not name is left out: it is of an attempt that died, and is removed, or about to be.
     """
     told = {base.name.requested for base in new.bases}
     bases = [*(base for base in old.bases if base.name.requested not in told), *new.bases]
@@ -122,7 +124,7 @@ def file_slices(
 
 
 def _barrier(log: LogFile, barriers: list[str], times: CompletionTimes) -> str | None:
-    """Return the newest barrier that the log came after; None when it came before all of them."""
+    """Return the newest barrier that the log came after; None if it came before all of them."""
     if not barriers:
         return None
     completed = times.of(log.name.requested)
@@ -139,7 +141,7 @@ def _barrier(log: LogFile, barriers: list[str], times: CompletionTimes) -> str |
 def latest_slice(
     group: FileGroupFiles, times: CompletionTimes, visibility: Visibility
 ) -> FileSlice | None:
-    """Return what a snapshot read of the group opens; None when nothing of it is visible."""
+    """Return what a snapshot read of the group opens; None if nothing of it is visible."""
     if not group.logs and len(group.bases) == 1:  # the common case, worth a short way
         base = group.bases[0]
         requested = base.name.requested
@@ -184,7 +186,7 @@ def archive_needed(groups: Iterable[FileGroupFiles], timeline: Timeline) -> froz
 def is_replaced(
     group: FileGroupFiles, replaced: Mapping[tuple[str, str], frozenset[str]], at: Visibility
 ) -> bool:
-    """True if a visible overwrite or clustering took the whole group out of the table.
+    """True if a visible overwrite or clustering removed the whole group from the table.
 
     It stays out, whatever is written to it later: that is how Hudi reads the same bytes.
     """

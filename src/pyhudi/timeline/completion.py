@@ -50,7 +50,7 @@ class Visibility:
 
 
 def visible_now(timeline: Timeline) -> Visibility:
-    """Return every committed instant."""
+    """Return the visibility of every committed instant."""
     return Visibility(
         frozenset(timeline.completion_times),
         timeline.first_active or "",
@@ -59,7 +59,7 @@ def visible_now(timeline: Timeline) -> Visibility:
 
 
 def visible_at_completion(completion_times: CompletionTimes, time: str) -> Visibility:
-    """Return instants that had completed by the time.
+    """Return the visibility of instants that had completed by the time.
 
     The archive must be loaded for older times.
     """
@@ -72,9 +72,9 @@ def visible_at_completion(completion_times: CompletionTimes, time: str) -> Visib
 
 
 def visible_at_request(timeline: Timeline, time: str) -> Visibility:
-    """Return instants that were requested by the time and have completed since.
+    """Return the visibility of instants requested by the time, which is Hudi's time travel.
 
-    Hudi's time travel.
+    Those that have not completed by now are not visible.
     """
     seen = frozenset(r for r in timeline.completion_times if r <= time)
     # Archived instants newer than the time can only exist below the first active one.
@@ -87,10 +87,10 @@ def _just_after(time: str) -> str:
 
 
 def just_before(time: str) -> str:
-    """Return a text that is above every earlier time, and below this one."""
+    """Return a text that is above every earlier time and below this one."""
     return time[:-1] + chr(ord(time[-1]) - 1)
 
 
 def only(instants: frozenset[str]) -> Visibility:
-    """Return exactly these instants."""
+    """Return the visibility of exactly these instants."""
     return Visibility(instants)

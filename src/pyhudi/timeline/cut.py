@@ -66,7 +66,7 @@ def at_cut(first: Timeline, second: Timeline, archived: Iterable[Instant] = ()) 
 
 
 def is_undone(first: Timeline, second: Timeline) -> bool:
-    """Return whether a completed write of the first listing was undone, or a restore has begun."""
+    """True if a completed write of the first listing was rolled back, or a restore has begun."""
     known = {_key(instant) for instant in first.instants}
     if any(i.action is Action.RESTORE and _key(i) not in known for i in second.instants):
         return True
@@ -81,7 +81,7 @@ def is_undone(first: Timeline, second: Timeline) -> bool:
 
 
 def is_archived_since(first: Timeline, second: Timeline, start: str) -> bool:
-    """Return whether writes left the timeline between the listings.
+    """True if writes left the timeline between the listings.
 
     The second listing begins with instants requested at `start`.
     """
@@ -109,7 +109,7 @@ def kept_writes(first: Timeline, second: Timeline) -> list[str]:
 
 
 def unsaved_writes(timeline: Timeline) -> set[str]:
-    """Return the requested times of writes; archiving passes by the savepointed ones."""
+    """Return the requested times of writes without the savepointed ones, which archiving skips."""
     saved = {i.requested for i in timeline.instants if i.action is Action.SAVEPOINT}
     return (timeline.completion_times.keys() | timeline.pending_writes) - saved
 

@@ -25,7 +25,7 @@ class RequestedTime:
 
 
 def timeline_time(time: str | date | datetime, zone: tzinfo | None) -> str:
-    """Seventeen digits; `zone` is the timeline's, None for this machine's own.
+    """Return the time as seventeen digits in `zone`, the timeline's; None is this machine's own.
 
     >>> from datetime import UTC
     >>> timeline_time("2026-01-02T03:04:05.678+00:00", UTC)
@@ -53,7 +53,7 @@ def timeline_time(time: str | date | datetime, zone: tzinfo | None) -> str:
 
 
 def utc_moment(time: str, zone: tzinfo | None) -> datetime | None:
-    """Return when a time of the timeline was; None for one that is no date and time of day.
+    """Return the moment of a timeline's time; None for one that is not a date and time of day.
 
     >>> utc_moment("20260102030405678", UTC)
     datetime.datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=datetime.timezone.utc)
@@ -76,7 +76,7 @@ def clock_time(now_ms: int, zone: tzinfo | None) -> str:
 
 
 def following_time(time: str) -> str:
-    """Return one millisecond later, by the calendar.
+    """Return the time one millisecond later, by the calendar.
 
     Times count in digits, not in seconds since 1970.
 
@@ -87,7 +87,7 @@ def following_time(time: str) -> str:
 
 
 def shifted_time(time: str, ms: int) -> str:
-    """So many milliseconds later, or earlier.
+    """Return the time that many milliseconds later, or earlier if negative.
 
     >>> shifted_time("20270101000000000", -60_000)
     '20261231235900000'
@@ -102,7 +102,7 @@ def shifted_time(time: str, ms: int) -> str:
 
 
 def milliseconds_between(earlier: str, later: str) -> int:
-    """By the calendar; negative if it is the other way round.
+    """Return the difference by the calendar; negative if the first time is the later one.
 
     >>> milliseconds_between("20261231235959999", "20270101000001000")
     1001
@@ -119,9 +119,10 @@ def _moment(time: str) -> datetime:
 
 
 def _impossible(time: str, why: str) -> CorruptTableError:
-    """Return a table is read with such a time on its timeline, which is text in order.
+    """Return the error for a time after which no other can come.
 
-    Nothing can be written behind it.
+    A table with such a time on its timeline can be read, since times compare as text, but nothing
+    can be written behind it.
     """
     return CorruptTableError(
         f"the table has the time {time}, which cannot be",

@@ -32,12 +32,12 @@ def _order(instant: Instant) -> tuple[str, Action]:
 
 
 def without_strays(instants: Iterable[Instant]) -> tuple[Instant, ...]:
-    """Return the state files without inflight ones of writes and services that stand alone.
+    """Return the state files without orphaned inflight files of writes and services.
 
     A requested file comes first, and it goes last, or while the completed one is there. An inflight
-    file without either was made by somebody who slept until its instant was undone, or archived.
-    Taken for a pending write it would be the oldest of all, and whatever was archived behind it
-    would seem not to be committed.
+    file without either was made by a writer that slept until its instant was rolled back, or
+    archived. Taken for a pending write it would be the oldest of all, and everything archived
+    behind it would seem not to be committed.
     """
     known = tuple(instants)
     founded = {(i.requested, i.action.completed_as) for i in known if i.state is not State.INFLIGHT}
@@ -50,7 +50,7 @@ def without_strays(instants: Iterable[Instant]) -> tuple[Instant, ...]:
 
 
 def strays(instants: Iterable[Instant]) -> list[Instant]:
-    """Return inflight files that stand alone, which nobody needs."""
+    """Return the orphaned inflight files, which no reader and no writer needs."""
     known = tuple(instants)
     return sorted(set(known) - set(without_strays(known)), key=lambda i: (i.requested, i.action))
 
@@ -79,10 +79,7 @@ class Timeline:
         return cls(tuple(ordered), began_as)
 
     def advanced(self, completed: Iterable[Instant]) -> Timeline:
-        """Return the same with instants that have completed since.
-
-        Few, to what may be ten thousand.
-        """
+        """Return the timeline with a few more completed instants, without sorting it again."""
         new = {(i.requested, i.action): i for i in completed}
         times = {requested for requested, _ in new}
         instants = [
@@ -120,8 +117,8 @@ class Timeline:
     def first_active(self) -> str | None:
         """Requested times below this one, and not on the timeline, are archived.
 
-        Savepoints hold their instants back while archiving goes on behind them, so leading
-        savepointed writes do not count, but for the last one of all.
+        Savepoints hold their instants back while archiving goes on behind them. So leading
+        savepointed writes do not count, except for the last one of all.
         """
         saved = {i.requested for i in self.instants if i.action is Action.SAVEPOINT}
         times = self.completion_times.keys() | self.pending_writes
@@ -132,7 +129,7 @@ class Timeline:
         return tuple(i for i in self.instants if i.action in actions and i.completed is not None)
 
     def is_table_service(self, instant: Instant) -> bool:
-        """True if the instant rearranged rows (compaction, clustering) and brought none."""
+        """True if the instant rearranged rows (compaction, clustering) and added none."""
         return instant.requested in self.began_as
 
     def is_archived(self, requested: str) -> bool:

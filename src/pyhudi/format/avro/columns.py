@@ -30,7 +30,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class UnionColumn(Column):
-    """A value or null. The branch number is taken as one byte: no writer spends more on it."""
+    """A value or null. The branch number is taken as one byte, since no writer uses more."""
 
     def __init__(self, branches: Sequence[Column], type_: pa.DataType) -> None:
         self._value: Column = NullColumn()
@@ -74,7 +74,7 @@ class UnionColumn(Column):
         return at + 1
 
     def _present(self, cursor: Cursor) -> Mask | None:
-        """Return which values are there; None stands for all."""
+        """Return which positions have a value; None if all have."""
         branches = cursor.content.data[cursor.advance(1)]
         present: Mask = branches == self._value_byte
         count = np.count_nonzero(present)
@@ -86,14 +86,14 @@ class UnionColumn(Column):
 
 
 def _null_size(type_: pa.DataType) -> int:
-    """Return what a null of the type takes in Arrow, about."""
+    """Return about how many bytes a null of the type takes in Arrow."""
     if pa.types.is_struct(type_):
         return sum(_null_size(field.type) for field in type_)
     return int(type_.byte_width) if pa.types.is_fixed_size_binary(type_) else 8
 
 
 def _spread(values: pa.Array, present: Mask) -> pa.Array:
-    """Return the values in the places that are present, and nulls in the others."""
+    """Return the values at the positions that are present, and nulls at the others."""
     type_, count = values.type, len(present)
     valid = pa.py_buffer(np.packbits(present, bitorder="little"))
     if values.null_count == 0 and (pa.types.is_string(type_) or pa.types.is_binary(type_)):
@@ -194,9 +194,7 @@ class ListColumn(Column):
         return Cursor(cursor.content, starts, np.repeat(cursor.ends, counts)), counts
 
     def _begun(self, cursor: Cursor, rows: Ints, left: Ints) -> Ints:
-        """Return those of the lists that have an item next, after every count that comes before
-        it.
-        """
+        """Return the lists that have an item next, after reading every count before it."""
         done = rows[left[rows] == 0]
         if not len(done):
             return rows
@@ -242,10 +240,7 @@ class MapColumn(ListColumn):
 
 
 def _with_distinct_keys(entries: pa.Array, counts: Ints) -> tuple[pa.Array, Ints]:
-    """Return the entries without those whose key comes again in the same map.
-
-    The last one counts.
-    """
+    """Return the entries with one per key of each map, the last one, and their counts."""
     keys = entries.field(0).dictionary_encode()
     rows = np.repeat(np.arange(len(counts)), counts)
     pairs = rows * len(keys.dictionary) + keys.indices.to_numpy()

@@ -108,13 +108,16 @@ class Content:
 
 
 def _overlapping(raw: bytes, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return a value at every byte, without a copy; taking some of them copies only those."""
+    """Return the value at every byte as a view. Taking some of them copies only those."""
     kind = np.dtype(dtype)
     return np.ndarray(max(0, len(raw) - kind.itemsize + 1), kind, raw, strides=(1,))
 
 
 def _joined(words: Words) -> Words:
-    """Return the lower seven bits of all eight bytes as one number: in twos, in fours, in eight."""
+    """Return the lower seven bits of all eight bytes as one number.
+
+    They are joined by twos, then by fours, then all eight.
+    """
     words = words & ~_HIGH
     words -= (words & _ODD_7) >> _1
     words -= ((words & _ODD_14) >> _2) * _3
@@ -139,7 +142,7 @@ class Cursor:
         return Cursor(self.content, self.at[rows], self.ends[rows])
 
     def resume(self, rows: Ints, selected: Cursor) -> None:
-        """Go on where the selected cursor is now."""
+        """Continue where the selected cursor is now."""
         self.at[rows] = selected.at
 
     def advance(self, sizes: int | Ints) -> Ints:
@@ -157,8 +160,9 @@ class Cursor:
         return numbers
 
     def lengths(self) -> Ints:
-        """Return the next length, which is not negative, nor so large that positions wrap
-        around.
+        """Return the next length.
+
+        It is not negative, nor so large that positions wrap around.
         """
         lengths = self.numbers()
         if np.count_nonzero(lengths.view(np.uint64) > len(self.content.raw)):

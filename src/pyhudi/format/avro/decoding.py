@@ -130,7 +130,7 @@ class CompiledDecoder:
         self._decode = self._resolved(writer, reader)
 
     def __call__(self, data: bytes) -> Any:
-        """Return the value that these bytes, all of them, stand for; raises one of MALFORMED."""
+        """Return the value that these bytes, all of them, encode; raise one of MALFORMED."""
         if self._density > _DENSITY_USUAL and len(data) * self._density > VALUES_MAX:
             raise AvroError(f"{len(data)} bytes may stand for more than {VALUES_MAX} values")
         value, end = self._decode(data, 0)
@@ -168,7 +168,10 @@ class CompiledDecoder:
         return _any_of(decoders)
 
     def _branch(self, branch: Type, reader: Type) -> Decoder:
-        """Return a branch that does not fit the reader is an error only when a value uses it."""
+        """Return the decoder of a branch.
+
+        One that does not fit the reader is an error only when a value uses it.
+        """
         try:
             return self._resolved(branch, reader)
         except AvroError as error:

@@ -41,7 +41,7 @@ from pyhudi.format.avro.types import (
 
 
 class RecordLayout:
-    """A schema made ready to decode records with."""
+    """A compiled schema that decodes records."""
 
     def __init__(self, record: Record, schema: pa.Schema) -> None:
         self.schema = schema

@@ -31,11 +31,11 @@ class Column(ABC):
 
     @abstractmethod
     def skip(self, cursor: Cursor) -> None:
-        """Leave the cursor where `read` would."""
+        """Leave the cursor where `read` would leave it."""
 
     @abstractmethod
     def skip_one(self, raw: bytes, at: int) -> int:
-        """Return where the value at one position ends; this may lie outside the bytes."""
+        """Return where the value at one position ends, which may be outside the bytes."""
 
 
 class NullColumn(Column):
@@ -43,7 +43,7 @@ class NullColumn(Column):
         return pa.nulls(len(cursor))
 
     def skip(self, cursor: Cursor) -> None:
-        """A null has no bytes."""
+        """Do nothing, as a null has no bytes."""
 
     def skip_one(self, raw: bytes, at: int) -> int:
         return at
@@ -173,12 +173,12 @@ def _booleans(values: npt.NDArray[Any]) -> pa.Array:
 
 
 def _plain(values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array:
-    """Return values whose bytes are Arrow's own."""
+    """Return values whose bytes are those of Arrow."""
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
 
 
 def _decimals_of_width(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Decimals of one width, from big-endian two's complement to how Arrow stores them."""
+    """Convert decimals of one width from big-endian two's complement to Arrow's form."""
     width = values.dtype.itemsize
     if not width:
         raise AvroError("a decimal has no bytes")

@@ -80,7 +80,7 @@ def _layout(schema_json: str, path: str) -> RecordLayout:
 
 @lru_cache(maxsize=16)
 def _kept_layout(schema_json: str) -> RecordLayout:
-    """Return the blocks of a table share few schemas, and most blocks are small."""
+    """Return the layout, cached: the blocks of a table share few schemas, and most are small."""
     return _layout(schema_json, "")
 
 
@@ -125,7 +125,7 @@ def _record_count(content: bytes, path: str, offset: int) -> int:
 def _chunks(bounds: Ints) -> Iterator[tuple[int, int]]:
     """Yield the records in ranges of bounded size.
 
-    At least one range, of at least one record if any.
+    There is at least one range, and it has at least one record if there are any.
     """
     first, count = 0, len(bounds) - 1
     while True:

@@ -56,7 +56,7 @@ def load_avro_json(text: str | bytes, path: str) -> AvroType:
 
 
 def decode_arrow_schema(text: str | bytes, path: str) -> pa.Schema:
-    """Return the Arrow schema of a record schema given as Avro JSON."""
+    """Return the Arrow schema of a record schema in Avro JSON."""
     avro = load_avro_json(text, path)
     if not isinstance(avro, dict) or avro.get("type") != "record":
         raise _corrupt(path, "the schema is not a record")

@@ -100,9 +100,9 @@ class _Linking:
         self._fields = 0
 
     def type(self, schema: Any, namespace: str, depth: int) -> tuple[Type, int]:
-        """Return the type, and how many levels it has.
+        """Return the type and how many levels it has.
 
-        A name stands for all the levels behind it.
+        A name counts with all the levels behind it.
         """
         if isinstance(schema, list):
             linked, height = self._union(schema, namespace, depth)

@@ -40,7 +40,7 @@ class BaseFileFooter:
 
 
 class KeyDigest:
-    """What a footer says of the record keys, gathered while they pass and are forgotten."""
+    """What a footer says of the record keys, collected batch by batch without keeping them."""
 
     def __init__(self) -> None:
         self._bloom = GrowingFilter(_FALSE_ANSWERS)
@@ -70,7 +70,7 @@ def _part_range(keys: pa.Array) -> list[str]:
 
 
 def _key_range(texts: list[str]) -> list[str]:
-    """As Java compares them, by UTF-16 units."""
+    """Return the lowest and the highest key as Java compares them, by UTF-16 units."""
     return [min(texts, key=_utf16_order), max(texts, key=_utf16_order)]
 
 

@@ -64,10 +64,10 @@ class BloomFilter:
 
 
 class GrowingFilter:
-    """A filter whose keys come in parts, none of which is kept.
+    """A filter whose keys come in batches, none of which is kept.
 
-    The first part sets the size of a row. A later part fills up the last row and then new ones, as
-    long as all rows fit into `bytes_max`; from there on the rows are filled again from the first,
+    The first batch sets the size of a row. A later one fills up the last row and then new ones, as
+    long as all rows fit into `bytes_max`. From there on the rows are filled again from the first,
     so that wrong answers become more frequent and memory stays bounded.
     """
 

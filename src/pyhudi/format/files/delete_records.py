@@ -96,7 +96,7 @@ class DeleteBatch:
 
     @property
     def unconditional(self) -> pa.BooleanArray:
-        """True for each delete without an ordering value: it beats all that came before."""
+        """True for each delete without an ordering value, which beats everything before it."""
         if self.kind is OrderingKind.INT:
             return pc.equal(self.ordering, 0)
         return pa.repeat(self.kind is OrderingKind.NULL, len(self.rows))
@@ -129,8 +129,9 @@ def delete_batch(
 
 
 def decode_delete_records(content: bytes, path: str, offset: int) -> list[DeleteBatch]:
-    """Return all deletes of a block's content that begins at byte `offset` of the log file
-    `path`.
+    """Return all deletes of a block's content.
+
+    The content begins at byte `offset` of the log file `path`.
     """
     if len(content) < _HEAD.size:
         raise _damaged(path, offset, "the content is shorter than its own head")
@@ -244,7 +245,7 @@ def _array(body: bytes, position: int) -> tuple[tuple[OrderingKind, ...], tuple[
 
 
 def _read_decimal(body: bytes, position: int) -> tuple[bytes, int]:
-    """As Arrow keeps decimals: 16 bytes, least significant first."""
+    """Return the decimal as Arrow stores it, 16 bytes with the least significant first."""
     unscaled, position = READERS["bytes"](body, position)
     if not 0 < len(unscaled) <= _DECIMAL_BYTES_MAX:
         raise AvroError(f"a decimal of {len(unscaled)} bytes")
@@ -334,7 +335,7 @@ def _encoded_values(
 
 
 def _stored_values(kind: OrderingKind, column: pa.Array) -> list[Any]:
-    """Python values as Avro stores them: days, microseconds and unscaled bytes."""
+    """Return Python values as Avro stores them: days, microseconds and unscaled bytes."""
     if kind is OrderingKind.DECIMAL:
         return _unscaled_values(column)
     stored = {"int": pa.int32(), "long": pa.int64()}.get(_STORED[kind], column.type)
@@ -343,8 +344,9 @@ def _stored_values(kind: OrderingKind, column: pa.Array) -> list[Any]:
 
 
 def _unscaled_values(column: pa.Array) -> list[bytes]:
-    """Return the fewest bytes of two's complement, most significant first, as Java writes
-    decimals.
+    """Return the fewest bytes of two's complement, as Java writes decimals.
+
+    The most significant byte comes first.
     """
     data = column.buffers()[1].to_pybytes()
     width = _DECIMAL_BYTES_MAX

@@ -82,7 +82,7 @@ class LogFileName(NamedTuple):
 
     @property
     def order(self) -> tuple[str, int, str, str]:
-        """The place in merge order: versions compare as numbers, write tokens as text."""
+        """Return the sort key in merge order: versions compare as numbers, write tokens as text."""
         return (self.requested, self.version, self.write_token, self.suffix)
 
 
@@ -126,7 +126,10 @@ def _parse_log_file(name: str) -> LogFileName | None:
 
 
 def _is_number(text: str) -> bool:
-    """Decimal without leading zeros, so that the number alone gives the text back."""
+    """True if the text is decimal without leading zeros.
+
+    Then the number alone gives the text back.
+    """
     if not text.isdigit() or len(text) > _VERSION_DIGITS_MAX:
         return False
     return text[0] != "0" or text == "0"
@@ -152,14 +155,14 @@ _IO_TYPES = {io_type.value: io_type for io_type in IoType}
 
 @dataclass(frozen=True, slots=True)
 class MarkerName:
-    """A promise, made before a data file exists, that an instant may leave this file behind."""
+    """A file that an instant may leave behind, announced before it exists."""
 
     data_file: str  # path relative to the table: <partition>/<name>, or the bare name
     io_type: IoType
 
     @classmethod
     def parse(cls, path: str) -> Self | None:
-        """From a path below the instant's marker folder; None for other files there."""
+        """Parse a path below the instant's marker folder; None for other files there."""
         data_file, _, io_type = path.rpartition(".marker.")
         found = _IO_TYPES.get(io_type)
         name = file_name(data_file)
@@ -169,7 +172,7 @@ class MarkerName:
 
     @property
     def path(self) -> str:
-        """Below the instant's marker folder."""
+        """The path below the instant's marker folder."""
         return f"{self.data_file}.marker.{self.io_type}"
 
     @property

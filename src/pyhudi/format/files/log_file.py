@@ -79,7 +79,7 @@ Header = Mapping[HeaderKey, str]
 
 @dataclass(frozen=True, slots=True)
 class LogBlock:
-    """A whole block; its content is left in the file until somebody asks for it."""
+    """A whole block. Its content stays in the file until a caller reads it."""
 
     start: int
     end: int
@@ -99,7 +99,7 @@ class LogBlock:
 
     @property
     def rolled_back(self) -> str | None:
-        """The instant that this block takes back, when it is a rollback command."""
+        """Return the instant that this block rolls back, if it is a rollback command."""
         if self.type is not BlockType.COMMAND:
             return None
         return self.header.get(HeaderKey.TARGET_INSTANT_TIME)
@@ -113,7 +113,7 @@ class LogBlock:
 
 @dataclass(frozen=True, slots=True)
 class CorruptSpan:
-    """Bytes that hold no whole block: what a writer left that died while it wrote."""
+    """Bytes without a whole block, left by a writer that died while it wrote."""
 
     start: int
     end: int

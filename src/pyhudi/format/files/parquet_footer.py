@@ -34,12 +34,12 @@ _WIDTHS: Final = {_INT32: 4, _INT64: 8, _FLOAT: 4, _DOUBLE_VALUE: 8}
 
 
 class FooterError(ValueError):
-    """Bytes that are no parquet footer. Callers turn it into CorruptTableError with a path."""
+    """Bytes that are not a parquet footer. Callers turn it into CorruptTableError with a path."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnChunk:
-    """One column of one row group; bounds are as stored, None where there is none to rely on."""
+    """One column of one row group; bounds are as stored, None where none can be relied on."""
 
     path: str  # names joined by dots
     physical_type: int
@@ -121,7 +121,7 @@ def _natural(number: int) -> int:
 
 
 def _value(data: bytes | None, type_: pa.DataType, physical_type: int) -> Any:
-    """Return the stored value; None where it cannot be one of the type, which says nothing."""
+    """Return the stored value; None if it cannot be one of the type and so says nothing."""
     if data is None or len(data) != _WIDTHS.get(physical_type, len(data)):
         return None
     try:
@@ -188,7 +188,7 @@ def _text(data: bytes, position: int, kind: int) -> tuple[str, int]:
 
 
 def _struct_of(wanted: Mapping[int, _Decode]) -> _Decode:
-    """Return the wanted fields of a struct, by their numbers."""
+    """Return the decoder of the wanted fields of a struct, by their numbers."""
 
     def decode(data: bytes, position: int, kind: int) -> tuple[dict[int, Any], int]:
         if kind != _STRUCT:
@@ -226,7 +226,7 @@ def _list_of(item: _Decode) -> _Decode:
 
 
 def _list_head(data: bytes, position: int) -> tuple[int, int, int]:
-    """Return how many items of which type follow; each takes a byte at least."""
+    """Return how many items of which type follow. Each takes at least a byte."""
     head = data[position]
     size, position = head >> 4, position + 1
     if size == 15:
@@ -237,7 +237,7 @@ def _list_head(data: bytes, position: int) -> tuple[int, int, int]:
 
 
 def _skipped(data: bytes, position: int, kind: int, depth: int) -> int:
-    """Return the position behind a value that nobody needs."""
+    """Return the position behind a value that is not needed."""
     if kind in _NUMBERS:
         while data[position] >= 0x80:
             position += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class PieceSink:
-    """Where pyarrow writes, and from where the bytes are taken away between row groups."""
+    """The file that pyarrow writes to. Its bytes are taken out between row groups."""
 
     closed = False
 
@@ -16,7 +16,7 @@ class PieceSink:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing, as no bytes are held back."""
 
     def taken(self) -> bytes:
         data = b"".join(self._pieces)

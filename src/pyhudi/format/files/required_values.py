@@ -17,7 +17,10 @@ from pyhudi.errors import InvalidRequestError
 
 
 def stored_column(array: pa.Array, field: pa.Field) -> pa.Array:
-    """Return the column as the field declares it; their types may differ in what is nullable."""
+    """Return the column as the field declares it.
+
+    Their types may differ in what is nullable.
+    """
     _refuse_nulls(array, field, field.name)
     return _fitted(array, field.type, field.name)
 
@@ -51,7 +54,7 @@ def _fitted(array: pa.Array, type_: pa.DataType, column: str) -> pa.Array:
 
 
 def _has_required(type_: pa.DataType) -> bool:
-    """True if there is a required field in some struct of the type."""
+    """True if some struct of the type has a required field."""
     if pa.types.is_map(type_):
         return _has_required(type_.item_type)  # the key is required, and never null
     fields = [type_.field(number) for number in range(type_.num_fields)]

@@ -69,7 +69,7 @@ def encode_rows_block(
 def encode_deletes_block(
     keys: pa.Array, partition: str, ordering: pa.Array | None, avro_json: str, requested: str
 ) -> bytes:
-    """Return a delete block; without ordering values its deletes beat whatever came before them.
+    """Return a delete block; without ordering values its deletes beat everything before them.
 
     Ordering values have one type, and none is null: hudi-rs reads no block that mixes them.
     """
@@ -105,7 +105,7 @@ def _avro_content(batch: pa.RecordBatch, avro_json: str) -> bytes:
 
 @lru_cache(maxsize=16)
 def _parsed_avro(avro_json: str) -> AvroType:
-    """Parsing the schema takes longer than encoding a small block."""
+    """Return the parsed schema, cached: parsing takes longer than encoding a small block."""
     return fastavro.parse_schema(json.loads(avro_json))
 
 
@@ -123,7 +123,7 @@ class ParquetEncoder:
     """Writes parquet as all our files have it: compressed, with Hudi's footer and our errors.
 
     Dictionaries pay where values repeat. Where they do not, building one takes as long as all the
-    rest, and is given up in the end; so the first rows decide, column by column.
+    rest, and parquet drops it in the end; so the first rows decide, column by column.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class ParquetEncoder:
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, table: pa.Table) -> None:
-        """One row group, in the schema of the file."""
+        """Write one row group in the schema of the file."""
         try:
             self._opened(table).write_table(table, max(1, table.num_rows))
         except (pa.ArrowException, ValueError) as error:
@@ -177,9 +177,9 @@ def _repeating(table: pa.Table) -> list[str]:
 
 
 def _distinct(sample: pa.ChunkedArray) -> int:
-    """Return different values.
+    """Return the number of different values.
 
-    Arrow does not count lists and the like; what they hold mostly repeats.
+    Arrow does not count those of lists and other nested types; they are taken to repeat.
     """
     try:
         return int(pc.count_distinct(sample).as_py())
@@ -213,7 +213,7 @@ def _not_storable(why: str) -> InvalidRequestError:
 
 
 def block_sized(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in pieces whose values take at most so many bytes, or that are single rows."""
+    """Yield the rows in pieces whose values take at most that many bytes, or of one row."""
     if batch.num_rows > 1 and batch.nbytes > bytes_max and value_bytes(batch) > bytes_max:
         middle = batch.num_rows // 2
         yield from block_sized(batch.slice(0, middle), bytes_max)

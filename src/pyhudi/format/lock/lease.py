@@ -20,7 +20,7 @@ _LONG_MAX = (1 << 63) - 1  # the field is a long in Hudi
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who has the lock, until when by the owner's clock, and whether it was given back."""
+    """The lock's owner, the end of the lease by the owner's clock, and whether it was released."""
 
     expired: bool
     valid_until_ms: int
@@ -28,7 +28,7 @@ class Lease:
 
 
 def encode_lease(lease: Lease) -> bytes:
-    """Return Hudi's bytes.
+    """Return the bytes that Hudi writes for the lease.
 
     >>> encode_lease(Lease(False, 1700000000123, "d0f1c3e8-4a67-4a7e-9d0c-0f8f6f0e2b11"))
     b'{"expired":false,"validUntil":1700000000123,"owner":"d0f1c3e8-4a67-4a7e-9d0c-0f8f6f0e2b11"}'

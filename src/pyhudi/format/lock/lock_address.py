@@ -95,10 +95,10 @@ class _UnusableOptionError(ValueError):
 def given_lock_address(
     kind: LockKind, options: Mapping[str, object] | None, table_name: str
 ) -> LockAddress | None:
-    """Return the address that a caller's `lock_options` describe, by Hudi's names, whole or the
-    last part.
+    """Return the address that the caller's `lock_options` describe; None without options.
 
-    None without options. InvalidRequestError for what cannot be such an address.
+    An option has Hudi's name, whole or its last part. InvalidRequestError for an address that
+    cannot exist.
     """
     if options is None or (not options and kind not in OPTION_PREFIXES):
         return None
@@ -122,9 +122,9 @@ def given_lock_address(
 
 
 def kept_lock_address(kind: LockKind, properties: TableProperties) -> LockAddress | None:
-    """Return the address that the table keeps; None if it keeps none, or not all of it.
+    """Return the address that the table records; None if it records none, or only a part.
 
-    CorruptTableError for a value that cannot be part of one.
+    CorruptTableError for a value that cannot be part of an address.
     """
     if kind not in OPTION_PREFIXES:
         return None
@@ -139,7 +139,7 @@ def kept_lock_address(kind: LockKind, properties: TableProperties) -> LockAddres
 
 
 def address_properties(address: LockAddress | None) -> dict[str, str]:
-    """Return what a table keeps of its lock's address."""
+    """Return the properties that record the address of a table's lock."""
     match address:
         case ZookeeperAddress():
             prefix = OPTION_PREFIXES[LockKind.ZOOKEEPER]
@@ -193,7 +193,7 @@ def _unless(value: int, default: int, name: str) -> dict[str, str]:
 
 
 def _plain_texts(kind: LockKind, options: Mapping[str, object]) -> dict[str, str]:
-    """Return the options by the last part of their names, as text."""
+    """Return the options as text, by the last part of their names."""
     texts: dict[str, str] = {}
     if not isinstance(options, Mapping):
         raise _refused(
@@ -275,7 +275,10 @@ def _matching(
 
 
 def _node_path(texts: Mapping[str, str], option: str, default: str | None) -> str:
-    """Return a path that ZooKeeper's clients take as it is; they refuse, or mend, all others."""
+    """Return a path that ZooKeeper's clients take unchanged.
+
+    They refuse or rewrite any other.
+    """
     text = texts.get(option) or default or ""
     is_absolute = default is None
     parts = text.removeprefix("/").split("/") if is_absolute else text.split("/")
@@ -303,7 +306,7 @@ _PARSERS: dict[LockKind, Callable[[Mapping[str, str], str], LockAddress]] = {
 
 
 def _shown(given: str) -> str:
-    """Return what was given, without a user and a password that an address may begin with.
+    """Return the value without the user and password that an address may begin with.
 
     >>> _shown("zk:2181"), _shown("https://key:secret@host")
     ("'zk:2181'", "'host' with something before an @")

@@ -29,7 +29,7 @@ Attributes = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class LockItem:
-    """A lock that is held, or was given back without being deleted."""
+    """A lock that is held, or was released without being deleted."""
 
     owner: str
     lease_ms: int  # from the last change of the version
@@ -49,7 +49,10 @@ def encode_lock_item(key: str, item: LockItem) -> dict[str, dict[str, str]]:
 
 
 def decode_lock_item(attributes: Attributes) -> LockItem:
-    """CorruptTableError if this is no lock; attributes of others' are passed over."""
+    """Return the lock in the item; CorruptTableError if there is none.
+
+    Attributes that other clients add are ignored.
+    """
     lease = _text(attributes, LEASE_MS)
     if not (lease.isascii() and lease.isdigit() and len(lease) <= _LEASE_DIGITS_MAX):
         raise _malformed(LEASE_MS, f"is {lease[:80]!r}, no number of milliseconds")

@@ -9,7 +9,7 @@ from pyhudi.errors import InvalidRequestError
 
 
 class LockKind(StrEnum):
-    """What the writers of a table exclude each other with; all of them must use the same."""
+    """What the writers of a table exclude each other with. All of them must use the same kind."""
 
     NONE = "none"  # pyhudi writers alone need none: the decision log is their guard
     IN_PROCESS = "in_process"  # writers in threads of one process
@@ -20,7 +20,7 @@ class LockKind(StrEnum):
 
 
 def given_lock_kind(given: Any) -> LockKind:
-    """Return the kind that a caller names by its word."""
+    """Return the kind that the caller's word names."""
     if not isinstance(given, str) or given not in set(LockKind):
         raise InvalidRequestError(
             f"lock={given!r:.100} is not known",

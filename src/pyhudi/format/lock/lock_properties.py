@@ -34,7 +34,7 @@ _ALL_KEYS = {LOCK_KIND, LOCK_PROVIDER} | {
 
 
 def lock_properties(kind: LockKind, address: LockAddress | None) -> dict[str, str]:
-    """Return what a table with this lock keeps of it."""
+    """Return the properties that record this lock."""
     provider = {LOCK_PROVIDER: _LOCK_PROVIDERS[kind]} if kind in _LOCK_PROVIDERS else {}
     return {LOCK_KIND: kind.value, **provider, **address_properties(address)}
 
@@ -42,23 +42,23 @@ def lock_properties(kind: LockKind, address: LockAddress | None) -> dict[str, st
 def with_lock(
     values: Mapping[str, str], kind: LockKind, address: LockAddress | None
 ) -> dict[str, str]:
-    """Return a table's properties with this lock, and nothing left of any other."""
+    """Return the table's properties with this lock and without those of any other."""
     rest = {key: value for key, value in values.items() if key not in _ALL_KEYS}
     return {**rest, **lock_properties(kind, address)}
 
 
 def tells_lock(config: TableConfig) -> bool:
-    """True if the table itself says what lock it has."""
+    """True if the table records which lock it has."""
     return LOCK_KIND in config.properties.values
 
 
 def keeps_lock(config: TableConfig) -> bool:
-    """True if the table tells all of the lock that this configuration names."""
+    """True if the table records everything about the lock that this configuration names."""
     kept = kept_lock_address(config.lock, config.properties)
     return tells_lock(config) and kept == config.lock_address
 
 
 def described_lock(config: TableConfig) -> str:
-    """Return the lock, for people."""
+    """Return the lock in words for an error text."""
     where = f" ({config.lock_address})" if config.lock_address else ""
     return f"{config.lock.value!r}{where}"

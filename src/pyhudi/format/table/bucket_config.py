@@ -61,9 +61,7 @@ class SimpleBuckets:
             )
 
     def resolved(self, record_key: Sequence[str]) -> SimpleBuckets:
-        """Return the same buckets with every hashed column named, in the order of the record
-        key.
-        """
+        """Return these buckets with every hashed column named, in the record key's order."""
         unknown = [name for name in self.hash_fields if name not in record_key]
         if unknown:
             raise _refused(
@@ -76,7 +74,7 @@ class SimpleBuckets:
 
 
 def bucket_properties(buckets: SimpleBuckets, record_key: Sequence[str]) -> dict[str, str]:
-    """Return the properties that keep these buckets in a table with this record key."""
+    """Return the properties that record these buckets in a table with this record key."""
     return {
         INDEX_TYPE: _BUCKET,
         BUCKET_ENGINE: _SIMPLE,
@@ -87,11 +85,9 @@ def bucket_properties(buckets: SimpleBuckets, record_key: Sequence[str]) -> dict
 
 
 def kept_buckets(properties: TableProperties, record_key: Sequence[str]) -> SimpleBuckets | None:
-    """Return the buckets that the properties tell, resolved.
+    """Return the buckets that the properties record, resolved; None if they record no simple ones.
 
-    None if they tell of no simple buckets.
-
-    Another index, or another kind of buckets, is no error: it matters to writers alone.
+    Another index, or another kind of buckets, is not an error: it matters to writers alone.
     """
     index = (properties.text(INDEX_TYPE) or "").strip().upper()
     engine = (properties.text(BUCKET_ENGINE) or _SIMPLE).strip().upper()
@@ -111,7 +107,10 @@ def _is_count(count: object) -> bool:
 
 
 def _are_names(names: object) -> bool:
-    """A text alone would be taken for a tuple of its letters; a comma would split a name."""
+    """True if it is a tuple of names.
+
+    A text alone would be taken for a tuple of its letters; a comma would split a name.
+    """
     return (
         isinstance(names, tuple)
         and all(isinstance(name, str) and name and "," not in name for name in names)

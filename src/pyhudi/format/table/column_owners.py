@@ -55,9 +55,9 @@ class ColumnOwners:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def with_owner(self, owner: str, columns: Iterable[str]) -> ColumnOwners:
-        """Return one owner more.
+        """Return the owners with one more.
 
-        The same again changes nothing; anything that overlaps is refused.
+        The same declaration again changes nothing; one that overlaps is refused.
         """
         asked = tuple(columns)
         known = self.columns.get(owner)
@@ -86,7 +86,7 @@ class ColumnOwners:
         return ColumnOwners({**self.columns, owner: asked})
 
     def without(self, owner: str) -> ColumnOwners:
-        """Without the owner, if it is one."""
+        """Return the owners without this one, if it is among them."""
         return ColumnOwners({name: own for name, own in self.columns.items() if name != owner})
 
     def owner_of(self, column: str) -> str | None:
@@ -97,7 +97,7 @@ class ColumnOwners:
 
 
 def checked_owners(given: Any) -> dict[str, tuple[str, ...]]:
-    """Return what a caller gives as owners; InvalidRequestError if it is something else."""
+    """Return the caller's owners; InvalidRequestError if they are something else."""
     if not isinstance(given, Mapping):
         raise _refused(
             f"owners={given!r:.100} cannot be used",
@@ -108,7 +108,7 @@ def checked_owners(given: Any) -> dict[str, tuple[str, ...]]:
 
 
 def checked_name(name: Any) -> str:
-    """Return an owner's name: a short text that can be shown."""
+    """Return an owner's name, a short text that can be shown."""
     if isinstance(name, str) and 0 < len(name) <= NAME_CHARACTERS_MAX and name.isprintable():
         return name
     raise _refused(
@@ -119,7 +119,7 @@ def checked_name(name: Any) -> str:
 
 
 def checked_columns(owner: str, columns: Any) -> tuple[str, ...]:
-    """Return columns as a caller names them."""
+    """Return the columns as the caller names them."""
     if isinstance(columns, str) or not isinstance(columns, Iterable):
         raise _refused(
             f"the columns of owner {owner!r} cannot be used",
@@ -162,7 +162,7 @@ def refuse_unownable(
 
 
 def refuse_required_columns(schema: pa.Schema, identity: Iterable[str]) -> None:
-    """Raise InvalidRequestError if a column must have a value that some owner does not give."""
+    """Raise InvalidRequestError if a column must have a value that some owner does not write."""
     shared = {*identity, RANK_COLUMN}
     for name in DELETING_COLUMNS:
         if name in schema.names:
@@ -189,7 +189,7 @@ def is_joined(config: TableConfig) -> bool:
 
 
 def encode_owners(owners: ColumnOwners) -> bytes:
-    """Return the same owners give the same bytes.
+    """Return the bytes. The same owners always give the same ones.
 
     >>> encode_owners(ColumnOwners({"orders": ("amount",)}))
     b'{"owners": {"orders": ["amount"]}}'
@@ -198,7 +198,7 @@ def encode_owners(owners: ColumnOwners) -> bytes:
 
 
 def decode_owners(data: bytes, path: str) -> ColumnOwners:
-    """CorruptTableError if the bytes are not what `encode_owners` makes."""
+    """Return the owners; CorruptTableError if the bytes are not what `encode_owners` makes."""
     try:
         value = json.loads(data) if len(data) <= OWNERS_BYTES_MAX else None
     except (ValueError, RecursionError):

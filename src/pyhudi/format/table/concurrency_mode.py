@@ -21,7 +21,7 @@ class ConcurrencyMode(StrEnum):
 
 
 def kept_concurrency(properties: TableProperties) -> ConcurrencyMode | None:
-    """Return the mode that the properties tell; None if they leave it to the writers."""
+    """Return the mode that the properties record; None if they leave it to the writers."""
     if properties.values.get(CONCURRENCY_MODE, "").strip().upper() == _SINGLE_WRITER:
         return None
     return properties.choice(CONCURRENCY_MODE, ConcurrencyMode)

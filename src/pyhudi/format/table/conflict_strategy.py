@@ -16,7 +16,7 @@ CONFLICT_STRATEGY: Final = "hoodie.write.lock.conflict.resolution.strategy"
 
 
 class Strategy(StrEnum):
-    """What counts as the same place, and who yields to whom."""
+    """What two writes must share to conflict, and which of them yields."""
 
     BUCKET = "bucket"
     SIMPLE = "simple"
@@ -24,7 +24,7 @@ class Strategy(StrEnum):
 
     @property
     def class_name(self) -> str:
-        """The name that Hudi knows it by."""
+        """The name by which Hudi knows it."""
         return f"{_PACKAGE}{_CLASSES[self]}ConflictResolutionStrategy"
 
 
@@ -37,7 +37,7 @@ _CLASSES = {
 
 
 def parse_strategy(class_name: str | None) -> Strategy:
-    """Return the strategy of a table; buckets are compared unless it says otherwise.
+    """Return the strategy of a table; it is `bucket` unless the table records another.
 
     >>> parse_strategy(None).value
     'bucket'

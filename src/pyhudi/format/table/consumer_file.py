@@ -30,7 +30,7 @@ _SUFFIX = ".json"
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """Somebody who reads changes, and comes back for more."""
+    """A registered reader of changes that comes back for more."""
 
     name: str
     since: str  # the completion time up to which it has read
@@ -46,7 +46,7 @@ class Consumer:
 
 
 def checked_consumer_name(name: Any) -> str:
-    """Return the name, if one may be called so; else InvalidRequestError."""
+    """Return the name if a consumer may have it, else raise InvalidRequestError."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     raise InvalidRequestError(
@@ -57,7 +57,7 @@ def checked_consumer_name(name: Any) -> str:
 
 
 def checked_hours(hours: Any) -> int | None:
-    """Hours of silence; None is for ever."""
+    """Return the hours of silence after which a consumer expires; None if it never does."""
     is_number = isinstance(hours, int) and not isinstance(hours, bool)
     if hours is None or (is_number and 1 <= hours <= HOURS_MAX):
         return hours  # type: ignore[no-any-return]
@@ -80,7 +80,7 @@ def checked_since(since: Any) -> str:
 
 
 def consumer_path(name: str) -> str:
-    """Return where the consumer is kept.
+    """Return where the consumer is stored.
 
     >>> consumer_path("orders-to-search")
     '.hoodie/.pyhudi/consumers/orders-to-search.json'
@@ -89,7 +89,7 @@ def consumer_path(name: str) -> str:
 
 
 def is_consumer_path(path: str) -> bool:
-    """True if a consumer belongs at the path; others may leave their files beside it."""
+    """True if a consumer belongs at the path. Other files may lie beside it."""
     folder, _, file = path.rpartition("/")
     name = file.removesuffix(_SUFFIX)
     return folder == CONSUMERS_FOLDER and name != file and _NAME.fullmatch(name) is not None
@@ -109,7 +109,10 @@ def encode_consumer(consumer: Consumer) -> bytes:
 
 
 def decode_consumer(data: bytes, path: str) -> Consumer:
-    """CorruptTableError unless the bytes are a consumer, and the one that belongs at the path."""
+    """Return the consumer in the bytes.
+
+    CorruptTableError unless it is one, and the one that belongs at the path.
+    """
     try:
         value = json.loads(data) if len(data) <= CONSUMER_BYTES_MAX else None
     except (ValueError, RecursionError):

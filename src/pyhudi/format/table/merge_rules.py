@@ -117,8 +117,9 @@ def merge_rules(properties: TableProperties, version: int) -> MergeRules:
 def _implied_mode(
     strategy: str | None, payload: str | None, ordering: tuple[str, ...]
 ) -> MergeMode:
-    """Return the strategy id speaks first, then a payload class, then whether there is an
-    ordering.
+    """Return the mode that the other keys imply.
+
+    The strategy id speaks first, then a payload class, then whether there is an ordering.
     """
     if strategy is not None:
         return _STRATEGIES.get(strategy, MergeMode.CUSTOM)
@@ -128,7 +129,10 @@ def _implied_mode(
 
 
 def _contradictions(mode: MergeMode, strategy: str | None, payload: str | None) -> tuple[str, ...]:
-    """Before version 9 all three keys must agree; Hudi reads no table where they do not."""
+    """Return where the three keys disagree, one phrase each.
+
+    Before version 9 all three must agree; Hudi reads no table where they do not.
+    """
     if mode is MergeMode.CUSTOM:
         return ()
     reasons = []

@@ -76,7 +76,7 @@ def decode_properties(data: bytes, path: str | None = None) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blank ones, each joined with its continuations."""
+    """Yield lines without comments and blank ones, each joined with its continuations."""
     parts: list[str] = []
     for natural in _LINE_BREAK.split(text):
         line = natural.lstrip(_BLANKS)
@@ -92,7 +92,10 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _is_continued(line: str) -> bool:
-    """An odd number of backslashes at the end: the last one escapes the line break."""
+    """True if the line ends with an odd number of backslashes.
+
+    The last one then escapes the line break.
+    """
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
@@ -103,7 +106,10 @@ def _matched(pattern: re.Pattern[str], line: str, start: int) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """Java writes a character outside the first 65,536 as two escapes; join such halves."""
+    """Resolve the escapes.
+
+    Java writes a character outside the first 65,536 as two escapes; such halves are joined.
+    """
     if "\\" not in text:
         return text
     plain = _ESCAPE.sub(_unescaped_one, text)
@@ -118,7 +124,7 @@ def _unescaped_one(match: re.Match[str]) -> str:
 
 
 def encode_properties(pairs: Mapping[str, str], comments: Iterable[str] = ()) -> bytes:
-    """Properties text as Java itself writes it, in the order given, after the comment lines."""
+    """Return properties text as Java writes it, in the mapping's order, after the comment lines."""
     lines = [f"#{_escaped_unicode(comment)}\n" for comment in comments]
     for key, value in pairs.items():
         name, content = _escaped(key).replace(" ", "\\ "), _escaped(value)
@@ -247,7 +253,7 @@ def decode_table_properties(data: bytes, path: str | None = None) -> TableProper
 
 
 def recovered_properties(main: bytes | None, backup: bytes | None) -> bytes:
-    """Return which of the two files a reader should believe; CorruptTableError if neither.
+    """Return whichever of the two files a reader should believe; CorruptTableError if neither.
 
     A writer may have stopped anywhere between copying the file to the backup and deleting the
     backup. A main file that is sound wins. One that lacks the checksum may have been cut short, and

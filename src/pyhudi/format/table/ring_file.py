@@ -79,7 +79,7 @@ class RingFileName:
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
-        """None for any other file."""
+        """Parse the name; None for any other file."""
         for suffix, is_commit_mark in ((_RING_SUFFIX, False), (_COMMIT_SUFFIX, True)):
             instant = name.removesuffix(suffix)
             if instant != name and is_instant_time(instant):
@@ -96,7 +96,7 @@ class RingFileName:
 
 
 def ring_folder(partition: str) -> str:
-    """Return where a partition's rings are; a table without partitions uses the root itself."""
+    """Return the folder of a partition's rings; a table without partitions uses the root itself."""
     return f"{RING_ROOT}/{partition}" if partition else RING_ROOT
 
 
@@ -138,7 +138,7 @@ _QUOTED = {
 
 
 def encode_ring(ring: Ring) -> bytes:
-    """Return the very bytes that Hudi writes for this ring."""
+    """Return exactly the bytes that Hudi writes for this ring."""
     text = (
         "{\n"
         f'  "version" : {ring.version},\n'
@@ -212,7 +212,10 @@ def _decoded_node(node: Any) -> RingNode:
 
 
 def _file_id_prefix(value: object) -> str | None:
-    """Return the prefix becomes part of a file name, so it must not reach into another folder."""
+    """Return the prefix.
+
+    It becomes part of a file name, so it must not reach into another folder.
+    """
     if value is None:
         return None
     prefix = _text(value)

@@ -81,7 +81,7 @@ class BaseFileFormat(StrEnum):
 
 
 class TimelineTimezone(StrEnum):
-    """Where instant times are told; LOCAL is the zone of whichever machine wrote."""
+    """The zone of instant times; LOCAL is the zone of whichever machine wrote."""
 
     LOCAL = "LOCAL"
     UTC = "UTC"
@@ -150,7 +150,10 @@ class TableConfig:
 
     @classmethod
     def of(cls, properties: TableProperties) -> Self:
-        """CorruptTableError for the first value that is not what its key needs."""
+        """Parse the properties.
+
+        CorruptTableError for the first value that its key does not allow.
+        """
         properties.verify()
         version = properties.number(TABLE_VERSION)
         table_type = properties.choice(TABLE_TYPE, TableType)
@@ -212,14 +215,17 @@ class TableConfig:
 
     @property
     def conflict_strategy(self) -> Strategy:
-        """UnsupportedTableError if it is one that pyhudi does not have: for writers only."""
+        """The table's strategy, for writers only.
+
+        UnsupportedTableError if it is one that pyhudi does not have.
+        """
         return parse_strategy(self.properties.text(CONFLICT_STRATEGY))
 
     @property
     def clock_skew_ms(self) -> int:
-        """How far the clocks of engines that share the table may differ: for writers only.
+        """How far the clocks of engines that share the table may differ; for writers only.
 
-        CorruptTableError for more than anybody should wait with the lock in hand.
+        CorruptTableError for more than a writer should wait with the lock held.
         """
         skew_ms = self.properties.number(CLOCK_SKEW) or CLOCK_SKEW_DEFAULT_MS
         if skew_ms > CLOCK_SKEW_MAX_MS:
@@ -280,11 +286,9 @@ _KEY_GENERATOR_CLASSES = {
 def unsupported_features(config: TableConfig) -> tuple[str, ...]:
     """Return why a reader must refuse the table before any row, one phrase per reason.
 
-    () if it may read.
-
-    Tables that drop their partition columns, and those of the TIMESTAMP and CUSTOM key generators,
-    are not named here. They can be read as long as the value of each partition column is known,
-    from the data or from the path, and only the scan can tell.
+    () if it may read. Tables that drop their partition columns, and those of the TIMESTAMP and
+    CUSTOM key generators, are not named here. They can be read as long as the value of each
+    partition column is known, from the data or from the path, and only the scan knows that.
     """
     found = {
         f"table version {config.version}": config.version not in READABLE_VERSIONS,

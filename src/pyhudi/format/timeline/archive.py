@@ -178,7 +178,7 @@ class ArchivedInstant:
 def decode_archive_file(
     data: bytes | pa.NativeFile, path: str, columns: Sequence[str] = TIMES
 ) -> pa.Table:
-    """Return the chosen columns of an archive file, one row an instant.
+    """Return the chosen columns of an archive file, one row per instant.
 
     An open file is read only where those columns are: metadata is most of an archive.
     """
@@ -221,7 +221,7 @@ def decode_archived_instants(data: bytes, path: str) -> tuple[ArchivedInstant, .
 
 
 def instants_table(instants: Sequence[ArchivedInstant]) -> pa.Table:
-    """Return the instants as rows of an archive file, in the order given."""
+    """Return the instants as rows of an archive file, in the same order."""
     columns = [
         [instant.requested for instant in instants],
         [instant.completed for instant in instants],
@@ -243,7 +243,8 @@ def encode_archive_file(instants: Sequence[ArchivedInstant]) -> bytes:
 def encoded_archive_file(tables: Iterable[pa.Table]) -> Iterator[bytes]:
     """Yield an archive file of these rows, sorted by requested time, piece by piece.
 
-    Row groups are small: whoever wants one instant of a hundred thousand reads a few of them.
+    Row groups are small, so that a reader of one instant among a hundred thousand reads a few of
+    them.
     """
     sink = PieceSink()
     # Without its own schema key pyarrow drops all others, hence the two kept by hand. Statistics

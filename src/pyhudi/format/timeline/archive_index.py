@@ -53,14 +53,14 @@ class ArchiveIndex:
     groups: tuple[RowGroupBounds, ...]
 
     def with_requested(self, times: Sequence[str]) -> list[int]:
-        """Return row groups that may hold one of these requested times, which are sorted."""
+        """Return the row groups that may hold one of these requested times, which are sorted."""
         return self._where(
             lambda group: group.requested,
             lambda low, high: bisect_left(times, low) < bisect_right(times, high),
         )
 
     def with_completed(self, since: str, until: str) -> list[int]:
-        """Return row groups that may hold an instant which completed in (since, until]."""
+        """Return the row groups that may hold an instant which completed in (since, until]."""
         return self._where(
             lambda group: group.completed, lambda low, high: low <= until and since < high
         )

@@ -42,7 +42,7 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """The timeline file that carries an entry out, with its exact bytes or where they are."""
+    """The timeline file that applies an entry, with its bytes or where they are staged."""
 
     name: str
     size: int
@@ -56,7 +56,7 @@ class Creation:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The instant that an abort gives up; `begin` is its entry's number, None if foreign."""
+    """The instant that an abort ends; `begin` is its entry's number, None if it is foreign."""
 
     instant: str
     action: Action
@@ -65,7 +65,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One decision."""
+    """One entry of the decision log."""
 
     n: int
     id: str
@@ -84,7 +84,7 @@ class Entry:
 
 
 def creation(name: str, data: bytes, staged: str | None = None) -> Creation:
-    """Return what to create; the bytes travel in the entry unless they were staged."""
+    """Return the file to create. The bytes travel in the entry unless they were staged."""
     digest = hashlib.sha256(data).hexdigest()
     return Creation(name, len(data), digest, None if staged else data, staged)
 
@@ -159,7 +159,10 @@ _MALFORMED = (
 
 
 def decode_entry(data: bytes, path: str) -> Entry:
-    """CorruptTableError unless it is an entry, and the one that belongs at the path."""
+    """Return the entry in the bytes.
+
+    CorruptTableError unless it is an entry, and the one that belongs at the path.
+    """
     try:
         if len(data) > ENTRY_BYTES_MAX:
             raise ValueError(f"it has more than {ENTRY_BYTES_MAX} bytes")
@@ -214,7 +217,10 @@ _NEEDED = {
 
 
 def _check_creation(entry: Entry) -> None:
-    """A forged entry must not make us write just any file: the name follows from the decision."""
+    """Raise unless the created file's name follows from the entry.
+
+    A forged entry must not make a writer create just any file.
+    """
     if entry.kind is EntryKind.VOID:
         return
     assert entry.time is not None

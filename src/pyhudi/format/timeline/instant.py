@@ -26,7 +26,10 @@ _TIME_LENGTHS = (17, 14)  # milliseconds; whole seconds in tables that older rel
 
 
 def is_instant_time(text: str) -> bool:
-    """Only the shape counts: Hudi's own synthetic times, such as 17 zeros, name no date."""
+    """True if the text has the shape of an instant time.
+
+    It need not be a date: Hudi's synthetic times, such as 17 zeros, are none.
+    """
     return len(text) in _TIME_LENGTHS and text.isascii() and text.isdigit()
 
 
@@ -38,7 +41,7 @@ def instant_time(text: str) -> InstantTime:
 
 
 class State(StrEnum):
-    """How far an instant has come; the values are Hudi's, of which only two occur in names."""
+    """How far an instant has come. The values are Hudi's; only two of them occur in names."""
 
     REQUESTED = "requested"
     INFLIGHT = "inflight"
@@ -100,7 +103,7 @@ _UNFINISHED = re.compile(r"\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
 def is_timeline_file(name: str) -> bool:
-    """True if the name is one of an instant, or wants to be.
+    """True if the name is an instant's, or that of a file which is about to become one.
 
     On file systems that rename, Hudi first writes a file beside its name, with a UUID behind it. It
     is there for a moment, or for good if that writer died; the instant is not.
@@ -128,7 +131,10 @@ class Instant:
     @staticmethod
     @lru_cache(maxsize=4096)  # a timeline is listed again and again, and most names are the same
     def parse(file_name: str) -> Instant:
-        """Strict: the loader skips what Hudi itself leaves there (folders, .crc files)."""
+        """Parse the name of a timeline file, and refuse any other.
+
+        The loader skips what Hudi itself leaves there (folders, .crc files).
+        """
         times, _, words = file_name.partition(".")
         found = _WORDS.get(words)
         if found is not None:

@@ -48,7 +48,7 @@ def is_marker_list(file_name: str) -> bool:
 
 
 def decode_marker_type(data: bytes, path: str | None = None) -> str:
-    """DIRECT or TIMELINE_SERVER_BASED."""
+    """Return the type of markers, DIRECT or TIMELINE_SERVER_BASED."""
     text = data.decode("utf-8", "replace").strip()
     if text not in (DIRECT_TYPE, TIMELINE_SERVER_TYPE):
         raise _damaged(f"{text[:40]!r} is no type of markers", path)

@@ -24,9 +24,7 @@ def _map(values: AvroSchema) -> AvroSchema:
 
 
 def _with_default(kind: AvroSchema, default: Any) -> AvroSchema:
-    """Return a field's type together with the value a reader takes when the writer had no such
-    field.
-    """
+    """Return a field's type and the default that a reader takes if the writer lacks the field."""
     return {"type": kind, "default": default}
 
 

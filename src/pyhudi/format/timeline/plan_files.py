@@ -127,7 +127,7 @@ class RequestedReplaceMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RetainedInstant:
-    """The oldest instant whose files a clean keeps."""
+    """The oldest instant whose files a clean retains."""
 
     timestamp: str
     action: str

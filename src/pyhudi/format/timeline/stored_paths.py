@@ -64,7 +64,7 @@ def relative_to_table(path: str, base_uri: str) -> str:
 
 
 def _parts(path: str) -> tuple[tuple[str, str] | None, str] | None:
-    """((scheme, host), path) of a whole path, without the pair if it has no scheme."""
+    """Return ((scheme, host), path) of a whole path, without the pair if it has no scheme."""
     if path.startswith("/"):
         return None, path
     matched = _URI.fullmatch(path)

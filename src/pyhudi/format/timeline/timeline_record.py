@@ -35,10 +35,10 @@ class TimelineRecord(Generic[Value]):
     def __init__(
         self, schema: Any, value: type[Value], *, also: Sequence[str] = (), **inner: type
     ) -> None:
-        """`inner` gives the class for each record inside, under the record's own name.
+        """Compile the record. `inner` has the class for each record inside, by the record's name.
 
-        `also` names records that may stand in the file as well. Any other is refused: all fields
-        have defaults, so a file of another kind would pass for an empty one of this.
+        `also` names records that the file may hold instead. Any other is refused: all fields have
+        defaults, so a file of another kind would pass for an empty one of this.
         """
         self.schema = schema
         self._names = frozenset({schema["name"], *also})

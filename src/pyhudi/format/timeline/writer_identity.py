@@ -24,7 +24,7 @@ _DIGITS_MAX = 11
 
 @dataclass(frozen=True, slots=True)
 class WriterIdentity:
-    """A process that writes. What is not known is empty."""
+    """A process that writes. An unknown field is empty."""
 
     job: str = ""
     host: str = ""
@@ -38,7 +38,7 @@ class WriterIdentity:
 
     @property
     def told(self) -> str:
-        """For a sentence.
+        """The writer in words, for a sentence.
 
         >>> WriterIdentity("orders", "etl-1", "ann", 7).told
         "job 'orders' of ann on etl-1, process 7"
@@ -56,7 +56,7 @@ class WriterIdentity:
 
 
 def parse_label(label: str) -> WriterIdentity:
-    """Who an entry of the decision log was made by: it tells host and process.
+    """Return the identity that the label of a decision-log entry gives: host and process.
 
     >>> parse_label("etl-1, process 7")
     WriterIdentity(job='', host='etl-1', user='', process=7, priority=0)

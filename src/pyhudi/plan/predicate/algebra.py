@@ -33,12 +33,12 @@ _OPPOSITE = {
 
 
 def conjunction(operands: Iterable[Predicate]) -> Predicate:
-    """Return all of them, flat, without what changes nothing."""
+    """Return all of them joined by AND, flat, without those that change nothing."""
     return _joined(And, operands)
 
 
 def disjunction(operands: Iterable[Predicate]) -> Predicate:
-    """Return any of them, flat, without what changes nothing."""
+    """Return them joined by OR, flat, without those that change nothing."""
     return _joined(Or, operands)
 
 
@@ -74,7 +74,7 @@ def negation(node: Predicate) -> Predicate:
 
 
 def restricted(node: Predicate, columns: Collection[str]) -> Predicate | None:
-    """Return what follows from the predicate for the given top-level columns.
+    """Return what follows from the predicate for these top-level columns.
 
     None if nothing does.
     """

@@ -65,7 +65,7 @@ _MIRRORED = {
 
 
 def bind(predicate: Where, schema: pa.Schema) -> BoundPredicate:
-    """Resolve the columns and type the literals of a predicate, or say what does not fit.
+    """Resolve the columns and type the literals of a predicate; raise for what does not fit.
 
     >>> schema = pa.schema([("day", pa.date32()), ("n", pa.int32())])
     >>> bind("Day >= '2026-01-01' AND NOT n < 1.5", schema).to_sql()
@@ -94,22 +94,20 @@ class BoundPredicate:
         return "NULL AND TRUE" if self.predicate == _UNKNOWN else to_sql(self.predicate)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """True, false or null for each row; a filter keeps the true ones."""
+        """Return true, false or null for each row; a filter keeps the true ones."""
         return row_mask(self.predicate, batch, self.fields)
 
     def may_match(self, stats: Mapping[str, ColumnRange]) -> bool:
-        """False only if no row within the ranges can match; a field's key is its dotted path."""
+        """True unless no row within the ranges can match; a field's key is its dotted path."""
         return True in outcomes(self.predicate, stats, self.fields)
 
     def both(self, other: BoundPredicate) -> BoundPredicate:
-        """Return what holds for the rows that both hold for."""
+        """Return the predicate of the rows for which both hold."""
         fields = {**self.fields, **other.fields}
         return _with_fields(conjunction((self.predicate, other.predicate)), fields)
 
     def restricted_to(self, columns: Collection[str]) -> BoundPredicate | None:
-        """Return what follows from this predicate for the given top-level columns alone, if
-        anything.
-        """
+        """Return what follows for these top-level columns alone, if anything."""
         kept = restricted(self.predicate, columns)
         return None if kept is None else _with_fields(kept, self.fields)
 

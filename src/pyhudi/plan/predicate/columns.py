@@ -48,14 +48,14 @@ def bound_field(
 def clear_paths(schema: pa.Schema) -> frozenset[str]:
     """Return the dotted paths that mean one field.
 
-    Not `a.b` if `a` has a field `b` and `a.b` exists.
+    `a.b` is not among them if `a` has a field `b` and `a.b` exists.
     """
     meanings = Counter(".".join(path) for path in _paths(schema))
     return frozenset(path for path, count in meanings.items() if count == 1)
 
 
 def compared_type(declared: pa.DataType) -> pa.DataType | None:
-    """Return the type that values of a type are compared as; None if they cannot be."""
+    """Return the type as which values of a type are compared; None if they cannot be."""
     kinds = pa.types
     if kinds.is_dictionary(declared):
         return compared_type(declared.value_type)
@@ -88,7 +88,7 @@ def is_text(compared: pa.DataType) -> bool:
 def _field_called(name: str, fields: Sequence[pa.Field], within: Sequence[str]) -> pa.Field:
     """Return the one field of that name.
 
-    Else the one of that name in any case, as Spark resolves.
+    Without an exact match, it is the one of that name in any case, as Spark resolves.
     """
     exact = [field for field in fields if field.name == name]
     found = exact or [field for field in fields if field.name.lower() == name.lower()]
@@ -115,7 +115,7 @@ def _field_called(name: str, fields: Sequence[pa.Field], within: Sequence[str]) 
 
 
 def _advice(name: str, names: Sequence[str]) -> str:
-    """Return the names most like the given one; the first few if none is."""
+    """Return the names most like the wanted one; the first few if none is."""
     spelled = {other.lower(): other for other in names}
     close = [spelled[other] for other in get_close_matches(name.lower(), spelled)]
     if len(close) == 1:

@@ -82,7 +82,7 @@ def _translated(node: Any) -> Predicate:
 
 
 def translated_conjuncts(expression: Any) -> Iterator[Predicate]:
-    """Yield those of the conditions that all must hold which can be translated."""
+    """Yield the conditions that can be translated, of those that must all hold."""
     try:
         nodes = list(_conjuncts(_tree(expression)))
     except (InvalidRequestError, RecursionError):

@@ -49,8 +49,9 @@ _BETWEEN_POINTS = {
 
 
 def compared(column: Column, field: BoundField, op: Operator, literal: Literal) -> Predicate:
-    """Return the comparison of a column with a literal that is not null, in the column's own
-    type.
+    """Return the comparison of a column with a literal, in the column's own type.
+
+    The literal is not null.
     """
     kind = comparable(column, field)
     value = literal.value
@@ -73,7 +74,7 @@ def compared(column: Column, field: BoundField, op: Operator, literal: Literal) 
 
 
 def comparable(column: Column, field: BoundField) -> pa.DataType:
-    """Return the type the column is compared as."""
+    """Return the type as which the column is compared."""
     if field.compared is None:
         raise InvalidRequestError(
             f"column {'.'.join(column.name)!r} cannot be compared",
@@ -84,12 +85,12 @@ def comparable(column: Column, field: BoundField) -> pa.DataType:
 
 
 def never(column: Column) -> Predicate:
-    """False for every value, and unknown for null, as a comparison would be."""
+    """Return a predicate that is false for every value and unknown for null."""
     return And((IsNull(column), Literal(None)))
 
 
 def always(column: Column) -> Predicate:
-    """True for every value, and unknown for null."""
+    """Return a predicate that is true for every value and unknown for null."""
     return Or((IsNull(column, negated=True), Literal(None)))
 
 
@@ -111,7 +112,7 @@ def _on_grid(column: Column, op: Operator, place: Fraction, kind: pa.DataType) -
 
 
 def _place(value: Scalar, kind: pa.DataType) -> Fraction | None:
-    """Return where a literal lies on the grid of a type; None if it is of another kind."""
+    """Return the literal's point on the grid of a type; None if it is of another kind."""
     if pa.types.is_integer(kind) and _is_number(value):
         return _exact(value)
     if pa.types.is_decimal(kind) and _is_number(value):
@@ -164,7 +165,10 @@ def _exact(value: int | float | Decimal) -> Fraction:
 
 
 def _micros(moment: Scalar) -> int | None:
-    """Microseconds since the epoch; a date is its midnight, and what has no zone is in UTC."""
+    """Return microseconds since the epoch.
+
+    A date is its midnight, and a time without a zone is in UTC.
+    """
     match moment:
         case datetime():
             zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -48,7 +48,10 @@ _COMPARE: dict[Operator, Callable[[_Datum, _Datum], _Datum]] = {
 
 
 def row_mask(predicate: Predicate, batch: pa.RecordBatch, fields: Fields) -> pa.BooleanArray:
-    """True, false or null for each row. The predicate is bound and the batch has its columns."""
+    """Return true, false or null for each row.
+
+    The predicate is bound, and the batch has its columns.
+    """
     mask = _evaluated(predicate, batch, fields)
     return pa.repeat(mask, batch.num_rows) if isinstance(mask, pa.Scalar) else mask
 
@@ -80,7 +83,7 @@ def _evaluated(predicate: Predicate, batch: pa.RecordBatch, fields: Fields) -> _
 
 
 def _values(column: Column, batch: pa.RecordBatch, fields: Fields) -> pa.Array:
-    """Return the column's values in the type that it is compared as."""
+    """Return the column's values in the type as which it is compared."""
     top, *below = column.name
     values = batch.column(top)
     if below:
@@ -105,9 +108,10 @@ def _compared(op: Operator, left: _Datum, right: _Datum) -> _Datum:
 
 
 def _compared_doubles(op: Operator, left: _Datum, right: _Datum) -> _Datum:
-    """Arrow finds every comparison with NaN false; what is missing is added.
+    """Return the comparison with NaN as Spark has it; Arrow finds every one false.
 
-    With the plain `or` and `and`, not Kleene's: a null on either side stays unknown.
+    The results are joined with the plain `or` and `and`, not Kleene's: a null on either side stays
+    unknown.
     """
     match op:
         case Operator.EQUAL:

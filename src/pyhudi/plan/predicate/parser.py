@@ -94,7 +94,7 @@ Where: TypeAlias = str | Predicate | Any
 
 
 def is_expression(where: Any) -> bool:
-    """True if it is an expression of pyarrow or Polars, found out without importing Polars."""
+    """True if it is an expression of pyarrow or Polars; Polars is not imported to find out."""
     return _library(where) is not None
 
 
@@ -111,7 +111,7 @@ def _translated(where: Any) -> Predicate:
 
 
 def parse_predicate(where: Where) -> Predicate:
-    """Return the tree of a `where` text; a tree that is already built is returned as it is.
+    """Return the tree of a `where` text; a tree that is already built is returned unchanged.
 
     An expression of pyarrow or Polars is translated.
 
@@ -418,7 +418,7 @@ class _Parser:
         return self._refusal(token.start, f"expected {expected}, found {found}", _SUPPORTED)
 
     def _refusal(self, start: int, why: str, next_step: str) -> InvalidRequestError:
-        """Return the error with a part of the text, on one line, and a caret under the place."""
+        """Return the error with a part of the text, on one line, and a caret under the position."""
         first = max(start - 40, 0)
         line = re.sub(r"[^\S ]|[\x00-\x1f]", " ", self._text[first : start + 40])
         what = (

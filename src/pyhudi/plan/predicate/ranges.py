@@ -174,7 +174,7 @@ def _known_order(high: Any, low: Any, *, strict: bool = False) -> bool:
 
 
 def _found(span: _Span, literals: tuple[Literal, ...]) -> Outcomes:
-    """Whether the values can be among the literals, which binding sorted."""
+    """Return whether the values can be among the literals, which binding sorted."""
     first, last = 0, len(literals)
     if span.low is not None:
         first = bisect_left(literals, span.low, key=lambda literal: literal.value)
@@ -190,7 +190,10 @@ def _found(span: _Span, literals: tuple[Literal, ...]) -> Outcomes:
 
 
 def _like(span: _Span, pattern: str) -> Outcomes:
-    """Return texts that match lie at or above the pattern's fixed beginning, and begin with it."""
+    """Return the possible outcomes of LIKE.
+
+    Texts that match lie at or above the pattern's fixed beginning, and begin with it.
+    """
     prefix = _prefix(like_characters(pattern))
     too_low = span.high is not None and span.high < prefix
     too_high = span.low is not None and span.low > prefix and not span.low.startswith(prefix)
@@ -224,9 +227,7 @@ def _span(known: ColumnRange, kind: pa.DataType | None) -> _Span:
 
 
 def _bound(value: Any, kind: pa.DataType | None) -> Any:
-    """Return a bound as literals of the type are.
-
-    None if it is of another type, and so says nothing.
+    """Return a bound as literals of the type are; None if it is of another type.
 
     A file's statistics may be older than the column's present type. An integer says nothing of a
     floating-point column either: when the column changed, its values may have been rounded.

@@ -22,7 +22,7 @@ _TIMESTAMP = re.compile(
 
 
 def date_in(text: str) -> date | None:
-    """Return the date that the text is, or None if it is none."""
+    """Return the date in the text; None if it holds none."""
     match = _DATE.fullmatch(text)
     try:
         return date(*map(int, match.groups())) if match else None
@@ -31,8 +31,7 @@ def date_in(text: str) -> date | None:
 
 
 def timestamp_in(text: str) -> datetime | None:
-    """Return the timestamp that the text is, with the zone it names if any, or None if it is
-    none.
+    """Return the timestamp in the text, with the zone it names if any; None if it holds none.
 
     >>> timestamp_in("2026-01-05 10:30:00.5Z")
     datetime.datetime(2026, 1, 5, 10, 30, 0, 500000, tzinfo=datetime.timezone.utc)

@@ -177,7 +177,7 @@ Predicate: TypeAlias = Comparison | And | Or | Not | In | IsNull | Like | Column
 
 
 def joined(kind: type[And] | type[Or], operands: Iterable[Predicate]) -> Predicate:
-    """AND or OR of the operands, flat: those that are of the same kind give theirs."""
+    """Return AND or OR of the operands, flat: operands of the same kind are replaced by theirs."""
     flat: list[Predicate] = []
     for operand in operands:
         flat += operand.operands if isinstance(operand, kind) else (operand,)
@@ -207,7 +207,7 @@ def like_characters(pattern: str) -> Iterator[tuple[str, bool]]:
 
 
 def check_depth(predicate: Predicate) -> None:
-    """Refuse a tree that the functions over it, which recurse, could not walk."""
+    """Refuse a tree that is too deep for the recursive functions over it."""
     level: list[Predicate] = [predicate]
     for _ in range(DEPTH_MAX):
         level = [child for node in level for child in children(node)]

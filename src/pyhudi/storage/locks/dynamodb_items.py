@@ -53,7 +53,7 @@ class DynamodbItems:
         self._item_key = {KEY: {"S": address.partition_key}}
 
     def load(self) -> LockItem | None:
-        """Return what is there; None if nothing is. CorruptTableError if it is no lock."""
+        """Return the item; None if there is none. CorruptTableError if it is not a lock."""
         with self._errors_told():
             try:
                 answer = self._client.get_item(
@@ -67,7 +67,8 @@ class DynamodbItems:
     def put(self, item: LockItem, *, over: LockItem | None) -> bool:
         """Write the item in place of the one that was seen; False if that has changed since.
 
-        Makes the DynamoDB table if there is none, as Hudi does, and then is unavailable for once.
+        If there is no DynamoDB table it is created, as Hudi does, and this one call raises
+        UnavailableError.
         """
         condition: dict[str, Any] = {
             "ConditionExpression": "attribute_not_exists(#key)",
@@ -124,7 +125,7 @@ class DynamodbItems:
         return code is None
 
     def _code_of(self, verb: str, **arguments: Any) -> str | None:
-        """Send a write: None if it was made, or the code of a plain no."""
+        """Send a write. Return None if it was made, or the code of the refused condition."""
         errors = self._client.exceptions
         try:
             getattr(self._client, verb)(TableName=self._address.table, **arguments)
@@ -135,7 +136,7 @@ class DynamodbItems:
         return None
 
     def _made_table(self) -> UnavailableError:
-        """Make the table, and say that it takes a moment."""
+        """Create the table, and return the error that says it takes a moment."""
         is_there = self._client.exceptions.ResourceInUseException  # or another writer was faster
         with self._errors_told(), suppress(is_there):
             self._client.create_table(

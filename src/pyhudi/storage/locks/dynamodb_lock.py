@@ -47,7 +47,7 @@ _LABEL_CHARACTERS_MAX = 200
 
 @dataclass(slots=True)
 class _Watched:
-    """The version that a waiter sees, and since when. It outlives an attempt to get the lock."""
+    """The version that a waiter sees, and since when. It outlives one attempt to get the lock."""
 
     version: str = ""
     since_ms: int = 0  # on the steady clock
@@ -55,13 +55,13 @@ class _Watched:
     owner_since_ms: int = 0  # on the wall clock, for people
 
     def age_ms(self, item: LockItem, now_ms: int) -> int:
-        """For how long this version has been seen, up to a moment after it was read."""
+        """Return for how long this version has been seen, up to a moment after it was read."""
         if item.version != self.version:
             self.version, self.since_ms = item.version, now_ms
         return now_ms - self.since_ms
 
     def met_ms(self, item: LockItem, now_ms: int) -> int:
-        """Return when this owner was first seen."""
+        """When this owner was first seen."""
         if item.owner != self.owner:
             self.owner, self.owner_since_ms = item.owner, now_ms
         return self.owner_since_ms
@@ -107,9 +107,9 @@ class DynamodbLock:
         return held
 
     def is_taken_by(self, held: HeldLock, wait_ms: int) -> bool:
-        """True if it is the lock that was taken, perhaps by way of another endpoint.
+        """True if it is the lock that was taken, perhaps through another endpoint.
 
-        An owner is of one acquisition: where the item is ours, it is the same item.
+        An owner belongs to one acquisition: if the item is ours, it is the same item.
         """
         if not isinstance(held, _HeldDynamodbLock):
             return False
@@ -167,7 +167,7 @@ class _HeldDynamodbLock(HeldLease[LockItem]):
         return LockItem(self._owner, self._lease_ms, version)
 
     def _sent(self, *, over: LockItem | None) -> LockItem | None:
-        """Return the item after trying to write ours: ours, or what was in the way."""
+        """Return the item after an attempt to write ours: ours, or the one in the way."""
         item = self._new_item()
         try:
             if self._items.put(item, over=over):
@@ -195,9 +195,9 @@ class _HeldDynamodbLock(HeldLease[LockItem]):
         )
 
     def _adopt(self, found: LockItem | None) -> None:
-        """Take an item of ours for the current one, and forget what was sent before the last one.
+        """Take an item of ours as the current one, and forget what was sent before the last one.
 
-        That one stays: another thread may be asking right now how long it lasts.
+        The last one stays: another thread may be reading right now how long it lasts.
         """
         assert found is not None
         last = self._mine or found
@@ -208,7 +208,7 @@ class _HeldDynamodbLock(HeldLease[LockItem]):
     # -- keeping it
 
     def keep(self) -> None:
-        """Renew the lease in the background until it is given back or lost."""
+        """Renew the lease in the background until it is released or lost."""
         self._stop_renewing = self._world.every(self._lease_ms // RENEWALS_PER_LEASE, self._renew)
 
     def _renew(self) -> None:
@@ -253,7 +253,7 @@ class _HeldDynamodbLock(HeldLease[LockItem]):
             self._mine = found if self._is_mine(found) else None
 
     def withdraw(self) -> None:
-        """After giving up: give back what a write of unknown outcome may have got us."""
+        """After a failed acquisition, release what a write of unknown outcome may have got us."""
         self._is_over = True
         if not self._sent_ms:
             return

@@ -46,7 +46,7 @@ class FileLock:
     kind = LockKind.FILE
 
     def __init__(self, storage: Storage, world: World, *, expire_minutes: int = 0) -> None:
-        """All writers of the table must have the same `expire_minutes`; 0 is never."""
+        """Use the same `expire_minutes` as all writers of the table; 0 is never."""
         if expire_minutes < 0:
             raise InvalidRequestError(
                 f"a lock cannot expire after {expire_minutes} minutes",
@@ -68,7 +68,7 @@ class FileLock:
 
 
 class _HeldFileLock:
-    """One writer's file, from the first try to create it."""
+    """One writer's file, from the first attempt to create it."""
 
     def __init__(self, storage: Storage, world: World, expire_ms: int) -> None:
         self._storage = storage
@@ -137,7 +137,7 @@ class _HeldFileLock:
         self.withdraw()
 
     def withdraw(self) -> None:
-        """Delete the file if it is ours, which after a lost reply it no longer is."""
+        """Delete the file if it is ours. After a lost reply it may not be any more."""
         if self._stored() == self._body:
             self._storage.delete(LOCK_PATH)
 
@@ -174,7 +174,10 @@ def _taken(found: ObjectStat | None, stored: bytes | None, expire_ms: int) -> Ta
 
 
 def _owner_name(stored: bytes) -> str:
-    """Return what the file says of its owner. Anybody may have written it, so it is only shown."""
+    """Return what the file says of its owner.
+
+    Any process may have written it, so it is only shown.
+    """
     text = stored.decode("utf-8", "replace").strip()
     if not text:
         return "a writer that leaves no name, as Hudi's Java writers do,"

@@ -17,7 +17,7 @@ Found = TypeVar("Found")  # the lease as the store has it
 
 
 class HeldLease(ABC, Generic[Found]):
-    """One writer's lease, from the first try to get it."""
+    """One writer's lease, from the first attempt to get it."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -27,19 +27,19 @@ class HeldLease(ABC, Generic[Found]):
 
     @abstractmethod
     def _load(self) -> Found | None:
-        """Return what the store has now; None if there is no lease."""
+        """Return the lease in the store now; None if there is none."""
 
     @abstractmethod
     def _is_mine(self, found: Found | None) -> bool:
-        """True if it is of this acquisition, and not given back."""
+        """True if it belongs to this acquisition and was not released."""
 
     @abstractmethod
     def _left_ms(self, found: Found | None) -> int:
-        """For how long its owner may rely on it."""
+        """Return for how long its owner may rely on it."""
 
     @abstractmethod
     def _give_back(self) -> None:
-        """Try once; `_mine` is None when there is nothing left to give back."""
+        """Try once to release; `_mine` is None when there is nothing left to release."""
 
     def _is_usable(self, found: Found | None) -> bool:
         return self._is_mine(found) and self._left_ms(found) > 0
@@ -73,4 +73,4 @@ class HeldLease(ABC, Generic[Found]):
 
 
 def _nothing() -> None:
-    """What stops a renewal that does not run."""
+    """Do nothing, as the stop of a renewal that does not run."""

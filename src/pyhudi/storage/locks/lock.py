@@ -36,21 +36,21 @@ class HeldLock(Protocol):
     """A lock that was taken. It may have been lost since."""
 
     def remaining_ms(self) -> int | None:
-        """Return how long it is safe to go on; 0 once it is lost. None if the lock has no lease.
+        """Return how long it is safe to go on; 0 once it is lost, None if the lock has no lease.
 
-        Asks clocks only, so it costs nothing, and counts the time this machine was suspended.
+        Only clocks are read, so it costs nothing. Time in which this machine was suspended counts.
         """
 
     def is_held(self) -> bool:
         """True if storage still shows the lock that we took; once False, False for good.
 
-        UnavailableError if storage does not say.
+        UnavailableError if storage does not answer.
         """
 
     def release(self) -> None:
-        """Give the lock back if it still is ours; doing so twice is no error.
+        """Release the lock if it still is ours. Doing so twice is not an error.
 
-        An error means that the lock stays behind for good; one that ends by itself raises none.
+        An error means that the lock stays behind for good; a lock that ends by itself raises none.
         """
 
 
@@ -61,20 +61,20 @@ class Lock(Protocol):
     def kind(self) -> LockKind: ...
 
     def acquire(self, wait_ms: int) -> HeldLock:
-        """Return the lock, once it is ours.
+        """Take the lock and return it.
 
-        LockTakenError when the time is over; it names who has the lock and since when. Another
-        UnavailableError if nobody has answered.
+        LockTakenError when the time is over, which names the lock's holder and since when. Another
+        UnavailableError if the service did not answer.
         """
 
 
 class LockTakenError(UnavailableError):
-    """Somebody has the lock, and had it for as long as we waited."""
+    """Another process has the lock, and had it for as long as we waited."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Why a try did not get the lock: who has it, and what can be done about it."""
+    """Why an attempt did not get the lock: the holder, and what can be done about it."""
 
     why: str
     next_step: str
@@ -91,9 +91,9 @@ def wait_for(
     table_uri: str,
     poll_ms: int = POLL_MS,
 ) -> _T:
-    """Return what the attempt gives, tried again and again until it gives more than an excuse.
+    """Return the attempt's result, repeating it until it is not a `Taken`.
 
-    A store that does not answer is asked again, too: a throttled request is no refusal.
+    A store that does not answer is asked again, too: a throttled request is not a refusal.
     """
     began_ms = world.elapsed_ms()
     failure: UnavailableError
@@ -119,9 +119,10 @@ def wait_for(
 
 
 def quoted(text: str) -> str:
-    """Return what stands in a lock file, for people.
+    """Return the content of a lock file for people.
 
-    Anybody may have written it: it is short, on one line, and free of what looks like a secret.
+    Any process may have written it, so it is cut short, on one line, and free of what looks like a
+    secret.
 
     >>> quoted("host, process 7"), quoted("\\x1b[2J s3://me:pw@host")
     ("'host, process 7'", "'\\\\x1b[2J s3://***@host'")

@@ -30,9 +30,9 @@ def open_lock(
 ) -> Lock | None:
     """Return the table's lock, not yet taken; None if it has none.
 
-    Refused is what Hudi refuses: a file lock on an object store, and a storage lock on local disk.
-    Storage in memory is neither and takes every kind. A lock that a service keeps is fine
-    everywhere, and needs its address. `expire_minutes` is for the file lock.
+    Whatever Hudi refuses is refused here: a file lock on an object store, and a storage lock on
+    local disk. Storage in memory is neither and takes every kind. A lock that a service keeps can
+    be used everywhere, and needs its address. `expire_minutes` is for the file lock.
     """
     require_fitting_address(kind, address)
     if not can_guard(kind, storage):
@@ -55,7 +55,7 @@ def open_lock(
 
 
 def can_guard(kind: LockKind, storage: Storage) -> bool:
-    """True if there can be a lock of this kind there. If not, nobody holds one, in any engine."""
+    """True if there can be a lock of this kind there. If not, no engine holds one."""
     scheme = storage.uri.partition(":")[0]
     match kind:
         case LockKind.FILE:
@@ -67,9 +67,9 @@ def can_guard(kind: LockKind, storage: Storage) -> bool:
 
 
 def is_same_lock(held: HeldLock, other: Lock, wait_ms: int) -> bool:
-    """True if the other lock is the one that is held, by another address of the same service.
+    """True if the other lock is the held one, by another address of the same service.
 
-    UnavailableError if the service does not say, for as long as we wait.
+    UnavailableError if the service does not answer for as long as we wait.
     """
     if isinstance(other, ZookeeperLock | DynamodbLock):
         return other.is_taken_by(held, wait_ms)

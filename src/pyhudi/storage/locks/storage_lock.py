@@ -140,7 +140,7 @@ class _HeldStorageLock(HeldLease[_Found]):
         return found is not None and found.lease.owner == self._owner and not found.lease.expired
 
     def _counts(self, found: _Found) -> bool:
-        """True if a lease is to be waited for: by Hudi's rule, or because its owner lives."""
+        """True if a lease is to be waited for: by Hudi's rule, or because its owner is alive."""
         lease = found.lease
         if lease.expired or lease.owner == self._owner:
             return False
@@ -162,7 +162,10 @@ class _HeldStorageLock(HeldLease[_Found]):
         return max(0, found.lease.valid_until_ms - MARGIN_MS - self._now_ms())
 
     def _sent(self, lease: Lease, *, over: _Found | None) -> _Found | None:
-        """Return the lock object after trying to write the lease: ours, or what was in the way."""
+        """Return the lock object after an attempt to write the lease.
+
+        Ours, or the one in the way.
+        """
         data = encode_lease(lease)
         with contextlib.suppress(UnavailableError):  # unknown, so we look
             if over is None:
@@ -185,7 +188,7 @@ class _HeldStorageLock(HeldLease[_Found]):
         )
 
     def keep(self, renew_ms: int) -> None:
-        """Renew the lease in the background until it is given back or lost."""
+        """Renew the lease in the background until it is released or lost."""
         self._stop_renewing = self._world.every(renew_ms, self._renew)
 
     def _renew(self) -> None:
@@ -215,7 +218,7 @@ class _HeldStorageLock(HeldLease[_Found]):
         self._mine = found if self._is_mine(found) else None
 
     def withdraw(self) -> None:
-        """After giving up: give back what a write of unknown outcome may have got us."""
+        """After a failed acquisition, release what a write of unknown outcome may have got us."""
         self._is_over = True
         if self._last_end_ms:
             with contextlib.suppress(HudiError):

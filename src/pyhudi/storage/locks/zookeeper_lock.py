@@ -48,7 +48,7 @@ Connect = Callable[[ZookeeperAddress], ZookeeperSession]
 
 
 def queue_order(name: str) -> str:
-    """Return what Curator sorts the nodes by.
+    """Return the text by which Curator sorts the nodes.
 
     >>> queue_order("_c_5d8e-lock-0000000042"), queue_order("garbage")
     ('0000000042', 'garbage')
@@ -95,9 +95,9 @@ class ZookeeperLock:
         return held
 
     def is_taken_by(self, held: HeldLock, wait_ms: int) -> bool:
-        """True if it is the lock that was taken, perhaps by way of other hosts.
+        """True if it is the lock that was taken, perhaps through other hosts.
 
-        A node's name is of one acquisition: where ours is in the queue, it is the same queue.
+        A node's name belongs to one acquisition: if ours is in the queue, it is the same queue.
         """
         if not isinstance(held, _HeldZookeeperLock):
             return False
@@ -121,7 +121,7 @@ class ZookeeperLock:
 
 
 class _HeldZookeeperLock:
-    """One writer's place in the queue, from the first try to get it.
+    """One writer's node in the queue, from the first attempt to get it.
 
     `_confirmed_ms` only grows and `_is_over` only ever becomes True, so that the renewal, which
     runs beside the writer, needs no guard.
@@ -178,7 +178,7 @@ class _HeldZookeeperLock:
     # -- keeping it
 
     def keep(self) -> None:
-        """Ask now and then in the background whether it is still ours, until it is not."""
+        """Check from time to time in the background whether it is still ours, until it is not."""
         interval_ms = max(1, self._session.timeout_ms // LOOKS_PER_SESSION)
         self._stop_looking = self._world.every(interval_ms, self._look)
 
@@ -191,7 +191,7 @@ class _HeldZookeeperLock:
             return  # nobody knows; several looks fit into a session
 
     def _confirm(self) -> None:
-        """Ask ZooKeeper whether our node is there, and go on from when it was asked."""
+        """Ask ZooKeeper whether our node exists, and count from when the request was sent."""
         sent_ms = self._world.elapsed_ms()
         try:
             is_there = self._session.exists(self._node)
@@ -228,4 +228,4 @@ _REPEAT = "Repeat the call"
 
 
 def _nothing() -> None:
-    """What stops a look that is not taken."""
+    """Do nothing, as the stop of a check that does not run."""

@@ -30,7 +30,7 @@ _LOGGER.addHandler(logging.NullHandler())
 
 
 class SessionOverError(Exception):
-    """The session ended, and all that it had created with it."""
+    """The session ended, and everything that it had created with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +42,19 @@ class Node:
 
 
 class ZookeeperSession(Protocol):
-    """What a lock asks of ZooKeeper. UnavailableError if it does not answer."""
+    """What a lock needs of ZooKeeper. UnavailableError if it does not answer."""
 
     @property
     def timeout_ms(self) -> int:
-        """How long the session lives without a word from us; known once a request succeeded."""
+        """How long the session lives without a request from us; known once a request succeeded."""
 
     def connect(self, wait_ms: int) -> None:
-        """Wait until there is a connection; at once if there is one."""
+        """Wait until there is a connection; return at once if there is one."""
 
     def create(self, path: str, data: bytes) -> None:
-        """Create a node that ends with the session, with a number after its name, and the nodes
-        above it, which stay.
+        """Create a node that ends with the session, with a number after its name.
+
+        The nodes above it are created as well, and stay.
         """
 
     def children(self, path: str) -> list[str]: ...
@@ -61,14 +62,15 @@ class ZookeeperSession(Protocol):
     def node(self, path: str) -> Node | None: ...
 
     def exists(self, path: str) -> bool:
-        """Asked of the leader, so that no server that lags behind answers.
+        """True if the node exists, by the leader, so that no server that lags behind answers.
 
         SessionOverError if the session is over.
         """
 
     def close(self) -> None:
-        """End the session, with all that it created. If ZooKeeper does not hear of it, the session
-        ends by itself.
+        """End the session, with everything that it created.
+
+        If the request does not reach ZooKeeper, the session ends by itself.
         """
 
 
@@ -103,9 +105,10 @@ class KazooSession:
         self._is_live: Any = None
 
     def _note_negotiated_timeout(self) -> None:
-        """Learn what the server grants, which may be less than was asked; kazoo keeps it to itself.
+        """Read the timeout that the server grants, which may be less than requested.
 
-        If another release of kazoo hides it elsewhere, the least that a server grants counts.
+        kazoo keeps it in a private attribute. If another release of kazoo hides it elsewhere, the
+        least that a server grants counts.
         """
         connection, hosts = self._client._connection, self._client.hosts
         connect: Callable[..., tuple[float, float]] | None = getattr(connection, "_connect", None)

@@ -24,7 +24,7 @@ def is_checksum(path: str) -> bool:
 
 
 def checked_path(path: str) -> str:
-    """Return the path of the file that a checksum is of.
+    """Return the path of the file to which a checksum belongs.
 
     >>> checked_path("a/.b.crc")
     'a/b'

@@ -39,7 +39,7 @@ def load_owners(storage: Storage) -> ColumnOwners:
 
 
 def load_numbered_owners(storage: Storage) -> tuple[int, ColumnOwners]:
-    """Return the last number, 0 without any, and its owners."""
+    """Return the last number, 0 if there is none, and its owners."""
     number = max(_numbers(storage), default=0)
     return number, _load(storage, number) if number else ColumnOwners()
 
@@ -52,7 +52,7 @@ def owners_after(storage: Storage, number: int) -> Iterator[ColumnOwners]:
 
 
 def declare_owners(storage: Storage, owners: ColumnOwners) -> ColumnOwners:
-    """Declare all these owners in one object, or none; who is an owner already stays one."""
+    """Declare all these owners in one object, or none. Existing owners stay."""
 
     def changed(now: ColumnOwners) -> ColumnOwners:
         for name, columns in owners.columns.items():
@@ -63,9 +63,9 @@ def declare_owners(storage: Storage, owners: ColumnOwners) -> ColumnOwners:
 
 
 def change_owners(storage: Storage, change: Callable[[ColumnOwners], ColumnOwners]) -> ColumnOwners:
-    """Change the owners, whoever else does at the same time; what `change` raises is raised.
+    """Change the owners, although others may change them at the same time.
 
-    It is asked again whenever another change came first.
+    `change` is called again whenever another change came first. What it raises is raised.
     """
     for _ in range(ROUNDS_MAX):
         number, owners = load_numbered_owners(storage)

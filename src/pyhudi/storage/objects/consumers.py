@@ -28,17 +28,17 @@ ROUNDS_MAX: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class FoundConsumer:
-    """A consumer, and when the store last heard of it."""
+    """A consumer, and when its object was last written by the store's clock."""
 
     consumer: Consumer
     modified_ms: int
 
     def silent_ms(self, now_ms: int) -> int:
-        """For how long nothing was heard of it, at a time of the store's clock."""
+        """Return how long the consumer has been silent, at a time of the store's clock."""
         return max(0, now_ms - self.modified_ms) + self.consumer.silent_ms
 
     def holds_at(self, now_ms: int) -> bool:
-        """True if cleaning heeds it, at a time of the store's clock."""
+        """True if cleaning respects the consumer, at a time of the store's clock."""
         return not self.consumer.is_expired(self.silent_ms(now_ms))
 
 
@@ -63,9 +63,9 @@ def load_consumer(storage: Storage, name: str) -> FoundConsumer | None:
 def change_consumer(
     storage: Storage, name: str, change: Callable[[Consumer | None], Consumer]
 ) -> Consumer:
-    """Change what is kept of a consumer, whoever else does; what `change` raises is raised.
+    """Change the stored consumer, although others may change it at the same time.
 
-    It is asked again whenever another change came first.
+    `change` is called again whenever another change came first. What it raises is raised.
     """
     path = consumer_path(name)
     for _ in range(ROUNDS_MAX):
@@ -88,7 +88,7 @@ def change_consumer(
 
 
 def remove_consumer(storage: Storage, name: str) -> bool:
-    """Forget the consumer; whether it was known."""
+    """Remove the consumer; True if there was one."""
     path = consumer_path(name)
     is_known = storage.stat(path) is not None
     storage.delete(path)
@@ -98,7 +98,10 @@ def remove_consumer(storage: Storage, name: str) -> bool:
 def put_back_consumer(
     storage: Storage, name: str, changed: Consumer, before: FoundConsumer | None
 ) -> None:
-    """Undo a change, unless another one came after it. It is not heard of by that."""
+    """Reverse a change, unless another one came after it.
+
+    That does not count as a sign of life of the consumer.
+    """
     path = consumer_path(name)
     stat = storage.stat(path)
     if stat is None or _load(storage, path) != changed:

@@ -32,7 +32,7 @@ def load_entry(storage: Storage, n: int) -> Entry | None:
 
 
 def entries_after(storage: Storage, n: int) -> list[tuple[int, ObjectStat]]:
-    """Return the numbers beyond n that are there now, ascending."""
+    """Return the numbers beyond n that exist now, ascending."""
     after = entry_path(n) if n else None
     numbered = ((parse_entry_path(s.path), s) for s in storage.list(LOG_FOLDER, after=after))
     return [(number, stat) for number, stat in numbered if number is not None]
@@ -58,10 +58,9 @@ def entries_in(storage: Storage, folder: str) -> list[tuple[int, ObjectStat]]:
 
 
 def completed_by_log(storage: Storage, instants: Set[str]) -> set[str]:
-    """Return those of the instants of which the log says that they completed, as far as it is
-    there.
+    """Return the instants that completed by what is left of the log.
 
-    Times ascend in the log, so what is older than the instants is not read but for one folder.
+    Times ascend in the log, so what is older than the instants is not read except for one folder.
     """
     completed: dict[int, str] = {}
     voided: set[int] = set()
@@ -83,7 +82,7 @@ def completed_by_log(storage: Storage, instants: Set[str]) -> set[str]:
 
 
 def create_entry(storage: Storage, entry: Entry) -> bool:
-    """Take the entry's number; False if another has it. A lost reply is looked up."""
+    """Take the entry's number; False if another has it. After a lost reply the entry is read."""
     try:
         if storage.create(entry_path(entry.n), encode_entry(entry)):
             return True

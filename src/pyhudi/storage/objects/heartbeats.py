@@ -30,10 +30,13 @@ def heartbeat_path(requested: str) -> str:
 
 
 class Heartbeat:
-    """The heartbeat of one instant, kept up in the background until it is stopped."""
+    """The heartbeat of one instant, written again in the background until it is stopped."""
 
     def __init__(self, storage: Storage, requested: str, told: str = "") -> None:
-        """`told` is who beats, for people who look: on a line of its own behind the mark."""
+        """Prepare the heartbeat.
+
+        `told` describes the writer to people, on a line behind the mark.
+        """
         self.requested = requested
         self._storage = storage
         self._path = heartbeat_path(requested)
@@ -48,10 +51,12 @@ class Heartbeat:
     def claim(
         self, clock: StoreClock, world: World, interval_ms: int, timeout_ms: int | None
     ) -> bool:
-        """Start, unless somebody beats who was heard of within the timeout; without one, do.
+        """Start, unless another process has been alive within the timeout.
 
-        Of several who claim at once, one gets it, unless the store cannot replace and they find an
-        old one: then two of them may.
+        Without a timeout, start.
+
+        Of several processes that claim at once, one succeeds, unless the store cannot replace and
+        they find an old heartbeat: then two of them may.
         """
         self._mark = new_uuid(world).encode() + self._mark
         if not self._created() and not self._is_ours():
@@ -85,8 +90,9 @@ class Heartbeat:
     def _beat(self) -> None:
         """Replace the heartbeat, and never create it.
 
-        A beat may arrive late, when the instant is decided and its heartbeat gone. Brought back, it
-        would let late tasks through the fence of a completed write (`storage.objects.write_fence`).
+        A beat may arrive late, when the instant has ended and its heartbeat is removed. Brought
+        back, it would let late tasks through the fence of a completed write
+        (`storage.objects.write_fence`).
         """
         try:
             etag = self._etag or self._found()
@@ -106,7 +112,7 @@ class Heartbeat:
         return found.etag if found is not None and self._is_ours() else None
 
     def _is_ours(self) -> bool:
-        """True if nobody has taken it over, or nobody can: a write's has one owner."""
+        """True if no other process has taken it over, or none can: a write's has one owner."""
         if not self._mark:
             return True
         try:
@@ -115,23 +121,26 @@ class Heartbeat:
             return False
 
     def stop(self) -> None:
-        """No more beats; the object stays, for others to find it growing old."""
+        """Stop beating. The object stays, so that others find it growing old."""
         if self._stop is not None:
             self._stop()
             self._stop = None
 
     def end(self) -> None:
-        """No more beats, and none needed: the instant is decided, or free for the next one."""
+        """Stop beating and remove the object.
+
+        The instant has ended, or is free for the next process.
+        """
         self.stop()
         if self._is_ours():
             self._storage.delete(self._path)
 
 
 def last_sign_ms(storage: Storage, requested: str, requested_file: str) -> int | None:
-    """Return when the store last heard of the instant's writer; None if there is no trace of it.
+    """Return when the store last saw a sign of the instant's writer; None if there is none.
 
-    A begin may be carried out by somebody else before its owner's first beat, so the requested file
-    counts as a sign of life too.
+    Another process may apply a begin before its owner's first beat, so the requested file counts as
+    a sign of life too.
     """
     found = (storage.stat(path) for path in (heartbeat_path(requested), requested_file))
     return max((stat.modified_ms for stat in found if stat is not None), default=None)

@@ -22,10 +22,9 @@ MARKER_LIST_BYTES_MAX = 64 << 20
 def load_markers(
     storage: Storage, requested: str, listed: Iterable[ObjectStat] | None = None
 ) -> tuple[MarkerName, ...]:
-    """Return the markers of the instant, however its writer kept them, each of a file of that
-    instant.
+    """Return the markers of the instant, in whichever way its writer wrote them.
 
-    `listed`: what is in its marker folder, if that is known.
+    Each is of a file of that instant. `listed` is the listing of its marker folder, if known.
     """
     folder = marker_folder(InstantTime(requested))
     found: dict[MarkerName, None] = {}
@@ -44,17 +43,17 @@ def load_markers(
 
 
 def marker_objects(storage: Storage, requested: str) -> list[str]:
-    """Return everything in the instant's marker folder."""
+    """Return the paths of everything in the instant's marker folder."""
     return [stat.path for stat in marker_stats(storage, requested)]
 
 
 def marker_stats(storage: Storage, requested: str) -> list[ObjectStat]:
-    """Return the same as the listing shows it."""
+    """Return everything in the instant's marker folder, as the listing shows it."""
     return list(storage.list(marker_folder(InstantTime(requested))))
 
 
 def _check_instant(marker: MarkerName, requested: str) -> None:
-    """A rollback deletes what markers name; a marker must not reach another instant's files."""
+    """Raise if the marker names another instant's file. A rollback deletes what markers name."""
     name = parse_data_file(file_name(marker.data_file))
     if name is None or name.requested != requested:
         raise CorruptTableError(

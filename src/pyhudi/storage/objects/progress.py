@@ -44,7 +44,7 @@ class Totals:
 
 
 def progress_path(requested: str, task: str) -> str:
-    """Return where the totals of a task are kept.
+    """Return where the totals of a task are stored.
 
     >>> progress_path("20260102030405678", "task-7")
     '.hoodie/.pyhudi/progress/20260102030405678.task-7'
@@ -64,10 +64,12 @@ def _beginning(requested: str) -> str:
 
 
 class TaskProgress:
-    """What one task says of itself. The attempts of a task share its name: the last word counts.
+    """The totals that one task reports.
 
-    The first failure to write is the last try, since storage may take minutes to say that it is
-    not there.
+    The attempts of a task share its name: the last report counts.
+
+    The first failure to write is the last try, since storage may take minutes to say that it is not
+    there.
     """
 
     def __init__(
@@ -88,14 +90,14 @@ class TaskProgress:
         self._failed = False
 
     def add(self, *, rows: int = 0, bytes: int = 0, files: int = 0) -> None:
-        """So much more has been written; storage hears of it if the last word is a second old."""
+        """Add to the totals, and write them if the last report is a second old."""
         was = self._totals
         self._totals = Totals(was.rows + rows, was.bytes + bytes, was.files + files)
         if self._elapsed_ms() - self._told_ms >= self._interval_ms:
             self._tell()
 
     def end(self) -> None:
-        """Tell what storage has not heard: short tasks count too."""
+        """Write the totals that were not reported yet: short tasks count too."""
         if self._totals != self._told:
             self._tell()
 
@@ -117,7 +119,7 @@ class _Heard:
 
 
 class JobProgress:
-    """What all tasks of an instant have said. Each `load` reads only what is new since the last."""
+    """The totals that all tasks of an instant have reported. Each `load` reads only what is new."""
 
     def __init__(self, storage: Storage, requested: str) -> None:
         assert is_instant_time(requested)
@@ -152,13 +154,13 @@ class JobProgress:
 
 
 def clear_progress(storage: Storage, requested: str) -> None:
-    """Remove what the instant's tasks have said."""
+    """Remove the totals of the instant's tasks."""
     for stat in list(_objects(storage, requested)):
         storage.delete(stat.path)
 
 
 def _objects(storage: Storage, requested: str) -> Iterator[ObjectStat]:
-    """Yield the objects of the instant's tasks; what others put beside them is passed over."""
+    """Yield the objects of the instant's tasks; files of others beside them are skipped."""
     beginning = _beginning(requested)
     found = storage.list(PROGRESS_FOLDER, after=beginning[:-1])
     near = takewhile(lambda stat: stat.path < f"{beginning[:-1]}/", found)  # "/" follows "."
@@ -180,7 +182,7 @@ def _load_totals(storage: Storage, path: str) -> Totals:
 
 
 def encode_totals(totals: Totals) -> bytes:
-    """Return what a task writes.
+    """Return the bytes that a task writes.
 
     >>> encode_totals(Totals(rows=1, bytes=2, files=3))
     b'{"rows": 1, "bytes": 2, "files": 3}'
@@ -190,7 +192,10 @@ def encode_totals(totals: Totals) -> bytes:
 
 
 def decode_totals(data: bytes) -> Totals:
-    """Nothing written, if the bytes are not what a task writes: cut short, foreign, too long."""
+    """Return the totals.
+
+    Zero if the bytes are not what a task writes (cut short, foreign, too long).
+    """
     if len(data) > BYTES_MAX:
         return Totals()
     try:

@@ -39,16 +39,19 @@ class StoreClock:
         self._is_vague = False
 
     def observe(self, modified_ms: int) -> None:
-        """The store gave this time to an object that we see now."""
+        """Take into account a time that the store gave to an object which we see now."""
         ahead = modified_ms - self.world.elapsed_ms()
         self._ahead = ahead if self._ahead is None else max(self._ahead, ahead)
 
     def at_least_ms(self) -> int | None:
-        """Return what the store's clock has reached for certain; None before the first sighting."""
+        """Return the time that the store's clock has certainly reached.
+
+        None before the first sighting.
+        """
         return None if self._ahead is None else self._ahead + self.world.elapsed_ms()
 
     def glimpse_ms(self) -> int:
-        """About the store's time: for a look that must not change anything."""
+        """Return about the store's time, for a look that must not change anything."""
         return max(self.at_least_ms() or 0, self.world.now_ms())
 
     def read_ms(self) -> int:
@@ -85,11 +88,10 @@ class StoreClock:
         return self.seen_now_ms()
 
     def shared_again_ms(self) -> int:
-        """Return the same, and the store is asked in any case.
+        """Return the shared time after reading the store's clock in any case.
 
-        Somebody's times say that we are behind.
-
-        A machine that was stopped may find both of its clocks where they were.
+        For a caller that saw times which say that we are behind. A machine that was stopped may
+        find both of its clocks where they were.
         """
         self.read_ms()
         return self.shared_now_ms()
@@ -106,7 +108,7 @@ class StoreClock:
         return self._ahead is not None and self._ahead > self._ahead_max
 
     def seen_now_ms(self) -> int:
-        """Return the same by what is known, without asking the store."""
+        """Return the shared time by what is known, without a request to the store."""
         now, steady = self.world.now_ms(), self.world.elapsed_ms()
         if self._ahead_max is None:
             return now

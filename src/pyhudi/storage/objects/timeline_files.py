@@ -15,7 +15,7 @@ from pyhudi.storage.protocol import Storage
 def load_timeline_file(storage: Storage, path: str, bytes_max: int = CONTAINER_BYTES_MAX) -> bytes:
     """Return the file's bytes, up to one more than the bound.
 
-    UnavailableError if it is not there.
+    UnavailableError if the file is not there.
     """
     try:
         return storage.read(path, 0, bytes_max + 1)

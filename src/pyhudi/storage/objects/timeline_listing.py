@@ -47,9 +47,10 @@ class Listed:
 def list_timeline(
     storage: Storage, folder: str, *, is_guarded: bool = False, has_strays: bool = False
 ) -> tuple[Instant, ...]:
-    """Return the state files in a timeline's folder; `is_guarded` if nobody can be archiving now.
+    """Return the state files in a timeline's folder.
 
-    `has_strays` is for those who remove them.
+    `is_guarded` is True if no process can be archiving now. `has_strays` is for callers that remove
+    orphaned inflight files.
     """
     listed = list_whole_timeline(storage, folder, is_guarded=is_guarded, has_strays=has_strays)
     return listed.instants
@@ -58,8 +59,9 @@ def list_timeline(
 def list_whole_timeline(
     storage: Storage, folder: str, *, is_guarded: bool = False, has_strays: bool = False
 ) -> Listed:
-    """Return the same, with the writes of which the listing does not say whether they have
-    completed.
+    """Return the state files and the writes of which the listing leaves the state open.
+
+    The listing does not say whether these have completed.
     """
     before: tuple[Instant, ...] | None = None
     for _ in range(LIST_ATTEMPTS_MAX):
@@ -84,9 +86,10 @@ def list_whole_timeline(
 
 
 def _whole_part(before: tuple[Instant, ...], now: tuple[Instant, ...]) -> Listed | None:
-    """Return what no archiver can have torn of a listing, by another one that was begun after it.
+    """Return the part of a listing that no archiver can have torn.
 
-    None if both have no write in common, but for savepointed ones, which archiving passes by.
+    It is judged by another listing that was begun after it. None if both have no write in common,
+    except for savepointed ones, which archiving skips.
     """
     both = frozenset(before).intersection(now)
     oldest = min(unsaved_writes(Timeline.of(both)), default=None)
@@ -98,7 +101,10 @@ def _whole_part(before: tuple[Instant, ...], now: tuple[Instant, ...]) -> Listed
 
 
 def lone_inflights(storage: Storage, folder: str, listed: Iterable[Instant]) -> list[Instant]:
-    """Strays of a listing that a second one shows too, and which may be removed."""
+    """Return orphaned inflight files that a second listing shows too.
+
+    These may be removed.
+    """
     found = strays(listed)
     if not found:
         return []
@@ -107,7 +113,7 @@ def lone_inflights(storage: Storage, folder: str, listed: Iterable[Instant]) -> 
 
 
 def _missed(storage: Storage, folder: str, instants: Iterable[Instant]) -> Iterator[Instant]:
-    """Yield requested files that are there although the listing has only what came after them."""
+    """Yield requested files that exist although the listing has only what came after them."""
     for stray in strays(instants):
         for action in (a for a in Action if a.completed_as is stray.action.completed_as):
             requested = Instant(stray.requested, action, State.REQUESTED)
@@ -125,9 +131,9 @@ def is_whole(storage: Storage, folder: str, timeline: Timeline) -> bool:
 
 
 def is_torn_by_archiving(storage: Storage, folder: str, timeline: Timeline) -> bool:
-    """True if instants were archived while the timeline, or a part of it up to its end, was listed.
+    """True if instants were archived while the timeline, or its end, was listed.
 
-    What is pending in front of all writes may be half of a service that was archived meanwhile.
+    A pending instant in front of all writes may be half of a service that was archived meanwhile.
     """
     straggler = _straggler(timeline)
     if straggler is not None and storage.stat(f"{folder}/{straggler.file_name}") is None:
@@ -136,9 +142,9 @@ def is_torn_by_archiving(storage: Storage, folder: str, timeline: Timeline) -> b
 
 
 def _straggler(timeline: Timeline) -> Instant | None:
-    """Return a pending instant before all writes, where archiving leaves none.
+    """Return a pending instant before all writes.
 
-    It may be half gone.
+    Archiving leaves none, so it may be half removed.
     """
     first = timeline.first_active or ""
     oldest = timeline.pending[0] if timeline.pending else None
@@ -146,7 +152,7 @@ def _straggler(timeline: Timeline) -> Instant | None:
 
 
 def times_after(storage: Storage, folder: str, since: str) -> set[str]:
-    """Return times of the timeline as it is now, of instants requested after that time."""
+    """Return the times on the timeline now of instants requested after that time."""
     objects = storage.list(folder, after=f"{folder}/{since}")
     names = (stat.path[len(folder) + 1 :] for stat in objects)
     found = [Instant.parse(name) for name in names if is_timeline_file(name) and "/" not in name]

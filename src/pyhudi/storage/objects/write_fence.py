@@ -31,7 +31,7 @@ def fence_path(requested: str) -> str:
 
 
 def close_fence(storage: Storage, requested: str) -> None:
-    """From here on, no task gets past its look. Harmless when repeated."""
+    """Create the fence: from here on, no task gets past its look. Harmless when repeated."""
     storage.create(fence_path(requested), b"")
 
 

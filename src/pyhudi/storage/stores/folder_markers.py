@@ -15,9 +15,7 @@ from pyhudi.storage.protocol import ObjectStat
 
 
 def in_order(found: Iterable[ObjectStat]) -> Iterator[ObjectStat]:
-    """Yield the objects in byte order of their paths, without markers of folders that hold
-    others.
-    """
+    """Yield the objects in byte order, without markers of folders that hold others."""
     stats = sorted(found, key=lambda stat: stat.path)
     folders: set[str] = set()
     for stat in stats:
@@ -29,9 +27,7 @@ def in_order(found: Iterable[ObjectStat]) -> Iterator[ObjectStat]:
 
 
 def without_markers(found: Iterator[ObjectStat], bound: str) -> Iterator[ObjectStat]:
-    """Yield the objects beyond the bound, in order, without the folder markers that show as
-    such.
-    """
+    """Yield the objects beyond the bound, in order, without recognizable folder markers."""
     held: ObjectStat | None = None
     for stat in found:
         if held is not None and not (held.size == 0 and stat.path.startswith(f"{held.path}/")):

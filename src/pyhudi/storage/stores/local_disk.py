@@ -190,7 +190,7 @@ class LocalStorage:
         return place
 
     def _locate_folder(self, prefix: str) -> tuple[str, str]:
-        """Return the place of the folder, and how the path of everything in it begins."""
+        """Return the absolute path of the folder, and the prefix of the paths in it."""
         return (self._locate(prefix), f"{prefix}/") if prefix else (self._root, "")
 
     @contextlib.contextmanager
@@ -234,7 +234,7 @@ def _entries(
 ) -> Sequence[tuple[str, os.DirEntry[str]]]:
     """Return paths of files, and of folders with a slash behind, in byte order.
 
-    Of names that lie before `after` nothing is asked: a log is read at its end, again and again.
+    Names before `after` are not examined: a log is read at its end, again and again.
     """
     if beginning == f"{TEMPORARY_FOLDER}/":
         return ()

@@ -33,7 +33,7 @@ _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EN
 
 
 class TemporaryFile:
-    """A new file that nobody sees, on its way to a name.
+    """A new file that no listing shows yet, on its way to a name.
 
     For a rename it needs a name from the start, and is locked until it is closed. Otherwise it has
     none where the system allows that: it costs half as much, and a crash leaves nothing.
@@ -49,7 +49,7 @@ class TemporaryFile:
         self._descriptor = descriptor
 
     def fill(self, chunks: Iterable[bytes], *, after_ns: int = 0) -> int:
-        """Write the chunks and make them durable; their length in all."""
+        """Write the chunks, make them durable and return their total length."""
         size = 0
         for chunk in chunks:  # whose own errors are left as they are
             with reporting("write", self._path, self._uri):
@@ -100,7 +100,7 @@ class TemporaryFile:
         os.link(source, place, src_dir_fd=self._descriptor)
 
     def rename(self, place: str) -> None:
-        """Give the file the name of another, which must be held."""
+        """Give the file the name of another, which must be locked."""
         assert self._place is not None, "only a file with a name can be renamed"
         os.rename(self._place, place)
         _sync_folder(os.path.dirname(place))
@@ -113,10 +113,7 @@ class TemporaryFile:
 
 
 def _unnamed_file(folder: str) -> int | None:
-    """Return a file without a name in the folder's file system.
-
-    None where there is no such thing.
-    """
+    """Return a file without a name in the folder's file system; None if it has no such files."""
     if not _has_unnamed_files(os.stat(folder).st_dev, folder):
         return None
     return os.open(folder, _UNNAMED_FLAGS, 0o666)
@@ -124,7 +121,10 @@ def _unnamed_file(folder: str) -> int | None:
 
 @lru_cache(maxsize=64)
 def _has_unnamed_files(device: int, folder: str) -> bool:
-    """True if a file may get its name when it is whole; tried, for systems lack this or that."""
+    """True if a file may get its name when it is whole.
+
+    It is tried, since systems differ in what they lack.
+    """
     place = os.path.join(folder, uuid.uuid4().hex)
     try:
         descriptor = os.open(folder, _UNNAMED_FLAGS, 0o666)
@@ -166,9 +166,10 @@ def sweep(folder: str) -> None:
 
 @contextlib.contextmanager
 def held(place: str, patience_s: float | None = None) -> Iterator[os.stat_result | None]:
-    """Keep others from replacing or deleting the file; None if there is none to keep.
+    """Keep others from replacing or deleting the file; None if there is no such file.
 
-    With a patience, whoever holds it for longer counts as frozen and is waited for no more.
+    With a patience, a process that holds it for longer counts as frozen and is not waited for any
+    more.
     """
     while True:
         try:
@@ -202,7 +203,10 @@ def _lock(descriptor: int, patience_s: float | None) -> None:
 
 
 def _unlock(descriptor: int) -> None:
-    """Close the file. Closing alone would leave it locked if a forked child has it open too."""
+    """Close the file and unlock it.
+
+    Closing alone would leave it locked if a forked child has it open too.
+    """
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 
@@ -216,7 +220,7 @@ def regular_file(place: str) -> os.stat_result | None:
 
 
 def version(found: os.stat_result) -> str:
-    """Return the etag of what was found."""
+    """Return the etag of the stat."""
     return f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
 
 
@@ -250,7 +254,10 @@ def _sync_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def reporting(operation: str, path: str, uri: str) -> Iterator[None]:
-    """Turn the system's errors into ours, which name the table; only reading may find no file."""
+    """Turn the system's errors into ours, which name the table.
+
+    Only reading may raise FileNotFoundError.
+    """
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -23,8 +23,8 @@ class _Stored:
 class MemoryStorage:
     """Objects in a dictionary; safe to share among threads.
 
-    Deterministic: etags count up from 1 and times come from the given clock, so the same calls
-    give the same answers.
+    Deterministic: etags count up from 1 and times come from the clock that is passed in, so the
+    same calls give the same answers.
     """
 
     def __init__(self, now_ms: Callable[[], int], *, uri: str = "memory://") -> None:

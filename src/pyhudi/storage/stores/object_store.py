@@ -190,7 +190,7 @@ class ObstoreStorage:
 
     @property
     def _lists_in_order(self) -> bool:
-        """Azure and the directory buckets of S3 promise no order."""
+        """False for Azure and the directory buckets of S3, which promise no order."""
         location = self._location
         if location.scheme in ("s3", "s3a"):
             return not location.authority.endswith("--x-s3")
@@ -238,7 +238,7 @@ class ObstoreStorage:
         return etag
 
     def _asking(self, operation: str, path: str, call: Callable[[], _T]) -> _T:
-        """Return the call's answer. Its error is raised bare: what caused it may show a secret."""
+        """Return the call's answer. Its error is raised bare: its cause may show a secret."""
         try:
             return call()
         except _FAILURES as error:
@@ -249,7 +249,7 @@ class ObstoreStorage:
         return translated(error, operation, path, uri=self.uri, secrets=self._secrets)
 
     def _store_for(self, size: int) -> _Store:
-        """Return the store, or for a long upload one that gives it the time it needs."""
+        """Return the store, or for a long upload one with a timeout that allows for it."""
         if size <= _SPOOL_BYTES:
             return self._store
         return self._opened(_TIMEOUT_S + size // _UPLOAD_BYTES_PER_S)
@@ -284,9 +284,9 @@ def _open_store(location: Location, options: Mapping[str, str], retry: Any) -> _
 
 
 def _account(host: str) -> dict[str, str]:
-    """Return what the host in abfss:
+    """Return the options that the host in abfss:
 
-    container@host tells about the account.
+    container@host says about the account.
     """
     account = {"azure_storage_account_name": host.partition(".")[0]} if host else {}
     if host.endswith(".fabric.microsoft.com"):
@@ -306,7 +306,7 @@ def _with_defaults(options: Mapping[str, str], **defaults: str) -> Any:
 
 
 def _spooled(chunks: Iterable[bytes], spool: Any, path: str) -> int:
-    """Write the chunks to the spool; their length in all."""
+    """Write the chunks to the spool and return their total length."""
     size = 0
     for chunk in chunks:
         size += len(chunk)

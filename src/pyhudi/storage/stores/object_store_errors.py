@@ -86,7 +86,7 @@ def invalid_options(error: Exception, *, uri: str, secrets: tuple[str, ...]) -> 
 
 
 def check_addresses(options: Mapping[str, str], *, uri: str) -> None:
-    """Refuse what obstore would only find to be no address by ending in a panic."""
+    """Raise InvalidRequestError for an address that would make obstore panic."""
     for name, value in options.items():
         if _ADDRESS_NAME.search(name) and not _is_address(value):
             raise InvalidRequestError(

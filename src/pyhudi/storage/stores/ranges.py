@@ -27,7 +27,7 @@ def coalesced(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def cut(pieces: Sequence[tuple[int, bytes]], start: int, end: int) -> bytes:
-    """Return bytes [start, end), or what there is of them, out of pieces and where each begins."""
+    """Return bytes [start, end), or as many as exist, out of pieces with their offsets."""
     if start == end:
         return b""
     origin, piece = pieces[bisect_right(pieces, start, key=lambda placed: placed[0]) - 1]
@@ -35,7 +35,7 @@ def cut(pieces: Sequence[tuple[int, bytes]], start: int, end: int) -> bytes:
 
 
 class RangeReader(io.RawIOBase):
-    """A file object whose every read is one ranged request, for readers that know what to ask."""
+    """A file object whose every read is one ranged request, for readers that know what to read."""
 
     def __init__(self, path: str, size: int, read: Callable[[str, int, int], bytes]) -> None:
         self._path = path

@@ -46,7 +46,10 @@ def _shown(value: pa.Scalar) -> str:
 
 
 def _text(value: pa.Scalar) -> str:
-    """Return Arrow's own text of times, which Python's types cannot all hold; text in quotes."""
+    """Return the value as text, with text in quotes.
+
+    Times are printed by Arrow, since Python's types cannot hold all of them.
+    """
     try:
         if pa.types.is_temporal(value.type):
             return str(pc.cast(value, pa.string()).as_py())

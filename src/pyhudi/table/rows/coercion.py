@@ -111,7 +111,7 @@ def _is_alike(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def coerced(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
-    """Return the same values in the field's type. UnfitValuesError if some do not fit."""
+    """Return the same values in the field's type; UnfitValuesError if some do not fit."""
     result = _converted(array, field.type, path)
     if not field.nullable and result.null_count:
         raise UnfitValuesError(path, "it must not be null")
@@ -162,7 +162,7 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _narrowed(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Return floats of fewer bits; Arrow would round them."""
+    """Return floats of fewer bits, without loss. Arrow would round them."""
     result = pc.cast(array, target)
     same = pc.or_(pc.equal(pc.cast(result, array.type), array), pc.is_nan(array))
     if not pc.all(same, min_count=0).as_py():
@@ -171,7 +171,7 @@ def _narrowed(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _first_words(error: pa.ArrowException, source: pa.DataType, target: pa.DataType) -> str:
-    """Return Arrow's reason, which names the types only at times."""
+    """Return Arrow's reason, with the types, which Arrow names only sometimes."""
     words = str(error).partition("\n")[0][:120].rstrip(".")
     return words if str(source) in words else f"{source} to {target}: {words}"
 
@@ -221,7 +221,7 @@ def _offsets(lengths: np.typing.NDArray[np.int64], path: str) -> pa.Int32Array:
 def unfit_rows(array: pa.Array, convert: Convert) -> list[int]:
     """Return the first rows whose values do not fit.
 
-    None if only all rows together are too much.
+    None are returned if each row fits and only all together are too much.
     """
     found: list[int] = []
     waiting = [(0, len(array))]

@@ -64,7 +64,7 @@ def storable_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _refuse_unreadable(schema: pa.Schema) -> None:
-    """What is written must be read: a schema that readers cap is refused before it is stored."""
+    """Raise if the schema exceeds what readers accept, before it is stored."""
     avro = json.dumps(avro_record_schema(with_meta_columns(schema), "new"))
     try:
         decode_arrow_schema(avro, "the schema")

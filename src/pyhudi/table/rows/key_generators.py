@@ -45,7 +45,7 @@ def _refusal(why: str) -> UnsupportedTableError:
 
 
 def key_columns(batch: pa.RecordBatch, names: Sequence[str], role: str) -> dict[str, pa.Array]:
-    """Return the named columns, all of whose values have a text."""
+    """Return the named columns. Each of their values has a text."""
     columns = {}
     for name in names:
         _refuse_column(batch.schema, name, role)

@@ -92,7 +92,10 @@ def _checked_path(path: str, config: TableConfig, schema: pa.Schema) -> str:
 
 
 def _refuse_other_types(path: str, config: TableConfig, schema: pa.Schema) -> None:
-    """A path that no value makes names nothing; to take it would look like a success."""
+    """Raise for a path that no value of the columns makes.
+
+    It names nothing, and accepting it would look like a success.
+    """
     plain, values = plain_fields(config), partition_values(path, schema, config)
     for name, text in (partition_texts(path, config) or {}).items():
         index = schema.get_field_index(name)

@@ -84,7 +84,10 @@ def _segments(column: pa.Array, name: str, config: TableConfig) -> pa.Dictionary
 
 
 def _escaped_all(values: pa.StringArray) -> pa.StringArray:
-    """Few texts need it; these are done one by one, each distinct text once."""
+    """Return the texts, escaped where needed.
+
+    Few texts need it; these are done one by one, each distinct text once.
+    """
     needy = pc.match_substring_regex(values, _NEEDS_ESCAPE)
     if not pc.any(needy, min_count=0).as_py():
         return values
@@ -95,7 +98,7 @@ def _escaped_all(values: pa.StringArray) -> pa.StringArray:
 def _joined(
     codes: _Codes, paths: pa.StringArray, level: pa.DictionaryArray
 ) -> tuple[_Codes, pa.StringArray]:
-    """Return paths one segment longer: of all pairs, those that some row has."""
+    """Return the paths one segment longer. Of all pairs, only those that some row has are made."""
     inner, segments = _parts(level)
     width = max(len(segments), 1)
     pairs, found = np.unique(codes * width + inner, return_inverse=True)
@@ -114,7 +117,7 @@ def _parts(level: pa.DictionaryArray) -> tuple[_Codes, pa.StringArray]:
 def _problems(
     values: pa.StringArray, segments: pa.StringArray, *, url_encode: bool
 ) -> dict[int, str]:
-    """Return what is wrong with which of the values; few are looked at closely."""
+    """Return what is wrong with which of the values. Few are looked at closely."""
     suspects = np.flatnonzero(pc.match_substring_regex(segments, _SUSPECT))
     found = {}
     for number in suspects.tolist():

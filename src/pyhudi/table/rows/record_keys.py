@@ -30,7 +30,7 @@ _EMPTY = "__empty__"
 
 
 def record_keys(batch: pa.RecordBatch, config: TableConfig) -> pa.StringArray:
-    """Return the record key of each row; only the record key fields are looked at."""
+    """Return the record key of each row, made of the record key fields alone."""
     refuse_key_generator(config)
     columns = key_columns(batch, config.record_key_fields, RECORD_KEY_ROLE)
     values = {name: texts(column) for name, column in columns.items()}
@@ -42,14 +42,14 @@ def record_keys(batch: pa.RecordBatch, config: TableConfig) -> pa.StringArray:
 
 
 def rows_without_key(batch: pa.RecordBatch, config: TableConfig) -> pa.BooleanArray:
-    """True for each row whose values `record_keys` refuses."""
+    """Return true for each row whose values `record_keys` refuses."""
     columns = key_columns(batch, config.record_key_fields, RECORD_KEY_ROLE)
     values = {name: texts(column) for name, column in columns.items()}
     return pc.or_(_keyless(values), _ambiguous(values))
 
 
 def _keyless(values: Mapping[str, pa.StringArray]) -> pa.BooleanArray:
-    """True for each row that has nothing but null and empty text in its record key fields."""
+    """Return true for each row with only null and empty text in its record key fields."""
     keyless: pa.Array = pa.scalar(True)
     for text in values.values():
         keyless = pc.and_(keyless, pc.fill_null(pc.equal(text, ""), True))
@@ -57,7 +57,7 @@ def _keyless(values: Mapping[str, pa.StringArray]) -> pa.BooleanArray:
 
 
 def _ambiguous(values: Mapping[str, pa.StringArray]) -> pa.BooleanArray:
-    """True for each row whose key text is also that of other values.
+    """Return true for each row whose key text is also that of other values.
 
     The text is taken apart at `,<field>:`, in the order of the fields. There is a second way to do
     that only if some value holds the mark that begins its own field, or the mark that ends it.
@@ -91,7 +91,7 @@ def _refuse_ambiguous(columns: Mapping[str, pa.Array], values: Mapping[str, pa.A
 
 
 def _refuse_keyless(columns: Mapping[str, pa.Array], values: Mapping[str, pa.Array]) -> None:
-    """No row may have nothing but null and empty text in all its record key fields."""
+    """Raise if some row has only null and empty text in its record key fields."""
     keyless = _keyless(values)
     if rows := true_rows(keyless):
         names = ", ".join(repr(name) for name in columns)

@@ -58,9 +58,7 @@ def row_layout(avro_schema: str) -> RowLayout:
 
 @lru_cache(maxsize=64)
 def part_layout(avro_schema: str, columns: tuple[str, ...]) -> RowLayout:
-    """Return the layout of parts of rows that have these columns.
-
-    Their files have the rank besides.
+    """Return the layout of partial rows that have these columns; their files have the rank too.
 
     The columns come in the table's order, however they are named here.
     """
@@ -84,7 +82,7 @@ def _with_meta_fields(avro: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RowOrigin:
-    """What the meta columns say of new rows: who wrote them, and where they lie."""
+    """What the meta columns say of new rows: which instant wrote them, and where they lie."""
 
     requested: str
     group: FileGroupId
@@ -94,8 +92,9 @@ class RowOrigin:
 def stored_rows(
     layout: RowLayout, rows: pa.RecordBatch, keys: pa.Array, origin: RowOrigin, first: int
 ) -> pa.RecordBatch:
-    """Return new rows with their meta columns; `first` is the first one's number within its
-    group.
+    """Return new rows with their meta columns.
+
+    `first` is the number of the first row within its group.
     """
     _refuse_other_columns(rows.schema, layout.data)
     return _stored(layout, [*_meta_columns(rows.num_rows, keys, origin, first), *rows.columns])
@@ -104,7 +103,7 @@ def stored_rows(
 def stored_parts(
     layout: RowLayout, rows: pa.RecordBatch, keys: pa.Array, origin: RowOrigin, first: int
 ) -> pa.RecordBatch:
-    """Return new parts of rows, in a part's layout, with meta columns and rank."""
+    """Return new partial rows in their own layout, with meta columns and rank."""
     _refuse_other_columns(rows.schema, layout.data)
     count = rows.num_rows
     meta = dict(zip(META_COLUMNS, _meta_columns(count, keys, origin, first), strict=True))
@@ -114,7 +113,10 @@ def stored_parts(
 
 
 def stand_ins(layout: RowLayout, parts: pa.RecordBatch, identity: Sequence[str]) -> pa.RecordBatch:
-    """Return whole rows for stored parts, with nulls but for what says which rows they are."""
+    """Return the placeholder rows of stored partial rows.
+
+    They are whole rows, null except for the columns that identify the row.
+    """
     count = parts.num_rows
     columns = []
     for field in layout.stored:
@@ -140,7 +142,7 @@ def _meta_columns(count: int, keys: pa.Array, origin: RowOrigin, first: int) -> 
 
 
 def moved_rows(layout: RowLayout, rows: pa.RecordBatch, file_name: str) -> pa.RecordBatch:
-    """Return rows that have their meta columns, in another file: all but its name stays."""
+    """Return rows that have their meta columns, for another file: only the file's name changes."""
     columns = [
         _repeated(file_name, rows.num_rows) if name == FILE_NAME else rows.column(name)
         for name in layout.stored.names
@@ -155,7 +157,7 @@ def _stored(layout: RowLayout, columns: Sequence[pa.Array]) -> pa.RecordBatch:
 
 
 def _numbers(first: int, count: int) -> pa.Array:
-    """Return numbers as text."""
+    """Return the numbers as text."""
     if first + count <= _NUMBERS_KEPT:
         return _kept_numbers().slice(first, count)
     return pa.array(np.arange(first, first + count)).cast(pa.string())

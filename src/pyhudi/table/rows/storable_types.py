@@ -83,7 +83,7 @@ def is_bytes(type_: pa.DataType) -> bool:
 
 
 def is_fixed_bytes(type_: pa.DataType) -> bool:
-    """Arrow counts decimals as such too; here they are not."""
+    """True for fixed-size bytes. Arrow counts decimals among them; here they are not."""
     return bool(pa.types.is_fixed_size_binary(type_) and not pa.types.is_decimal(type_))
 
 
@@ -100,8 +100,9 @@ def is_list(type_: pa.DataType) -> bool:
 def storable_fields(
     fields: Sequence[pa.Field], within: str = "", levels: int = 0
 ) -> list[pa.Field]:
-    """Return the fields with names that are legal and types that are stored; `within` is the
-    path.
+    """Return the fields in storable types; `within` is the path.
+
+    InvalidRequestError for a name that is not legal or a type that is not stored.
     """
     _refuse_names([field.name for field in fields], within)
     return [
@@ -130,9 +131,9 @@ def _refuse_names(names: Sequence[str], within: str) -> None:
 
 
 def storable_type(type_: pa.DataType, path: str, levels: int = 0) -> pa.DataType:
-    """Return the type that a column of the given path is stored with.
+    """Return the type with which a column of this path is stored.
 
-    InvalidRequestError if none.
+    InvalidRequestError if there is none.
     """
     if levels > _LEVELS_MAX:
         raise _refusal(path, f"it is more than {_LEVELS_MAX} levels deep", "Flatten it")

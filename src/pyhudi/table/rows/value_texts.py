@@ -33,9 +33,9 @@ _FIRST_DAY, _LAST_DAY = -719162, 2932896
 
 
 def refuse_type(field: pa.Field, role: str) -> None:
-    """Raise InvalidRequestError if the column cannot be a record key, a partition field ….
+    """Raise InvalidRequestError if the column's type does not suit its role.
 
-    Its role.
+    The role is a record key or a partition field.
     """
     type_ = field.type
     if type_ in _AS_THEY_ARE or type_ in _MICROSECONDS or pa.types.is_decimal128(type_):
