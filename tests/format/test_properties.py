@@ -12,7 +12,6 @@ from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.table.properties import (
     TableProperties,
-    crc_side_file,
     decode_properties,
     decode_table_properties,
     encode_properties,
@@ -247,7 +246,3 @@ def test_an_unknown_choice_is_refused_by_key() -> None:
 def test_a_folder_that_leads_elsewhere_is_refused(text: str) -> None:
     with pytest.raises(CorruptTableError, match=r"some\.key is"):
         TableProperties({"some.key": text}).folder("some.key", "d")
-
-
-def test_checksum_side_file_is_hidden_beside_its_file() -> None:
-    assert crc_side_file("hoodie.properties") == ".hoodie.properties.crc"

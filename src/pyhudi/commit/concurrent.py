@@ -8,14 +8,13 @@ ours began; so one of those that is nowhere to be found now is looked for in the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.pending_plans import load_planned_groups
 from pyhudi.conflict.file_groups import touched_groups
 from pyhudi.conflict.rules import Kind, OtherWrite, OwnWrite
 from pyhudi.errors import HudiError, UnavailableError
-from pyhudi.format.files.file_names import FileGroupId, parse_data_file
+from pyhudi.format.files.file_names import FileGroupId, group_of_path
 from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,
     WriteStat,
@@ -214,7 +213,7 @@ class Rivals:
 
     def _announced(self, instant: Instant) -> tuple[frozenset[FileGroupId], tuple[str, ...]]:
         files = [marker.data_file for marker in load_markers(self._log.storage, instant.requested)]
-        return frozenset(filter(None, map(_group_of, files))), tuple(files)
+        return frozenset(filter(None, map(group_of_path, files))), tuple(files)
 
     # -- who they are
 
@@ -242,10 +241,7 @@ def is_seed(metadata: CommitMetadata) -> bool:
 def removals(metadata: CommitMetadata) -> frozenset[FileGroupId]:
     """The file groups in which a write deleted rows, or put a base file before them."""
     return frozenset(
-        FileGroupId(partition, stat.file_id or "")
-        for partition, stats in metadata.write_stats.items()
-        for stat in stats
-        if stat.num_deletes or stat.log_files is None
+        group for group, stat in metadata.group_stats if stat.num_deletes or stat.log_files is None
     )
 
 
@@ -253,10 +249,3 @@ def has_untold_deletes(stat: WriteStat) -> bool:
     """Whether a write deleted rows whose keys its file does not tell: a base file is without them.
     Of two such files nobody can say that they have no key in common."""
     return stat.log_files is None and bool(stat.num_deletes)
-
-
-@lru_cache(maxsize=1024)
-def _group_of(path: str) -> FileGroupId | None:
-    partition, _, file_name = path.rpartition("/")
-    name = parse_data_file(file_name)
-    return None if name is None else FileGroupId(partition, name.file_id)

@@ -19,7 +19,7 @@ from pyhudi.commit.key_sample import shared_keys
 from pyhudi.commit.proposals import Refused, Rule
 from pyhudi.conflict.rules import Conflict, ConflictRule, Kind, Retry, bucket_place
 from pyhudi.errors import ConflictError, HudiError
-from pyhudi.format.files.file_names import FileGroupId, parse_data_file
+from pyhudi.format.files.file_names import FileGroupId, group_of_path
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.format.timeline.writer_identity import WriterIdentity
@@ -163,11 +163,8 @@ def _facts(
 
 def _lies_in(path: str, group: FileGroupId) -> bool:
     """Whether the file is of the file group, or of another one of its bucket."""
-    folder, _, file_name = path.rpartition("/")
-    name = parse_data_file(file_name)
-    return name is not None and bucket_place(FileGroupId(folder, name.file_id)) == bucket_place(
-        group
-    )
+    other = group_of_path(path)
+    return other is not None and bucket_place(other) == bucket_place(group)
 
 
 def _identity(requested: str | None, writer: WriterIdentity) -> dict[str, Any]:

@@ -346,12 +346,7 @@ class Transaction:
         whatever completed there before it began."""
         if self.action is not Action.DELTACOMMIT:
             return frozenset()
-        return frozenset(
-            FileGroupId(partition, stat.file_id or "")
-            for partition, stats in metadata.write_stats.items()
-            for stat in stats
-            if stat.log_files is None
-        )
+        return frozenset(group for group, stat in metadata.group_stats if stat.log_files is None)
 
     def _unknown(self, error: HudiError) -> OutcomeUnknownError:
         return OutcomeUnknownError(
@@ -405,12 +400,7 @@ class Transaction:
 
 
 def _with_inserts(metadata: CommitMetadata) -> frozenset[FileGroupId]:
-    return frozenset(
-        FileGroupId(partition, stat.file_id or "")
-        for partition, stats in metadata.write_stats.items()
-        for stat in stats
-        if stat.num_inserts
-    )
+    return frozenset(group for group, stat in metadata.group_stats if stat.num_inserts)
 
 
 @contextmanager

@@ -8,11 +8,7 @@ from pyhudi.format.timeline.commit_metadata import CommitMetadata
 
 def touched_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
     """Return the file groups that a completed write wrote or replaced."""
-    written = (
-        FileGroupId(partition, stat.file_id or "")
-        for partition, stats in metadata.write_stats.items()
-        for stat in stats
-    )
+    written = (group for group, _ in metadata.group_stats)
     replaced = (
         FileGroupId(partition, file_id)
         for partition, file_ids in metadata.replaced_file_ids.items()

@@ -21,12 +21,9 @@ from typing import Final
 
 from pyhudi.errors import UnavailableError
 from pyhudi.format.table.properties import (
-    BACKUP_FILE,
     PROPERTIES_BYTES_MAX,
-    PROPERTIES_FILE,
     TABLE_CHECKSUM,
     TableProperties,
-    crc_side_file,
     decode_table_properties,
     encode_properties,
     recovered_properties,
@@ -38,6 +35,7 @@ from pyhudi.format.table.table_config import (
     TableConfig,
 )
 from pyhudi.read.load import HOODIE, PROPERTIES, PROPERTIES_BACKUP, load_config
+from pyhudi.storage.objects.checksums import checksum_path
 from pyhudi.storage.protocol import Storage
 from pyhudi.world import World, new_uuid
 
@@ -45,8 +43,8 @@ METADATA_TABLE: Final = f"{HOODIE}/metadata"
 #: Changes by others that one change gives way to before it gives up.
 UPDATE_ATTEMPTS_MAX: Final = 10
 
-_CHECKSUM_FILE = f"{HOODIE}/{crc_side_file(PROPERTIES_FILE)}"
-_BACKUP_CHECKSUM_FILE = f"{HOODIE}/{crc_side_file(BACKUP_FILE)}"
+_CHECKSUM_FILE = checksum_path(PROPERTIES)
+_BACKUP_CHECKSUM_FILE = checksum_path(PROPERTIES_BACKUP)
 
 Change = Callable[[dict[str, str]], Mapping[str, str]]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple, Self
 
 from pyhudi.format.paths import file_name
@@ -142,6 +143,18 @@ def _is_write_token(text: str) -> bool:
     return parts[0].isdigit() and parts[1].isdigit() and parts[2].isdigit()
 
 
+@lru_cache(maxsize=1024)  # the markers of a write under way are listed again and again
+def group_of_path(path: str) -> FileGroupId | None:
+    """Return the file group of a data file by its path in the table; None for other files.
+
+    >>> group_of_path("day=1/a-0_0-1-2_20260101000000000.parquet")
+    FileGroupId(partition='day=1', file_id='a-0')
+    """
+    partition, _, name = path.rpartition("/")
+    file = parse_data_file(name)
+    return None if file is None else FileGroupId(partition, file.file_id)
+
+
 class IoType(StrEnum):
     """What the writer did to the file group. Since table version 8 logs are CREATE too."""
 
@@ -178,7 +191,6 @@ class MarkerName:
     @property
     def file_group(self) -> FileGroupId:
         """The file group that the instant touches."""
-        partition, _, name = self.data_file.rpartition("/")
-        file = parse_data_file(name)
-        assert file is not None, "a marker names a data file"
-        return FileGroupId(partition, file.file_id)
+        group = group_of_path(self.data_file)
+        assert group is not None, "a marker names a data file"
+        return group

@@ -278,12 +278,3 @@ def _is_sound(data: bytes) -> bool:
     except CorruptTableError:
         return False
     return True
-
-
-# Hadoop's local file system keeps a checksum file beside every file it wrote and refuses the file
-# if they differ. Whoever replaces a file without Hadoop must replace or remove its side file.
-
-
-def crc_side_file(name: str) -> str:
-    """Return the name of the checksum file that Hadoop keeps beside the file of this name."""
-    return f".{name}.crc"

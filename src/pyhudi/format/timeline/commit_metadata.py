@@ -7,10 +7,11 @@ they check paths, which come from whoever wrote the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.metadata_schemas import COMMIT_METADATA, REPLACE_COMMIT_METADATA
 from pyhudi.format.timeline.stored_paths import required_path
 from pyhudi.format.timeline.timeline_record import TimelineRecord
@@ -95,6 +96,13 @@ class CommitMetadata:
     def stats(self) -> tuple[WriteStat, ...]:
         """The files written, of all partitions."""
         return tuple(chain.from_iterable(self.write_stats.values()))
+
+    @property
+    def group_stats(self) -> Iterator[tuple[FileGroupId, WriteStat]]:
+        """The files written, each with its file group."""
+        for partition, stats in self.write_stats.items():
+            for stat in stats:
+                yield FileGroupId(partition, stat.file_id or ""), stat
 
     @property
     def replaced_file_ids(self) -> Mapping[str, tuple[str, ...]]:

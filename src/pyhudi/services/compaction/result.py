@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Self
 
 from pyhudi.errors import HudiError, first_of
-from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import (
     SCHEMA_KEY,
     CommitMetadata,
@@ -123,13 +122,8 @@ def missing_file(storage: Storage, metadata: CommitMetadata) -> str | None:
 
 def doubles(ours: CommitMetadata, theirs: CommitMetadata) -> Iterator[tuple[str, str]]:
     """Our base files of file groups for which they name another, and that other."""
-    named = {
-        FileGroupId(partition, stat.file_id or ""): stat.data_path
-        for partition, stats in theirs.write_stats.items()
-        for stat in stats
-    }
-    for partition, stats in ours.write_stats.items():
-        for stat in stats:
-            other = named.get(FileGroupId(partition, stat.file_id or ""), stat.data_path)
-            if other != stat.data_path:
-                yield stat.data_path, other
+    named = {group: stat.data_path for group, stat in theirs.group_stats}
+    for group, stat in ours.group_stats:
+        other = named.get(group, stat.data_path)
+        if other != stat.data_path:
+            yield stat.data_path, other
