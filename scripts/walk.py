@@ -11,7 +11,8 @@ calls upwards      from a module into one that stands above it: in a folder abov
                    is how often they were called.
 pulls upwards      batches that a lower module takes from a generator of a higher one. An iterator
                    is an argument, so these are no calls; they are shown to be complete.
-widest module      the one that calls into the most other modules; how often others call into it.
+widest module      of those above `storage`, the one that the most ways lead through: how often
+                   others call into it, times how many others it calls into.
 functions, files   those of pyhudi that ran. Functions that Python generates are not counted, nor
                    comprehensions.
 requests           calls of `Storage`; one about many paths is one request.
@@ -84,11 +85,15 @@ class Walk:
         return Counter({call: count for call, count in calls.items() if _is_upward(call)})
 
     def widest(self) -> str:
-        """Return the file that calls into the most others."""
+        """Return the file that the most ways lead through, in and out."""
         reached: defaultdict[str, set[str]] = defaultdict(set)
         for caller, callee in self.calls:
             reached[caller.file].add(callee.file)
-        return max(sorted(reached), key=lambda file: len(reached[file]))
+        entries = self.entries()
+        return max(
+            sorted(file for file in entries if stands_above(part_of(file), "storage")),
+            key=lambda file: entries[file] * len(reached[file]),
+        )
 
     def entries(self) -> Counter[str]:
         """Return how often each file is entered from others."""

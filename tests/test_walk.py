@@ -153,10 +153,11 @@ def test_rows_that_are_pulled_are_told_apart_from_calls() -> None:
     assert dict(seen.upward(seen.pulls)) == pulled
 
 
-def test_the_widest_module_is_the_one_that_calls_into_the_most_others() -> None:
+def test_the_widest_module_is_the_one_that_most_ways_lead_through() -> None:
     wide = planted("write/wide.py", "def f(a, b):\n    a(int)\n    b()\n")["f"]
+    often = planted("format/often.py", "def f():\n    return 0\n")["f"]
     many = planted("api/many.py", "def f(wide, a, b):\n    for _ in range(3): wide(a, b)\n")["f"]
-    seen = walked(lambda: many(wide, COMMIT["run"], TASKS["step"]))
+    seen = walked(lambda: many(wide, COMMIT["run"], often))
     assert (seen.widest(), seen.entries()["write/wide.py"]) == ("write/wide.py", 3)
 
 
