@@ -34,4 +34,4 @@ def _groups(instant: Instant, data: bytes, path: str) -> frozenset[FileGroupId]:
         ids = {} if not asked or not asked.clustering_plan else asked.clustering_plan.file_ids
         return frozenset(FileGroupId(p, id_) for p, found in ids.items() for id_ in found)
     operations = decode_compaction_plan(data, path).operations or ()
-    return frozenset(FileGroupId(o.partition_path or "", o.file_id or "") for o in operations)
+    return frozenset(operation.file_group for operation in operations)

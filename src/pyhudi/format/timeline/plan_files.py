@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline import metadata_schemas
 from pyhudi.format.timeline.stored_paths import path_in_partition, relative_to_table
 from pyhudi.format.timeline.timeline_record import TimelineRecord
@@ -25,6 +26,10 @@ class CompactionOperation:
     partition_path: str | None = None
     metrics: Mapping[str, float] | None = None
     bootstrap_file_path: str | None = None
+
+    @property
+    def file_group(self) -> FileGroupId:
+        return FileGroupId(self.partition_path or "", self.file_id or "")
 
     @property
     def base_file_path(self) -> str | None:

@@ -127,7 +127,7 @@ def new_base_name(group: FileGroupId, requested: str) -> str:
 
 def operation_group(operation: CompactionOperation, requested: str) -> FileGroupId:
     """The file group of an operation; CorruptTableError if it can be no file group."""
-    group = FileGroupId(operation.partition_path or "", operation.file_id or "")
+    group = operation.file_group
     name = new_base_name(group, requested)
     parsed = parse_data_file(name)
     if parsed is None or parsed.file_id != group.file_id:

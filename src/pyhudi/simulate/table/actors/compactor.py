@@ -16,7 +16,6 @@ from pyhudi.errors import (
     InvalidRequestError,
     UnavailableError,
 )
-from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.plan_files import CompactionOperation
 from pyhudi.plan.compaction import CompactionOrder, CompactionPolicy
@@ -101,7 +100,7 @@ class LightMerge:
             base = operation.base_file_path
             paths = (*([base] if base else []), *operation.log_file_paths)
             rows = [row for path in paths for row in self._rows(path)]
-            group = FileGroupId(operation.partition_path or "", operation.file_id or "")
+            group = operation.file_group
             file = base_file(requested, group, rows, self._kind)
             stat = write_data_file(self._storage, file)
             yield replace(stat, total_log_files_compacted=len(operation.log_file_paths))

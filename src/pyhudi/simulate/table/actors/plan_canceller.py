@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
+from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.services.cleaning.execute import Cleanings
 from pyhudi.services.compaction.execute import Compactions
@@ -14,6 +14,7 @@ from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.actors.cleaner import cleanings
 from pyhudi.simulate.table.actors.compactor import compactions
+from pyhudi.simulate.table.actors.service_actor import Servant
 from pyhudi.simulate.table.rows import happens
 from pyhudi.simulate.table.stage import Stage
 
@@ -27,12 +28,15 @@ class _Plan(NamedTuple):
     execute: Callable[[Process], object]
 
 
-class PlanCanceller:
+class PlanCanceller(Servant):
     """Looks for plans now and then, and cancels one; one process after the other.
 
     A plan is cancelled because it is tried again and again. So now and then another process
     begins to carry the plan out at the same moment. Where the table is cleaned, it plans as well.
     """
+
+    #: Another process is at it, or was faster.
+    harmless = (UnavailableError, ConflictError, InvalidRequestError)
 
     def __init__(
         self,
@@ -43,34 +47,13 @@ class PlanCanceller:
         cleans: CleanPolicy | None,
         rests: tuple[int, ...] = (),
     ) -> None:
-        self._stage = stage
-        self._name = name
-        self._rounds = rounds
+        super().__init__(stage, name, rounds=rounds, pauses=(*_PAUSES_MS, *rests))
         self._policy = cleans
-        self._pauses = (*_PAUSES_MS, *rests)
-        self._chance = stage.chance(f"work of {name}")
-        self._processes = self._rivals = 0
+        self._rivals = 0
 
-    def start(self) -> None:
-        process = self._stage.simulation.process(self._name + "+" * self._processes)
-        self._processes += 1
-        process.on_crash = self.start
-        process.start(self._run, process)
-
-    def _run(self, process: Process) -> None:
+    def _begun(self, process: Process) -> Callable[[], object]:
         works = compactions(self._stage, process), cleanings(self._stage, process)
-        while self._rounds > 0:
-            self._rounds -= 1
-            process.world.sleep_ms(self._pauses[drawn(self._chance, len(self._pauses))])
-            self._try(process, partial(self._go_on, *works))
-
-    def _try(self, process: Process, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except (UnavailableError, ConflictError, InvalidRequestError):
-            return  # somebody is at it, or was faster
-        except HudiError as error:
-            self._stage.surprise(process, error)
+        return partial(self._go_on, *works)
 
     def _go_on(self, compacting: Compactions, cleaning: Cleanings) -> None:
         found = [*self._compactions(compacting), *self._cleans(cleaning)]
@@ -80,7 +63,7 @@ class PlanCanceller:
         if happens(self._chance, 0.7):
             self._rivals += 1
             rival = self._stage.simulation.process(f"{self._name}-rival{self._rivals}")
-            rival.start(self._try, rival, partial(plan.execute, rival))
+            rival.start(self._round, rival, partial(plan.execute, rival))
         plan.cancel()
 
     def _compactions(self, work: Compactions) -> list[_Plan]:

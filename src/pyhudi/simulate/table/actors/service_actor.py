@@ -41,10 +41,13 @@ class Servant(ABC):
         while self._rounds > 0:
             self._rounds -= 1
             process.world.sleep_ms(self._pauses[drawn(self._chance, len(self._pauses))])
-            try:
-                work()
-            except HudiError as error:
-                self._told(process, error)
+            self._round(process, work)
+
+    def _round(self, process: Process, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except HudiError as error:
+            self._told(process, error)
 
     def _told(self, process: Process, error: HudiError) -> None:
         if not isinstance(error, self.harmless):

@@ -74,7 +74,7 @@ def compactions_take_what_completed(evidence: Evidence) -> Iterator[str]:
         for operation in planned.plan.operations or ():
             base = operation.base_file_path
             taken = {*operation.log_file_paths, *([base] if base else [])}
-            group = FileGroupId(operation.partition_path or "", operation.file_id or "")
+            group = operation.file_group
             right = files.slice_at(group, planned.requested)
             if taken != right:
                 wrong = sorted(taken ^ right)
