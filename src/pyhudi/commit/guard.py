@@ -12,13 +12,10 @@ from contextlib import contextmanager
 from datetime import tzinfo
 
 from pyhudi.errors import UnavailableError
-from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.storage.locks.lock import HeldLock, Lock
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.world import World
 
-#: Locks that a Java writer takes too.
-SHARED_LOCKS = (LockKind.FILE, LockKind.STORAGE, LockKind.ZOOKEEPER, LockKind.DYNAMODB)
 #: How many times the expected skew of clocks is waited out.
 SKEW_WAITS_MAX = 10
 #: How long to wait for a lock that guards nothing.
@@ -67,7 +64,7 @@ class TableLease:
     @property
     def is_shared(self) -> bool:
         """Whether a foreign engine may write the table, so that the lock guards it."""
-        return self._lock is not None and self._lock.kind in SHARED_LOCKS
+        return self._lock is not None and self._lock.kind.is_shared
 
     @contextmanager
     def held(self, highest: Callable[[], str]) -> Iterator[HeldLock | None]:

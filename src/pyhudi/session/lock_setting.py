@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from pyhudi.commit.guard import SHARED_LOCKS
 from pyhudi.errors import ConflictError, UnavailableError
 from pyhudi.format.lock.lock_address import LockAddress
 from pyhudi.format.lock.lock_kind import LockKind
@@ -62,7 +61,7 @@ def difference(now: TableConfig, opened: TableConfig) -> str | None:
 
 def is_first_lock(config: TableConfig) -> bool:
     """Whether the writer was told a lock that the table does not tell the next one."""
-    return config.lock in SHARED_LOCKS and not keeps_lock(config)
+    return config.lock.is_shared and not keeps_lock(config)
 
 
 def record_lock(storage: Storage, world: World, told: TableConfig, wait_ms: int) -> None:

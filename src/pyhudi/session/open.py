@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pyhudi.commit.guard import SHARED_LOCKS
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.format.lock.lock_address import LockAddress
@@ -134,7 +133,7 @@ class OpenTable:
             history_folder=loader.history_folder,
             zone=config.zone,
             lock=kept_lock(self._storage, self._world, config, passes_unfit=self._ignores_unfit),
-            skew_ms=config.clock_skew_ms if config.lock in SHARED_LOCKS else 0,
+            skew_ms=config.clock_skew_ms if config.lock.is_shared else 0,
             lock_change=partial(lock_change, self._storage, config, data),
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyhudi.commit.guard import SHARED_LOCKS
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.format.table.table_config import TableConfig, TableType
@@ -38,7 +37,7 @@ class TableSession:
     @property
     def is_shared(self) -> bool:
         """True if the table has a lock that other engines take, too."""
-        return self.config.lock in SHARED_LOCKS
+        return self.config.lock.is_shared
 
     @property
     def action(self) -> Action:

@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyhudi.commit.guard import SHARED_LOCKS
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.pruning import prune
 from pyhudi.commit.rollback import FailedWriteRecovery
@@ -383,7 +382,7 @@ class TableWriter:
 
     @property
     def _is_shared(self) -> bool:
-        return self.config.lock in SHARED_LOCKS
+        return self.config.lock.is_shared
 
     def _layout(self, stats: Iterable[WriteStat]) -> BucketLayout:
         """What no write that completed beside this one may have broken."""

@@ -18,6 +18,11 @@ class LockKind(StrEnum):
     ZOOKEEPER = "zookeeper"  # Hudi's ZookeeperBasedLockProvider, wherever the table is
     DYNAMODB = "dynamodb"  # Hudi's DynamoDBBasedLockProvider, wherever the table is
 
+    @property
+    def is_shared(self) -> bool:
+        """True if writers of Apache Hudi can hold the lock, too."""
+        return self not in (LockKind.NONE, LockKind.IN_PROCESS)
+
 
 def given_lock_kind(given: Any) -> LockKind:
     """Return the kind that the caller's word names."""
