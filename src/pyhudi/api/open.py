@@ -174,5 +174,5 @@ _CONCURRENCY = {
 
 
 def is_table(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> bool:
-    """Whether there is a Hudi table at the path or URI, of whatever version."""
+    """True if there is a Hudi table of any version at the path or URI."""
     return is_table_at(storage_at(uri, storage_options))

@@ -44,9 +44,10 @@ class Services:
     def repair(self, *, grace_minutes: float = GRACE_MS / 60_000) -> Repaired:
         """Finish what crashed writers began, roll back what they left, and remove the remains.
 
-        So it does with data files of instants that no timeline tells of, which archiving stops at:
-        no reader sees them, and nobody can complete them. `run` leaves those alone. Files of
-        a write that completed by the decision log stay, and are `kept`: the timeline lacks a file.
+        Also removes data files whose instant is on neither the active nor the archived timeline. No
+        reader shows them and no writer can complete them; archiving stops at them. `run` leaves
+        them alone. Files of a write that completed by the decision log stay, and are `kept`: the
+        timeline lacks a file.
 
         Safe at any time and beside any writer. A writer that is frozen longer than the grace and
         then wakes up may still leave files behind; shorten the grace only when no writer runs.
@@ -60,7 +61,7 @@ class Services:
         return repair_table(self._writer, round(grace_minutes * 60_000), is_whole=True)
 
     def verify(self) -> Verified:
-        """Look at every file and key of the table, and say what is wrong; nothing is written.
+        """Check every file and key of the table, and report what is wrong. Write nothing.
 
         Each file that a retained commit names must be there and have its length, footers and log
         blocks must be readable, and each key must be in its bucket, once in its partition. Safe
@@ -80,10 +81,10 @@ class Services:
     ) -> UpkeepResult:
         """Do what is due: roll back failed writes, compact, clean, archive.
 
-        Beside any number of writers, and of others who do the same. A service that fails keeps no
-        other from its turn; the first error is raised at the end, or with `keep_going` all are in
-        the result. With `dry_run` nothing happens, and printing the result says what would. A
-        session as `spark` lets its tasks compact.
+        Safe beside any number of writers and of processes that run services. A service that fails
+        does not stop the others; the first error is raised at the end, or with `keep_going` all
+        are in the result. With `dry_run` nothing happens, and printing the result says what would.
+        A session as `spark` lets its tasks compact.
         """
         with self._look(dry_run=dry_run):
             result = run_services(
@@ -103,11 +104,11 @@ class Services:
         plan_only: bool = False,
         spark: Any = None,
     ) -> Compacted:
-        """Merge log files into base files: plan it, and carry out every plan that waits.
+        """Merge log files into base files: plan it, and carry out every pending plan.
 
-        Writers go on meanwhile. With `plan_only` the plan is left to whoever comes next, pyhudi or
-        Hudi. Due or not: `run` asks the policy for that. A plan that fails keeps no other from
-        being carried out; its error is raised at the end.
+        Writers go on meanwhile. With `plan_only` the plan is left to the next process that
+        compacts, pyhudi's or Hudi's. It is planned whether due or not; `run` asks the policy for
+        that. A plan that fails does not stop the others; its error is raised at the end.
         """
         require_policy("policy", policy, CompactionPolicy)
         with self._look(dry_run=dry_run):
@@ -119,8 +120,8 @@ class Services:
     def cancel_compaction(self, instant: str) -> str:
         """Cancel a compaction that is planned and not complete. Return the rollback's instant.
 
-        For a plan that cannot be carried out, or a log compaction that was left by a Hudi which is
-        gone. Its logs are then in no plan, and the next one may take them.
+        Use it for a plan that cannot be carried out, or a log compaction that a Hudi writer planned
+        and left. Its logs are then in no plan, and the next one may take them.
         """
         return compactions(self._writer).cancel(instant)
 
@@ -137,9 +138,9 @@ class Services:
     def clean(
         self, policy: CleanPolicy | None = None, *, dry_run: bool = False
     ) -> CleanResult | CleanPlan:
-        """Remove files that only older states of the table need than the policy keeps.
+        """Remove files that are needed only by states older than the policy retains.
 
-        With `dry_run` the plan's `files` tell for each file of the table why it goes or stays.
+        With `dry_run` the plan's `files` give, for each file of the table, why it goes or stays.
         """
         require_policy("policy", policy, CleanPolicy)
         with self._look(dry_run=dry_run):
@@ -149,7 +150,7 @@ class Services:
     def cancel_clean(self, instant: str) -> Cleaned:
         """Cancel a clean that is planned and not complete: it completes, and removes nothing.
 
-        For a plan that cannot be carried out, and so holds back every later clean.
+        Use it for a plan that cannot be carried out, and so holds back every later clean.
         """
         return cancel_clean(self._writer, instant)
 
