@@ -442,8 +442,8 @@ def test_no_heart_beats_on_if_the_store_fails_at_the_end() -> None:
     def every(interval_ms: int, call: Callable[[], None]) -> Callable[[], None]:
         return lambda: stopped.append(requested)
 
-    writer = bench.writer("failing", Failing(bench.storage))
-    writer.world = replace(writer.world, every=every)
+    world = replace(bench.writer("failing").world, every=every)
+    writer = LocalWriter(Failing(bench.storage), world, SETTINGS)
     with pytest.raises(MemoryError):
         compactions(writer, merge).execute(requested)
     assert stopped == [requested]
