@@ -101,7 +101,7 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "cleaned without a look": [("shared", 156), ("shared", 284), ("shared", 350)],
     "registered without a look": [("shared", 3), ("occ", 11), ("shared", 11)],
     "cleaned times read": [("occ", 12)],
-    "cancelled cleans tell nothing": [("occ", 86), ("shared", 88), ("nbcc", 208), ("nbcc", 216)],
+    "cancelled cleans tell nothing": [("nbcc", 72), ("shared", 85), ("occ", 226), ("nbcc", 240)],
     "late files believed": [("occ", 3), ("nbcc", 6), ("occ", 15), ("nbcc", 15)],
     "pending passed": [("nbcc", 14), ("occ", 31), ("nbcc", 57)],
     "removed before archived": [("occ", 1), ("nbcc", 3), ("nbcc", 6)],

@@ -329,7 +329,7 @@ class _Schedule:
         for number in range(services.cancellers):
             rounds = 4 + drawn(chance, 8)
             cleans = services.policy if services.cleaners else None
-            name = f"undoer{number}"
+            name = f"canceller{number}"
             PlanCanceller(stage, name, rounds=rounds, cleans=cleans, rests=self._rests).start()
         for number in range(services.latecomers):
             Latecomer(stage, f"latecomer{number}").start()
