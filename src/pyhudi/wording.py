@@ -57,11 +57,11 @@ def by_reason(found: Iterable[tuple[_T, str]]) -> Iterator[tuple[str, Sequence[_
     yield from groups.items()
 
 
-def first_reasons(lines: Sequence[str], *, indent: str = "", rest: str = "") -> list[str]:
+def first_reasons(lines: Sequence[str], *, indent: str = "") -> list[str]:
     """Return the first lines, one for each reason, and how many more there are."""
     more = len(lines) - REASONS_MAX
     shown = [f"{indent}{line}" for line in lines[:REASONS_MAX]]
-    return [*shown, f"{indent}... and {counted(more, 'more reason')}{rest}"] if more > 0 else shown
+    return [*shown, f"{indent}... and {counted(more, 'more reason')}"] if more > 0 else shown
 
 
 def public_methods(kind: type) -> list[str]:

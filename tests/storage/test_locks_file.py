@@ -7,7 +7,6 @@ there when it closes its lock.
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from pyhudi.errors import (
     UnavailableError,
 )
 from pyhudi.storage.locks.file_lock import LOCK_PATH, FileLock
-from pyhudi.storage.locks.lock import HeldLock
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
 
@@ -113,87 +111,7 @@ def test_file_of_a_dead_writer_stays_for_ever_by_default(
     assert memory.read(LOCK_PATH) == b""
 
 
-@pytest.mark.parametrize(
-    ("age_ms", "skew_ms", "is_taken_over"),
-    [
-        (MINUTE_MS - 1, 0, False),
-        (MINUTE_MS, 0, False),
-        (MINUTE_MS + 1, 0, True),
-        (0, 10 * MINUTE_MS, True),  # Hudi's rule, with Hudi's trust in clocks
-        (10 * MINUTE_MS, -10 * MINUTE_MS, False),
-        (11 * MINUTE_MS + 1, -10 * MINUTE_MS, True),
-    ],
-)
-def test_file_expires_when_writers_agreed_on_it(
-    memory: MemoryStorage, universe: Universe, age_ms: int, skew_ms: int, is_taken_over: bool
-) -> None:
-    taken_by_java(memory)
-    universe.pass_ms(age_ms)
-    lock = FileLock(memory, universe.world(skew_ms=skew_ms), expire_minutes=1)
-    if is_taken_over:
-        assert lock.acquire(0).is_held()
-    else:
-        with pytest.raises(UnavailableError, match="may keep it for 1 min from then"):
-            lock.acquire(0)
-
-
-def test_of_two_that_find_an_abandoned_file_one_takes_it(
-    memory: MemoryStorage, universe: Universe
-) -> None:
-    """Deleting first, as Hudi does, would delete the file of whoever was faster."""
-    taken_by_java(memory)
-    universe.pass_ms(2 * MINUTE_MS)
-    winner: list[HeldLock] = []
-
-    class Slow(FaultyStorage):
-        """Lets a rival in between having seen the file and replacing it."""
-
-        def replace(self, path: str, data: bytes, *, etag: str) -> str | None:
-            rival = FileLock(memory, universe.world("rival"), expire_minutes=1)
-            winner.append(rival.acquire(0))
-            return super().replace(path, data, etag=etag)
-
-    with pytest.raises(UnavailableError):
-        FileLock(Slow(memory), universe.world("slow"), expire_minutes=1).acquire(0)
-    assert winner[0].is_held()
-
-
-def test_holder_of_a_file_that_expires_stops_in_time(
-    memory: MemoryStorage, universe: Universe
-) -> None:
-    held = FileLock(memory, universe.world("alice"), expire_minutes=1).acquire(0)
-    assert held.remaining_ms() == 55_000
-    universe.skew_ms["alice"] = -10 * MINUTE_MS  # setting the clock back gains nothing
-    universe.pass_ms(54_999)
-    assert held.remaining_ms() == 1
-    assert held.is_held()
-    universe.pass_ms(1)
-    assert held.remaining_ms() == 0
-    assert not held.is_held()
-
-
-@pytest.mark.parametrize(
-    "faults",
-    [
-        [Fault(Effect.LOSE_REPLY, "create"), Fault(Effect.FAIL, "stat", times=3)],
-        [Fault(Effect.LOSE_REPLY, "replace"), Fault(Effect.FAIL, "read", nth=2, times=3)],
-    ],
-    ids=["created", "taken over"],
-)
-def test_holder_counts_from_the_first_write_whose_answer_was_lost(
-    memory: MemoryStorage, universe: Universe, faults: list[Fault]
-) -> None:
-    if faults[0].operation == "replace":
-        taken_by_java(memory)
-        universe.pass_ms(2 * MINUTE_MS)
-    held = FileLock(FaultyStorage(memory, faults), universe.world(), expire_minutes=1).acquire(
-        9_000
-    )
-    assert len(universe.naps_ms) == 3
-    assert held.remaining_ms() == 55_000 - sum(universe.naps_ms)
-
-
-def test_without_expiry_there_is_no_lease(memory: MemoryStorage, universe: Universe) -> None:
+def test_the_lock_is_no_lease(memory: MemoryStorage, universe: Universe) -> None:
     held = FileLock(memory, universe.world()).acquire(0)
     universe.pass_ms(10_000 * MINUTE_MS)
     assert held.remaining_ms() is None
@@ -256,7 +174,7 @@ def test_crashed_writer_leaves_nothing_or_a_file_with_its_name(
     memory: MemoryStorage, universe: Universe, effect: Effect, nth: int
 ) -> None:
     faults = [Fault(effect, nth=nth), Fault(Effect.FAIL, nth=nth + 1, times=None)]
-    lock = FileLock(FaultyStorage(memory, faults), universe.world("the dead"), expire_minutes=1)
+    lock = FileLock(FaultyStorage(memory, faults), universe.world("the dead"))
     try:
         lock.acquire(3_000).release()
     except UnavailableError:
@@ -264,8 +182,8 @@ def test_crashed_writer_leaves_nothing_or_a_file_with_its_name(
     if memory.stat(LOCK_PATH) is not None:
         error = time_out(FileLock(memory, universe.world("bob")))
         assert error.why.startswith("'the dead' has it since 2023")
-        universe.pass_ms(MINUTE_MS)
-    assert FileLock(memory, universe.world("bob"), expire_minutes=1).acquire(0).is_held()
+        memory.delete(LOCK_PATH)  # an operator
+    assert FileLock(memory, universe.world("bob")).acquire(0).is_held()
 
 
 def test_writer_that_gave_up_takes_back_a_file_created_behind_its_back(
@@ -345,15 +263,6 @@ def test_file_truncated_by_a_java_writer_is_lost(
     assert local.stat(LOCK_PATH) is not None
 
 
-def test_age_is_told_by_the_disk(local: Storage, universe: Universe) -> None:
-    universe.now_ms = int(time.time() * 1000)
-    taken_by_java(local)
-    with pytest.raises(UnavailableError):
-        FileLock(local, universe.world(), expire_minutes=2).acquire(0)
-    universe.pass_ms(3 * MINUTE_MS)
-    assert FileLock(local, universe.world(), expire_minutes=2).acquire(0).is_held()
-
-
 def test_read_only_table_is_an_error_at_once(memory: MemoryStorage, universe: Universe) -> None:
     class ReadOnly(FaultyStorage):
         def create(self, path: str, data: bytes) -> bool:
@@ -362,11 +271,6 @@ def test_read_only_table_is_an_error_at_once(memory: MemoryStorage, universe: Un
     with pytest.raises(HudiError, match="read-only"):
         FileLock(ReadOnly(memory), universe.world()).acquire(60_000)
     assert universe.naps_ms == []
-
-
-def test_negative_expiry_is_refused(memory: MemoryStorage, universe: Universe) -> None:
-    with pytest.raises(InvalidRequestError, match="0 for a lock that never expires"):
-        FileLock(memory, universe.world(), expire_minutes=-1)
 
 
 def test_who_is_interrupted_while_the_lock_is_taken_leaves_none(

@@ -280,9 +280,9 @@ def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(held)
 
 
-def archive_file_name(instants: Sequence[ArchivedInstant], level: int = 0) -> ArchiveFileName:
+def archive_file_name(instants: Sequence[ArchivedInstant]) -> ArchiveFileName:
     """Return the name under which a file with these sorted instants is found again."""
-    return ArchiveFileName(instants[0].requested, instants[-1].requested, level)
+    return ArchiveFileName(instants[0].requested, instants[-1].requested, 0)
 
 
 def damaged_archive(what: str, why: str, path: str | None = None) -> CorruptTableError:

@@ -21,18 +21,13 @@ from pyhudi.world import World
 
 
 def open_lock(
-    kind: LockKind,
-    storage: Storage,
-    world: World,
-    *,
-    address: LockAddress | None = None,
-    expire_minutes: int = 0,
+    kind: LockKind, storage: Storage, world: World, *, address: LockAddress | None = None
 ) -> Lock | None:
     """Return the table's lock, not yet taken; None if it has none.
 
     Whatever Hudi refuses is refused here: a file lock on an object store, and a storage lock on
     local disk. Storage in memory is neither and takes every kind. A lock that a service keeps can
-    be used everywhere, and needs its address. `expire_minutes` is for the file lock.
+    be used everywhere, and needs its address.
     """
     require_fitting_address(kind, address)
     if not can_guard(kind, storage):
@@ -43,7 +38,7 @@ def open_lock(
         case LockKind.IN_PROCESS:
             return InProcessLock(storage, world)
         case LockKind.FILE:
-            return FileLock(storage, world, expire_minutes=expire_minutes)
+            return FileLock(storage, world)
         case LockKind.STORAGE:
             return StorageLock(storage, world)
         case LockKind.ZOOKEEPER:
