@@ -19,7 +19,7 @@ from pyhudi.simulate.table.actors.writers import Habits, Writer
 from pyhudi.simulate.table.history import Operation, Outcome
 from pyhudi.simulate.table.schedules import MODES, Mode, Services, run_schedule
 
-SCHEDULES = int(os.environ.get("PYHUDI_SCHEDULES", "1250"))
+SCHEDULES = int(os.environ.get("PYHUDI_SCHEDULES", "800"))
 FIRST_SEED = int(os.environ.get("PYHUDI_FIRST_SEED", "0"))
 _CHUNK = 20
 CHUNKS = range(FIRST_SEED, FIRST_SEED + SCHEDULES, _CHUNK)
