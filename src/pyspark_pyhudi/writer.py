@@ -43,6 +43,7 @@ from pyhudi.write.detached import (
     write_rows,
 )
 from pyhudi.write.files.spec import WriteOverError
+from pyhudi.write.intent import WriteIntent
 from pyhudi.write.writer import TableWriter
 from pyspark_pyhudi.address import parse_address
 from pyspark_pyhudi.target import opened_writer
@@ -85,7 +86,8 @@ class PyhudiWriter(api.DataSourceArrowWriter):
             _refuse_overwriting(address.uri)
         writer = opened_writer(address, asked, schema, real_world())
         _refuse_unfit(writer, asked, schema, address.uri)
-        begun = begin(writer, _OPERATIONS[asked.operation], write_id)
+        intent = WriteIntent(operation=_OPERATIONS[asked.operation], write_id=write_id)
+        begun = begin(writer, intent)
         self._uri = address.uri
         self._release = __version__
         self._deletes = asked.operation is Operation.DELETE

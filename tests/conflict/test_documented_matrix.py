@@ -42,6 +42,7 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.write import tasks as group_jobs
 from pyhudi.write.files.spec import WriteSpec
+from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.plan import WritePlan, WritePlans
 from pyhudi.write.result import WriteResult
 from pyhudi.write.tasks import RowsJob, Target
@@ -126,7 +127,9 @@ def few_rows_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _planned(table: Table, given: pa.Table, plan: Callable[[WriteSpec], WritePlan]) -> WriteResult:
     writer = table._writer
-    return writer.write_plan(iter(given.to_batches()), None, "INSERT", plan)
+    return writer.write_plan(
+        iter(given.to_batches()), None, WriteIntent(operation="INSERT", reads=Reads.PLACES), plan
+    )
 
 
 def _parts(table: Table, id_: str) -> WriteResult:

@@ -30,6 +30,7 @@ from pyhudi.storage.open import open_storage
 from pyhudi.table.rows.row_layout import RowOrigin, row_layout, stored_rows
 from pyhudi.world import real_world
 from pyhudi.write.files.spec import create_marker, data_path, file_stat
+from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.local import LocalWriter
 from pyhudi.write.retry import Work
 
@@ -69,7 +70,7 @@ def write_block(path: Path, rows: Sequence[Row], *, is_partial: bool) -> None:
         stat = file_stat(group, name, len(data), writes=len(rows), deletes=0)
         return [replace(stat, num_update_writes=len(rows), base_file="", log_files=(name,))]
 
-    writer.commit(Work("UPSERT", write), None)
+    writer.commit(Work(WriteIntent(operation="UPSERT", reads=Reads.PLACES), write))
 
 
 def create_table(path: Path, schema: pa.Schema, **options: Any) -> pyhudi.Table:

@@ -42,6 +42,7 @@ from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.index.simple_bucket import bucket_ids, file_id
 from pyhudi.settings import WriteSettings
 from pyhudi.write import tasks as group_jobs
+from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.plan import WritePlans
 from pyhudi.write.result import WriteResult
 
@@ -356,7 +357,12 @@ def load(table: Table) -> WriteResult:
     """An append as a large one runs: empty buckets get base files."""
     batches: Iterator[pa.RecordBatch] = iter(rows("load", LOADED, ts=1).to_batches())
     writer = table._writer
-    return writer.write_plan(batches, None, "INSERT", WritePlans(writer).append)
+    return writer.write_plan(
+        batches,
+        None,
+        WriteIntent(operation="INSERT", reads=Reads.PLACES),
+        WritePlans(writer).append,
+    )
 
 
 @pytest.fixture

@@ -49,6 +49,7 @@ from pyhudi.services.archiving.facts import ServiceMemory, fresh_times
 from pyhudi.services.archiving.run import Archiver, ArchiveResult, archive, is_archiving_due
 from pyhudi.storage.locks.file_lock import LOCK_PATH
 from pyhudi.storage.objects.checksums import checked_path, checksum_path, is_checksum
+from pyhudi.write.intent import WriteIntent
 from pyhudi.write.local import LocalWriter
 
 every_type = pytest.mark.parametrize("table_type", list(TableType))
@@ -88,9 +89,9 @@ def test_a_writer_knows_whether_archiving_is_due_without_asking() -> None:
     watched = FaultyStorage(bench.storage)
     writer, memory = bench.writer("long lived", watched), ServiceMemory()
     for n in range(POLICY.keep_max - 2):
-        writer.write(iter(rows(n, "x").to_batches()), "UPSERT")
+        writer.write(iter(rows(n, "x").to_batches()), WriteIntent(operation="UPSERT"))
         assert not is_archiving_due(writer, memory, POLICY)
-    writer.write(iter(rows(9, "x").to_batches()), "UPSERT")
+    writer.write(iter(rows(9, "x").to_batches()), WriteIntent(operation="UPSERT"))
     before = len(watched.trace)
     assert is_archiving_due(writer, memory, POLICY)
     assert len(watched.trace) - before <= 1  # the table's properties

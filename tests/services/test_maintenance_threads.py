@@ -23,6 +23,7 @@ from pyhudi.services.archiving.archive_files import ArchiveFiles, Snapshot
 from pyhudi.services.compaction import run as table_compaction
 from pyhudi.services.compaction.merge_slice import compact_slice
 from pyhudi.settings import WriteSettings
+from pyhudi.write.intent import WriteIntent
 from pyhudi.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("at", pa.int64()), ("v", pa.string())])
@@ -159,7 +160,7 @@ def test_after_a_frame_of_spark_its_session_compacts() -> None:
         patch("pyhudi.spark.write.placed"),
         patch.object(SparkWrites, "_results", return_value=[]),
     ):
-        writes._write(Frame(), "UPSERT", lambda _: Plan(), None)  # type: ignore[arg-type,return-value]
+        writes._write(Frame(), WriteIntent(operation="UPSERT"), lambda _: Plan())  # type: ignore[arg-type,return-value]
     assert seen == [(0, Frame.sparkSession)]
 
 

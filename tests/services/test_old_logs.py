@@ -19,6 +19,7 @@ from pyhudi.format.timeline.instant import Action
 from pyhudi.services.archiving.run import Archiver
 from pyhudi.services.compaction.run import compact
 from pyhudi.settings import WriteSettings
+from pyhudi.write.intent import WriteIntent
 from pyhudi.write.local import LocalWriter
 from worlds import still_world
 
@@ -38,7 +39,7 @@ def overtaken(bench: Bench, ts: int, *ids: str, overtake: Callable[[], object]) 
         overtake()
         yield from rows(ts, "end").to_batches()
 
-    return writer.write(stream(), "UPSERT").instant
+    return writer.write(stream(), WriteIntent(operation="UPSERT")).instant
 
 
 def compacted(bench: Bench) -> None:

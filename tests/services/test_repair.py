@@ -116,7 +116,7 @@ def test_a_live_writer_is_left_alone(storage: MemoryStorage, clock: Clock) -> No
     path = write_data(storage, live.requested)
     assert Process(storage, clock, "b").repair() == ((), ())
     assert storage.stat(path) is not None
-    live.complete(DONE)
+    live.complete(DONE).or_raise()
     assert storage.stat(path) is not None
 
 
@@ -149,7 +149,7 @@ def test_what_a_writer_forgot_after_completing_is_removed(
 ) -> None:
     done = Process(storage, clock, "a").begin()
     path = write_data(storage, done.requested)
-    done.complete(DONE)
+    done.complete(DONE).or_raise()
     storage.create(f".hoodie/.temp/{done.requested}/{path}.marker.CREATE", b"")
     storage.write(f".hoodie/.heartbeat/{done.requested}", b"")
     storage.create(staged_path(done.requested, "x"), b"large")
@@ -486,7 +486,7 @@ def test_data_files_that_no_marker_names_go_only_if_nothing_tells_of_their_insta
     old = clock_time(clock(), UTC)  # readers take it for committed
     clock.sleep(1_000)
     done, failed = a.begin(), a.begin()
-    done.complete(DONE)
+    done.complete(DONE).or_raise()
     failed.abandon()
     archived = a.begin()
     completed = archived.complete(DONE).or_raise()

@@ -38,6 +38,7 @@ from pyhudi.write.files import log_file as log_writer
 from pyhudi.write.files import spec as write_files
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.spec import KeyedRows, WriteSpec
+from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.retry import Work
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
@@ -204,7 +205,14 @@ class Bench(MemoryTable):
             is_begun = True
             return stats
 
-        writer.commit(Work("UPSERT", write, is_repeatable=False, is_fenced=True), None)
+        writer.commit(
+            Work(
+                WriteIntent(operation="UPSERT", reads=Reads.PLACES),
+                write,
+                is_repeatable=False,
+                is_fenced=True,
+            )
+        )
 
     # -- what counts in the end
 
@@ -449,7 +457,14 @@ def test_the_driver_refuses_to_complete_beside_a_file_it_does_not_know(bench: Be
         return list(stats)
 
     with pytest.raises(InvalidRequestError, match="two attempts of one task disagree"):
-        writer.commit(Work("UPSERT", write, is_repeatable=False, is_fenced=True), None)
+        writer.commit(
+            Work(
+                WriteIntent(operation="UPSERT", reads=Reads.PLACES),
+                write,
+                is_repeatable=False,
+                is_fenced=True,
+            )
+        )
     assert bench.named() is None
     assert bench.files() == set()
     assert bench.table("b").read().to_arrow().num_rows == ROWS.num_rows

@@ -27,6 +27,7 @@ from pyhudi.write.detached import (
     write_rows,
 )
 from pyhudi.write.files.spec import WriteOverError
+from pyhudi.write.intent import WriteIntent
 from pyhudi.write.local import LocalWriter
 from pyhudi.write.result import WriteResult
 
@@ -47,7 +48,7 @@ class Bench(MemoryTable):
         self, write_id: str | None = None, operation: str = "UPSERT"
     ) -> DetachedWrite | WriteResult:
         writer = LocalWriter(self.storage, self.world("begin"), SETTINGS)
-        return begin(writer, operation, write_id)
+        return begin(writer, WriteIntent(operation=operation, write_id=write_id))
 
     def complete(self, write: DetachedWrite, stats: list[WriteStat]) -> WriteResult:
         return complete(write, self.world("end"), stats)

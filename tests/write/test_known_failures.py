@@ -73,7 +73,7 @@ def test_hudi_5675_a_write_that_completes_while_its_heartbeat_is_judged_is_not_r
         transaction._stop_beating()
         writer.pass_time(SETTINGS.heartbeat_timeout_ms + 60_000)
         other_log, other_recovery = process(judge.storage, judge.world)
-        ended = writer.start(lambda: transaction.complete(DONE))
+        ended = writer.start(lambda: transaction.complete(DONE).or_raise())
         judge.start(lambda: (other_log.refresh(), other_recovery.recover()))
         simulation.run()
         names = [s.path for s in simulation.storage.list(TIMELINE)]
@@ -102,7 +102,7 @@ def test_hudi_2641_the_rollback_of_one_write_leaves_the_heartbeats_of_others() -
     beats = {s.path.rpartition("/")[2] for s in bench.storage.list(".hoodie/.heartbeat")}
     assert beats == {transaction.requested for transaction in alive}
     for transaction in alive:
-        transaction.complete(DONE)
+        transaction.complete(DONE).or_raise()
     assert len(bench.rollbacks()) == 1
 
 

@@ -366,7 +366,7 @@ def evolve(bench: Bench) -> pa.Table:
     schema = SCHEMA.append(pa.field("note", pa.string()))
     avro = json.dumps(avro_record_schema(schema, "t"))
     metadata = CommitMetadata(extra_metadata={"schema": avro}, operation_type="ALTER_SCHEMA")
-    other.complete(metadata)
+    other.complete(metadata).or_raise()
     return rows("n").append_column("note", pa.array(["new"]))
 
 

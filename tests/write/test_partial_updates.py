@@ -31,6 +31,7 @@ from pyhudi.write.deletes import gathered_deletes
 from pyhudi.write.detached import begin
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.spec import KeyedRows, Part, WriteSpec
+from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.local import LocalWriter
 
 Row = dict[str, Any]
@@ -354,7 +355,7 @@ def test_a_delete_beside_which_a_part_completes_is_repeated() -> None:
             joined.upsert("payments", PARTS["payments"])
         return found
 
-    writer.delete(find, is_checked=True)
+    writer.delete(find, WriteIntent(operation="DELETE", reads=Reads.ROWS))
     del joined.rows["k1"]
     assert len(calls) == 2
     joined.agree()
@@ -495,7 +496,7 @@ def test_a_save_of_whole_rows_is_refused_too(operation: str) -> None:
     joined = Joined()
     writer = LocalWriter(joined.storage, joined.world("a"), WriteSettings())
     with pytest.raises(InvalidRequestError, match="a save is not possible"):
-        begin(writer, operation)
+        begin(writer, WriteIntent(operation=operation))
     assert not joined.names()[1:]
 
 

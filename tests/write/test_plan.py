@@ -36,6 +36,7 @@ from pyhudi.index.simple_bucket import bucket_ids
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.instant_time import following_time
 from pyhudi.write import tasks as group_jobs
+from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.plan import MakePlan, WritePlans
 from pyhudi.write.result import WriteResult
 
@@ -104,7 +105,9 @@ def planned(table: Table, make_plan: Callable[[WritePlans], MakePlan], given: An
     """Carry out a plan that otherwise Spark carries out, in this process."""
     writer = table._writer
     plan = make_plan(WritePlans(writer))
-    return writer.write_plan(iter(given.to_batches()), None, "INSERT", plan)
+    return writer.write_plan(
+        iter(given.to_batches()), None, WriteIntent(operation="INSERT", reads=Reads.PLACES), plan
+    )
 
 
 def appended(table: Table, given: pa.Table) -> WriteResult:

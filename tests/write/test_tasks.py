@@ -24,6 +24,7 @@ from pyhudi.write import group_files
 from pyhudi.write import tasks as group_jobs
 from pyhudi.write.files.spec import FileIds, KeyedRows
 from pyhudi.write.group_files import EmptyBuckets, Files
+from pyhudi.write.intent import PartitionScope
 from pyhudi.write.plan import WritePlans
 from pyhudi.write.tasks import DeleteJob, GroupJob, RowsJob, Target, UpdateJob
 
@@ -311,7 +312,7 @@ def test_jobs_travel_to_where_the_rows_are(tmp_path: Any, options: dict[str, Any
         "append": plans.append_new(spec),
         "update": plans.update(spec, ["v"]),
         "delete": plans.delete(spec, ["id"], is_located=False, unconditional=False),
-        "overwrite": plans.overwrite(spec, frozenset({"d0"}), whole_table=False),
+        "overwrite": plans.overwrite(spec, PartitionScope(frozenset({"d0"}))),
     }
     for plan in made.values():
         job = pickle.loads(pickle.dumps(plan.job))

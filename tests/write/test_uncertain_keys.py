@@ -17,6 +17,7 @@ from pyhudi.format.table.table_config import TableType
 from pyhudi.storage.objects.column_owners import declare_owners
 from pyhudi.table.rows import record_keys
 from pyhudi.write.detached import DetachedWrite, begin, write_deletes, write_rows
+from pyhudi.write.intent import WriteIntent
 
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("v", pa.int64())])
 VERBS: dict[str, Callable[[Table, pa.Table], object]] = {
@@ -77,7 +78,7 @@ def test_an_owner_of_columns_is_refused_too() -> None:
 @pytest.mark.parametrize("how", [write_rows, write_deletes])
 def test_tasks_of_a_detached_write_refuse_them(how: Any) -> None:
     """As `df.write.format("pyhudi")` runs them."""
-    write = begin(created().table()._writer, "UPSERT")
+    write = begin(created().table()._writer, WriteIntent(operation="UPSERT"))
     assert isinstance(write, DetachedWrite)
     given = rows(("t", "u"), ("x,b:y", "z")).to_batches()
     with pytest.raises(InvalidRequestError, match=r"row 1 \(a='x,b:y', b='z'\)"):

@@ -41,14 +41,15 @@ class Alterations:
         A column has one owner: of two processes that declare it at once, one is refused. The same
         declaration again changes nothing.
         """
-        own_columns(self._writer, owner, columns)
+        writer = self._writer
+        own_columns(writer.storage, writer.config, writer.schema, owner, columns)
 
     def release_columns(self, owner: str) -> None:
         """Take an owner's columns from it, so that other owners may declare them.
 
         Values that were written stay. Writes of the owner that have not completed are refused.
         """
-        release_columns(self._writer, owner)
+        release_columns(self._writer.storage, self._writer.config, owner)
 
     def disable_metadata_table(self) -> None:
         """Remove Hudi's metadata table, which pyhudi does not maintain and must not let go stale.

@@ -36,8 +36,9 @@ from pyhudi.write.deletes import (
     looked_up,
     lookup_columns,
 )
+from pyhudi.write.intent import PartitionScope, Reads, WriteIntent
 from pyhudi.write.local import LocalWriter
-from pyhudi.write.plan import MakePlan, WritePlans, clears
+from pyhudi.write.plan import MakePlan, WritePlans
 from pyhudi.write.result import WriteResult
 
 if TYPE_CHECKING:
@@ -62,50 +63,51 @@ class Writing:
 
     def upsert(self, rows: Any, write_id: str | None, owner: str | None = None) -> WriteResult:
         if owner is not None:
-            # Owners that name their writes alike still write different things. And what was done
-            # before its owner let the columns go was done.
-            if isinstance(owner, str) and isinstance(write_id, str) and write_id:
-                write_id = json.dumps([owner, write_id])
-                if (done := self._writer.finished(write_id, "UPSERT")) is not None:
-                    return done
-            return self._upsert_parts(rows, write_id, owned_columns(self._writer, owner))
+            return self._upsert_parts(rows, write_id, owner)
         refuse_joined(self._writer.config, "upsert of whole rows")
+        intent = WriteIntent(operation="UPSERT", write_id=write_id)
         if is_spark_frame(rows):
-            return self._spark.rows(rows, "UPSERT", self._plans.upsert, write_id)
-        return self._writer.write(record_batches(rows), "UPSERT", write_id)
+            return self._spark.rows(rows, intent, self._plans.upsert)
+        return self._writer.write(record_batches(rows), intent)
 
-    def _upsert_parts(self, rows: Any, write_id: str | None, owned: Owned) -> WriteResult:
+    def _upsert_parts(self, rows: Any, write_id: str | None, owner: str) -> WriteResult:
+        writer = self._writer
+        # Owners that name their writes alike still write different things. And what was done
+        # before its owner released the columns was done.
+        if isinstance(owner, str) and isinstance(write_id, str) and write_id:
+            write_id = json.dumps([owner, write_id])
+            done = writer.finished(WriteIntent(operation="UPSERT", write_id=write_id))
+            if done is not None:
+                return done
+        owned = owned_columns(writer.storage, writer.config, writer.schema, owner)
+        intent = WriteIntent(operation="UPSERT", owned=owned.relied_on, write_id=write_id)
         if is_spark_frame(rows):
             owned.refuse_other_columns(rows.columns)
             make_plan: MakePlan = partial(self._plans.upsert_part, part=owned.part)
-            return self._spark.columns(
-                rows, owned.schema, "UPSERT", make_plan, write_id, recheck=owned.recheck
-            )
-        batches = _checked(record_batches(rows), owned)
-        return self._writer.write(batches, "UPSERT", write_id, owned=owned)
+            return self._spark.columns(rows, owned.schema, intent, make_plan)
+        return writer.write(_checked(record_batches(rows), owned), intent, owned.part)
 
     def append(self, rows: Any, write_id: str | None, *, require_new_keys: bool) -> WriteResult:
         refuse_joined(self._writer.config, "append")
+        reads = Reads.KEYS if require_new_keys else Reads.NOTHING
+        intent = WriteIntent(operation="INSERT", reads=reads, write_id=write_id)
         if is_spark_frame(rows):
             make_plan = self._plans.append_new if require_new_keys else self._plans.append
-            return self._spark.rows(
-                rows, "INSERT", make_plan, write_id, is_checked=require_new_keys
-            )
+            return self._spark.rows(rows, intent, make_plan)
         batches = record_batches(rows)
         if require_new_keys:
-            return self._writer.append_new(batches, write_id)
-        return self._writer.write(batches, "INSERT", write_id)
+            return self._writer.append_new(batches, intent)
+        return self._writer.write(batches, intent)
 
     def update(self, rows: Any, columns: Sequence[str], write_id: str | None) -> WriteResult:
         refuse_joined(self._writer.config, "update")
         schema = self._update_schema(columns)
         make_plan: MakePlan = partial(self._plans.update, columns=frozenset(columns))
+        intent = WriteIntent(operation="UPSERT", reads=Reads.ROWS, write_id=write_id)
         if is_spark_frame(rows):
-            return self._spark.columns(rows, schema, "UPSERT", make_plan, write_id, is_checked=True)
+            return self._spark.columns(rows, schema, intent, make_plan)
         batches = (_chosen(batch, schema) for batch in record_batches(rows))
-        return self._writer.write_plan(
-            batches, schema.names, "UPSERT", make_plan, write_id, is_checked=True
-        )
+        return self._writer.write_plan(batches, schema.names, intent, make_plan)
 
     def _update_schema(self, columns: Sequence[str]) -> pa.Schema:
         """The columns that an update must have: those that find the row, and the new values."""
@@ -154,7 +156,7 @@ class Writing:
                     spark,
                     lambda: self._read(columns=lookup_columns(config), where=what).plan,
                     self._plans,
-                    write_id,
+                    WriteIntent(operation="DELETE", reads=Reads.ROWS, write_id=write_id),
                     unconditional=unconditional,
                 )
         else:
@@ -173,8 +175,9 @@ class Writing:
 
         # What a predicate finds depends on what others write; keys are the caller's own. On a
         # joined table an owner's part must not come behind a delete that it does not know of.
-        is_checked = keys is None or is_joined(config)
-        return self._writer.delete(find, write_id, is_checked=is_checked)
+        reads = Reads.ROWS if keys is None or is_joined(config) else Reads.PLACES
+        intent = WriteIntent(operation="DELETE", reads=reads, write_id=write_id)
+        return self._writer.delete(find, intent)
 
     def _delete_frame(
         self, frame: Any, config: TableConfig, write_id: str | None, *, unconditional: bool
@@ -190,45 +193,37 @@ class Writing:
             unconditional=unconditional,
         )
         wanted = pa.schema([field for field in schema if field.name in given])
-        return self._spark.columns(
-            frame,
-            wanted,
-            "DELETE",
-            make_plan,
-            write_id,
-            by_partition=by_partition,
-            is_checked=is_joined(config),
-        )
+        reads = Reads.ROWS if is_joined(config) else Reads.PLACES
+        intent = WriteIntent(operation="DELETE", reads=reads, write_id=write_id)
+        return self._spark.columns(frame, wanted, intent, make_plan, by_partition=by_partition)
 
     # -- partitions
 
     def overwrite(self, rows: Any, partitions: Any, write_id: str | None) -> WriteResult:
-        named = self._named(partitions)
         is_all = partitions == OVERWRITE_ALL
-        make_plan: MakePlan = partial(self._plans.overwrite, partitions=named, whole_table=is_all)
-        operation = "INSERT_OVERWRITE_TABLE" if is_all else "INSERT_OVERWRITE"
-        scope = clears(named, whole_table=is_all)
+        replaces = PartitionScope(self._named(partitions), is_whole_table=is_all)
+        intent = WriteIntent(
+            operation="INSERT_OVERWRITE_TABLE" if is_all else "INSERT_OVERWRITE",
+            replaces=replaces,
+            write_id=write_id,
+        )
+        make_plan: MakePlan = partial(self._plans.overwrite, replaces=replaces)
         with_rank = is_joined(self._writer.config)
         if is_spark_frame(rows):
             if with_rank:
                 rows = self._spark.ranked(rows)
-            return self._spark.rows(
-                rows, operation, make_plan, write_id, is_checked=True, clears=scope
-            )
+            return self._spark.rows(rows, intent, make_plan)
         batches = record_batches(rows)
         if with_rank:
             batches = map(ranked, batches)
-        return self._writer.write_plan(
-            batches, None, operation, make_plan, write_id, is_checked=True, clears=scope
-        )
+        return self._writer.write_plan(batches, None, intent, make_plan)
 
     def delete_partitions(self, partitions: Any, write_id: str | None) -> WriteResult:
         named = named_partitions(partitions, self._writer.config, self._writer.schema)
-        make_plan: MakePlan = partial(self._plans.overwrite, partitions=named, whole_table=False)
-        scope = clears(named, whole_table=False)
-        return self._writer.write_plan(
-            iter(()), None, "DELETE_PARTITION", make_plan, write_id, is_checked=True, clears=scope
-        )
+        replaces = PartitionScope(named)
+        intent = WriteIntent(operation="DELETE_PARTITION", replaces=replaces, write_id=write_id)
+        make_plan: MakePlan = partial(self._plans.overwrite, replaces=replaces)
+        return self._writer.write_plan(iter(()), None, intent, make_plan)
 
     def _named(self, partitions: Any) -> frozenset[str] | None:
         if isinstance(partitions, str):

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from pyhudi.commit.concurrent import Rivals
 from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.ownership import OwnedPart, ownership_lost
 from pyhudi.commit.proposals import AlreadyDone, Complete, Draft, Facts, Refused, Rule
 from pyhudi.conflict.bucket_layout import LayoutOffence, first_offence
 from pyhudi.conflict.rules import (
@@ -26,7 +27,6 @@ from pyhudi.conflict.rules import (
 from pyhudi.errors import (
     CorruptTableError,
     HudiError,
-    InvalidRequestError,
     UnavailableError,
     UnsupportedTableError,
 )
@@ -63,7 +63,7 @@ class Checks:
     keeps_files: bool = False  # whether the files are still needed after a conflict
     #: Whether buckets of these file groups can be written no more, since another engine's commit.
     are_closed: Callable[[frozenset[FileGroupId]], bool] | None = None
-    recheck: Callable[[], None] | None = None  # InvalidRequestError if it may not complete any more
+    owned: OwnedPart | None = None  # columns that must still be its owner's
 
 
 class CheckFailedError(UnavailableError):
@@ -133,12 +133,10 @@ class CompletionCheck:
             ) from error
 
     def _denied(self) -> Denied | None:
-        try:
-            if self._checks.recheck is not None:
-                self._checks.recheck()
-        except InvalidRequestError as error:
-            return Denied(error)
-        return None
+        if self._checks.owned is None:
+            return None
+        lost = ownership_lost(self._log.storage, self._checks.owned)
+        return None if lost is None else Denied(lost)
 
     def _judged(self, ledger: Ledger) -> Verdict:
         own, checks, others = self._own, self._checks, self._others

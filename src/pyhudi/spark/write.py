@@ -41,12 +41,12 @@ from pyhudi.storage.objects.progress import JobProgress, clear_progress
 from pyhudi.table.rows.input_rows import conformed
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.version import __version__
-from pyhudi.write.column_owners import Recheck
 from pyhudi.write.files.spec import WriteOverError, WriteSpec
+from pyhudi.write.intent import WriteIntent
 from pyhudi.write.plan import MakePlan, WritePlans
 from pyhudi.write.rebase import files_by_place
 from pyhudi.write.result import WriteResult
-from pyhudi.write.retry import Clears, Work
+from pyhudi.write.retry import Work
 from pyhudi.write.writer import TableWriter
 
 _CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|OPERATION_CANCELLED")
@@ -67,56 +67,27 @@ class SparkWrites:
     def __init__(self, writer: TableWriter) -> None:
         self._writer = writer
 
-    def rows(
-        self,
-        frame: DataFrame,
-        operation: str,
-        make_plan: MakePlan,
-        write_id: str | None,
-        *,
-        is_checked: bool = False,
-        clears: Clears | None = None,
-    ) -> WriteResult:
+    def rows(self, frame: DataFrame, intent: WriteIntent, make_plan: MakePlan) -> WriteResult:
         """Write whole rows: the table's columns, and Hudi's own, which are left out."""
         given = frame.schema
         conformed(empty_batch(given), self._writer.schema)
         if not set(META_COLUMNS).isdisjoint(given.names):
             frame = frame.drop(*META_COLUMNS)
-        return self._write(
-            frame,
-            operation,
-            make_plan,
-            write_id,
-            is_checked=is_checked,
-            is_blind=not is_checked,
-            clears=clears,
-        )
+        return self._write(frame, intent, make_plan)
 
     def columns(
         self,
         frame: DataFrame,
         schema: pa.Schema,
-        operation: str,
+        intent: WriteIntent,
         make_plan: MakePlan,
-        write_id: str | None,
         *,
         by_partition: bool = True,
-        is_checked: bool = False,
-        recheck: Recheck | None = None,
     ) -> WriteResult:
-        """Write what these columns say; the others are left alone. A `recheck` is an owner's, whose
-        rows are parts of rows."""
+        """Write what these columns say; the others are left alone."""
         frame = frame.selectExpr(*(quoted(n) for n in frame.columns if n in schema.names))
         conformed(empty_batch(frame.schema), schema)
-        return self._write(
-            frame,
-            operation,
-            make_plan,
-            write_id,
-            by_partition=by_partition,
-            is_checked=is_checked,
-            recheck=recheck,
-        )
+        return self._write(frame, intent, make_plan, by_partition=by_partition)
 
     @staticmethod
     def ranked(frame: DataFrame) -> DataFrame:
@@ -128,7 +99,7 @@ class SparkWrites:
         session: SparkSession,
         plan_read: Callable[[], ScanPlan],
         plans: WritePlans,
-        write_id: str | None,
+        intent: WriteIntent,
         *,
         unconditional: bool,
     ) -> WriteResult:
@@ -152,26 +123,20 @@ class SparkWrites:
 
         def commit() -> WriteResult:
             self._writer.ready()
-            return self._writer.commit(
-                Work("DELETE", write, is_checked=True, is_fenced=True), write_id
-            )
+            return self._writer.commit(Work(intent, write, is_fenced=True))
 
         return self._writer.in_turn(commit, session)
 
     def _write(
         self,
         frame: DataFrame,
-        operation: str,
+        intent: WriteIntent,
         make_plan: MakePlan,
-        write_id: str | None,
         *,
         by_partition: bool = True,
-        is_checked: bool = False,
-        is_blind: bool = False,
-        clears: Clears | None = None,
-        recheck: Recheck | None = None,
     ) -> WriteResult:
-        writer, is_part = self._writer, recheck is not None
+        writer = self._writer
+        brings_rows = intent.reads_nothing or intent.owned is not None
 
         def commit() -> WriteResult:
             config = writer.ready()
@@ -196,20 +161,15 @@ class SparkWrites:
 
             # Computing the input once more could give other rows: it is not for us to repeat.
             work = Work(
-                operation,
+                intent,
                 write,
                 is_repeatable=False,
-                is_checked=is_checked,
-                is_blind=is_blind,
-                is_part=is_part,
                 is_fenced=True,
-                clears=clears,
-                recheck=recheck,
                 schema=now.avro_schema,
                 # A base file of a table without logs holds more rows than this write's.
-                rewrite=rewrite if writer.is_mor and (is_blind or is_part) else None,
+                rewrite=rewrite if writer.is_mor and brings_rows else None,
             )
-            return writer.commit(work, write_id)
+            return writer.commit(work)
 
         return writer.in_turn(commit, frame.sparkSession)
 

@@ -1,20 +1,14 @@
-"""A write of an owner's columns: may it, and may it still when it completes?
-
-Ownership is looked up when the write starts, and again at every try to complete it: all of what was
-declared in between, for a column may have been given away and back. That is enough: another owner
-of one of the columns begins its first write after it was declared, and a begin makes every write
-that has not completed look once more. So of two owners, the one that lost the column completes
-before the other begins, or not at all.
-"""
+"""A write of an owner's columns: what may it write, and which rows are its?"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
+from pyhudi.commit.ownership import OwnedPart
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table.column_owners import (
     RANK_COLUMN,
@@ -27,12 +21,10 @@ from pyhudi.format.table.column_owners import (
     refuse_unownable,
 )
 from pyhudi.format.table.table_config import TableConfig
-from pyhudi.storage.objects.column_owners import change_owners, load_numbered_owners, owners_after
+from pyhudi.storage.objects.column_owners import change_owners, load_numbered_owners
+from pyhudi.storage.protocol import Storage
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.write.files.spec import Part
-from pyhudi.write.writer import TableWriter
-
-Recheck: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +35,12 @@ class Owned:
     part: Part
     schema: pa.Schema  # of its rows
     others: ColumnOwners  # all owners, for errors
-    recheck: Recheck
+    declared_at: int  # number of the declaration that it relies on
+
+    @property
+    def relied_on(self) -> OwnedPart:
+        """Return what must still hold when the write completes."""
+        return OwnedPart(self.owner, self.part.own, self.declared_at)
 
     def refuse_other_columns(self, names: Collection[str]) -> None:
         """InvalidRequestError unless the rows have exactly the owner's columns.
@@ -67,10 +64,10 @@ class Owned:
         return "belongs to nobody" if other is None else f"belongs to owner {other!r}"
 
 
-def owned_columns(writer: TableWriter, owner: Any) -> Owned:
-    """What the owner may write now; InvalidRequestError if there is no such owner."""
-    config = _joined_config(writer)
-    number, owners = load_numbered_owners(writer.storage)
+def owned_columns(storage: Storage, config: TableConfig, schema: pa.Schema, owner: Any) -> Owned:
+    """Return what the owner may write now; InvalidRequestError if there is no such owner."""
+    _require_joined(config)
+    number, owners = load_numbered_owners(storage)
     own = owners.columns.get(checked_name(owner))
     if own is None:
         raise InvalidRequestError(
@@ -79,46 +76,31 @@ def owned_columns(writer: TableWriter, owner: Any) -> Owned:
             next_step=f"Call table.alter.own_columns({owner!r}, columns) once",
         )
     identity = _identity(config)
-    schema = writer.schema
     refuse_unownable(schema, identity, owner, own)
     rows = pa.schema([f for f in schema if f.name in own or f.name in identity])
-
-    def recheck() -> None:
-        since = list(owners_after(writer.storage, number))
-        if any(set(then.columns.get(owner, ())) != set(own) for then in since):
-            raise _no_longer(owner, own, since[-1])
-
-    return Owned(owner, Part(identity, tuple(own)), rows, owners, recheck)
-
-
-def _no_longer(owner: str, own: Iterable[str], now: ColumnOwners) -> InvalidRequestError:
-    takers = {name: now.owner_of(name) for name in own if now.owner_of(name) not in (None, owner)}
-    moved = [f"{name!r} belongs to owner {taker!r}" for name, taker in takers.items()]
-    return InvalidRequestError(
-        f"owner {owner!r} may not complete this write",
-        why="; ".join(moved) or "its columns were released, or declared anew, since it began",
-        next_step="Nothing of it is visible; write again with the columns that the owner has now",
-    )
+    return Owned(owner, Part(identity, tuple(own)), rows, owners, number)
 
 
 # ---- declaring
 
 
-def own_columns(writer: TableWriter, owner: Any, columns: Any) -> ColumnOwners:
+def own_columns(
+    storage: Storage, config: TableConfig, schema: pa.Schema, owner: Any, columns: Any
+) -> ColumnOwners:
     """Declare an owner. Of two that ask for one column, one gets it, and the other is refused."""
-    config = _joined_config(writer)
+    _require_joined(config)
     name, asked = checked_name(owner), checked_columns(owner, columns)
-    identity, schema = _identity(config), writer.schema
+    identity = _identity(config)
     refuse_required_columns(schema, identity)
     refuse_unownable(schema, identity, name, asked)
-    return change_owners(writer.storage, lambda now: now.with_owner(name, asked))
+    return change_owners(storage, lambda now: now.with_owner(name, asked))
 
 
-def release_columns(writer: TableWriter, owner: Any) -> ColumnOwners:
-    """Let an owner go; its writes that have not completed are refused from here on."""
-    _joined_config(writer)
+def release_columns(storage: Storage, config: TableConfig, owner: Any) -> ColumnOwners:
+    """Release an owner's columns; its writes that have not completed are refused from here on."""
+    _require_joined(config)
     name = checked_name(owner)
-    return change_owners(writer.storage, lambda now: now.without(name))
+    return change_owners(storage, lambda now: now.without(name))
 
 
 # ---- what else is different on a joined table
@@ -143,15 +125,13 @@ def ranked(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(place, RANK_COLUMN, rank)
 
 
-def _joined_config(writer: TableWriter) -> TableConfig:
-    config = writer.config
+def _require_joined(config: TableConfig) -> None:
     if not is_joined(config):
         raise InvalidRequestError(
             f"the table {config.name!r} has no owners of columns",
             why="it was not created with owners, and its rows are merged whole",
             next_step="Create a table with owners={...}, or write whole rows",
         )
-    return config
 
 
 def _identity(config: TableConfig) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from pyhudi.commit.proposals import Refused, Rule, refusal_error
 from pyhudi.commit.transaction import Transaction
-from pyhudi.commit.validation import Checks
 from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import WriteToken
 from pyhudi.format.timeline.commit_metadata import WriteStat
@@ -37,9 +36,9 @@ from pyhudi.write.buffer import GatheredRows
 from pyhudi.write.column_owners import refuse_joined
 from pyhudi.write.deletes import keyed_rows
 from pyhudi.write.group_files import Files
+from pyhudi.write.intent import WriteIntent
 from pyhudi.write.plan import WritePlans
 from pyhudi.write.result import WriteResult, write_result
-from pyhudi.write.seeds import SeedLostError
 from pyhudi.write.spill import Logs, streamed_logs
 from pyhudi.write.writer import TableWriter
 
@@ -51,8 +50,7 @@ class DetachedWrite:
     files: Files
     settings: WriteSettings
     number: int  # of the begin's entry in the decision log
-    operation: str
-    write_id: str | None
+    intent: WriteIntent
     pending: tuple[str, ...]  # writes that were under way when it began
 
     @property
@@ -73,22 +71,20 @@ class DetachedWrite:
 # ---- the beginning
 
 
-def begin(
-    writer: TableWriter, operation: str, write_id: str | None = None
-) -> DetachedWrite | WriteResult:
-    """Begin a write, or give the result of the one that completed with this write id."""
+def begin(writer: TableWriter, intent: WriteIntent) -> DetachedWrite | WriteResult:
+    """Begin a write, or return the result of the one that completed with its write id."""
     config = writer.ready()
     refuse_joined(config, "a save")
-    if (done := writer.finished(write_id, operation)) is not None:
+    if (done := writer.finished(intent)) is not None:
         return done
-    if write_id is not None:
+    if intent.write_id is not None:
         writer.recovery.recover()  # an earlier attempt may just have been given up
     writer.make_beginning()
     transaction = Transaction.begin(
         writer.log, writer.settings, writer.action, writer.recovery, is_fenced=True
     )
     try:
-        if (done := writer.registered(transaction, write_id, operation)) is not None:
+        if (done := writer.registered(transaction, intent)) is not None:
             return done
         spec = replace(writer.spec(transaction.requested), is_fenced=True)
         files = Files(writer.storage, spec, config, writer.file_ids())
@@ -97,7 +93,7 @@ def begin(
         raise
     transaction.leave()
     pending = tuple(writer.log.ledger.pending)
-    return DetachedWrite(files, writer.settings, transaction.number, operation, write_id, pending)
+    return DetachedWrite(files, writer.settings, transaction.number, intent, pending)
 
 
 # ---- the tasks
@@ -176,13 +172,7 @@ def complete(write: DetachedWrite, world: World, stats: Sequence[WriteStat]) -> 
             _require_same_lock(write, writer)
             spec = write.files.spec
             stats = WritePlans(writer).opened(list(stats))
-            checks = Checks(is_blind=True)
-            completed = writer.publish(
-                transaction, spec, stats, write.operation, write.write_id, checks
-            ).or_raise()
-        except SeedLostError as error:
-            transaction.abandon()
-            raise error.lost.error from error
+            completed = writer.publish(transaction, spec, stats, write.intent).or_raise()
         except BaseException:
             transaction.abandon()
             raise

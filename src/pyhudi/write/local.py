@@ -19,7 +19,6 @@ from pyhudi.index.routing import Place
 from pyhudi.index.simple_bucket import file_id
 from pyhudi.plan.scan import merge_rule
 from pyhudi.write.buffer import GatheredDeletes, GatheredRows
-from pyhudi.write.column_owners import Owned
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.merged_base import rewrite_base
 from pyhudi.write.files.spec import (
@@ -30,11 +29,12 @@ from pyhudi.write.files.spec import (
     create_partition_metadata,
 )
 from pyhudi.write.group_files import Files
+from pyhudi.write.intent import WriteIntent
 from pyhudi.write.new_keys import NewKeys
 from pyhudi.write.plan import MakePlan, WritePlans
 from pyhudi.write.rebase import files_by_place, written_rows
 from pyhudi.write.result import WriteResult
-from pyhudi.write.retry import Clears, Work
+from pyhudi.write.retry import Work
 from pyhudi.write.seeds import replaced_for_good
 from pyhudi.write.spill import Logs, streamed_logs
 from pyhudi.write.writer import TableWriter
@@ -46,23 +46,19 @@ class LocalWriter(TableWriter):
     def write(
         self,
         batches: Iterator[pa.RecordBatch],
-        operation: str,
-        write_id: str | None = None,
-        *,
-        owned: Owned | None = None,
+        intent: WriteIntent,
+        part: Part | None = None,
     ) -> WriteResult:
         """Upsert the rows of a stream, which is read once: whole, or the parts of an owner."""
-        return self.in_turn(lambda: self._write(batches, operation, write_id, owned))
+        return self.in_turn(lambda: self._write(batches, intent, part))
 
     def _write(
         self,
         batches: Iterator[pa.RecordBatch],
-        operation: str,
-        write_id: str | None,
-        owned: Owned | None,
+        intent: WriteIntent,
+        part: Part | None,
     ) -> WriteResult:
         config = self.ready()
-        part = None if owned is None else owned.part
         now = replace(self.spec(""), part=part)
         rows = GatheredRows(config, now.layout.data)
         batches = self.board.counting(batches)
@@ -80,26 +76,21 @@ class LocalWriter(TableWriter):
 
         partitions = rows.partitions() if is_whole and self.is_mor else ()
         work = Work(
-            operation,
+            intent,
             write,
             is_whole,
-            is_blind=part is None,
-            is_part=part is not None,
             partitions=partitions,
-            recheck=None if owned is None else owned.recheck,
             schema=now.avro_schema,
             rewrite=partial(self._rewrite_logs, part) if self.is_mor and not is_whole else None,
         )
-        return self.commit(work, write_id)
+        return self.commit(work)
 
-    def append_new(
-        self, batches: Iterator[pa.RecordBatch], write_id: str | None = None
-    ) -> WriteResult:
+    def append_new(self, batches: Iterator[pa.RecordBatch], intent: WriteIntent) -> WriteResult:
         """Append rows, held in memory, none of whose keys may be in the table."""
 
         def commit() -> WriteResult:
             config = self.ready()
-            if (done := self._finished(write_id, "INSERT")) is not None:
+            if (done := self._finished(intent)) is not None:
                 return done  # its keys are in the table by now
             now = self.spec("")
             rows = GatheredRows(config, now.layout.data)
@@ -115,29 +106,18 @@ class LocalWriter(TableWriter):
 
             partitions = rows.partitions() if self.is_mor else ()
             schema = now.avro_schema
-            return self.commit(
-                Work("INSERT", write, is_checked=True, partitions=partitions, schema=schema),
-                write_id,
-            )
+            return self.commit(Work(intent, write, partitions=partitions, schema=schema))
 
         return self.in_turn(commit)
 
-    def delete(
-        self,
-        find: Callable[[], GatheredDeletes],
-        write_id: str | None = None,
-        *,
-        is_checked: bool = False,
-    ) -> WriteResult:
+    def delete(self, find: Callable[[], GatheredDeletes], intent: WriteIntent) -> WriteResult:
         """Delete what `find` finds, once the instant has begun: what changes later is a conflict.
 
         It is asked again if the write has to be repeated.
         """
-        return self.in_turn(lambda: self._delete(find, write_id, is_checked=is_checked))
+        return self.in_turn(lambda: self._delete(find, intent))
 
-    def _delete(
-        self, find: Callable[[], GatheredDeletes], write_id: str | None, *, is_checked: bool
-    ) -> WriteResult:
+    def _delete(self, find: Callable[[], GatheredDeletes], intent: WriteIntent) -> WriteResult:
         self.ready()
 
         def write(spec: WriteSpec) -> list[WriteStat]:
@@ -146,18 +126,14 @@ class LocalWriter(TableWriter):
                 return self._rewrite(spec, {}, deletes.groups)
             return self._append_deletes(spec, deletes)
 
-        return self.commit(Work("DELETE", write, is_checked=is_checked), write_id)
+        return self.commit(Work(intent, write))
 
     def write_plan(
         self,
         batches: Iterator[pa.RecordBatch],
         columns: Collection[str] | None,
-        operation: str,
+        intent: WriteIntent,
         make_plan: MakePlan,
-        write_id: str | None = None,
-        *,
-        is_checked: bool = False,
-        clears: Clears | None = None,
     ) -> WriteResult:
         """Carry out a plan for rows of these columns, or of all; they are held in memory."""
 
@@ -173,16 +149,7 @@ class LocalWriter(TableWriter):
                 groups = ((place, plan.job.write(place, iter([r]))) for place, r in rows.kept())
                 return plan.finish(list(self.noted(s for _, stats in groups for s in stats)))
 
-            return self.commit(
-                Work(
-                    operation,
-                    write,
-                    is_checked=is_checked,
-                    clears=clears,
-                    schema=now.avro_schema,
-                ),
-                write_id,
-            )
+            return self.commit(Work(intent, write, schema=now.avro_schema))
 
         return self.in_turn(commit)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from pyhudi.conflict.rules import Cleared
 from pyhudi.errors import ConflictError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
@@ -25,7 +24,7 @@ from pyhudi.table.state import TableState
 from pyhudi.write.deletes import lookup_columns
 from pyhudi.write.files.spec import Part, WriteSpec
 from pyhudi.write.group_files import Files
-from pyhudi.write.retry import Clears
+from pyhudi.write.intent import PartitionScope
 from pyhudi.write.tasks import DeleteJob, GroupJob, RowsJob, Target, UpdateJob
 from pyhudi.write.writer import TableWriter
 
@@ -39,16 +38,6 @@ class WritePlan:
 
 
 MakePlan: TypeAlias = Callable[[WriteSpec], WritePlan]
-
-
-def clears(partitions: frozenset[str] | None, *, whole_table: bool) -> Clears:
-    """Which partitions an overwrite is about: the named ones, all, or those it wrote to."""
-
-    def cleared(stats: Collection[WriteStat]) -> Cleared:
-        touched = partitions or {stat.partition_path or "" for stat in stats}
-        return lambda partition: whole_table or partition in touched
-
-    return cleared
 
 
 class WritePlans:
@@ -105,21 +94,19 @@ class WritePlans:
         job = DeleteJob(self.files(spec), lookup, given, unconditional=unconditional)
         return WritePlan(job, self.opened)
 
-    def overwrite(
-        self, spec: WriteSpec, partitions: frozenset[str] | None, *, whole_table: bool
-    ) -> WritePlan:
-        """Of the partitions, or without them of those that the rows are in, or of all."""
+    def overwrite(self, spec: WriteSpec, replaces: PartitionScope) -> WritePlan:
+        """Plan to put rows into the place of all that these partitions hold."""
         files = self.files(spec, stood_for=True)
         there = self._writer.current_slices()
 
         def finish(stats: list[WriteStat]) -> list[WriteStat]:
             written = {_place(stat) for stat in stats}
-            is_cleared = clears(partitions, whole_table=whole_table)(stats)
+            is_cleared = replaces.of(stats)
             emptied = [p for p in there if p not in written and is_cleared(p[0])]
             self._refuse_replaced(stats)
             return [*stats, *(files.base(place, ()) for place in sorted(emptied))]
 
-        return WritePlan(RowsJob(files, Target.BASE, partitions=partitions), finish)
+        return WritePlan(RowsJob(files, Target.BASE, partitions=replaces.partitions), finish)
 
     # -- what they need
 

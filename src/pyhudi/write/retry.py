@@ -24,17 +24,16 @@ from typing import Protocol, TypeAlias
 from pyhudi.commit.conflict_report import NEW_SCHEMA_STEP
 from pyhudi.commit.proposals import Rule
 from pyhudi.commit.transaction import Completed, Lost, Transaction
-from pyhudi.commit.validation import Checks
 from pyhudi.commit.write_ids import TakenOverError
-from pyhudi.conflict.rules import Cleared, Retry
+from pyhudi.conflict.rules import Retry
 from pyhudi.errors import ConflictError
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.read.schema import is_same_schema, schema_change
 from pyhudi.settings import WriteSettings
 from pyhudi.world import World, jittered_ms
 from pyhudi.write.files.spec import WriteSpec
+from pyhudi.write.intent import WriteIntent
 from pyhudi.write.result import WriteResult, write_result
-from pyhudi.write.seeds import SeedLostError
 
 #: How long to wait for another that is under way, the first time and at most; in between, twice as
 #: long each time.
@@ -42,7 +41,6 @@ LATER_MS, LATER_MAX_MS = 1_000, 30_000
 #: How often to look whether a write of higher priority has ended.
 LOOK_MS = 5_000
 
-Clears: TypeAlias = Callable[[Collection[WriteStat]], Cleared]
 Rewrite: TypeAlias = Callable[[WriteSpec, Sequence[WriteStat]], list[WriteStat]]
 
 
@@ -50,17 +48,11 @@ Rewrite: TypeAlias = Callable[[WriteSpec, Sequence[WriteStat]], list[WriteStat]]
 class Work:
     """What a write does once its instant has begun; a stat for each file it made."""
 
-    operation: str
+    intent: WriteIntent
     write: Callable[[WriteSpec], list[WriteStat]]
     is_repeatable: bool = True  # whether it can be done again after a conflict
-    is_checked: bool = False  # whether it depends on what others write, on a table of any mode
-    is_blind: bool = False  # whether it reads nothing of the table: rows as they come
-    is_part: bool = False  # whether its rows are parts of rows, and those of new keys inserts
     is_fenced: bool = False  # whether its tasks run elsewhere and may outlive it
     partitions: Collection[str] = ()  # those it appends logs to, as far as they are known before
-    clears: Clears | None = None  # which partitions it is about as a whole, once it is written
-    #: Asked at every try to complete it; InvalidRequestError if it may not complete any more.
-    recheck: Callable[[], None] | None = None
     #: The schema, as a commit records it, that its rows were brought to; None if it brings none.
     schema: str | None = None
     #: Writes the rows of these files anew, for a write that cannot be repeated otherwise.
@@ -82,30 +74,25 @@ class Writer(Protocol):
     def spec(self, requested: str) -> WriteSpec: ...
     def start_over(self) -> None: ...
     def prune(self, transaction: Transaction) -> None: ...
-    def registered(
-        self, transaction: Transaction, write_id: str | None, operation: str
-    ) -> WriteResult | None: ...
+    def registered(self, transaction: Transaction, intent: WriteIntent) -> WriteResult | None: ...
     def publish(
         self,
         transaction: Transaction,
         spec: WriteSpec,
         stats: Collection[WriteStat],
-        operation: str,
-        write_id: str | None,
-        checks: Checks | None = None,
+        intent: WriteIntent,
+        *,
+        keeps_files: bool = False,
     ) -> Completed | Lost: ...
 
 
 class Attempts:
     """The attempts of one write."""
 
-    def __init__(
-        self, writer: Writer, work: Work, write_id: str | None, began_ms: int | None = None
-    ) -> None:
+    def __init__(self, writer: Writer, work: Work, began_ms: int | None = None) -> None:
         """The write began at `began_ms`, with the first row of its input, or begins now."""
         self._writer = writer
         self._work = work
-        self._write_id = write_id
         now_ms = writer.world.elapsed_ms()
         self._started = now_ms if began_ms is None else began_ms
         self._retries = 0
@@ -129,8 +116,6 @@ class Attempts:
             return self._attempt()
         except TakenOverError as error:
             return Lost(error, Retry.NO)
-        except SeedLostError as error:
-            return error.lost
         except ConflictError as error:
             return Lost(error, Retry.WRITE)
 
@@ -171,7 +156,7 @@ class Attempts:
 
     def _attempt(self) -> WriteResult | Lost:
         writer, work = self._writer, self._work
-        if self._write_id is not None:  # an attempt of it may have been rolled back
+        if work.intent.write_id is not None:  # an attempt of it may have been rolled back
             writer.recover()
         writer.make_beginning()
         if work.partitions:
@@ -182,7 +167,7 @@ class Attempts:
     def _written(self, write: Callable[[WriteSpec], list[WriteStat]]) -> WriteResult | Lost:
         writer, work = self._writer, self._work
         with writer.begun(is_fenced=work.is_fenced) as transaction:
-            done = writer.registered(transaction, self._write_id, work.operation)
+            done = writer.registered(transaction, work.intent)
             if done is not None:
                 return done
             spec = replace(writer.spec(transaction.requested), is_fenced=work.is_fenced)
@@ -209,15 +194,9 @@ class Attempts:
         self, transaction: Transaction, spec: WriteSpec, stats: list[WriteStat]
     ) -> WriteResult | Lost:
         writer, work = self._writer, self._work
-        checks = Checks(
-            work.is_checked,
-            work.is_blind,
-            work.is_part,
-            clears=None if work.clears is None else work.clears(stats),
-            recheck=work.recheck,
-            keeps_files=work.rewrite is not None,
+        ended = writer.publish(
+            transaction, spec, stats, work.intent, keeps_files=work.rewrite is not None
         )
-        ended = writer.publish(transaction, spec, stats, work.operation, self._write_id, checks)
         if isinstance(ended, Completed):
             writer.prune(transaction)
             return self._result(transaction, ended, stats)

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from pyhudi.commit.transaction import Lost, Transaction, preparing
+from pyhudi.commit.transaction import Transaction, preparing
 from pyhudi.commit.validation import Checks
 from pyhudi.errors import (
     ConflictError,
@@ -49,14 +49,6 @@ _GROUPS_BYTES_MAX = 64 << 20
 _FILE_ID = re.compile(r"\d{8}-[0-9A-Za-z\-]+")
 
 BeginSeed = Callable[[], Transaction]
-
-
-class SeedLostError(Exception):
-    """The commit of a seed lost to another write, and so has the write that needs the seed."""
-
-    def __init__(self, lost: Lost) -> None:
-        super().__init__(str(lost.error))
-        self.lost = lost
 
 
 class BucketGroups:
@@ -151,9 +143,7 @@ class BucketGroups:
             write = spec(transaction.requested)
             metadata = self._seeds(wanted, ledger, write)
             with preparing(f"the partitions {', '.join(map(repr, list(wanted)[:3]))}"):
-                ended = transaction.complete(metadata, Checks(is_checked=True))
-            if isinstance(ended, Lost):
-                raise SeedLostError(ended)
+                transaction.complete(metadata, Checks(is_checked=True)).or_raise()
         except BaseException:
             transaction.abandon()
             raise

@@ -20,7 +20,7 @@ from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.pruning import prune
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.transaction import Completed, Lost, Transaction, preparing
-from pyhudi.commit.validation import BucketLayout, Checks
+from pyhudi.commit.validation import BucketLayout
 from pyhudi.commit.write_ids import WriteIds
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId
@@ -49,6 +49,7 @@ from pyhudi.timeline.live import Ledger
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.world import World
 from pyhudi.write.files.spec import FileIds, WriteSpec, refuse_unknown
+from pyhudi.write.intent import WriteIntent
 from pyhudi.write.result import WriteResult, commit_metadata, write_result
 from pyhudi.write.retry import Attempts, Work
 from pyhudi.write.seeds import BucketGroups, bucket_slices, replaced_for_good
@@ -163,10 +164,10 @@ class TableWriter:
         self.after_commit(result, spark)
         return result
 
-    def commit(self, work: Work, write_id: str | None) -> WriteResult:
-        if (done := self._finished(write_id, work.operation)) is not None:
+    def commit(self, work: Work) -> WriteResult:
+        if (done := self._finished(work.intent)) is not None:
             return done
-        result = Attempts(self, work, write_id, self.board.began_ms).run()
+        result = Attempts(self, work, self.board.began_ms).run()
         self.board.set_totals(result)
         return result
 
@@ -198,26 +199,25 @@ class TableWriter:
             self.board.add(rows=stat.rows_written, bytes=stat.total_write_bytes or 0, files=1)
             yield stat
 
-    def finished(self, write_id: str | None, operation: str) -> WriteResult | None:
-        """The result of an earlier attempt with this id that completed."""
+    def finished(self, intent: WriteIntent) -> WriteResult | None:
+        """Return the result of an earlier attempt with the write's id that completed."""
         with self.turn:
             self.open()
-            return self._finished(write_id, operation)
+            return self._finished(intent)
 
-    def _finished(self, write_id: str | None, operation: str) -> WriteResult | None:
-        if write_id is None:
+    def _finished(self, intent: WriteIntent) -> WriteResult | None:
+        if intent.write_id is None:
             return None
-        done = WriteIds(self.log, self.recovery).completed(write_id, operation)
+        write_ids = WriteIds(self.log, self.recovery)
+        done = write_ids.completed(intent.write_id, intent.operation)
         return None if done is None else self._result_of(done)
 
-    def registered(
-        self, transaction: Transaction, write_id: str | None, operation: str
-    ) -> WriteResult | None:
+    def registered(self, transaction: Transaction, intent: WriteIntent) -> WriteResult | None:
         """Register the write under its id; the result of the one that completed, if one did."""
-        if write_id is None:
+        if intent.write_id is None:
             return None
         done = WriteIds(self.log, self.recovery).register(
-            write_id, transaction.requested, operation, self.own
+            intent.write_id, transaction.requested, intent.operation, self.own
         )
         if done is None:
             return None
@@ -229,22 +229,19 @@ class TableWriter:
         transaction: Transaction,
         spec: WriteSpec,
         stats: Collection[WriteStat],
-        operation: str,
-        write_id: str | None,
-        checks: Checks | None = None,
+        intent: WriteIntent,
+        *,
+        keeps_files: bool = False,
     ) -> Completed | Lost:
         """Complete a write that made these files."""
         if spec.is_fenced:
             refuse_unknown(transaction.close([stat.data_path for stat in stats]))
-        metadata = commit_metadata(stats, spec, operation, write_id)
+        metadata = commit_metadata(stats, spec, intent.operation, intent.write_id)
         checks = replace(
-            checks or Checks(),
-            is_checked=self._is_checked or (checks is not None and checks.is_checked),
+            intent.checks(stats, keeps_files=keeps_files),
+            is_checked=self._is_checked or intent.is_checked,
             layout=self._layout(stats) if self._is_shared else None,
-            are_closed=partial(
-                self._are_closed,
-                opens_all=self.is_mor and (checks is None or checks.clears is None),
-            ),
+            are_closed=partial(self._are_closed, opens_all=self.is_mor and intent.replaces is None),
             strategy=self.config.conflict_strategy,
         )
         ended = transaction.complete(metadata, checks)

@@ -25,7 +25,7 @@ from pyhudi.simulate.table.rows import (
     happens,
 )
 from pyhudi.simulate.table.table import DataFile, base_file, stamped
-from pyhudi.write.plan import clears
+from pyhudi.write.intent import PartitionScope
 
 
 class Overwrite(NamedTuple):
@@ -62,7 +62,7 @@ class Overwrite(NamedTuple):
 
     def cleared(self, stats: Collection[WriteStat]) -> Cleared:
         whole_table = self._is_of_all and bool(self.rows)
-        return clears(frozenset(self.partitions), whole_table=whole_table)(stats)
+        return PartitionScope(frozenset(self.partitions), whole_table).of(stats)
 
 
 def drawn_overwrite(chance: random.Random, version: str, *, may_bring: bool) -> Overwrite:

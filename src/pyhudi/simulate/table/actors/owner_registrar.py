@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import cast
-
-import pyarrow as pa
 
 from pyhudi.errors import InvalidRequestError, UnavailableError
 from pyhudi.format.table.column_owners import ColumnOwners
-from pyhudi.format.table.table_config import TableConfig
 from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.rows import FOUNDERS, OWNERS
@@ -19,25 +14,15 @@ from pyhudi.simulate.table.table import arrow_schema, table_config
 from pyhudi.storage.objects.column_owners import change_owners
 from pyhudi.storage.protocol import Storage
 from pyhudi.write.column_owners import Owned, owned_columns
-from pyhudi.write.writer import TableWriter
 
 #: Who takes over whose columns.
 HEIRS = {"payments": "billing", "refunds": "returns"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """What ownership asks of a writer of production."""
-
-    storage: Storage
-    config: TableConfig
-    schema: pa.Schema
-
-
 def owned(stage: Stage, process: Process, owner: str) -> Owned:
-    """What the owner may write now; InvalidRequestError if it owns nothing."""
-    table = _Table(process.storage, table_config(stage.kind), arrow_schema(stage.kind))
-    return owned_columns(cast(TableWriter, table), owner)
+    """Return what the owner may write now; InvalidRequestError if it owns nothing."""
+    kind = stage.kind
+    return owned_columns(process.storage, table_config(kind), arrow_schema(kind), owner)
 
 
 def declare_owners(storage: Storage) -> None:

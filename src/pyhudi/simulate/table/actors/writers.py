@@ -266,7 +266,7 @@ class _Attempt:
 
     def _complete(self, transaction: Transaction, stats: Sequence[WriteStat]) -> Outcome:
         is_open = False  # whether its completion may have been decided
-        recheck = None if self._owned is None else self._owned.recheck
+        owned = None if self._owned is None else self._owned.relied_on
         way, overwrite = self._way, self._way.overwrite
         operation = "UPSERT" if overwrite is None else overwrite.operation
         metadata = commit_metadata(stats, self._stage.kind, operation)
@@ -278,13 +278,13 @@ class _Attempt:
             clears=None if overwrite is None else overwrite.cleared(stats),
             strategy=self._writer.habits.strategy,
             keeps_files=way.keeps_files,
-            recheck=recheck,
+            owned=owned,
         )
         self._asked = self._stage.place
         for _ in range(_RESOLVE_ATTEMPTS):
             try:
                 ended = transaction.complete(metadata, checks)
-                return self._ended(transaction, ended, is_part=recheck is not None)
+                return self._ended(transaction, ended, is_part=owned is not None)
             except OutcomeUnknownError:
                 is_open = True
                 if not self._writer.resolves():
