@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faulty_storage import Effect, Fault, FaultyStorage
-from pyhudi.errors import InvalidRequestError, UnavailableError
+from pyhudi.errors import UnavailableError
 from pyhudi.storage.objects import progress as progress_files
 from pyhudi.storage.objects.progress import (
     BYTES_MAX,
@@ -114,12 +114,6 @@ def test_task_whose_progress_cannot_be_written_goes_on_and_tries_no_more(
         task.add(rows=1)
     task.end()
     assert list(memory.list("")) == []
-
-
-@pytest.mark.parametrize("name", ["", "a/b", "..", "a.b", "a b", "ä", "a\n", "a" * 101])
-def test_name_that_is_no_part_of_a_file_name_is_refused(memory: MemoryStorage, name: str) -> None:
-    with pytest.raises(InvalidRequestError, match="no name for a task"):
-        TaskProgress(memory, INSTANT, name, Clock())
 
 
 FOREIGN = [

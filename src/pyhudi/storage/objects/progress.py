@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Final
 
-from pyhudi.errors import HudiError, InvalidRequestError
+from pyhudi.errors import HudiError
 from pyhudi.format.timeline.instant import is_instant_time
 from pyhudi.storage.protocol import ObjectStat, Storage
 
@@ -49,12 +49,7 @@ def progress_path(requested: str, task: str) -> str:
     >>> progress_path("20260102030405678", "task-7")
     '.hoodie/.pyhudi/progress/20260102030405678.task-7'
     """
-    if not _TASK.fullmatch(task):
-        raise InvalidRequestError(
-            f"{task!r} is no name for a task",
-            why="it becomes part of a file name",
-            next_step="Use 1 to 100 letters, digits, - and _",
-        )
+    assert _TASK.fullmatch(task), "a task is named by its number"
     return f"{_beginning(requested)}{task}"
 
 
@@ -73,18 +68,11 @@ class TaskProgress:
     """
 
     def __init__(
-        self,
-        storage: Storage,
-        requested: str,
-        task: str,
-        elapsed_ms: Callable[[], int],
-        *,
-        interval_ms: int = INTERVAL_MS,
+        self, storage: Storage, requested: str, task: str, elapsed_ms: Callable[[], int]
     ) -> None:
         self._storage = storage
         self._path = progress_path(requested, task)
         self._elapsed_ms = elapsed_ms
-        self._interval_ms = interval_ms
         self._totals = self._told = Totals()
         self._told_ms = elapsed_ms()
         self._failed = False
@@ -93,7 +81,7 @@ class TaskProgress:
         """Add to the totals, and write them if the last report is a second old."""
         was = self._totals
         self._totals = Totals(was.rows + rows, was.bytes + bytes, was.files + files)
-        if self._elapsed_ms() - self._told_ms >= self._interval_ms:
+        if self._elapsed_ms() - self._told_ms >= INTERVAL_MS:
             self._tell()
 
     def end(self) -> None:
