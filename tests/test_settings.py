@@ -72,7 +72,7 @@ def test_a_writer_is_silent_after_its_interval_has_passed_so_many_times() -> Non
 
 @pytest.mark.parametrize("job", [None, 5, b"orders", "x" * 201])
 def test_a_job_is_named_by_a_short_text(job: Any) -> None:
-    with pytest.raises(InvalidRequestError, match="the job's name cannot be used"):
+    with pytest.raises(InvalidRequestError, match="this job cannot be used"):
         WriteSettings(job=job)
     assert WriteSettings(job="x" * 200).job == "x" * 200
 

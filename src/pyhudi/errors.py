@@ -3,7 +3,7 @@
     HudiError
     ├── ConflictError          another writer won: begin again from the table as it is now
     ├── UnavailableError       storage or a lock did not answer: repeat the same call
-    │   └── OutcomeUnknownError  ... in the very moment of a write's decision
+    │   └── OutcomeUnknownError  ... while a write was being committed
     ├── InvalidRequestError    the call cannot be served: change the call
     │   ├── TableNotFoundError   ... there is no table at the address
     │   └── TableExistsError     ... there is one already
@@ -123,7 +123,7 @@ def fault(what: str, error: Exception) -> HudiError:
     To be called where the exception is handled.
     """
     told = HudiError(
-        f"{what} ended before its time",
+        f"{what} ended unexpectedly",
         why=f"{type(error).__name__}: {error}",
         next_step=f"Report it if this is a fault of pyhudi. {format_exc().rstrip()}",
     )
@@ -137,5 +137,5 @@ def first_of(errors: Sequence[HudiError], done: Iterable[object]) -> HudiError:
     for other in others:
         first.add_note(f"and: {other}")
     for result in done:
-        first.add_note(f"done all the same: {result}")
+        first.add_note(f"done nevertheless: {result}")
     return first

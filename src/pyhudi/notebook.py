@@ -1,9 +1,9 @@
 """A table and the result of a write as notebooks show them: a small piece of HTML for each.
 
-The functions take plain values and read nothing, so that a cell's output appears at once. What
-they give stands on its own: no script, no style sheet, nothing fetched. It names no colour but
-takes the notebook's own, dark or light. Every value is escaped, and long ones are cut: a column
-may be called anything.
+The functions take plain values and read nothing, so that a cell's output appears at once. The HTML
+stands on its own: no script, no style sheet, nothing fetched. It names no colour but takes the
+notebook's own, dark or light. Every value is escaped, and long ones are cut: a column may be called
+anything.
 
 No address is changed here. Storage refuses one that carries credentials, and a folder that is
 called `key=1` is shown as it is.

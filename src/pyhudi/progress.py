@@ -1,12 +1,12 @@
 """How far a running write has come: for a person at a terminal, or a program that asked.
 
-A write reports to a `ProgressBoard`. From time to time the board tells a listener, which is a
-function of the user's or a line on the terminal, and it tells it once more at the end, whether
-the write completed or failed. Nothing here may harm the write: a listener that raises is warned
-about once, a terminal that is gone is left alone.
+A write reports to a `ProgressBoard`. From time to time the board reports to a listener, which is a
+function of the user's or a line on the terminal, and it reports once more at the end, whether the
+write completed or failed. Nothing here may harm the write: a listener that raises is warned about
+once, a closed terminal is left alone.
 
 A local write adds to the board. The tasks of a distributed write cannot reach it, so the board
-follows what they leave in storage, and is given the true totals when they are known.
+follows what they write to storage, and gets the true totals when they are known.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 INTERVAL_MS: Final = 500
 
-_COLUMNS = 80  # of a terminal that does not tell
+_COLUMNS = 80  # of a terminal that does not report its width
 _log = logging.getLogger(__name__)
 
 
@@ -129,7 +129,7 @@ class ProgressLine:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except (OSError, ValueError):  # hung up, or closed by somebody
+        except (OSError, ValueError):  # hung up, or closed elsewhere
             self._gone = True
 
 

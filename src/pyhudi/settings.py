@@ -28,15 +28,15 @@ class WriteSettings:
 
     log_block_format: LogBlockFormat = LogBlockFormat.PARQUET
     log_file_bytes_max: int = 1 << 30  # a larger log continues in another file
-    buffer_bytes_max: int = 256 << 20  # rows held in memory before some are written out
+    buffer_bytes_max: int = 256 << 20  # rows buffered in memory before some are written out
     failed_writes: FailedWrites = FailedWrites.LAZY
     heartbeat_interval_ms: int = 60_000
     heartbeat_misses: int = 2  # intervals without a beat after which a writer counts as dead
-    commit_rounds: int = 50  # lost races for the next log entry before the write gives up
+    commit_rounds: int = 50  # lost races for the next log entry before the write fails
     conflict_retries: int = 3  # repetitions of a whole write that met a conflict
     priority: int = 0  # where writes conflict, one under way goes before those of lower priority
-    job: str = ""  # a name for people who meet this writer; without it, the program's
-    lock_wait_ms: int = 60_000  # for a lock that must be held; a courtesy waits a few seconds
+    job: str = ""  # a name of this writer for people; without it, the program's
+    lock_wait_ms: int = 60_000  # for a mandatory lock; an advisory one gets a few seconds
 
     def __post_init__(self) -> None:
         for name, words in _WORDS.items():
@@ -68,7 +68,7 @@ class WriteSettings:
     def _check_job(self) -> None:
         if not isinstance(self.job, str) or len(self.job) > JOB_CHARACTERS_MAX:
             raise InvalidRequestError(
-                "the job's name cannot be used",
+                "this job cannot be used",
                 why=f"it must be text of at most {JOB_CHARACTERS_MAX} characters",
                 next_step="Change the setting job",
             )

@@ -1,8 +1,8 @@
-"""What a writer takes from the world beside storage: clocks, chance, waiting, background work.
+"""What a writer takes from the world beside storage: clocks, randomness, waiting, background work.
 
-Everything that commits gets a `World` as an argument and asks nothing else, so the code that runs
-in production is the code that the simulator runs with clocks and chance of its own making. This
-is the one module that reads a clock, draws randomness, sleeps or starts a thread.
+Everything that commits gets a `World` as an argument and uses nothing else, so the code that runs
+in production is the code that the simulator runs with its own clocks and randomness. This is the
+one module that reads a clock, draws randomness, sleeps or starts a thread.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class World:
     elapsed_ms: Callable[[], int]
     sleep_ms: Callable[[int], None]
     random_bytes: Callable[[int], bytes]
-    #: Repeats the call in the background, this many milliseconds apart; gives what stops it. The
+    #: Repeats the call in the background, this many milliseconds apart; returns what stops it. The
     #: stop waits for a call under way. A call that raises ends the repetition.
     every: Callable[[int, Callable[[], None]], Callable[[], None]]
-    #: Who this is, for people who read error messages.
+    #: This process, for people who read error messages.
     label: str
-    #: The same in parts: host, user, process, and the program as long as nobody names the job.
+    #: The same in parts: host, user, process, and the program unless `job` is set.
     host: str = ""
     user: str = ""
     process: int = 0
@@ -71,7 +71,7 @@ def real_world() -> World:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a container may run under a number that has no name
+    except (OSError, KeyError):  # a container may run under a user number without a name
         return str(os.getuid()) if hasattr(os, "getuid") else ""
 
 

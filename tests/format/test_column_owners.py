@@ -121,7 +121,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"owners": ["orders"]}, "not a dictionary"),
     ({"owners": {"orders": "amount"}}, "'amount' is not a list of names"),
     ({"owners": {"orders": 7}}, "7 is not a list of names"),
-    ({"owners": {"orders": []}}, "there is none"),
+    ({"owners": {"orders": []}}, "the list is empty"),
     ({"owners": {"orders": [1]}}, "are not all names"),
     ({"owners": {"orders": ["amount", "amount"]}}, "names the column 'amount' twice"),
     ({"owners": {"orders": ["price"]}}, "cannot have the column 'price': the table has 'id'"),

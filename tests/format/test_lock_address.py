@@ -122,7 +122,7 @@ def test_other_locks_have_no_address(kind: LockKind) -> None:
         (ZOOKEEPER, {**PLACE, "session_timeout_ms": "soon"}, "1000 to 600000"),
         (ZOOKEEPER, {**PLACE, "session_timeout_ms": "٣٠٠٠"}, "1000 to 600000"),
         (ZOOKEEPER, {**PLACE, "session_timeout_ms": True}, "neither a text nor a number"),
-        (ZOOKEEPER, {**PLACE, "password": "hunter2"}, "credentials are no part"),
+        (ZOOKEEPER, {**PLACE, "password": "hunter2"}, "credentials do not belong"),
         (ZOOKEEPER, {**PLACE, "table": "t"}, "says nothing about where the lock is"),
         (DYNAMODB, {"region": "eu-west-1"}, "table is missing"),
         (DYNAMODB, {"table": "locks"}, "region is missing"),
@@ -132,7 +132,7 @@ def test_other_locks_have_no_address(kind: LockKind) -> None:
         (DYNAMODB, {**ITEM, "endpoint_url": "host:8000"}, "such as 'https://host:8000'"),
         (DYNAMODB, {**ITEM, "endpoint_url": "http://me:pw@host"}, "endpoint_url cannot be"),
         (DYNAMODB, {**ITEM, "endpoint_url": "http://host/?X-Amz-Signature=1"}, "cannot be"),
-        (DYNAMODB, {**ITEM, "secret_access_key": "hunter2"}, "credentials are no part"),
+        (DYNAMODB, {**ITEM, "secret_access_key": "hunter2"}, "credentials do not belong"),
         (DYNAMODB, [("table", "locks")], "no mapping"),
     ],
 )

@@ -63,5 +63,5 @@ def test_every_item_is_read_back_as_it_was_written(item: LockItem) -> None:
 )
 def test_what_is_no_lock_is_reported_as_such(changes: dict[str, Any]) -> None:
     changed = {name: value for name, value in {**JAVA, **changes}.items() if value is not None}
-    with pytest.raises(CorruptTableError, match=f"is no lock: its {next(iter(changes))}"):
+    with pytest.raises(CorruptTableError, match=f"is not a lock: its {next(iter(changes))}"):
         decode_lock_item(changed)

@@ -52,7 +52,7 @@ def test_marker_types_are_known() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"direct", b"\xff", b"TIMELINE"])
 def test_other_marker_types_are_refused(data: bytes) -> None:
-    with pytest.raises(CorruptTableError, match="is no type of markers"):
+    with pytest.raises(CorruptTableError, match="is not a type of markers"):
         decode_marker_type(data)
 
 

@@ -133,7 +133,7 @@ def test_job_that_creates_its_table_if_it_must_goes_on_when_the_table_got_a_lock
     create(tmp_path / "t").alter.use_lock("file")
     create(tmp_path / "t", exist_ok=True).upsert(pa.table({"id": ["a"]}))
     create(tmp_path / "t", lock="file", exist_ok=True).upsert(pa.table({"id": ["b"]}))
-    with pytest.raises(InvalidRequestError, match="lock: file in the table, none asked for"):
+    with pytest.raises(InvalidRequestError, match="lock: file in the table, none requested"):
         create(tmp_path / "t", lock="none", exist_ok=True)
 
 

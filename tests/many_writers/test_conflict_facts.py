@@ -220,7 +220,7 @@ def test_a_write_that_was_rolled_back_is_told_by_whom_and_what_it_cost(kind: str
     assert theirs["completed"] > rollback
     assert (facts["lost"]["rows"], facts["lost"]["files"]) == (2, 1)
     assert facts["partition"] is facts["file_group"] is facts["bucket"] is facts["keys"] is None
-    assert f"({rollback}, by somebody on etl-2, process 4711)" in str(error)
+    assert f"({rollback}, by a writer on etl-2, process 4711)" in str(error)
     [note] = notes(scene)
     assert (note["job"], note["lost_to"], note["their_host"]) == ("load", rollback, "etl-2")
     assert (note["rule"], note["rows"], note["partition"]) == ("rolled_back", 2, None)

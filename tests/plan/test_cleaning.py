@@ -290,7 +290,7 @@ def test_a_snapshot_before_a_compaction_completed_keeps_what_it_read() -> None:
     assert found.since == at(41)
     assert not gone(found)
     assert reasons(found)[base(10)] == (
-        f"needed by the snapshot at {at(41)}, the earliest that is kept"
+        f"needed by the snapshot at {at(41)}, the earliest retained one"
     )
     table.write(100, 101, logs=["f"]).write(110, 111, logs=["f"])
     assert gone(plan(table, CleanPolicy.commits(2))) == {base(10), log(20)}
@@ -443,7 +443,7 @@ def test_a_replaced_group_goes_when_no_kept_state_has_it(
     found = plan(table, policy)
     assert gone(found) == ({base(10), log(20)} if goes else set())
     if goes:
-        assert reasons(found)[log(20)] == f"replaced by {at(30)}, and no kept snapshot has it"
+        assert reasons(found)[log(20)] == f"replaced by {at(30)}, and no retained snapshot has it"
 
 
 def test_a_replaced_group_stays_for_a_consumer_that_is_behind() -> None:

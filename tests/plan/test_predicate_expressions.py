@@ -207,7 +207,7 @@ REFUSED_BY_ARROW = {
     "a null test of a condition": ((field("n") > 1).is_null(), "is_null"),
     "a column by number": (field(0) > 1, "spell it out"),
     "NaN": (field("f") == float("nan"), "finite"),
-    "zeros of two signs": (field("f").isin([1.5, 0.0]), "tells 0.0 from -0.0"),
+    "zeros of two signs": (field("f").isin([1.5, 0.0]), "separates 0.0 from -0.0"),
     "a duration": (field("t") == pa.scalar(dt.timedelta(1)), "literal"),
     "parts of a microsecond": (field("l") == pa.scalar(1, pa.timestamp("ns")), "microsecond"),
 }

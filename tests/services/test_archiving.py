@@ -211,7 +211,7 @@ def test_archiving_waits_before_a_write_that_was_given_up_a_moment_ago() -> None
     dead, path, data = given_up(bench)
     policy = replace(POLICY, aborted_grace_ms=DAY_MS)
     plan = bench.preview(policy)
-    assert f"{dead} was given up, and may still grow a file" in str(plan)
+    assert f"{dead} was aborted, and a file of it may still appear" in str(plan)
     bench.archive(policy)
     bench.storage.write(path, data)
     assert content(bench.table().read())["x"] == 8
@@ -269,7 +269,7 @@ def test_archiving_stops_before_a_file_of_an_instant_that_no_timeline_tells_of()
     before = content(bench.table().read())
     assert before["x"] == 8
     first = str(bench.preview()).splitlines()[0]
-    assert f"no timeline tells of {unknown}, and its file {path} would become visible" in first
+    assert f"{unknown} is on no timeline, and its file {path} would become visible" in first
     done = bench.archive()
     assert done.archived
     assert min(bench.completed()) < unknown
@@ -468,7 +468,7 @@ def test_what_was_decided_within_the_grace_stays() -> None:
     bench.write(5, 6, 7, 8)
     policy = replace(POLICY, grace_ms=300_000)
     plan = bench.preview(policy)
-    assert "it was decided a moment ago" in str(plan)
+    assert "its entry in the decision log is recent" in str(plan)
     # The last write before the pause stays too: its entry was the last one until a moment ago.
     assert len(plan.leaving) == 5
     assert plan.leaving[-1].requested < written_before[-1]

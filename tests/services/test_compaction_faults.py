@@ -289,7 +289,7 @@ def test_a_plan_that_cannot_be_read_keeps_no_other_from_being_carried_out(data: 
     with pytest.raises(CorruptTableError, match="cancel_compaction") as caught:
         compact(bench.writer("compactor")).or_raise()
     assert broken in str(caught.value)
-    assert any("done all the same: compaction" in note for note in caught.value.__notes__)
+    assert any("done nevertheless: compaction" in note for note in caught.value.__notes__)
     assert [i.requested for i in compactions(bench.writer()).pending()] == [broken]
     assert [i.requested for i in bench.active() if i.requested == sound and i.completed]
     assert content(bench.table().read()) == before

@@ -87,8 +87,8 @@ def test_an_existing_table_is_refused_unless_allowed(storage: Storage) -> None:
 @pytest.mark.parametrize(
     ("changes", "differences"),
     [
-        ({"record_key": "part"}, ["record key: id in the table, part asked for", "8 by part"]),
-        ({"buckets": SimpleBuckets(9)}, ["buckets: 8 by id in the table, 9 by id asked for"]),
+        ({"record_key": "part"}, ["record key: id in the table, part requested", "8 by part"]),
+        ({"buckets": SimpleBuckets(9)}, ["buckets: 8 by id in the table, 9 by id requested"]),
         (
             {"partition_by": "part", "ordering": ()},
             ["partition columns", "key generator", "ordering", "merge mode", "concurrency mode"],

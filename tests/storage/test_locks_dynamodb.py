@@ -243,7 +243,7 @@ def test_garbage_is_reported_at_once_and_left_alone(
     service: Service, universe: Universe, garbage: dict[str, Any]
 ) -> None:
     item = service.put(**garbage)
-    with pytest.raises(CorruptTableError, match="is no lock"):
+    with pytest.raises(CorruptTableError, match="is not a lock"):
         service.lock().acquire(60_000)
     assert service.item() == item
     assert universe.naps_ms == []

@@ -130,7 +130,7 @@ def test_time_out_names_the_owner_its_times_and_the_file(
         f"the owner '{JAVA}' has it since 2023-11-14T22:13:20.000+00:00 or earlier, renewed it "
         "last at 2023-11-14T22:13:20.000+00:00, and may keep it until 2023-11-14T22:18:20.000+00:00"
     )
-    assert f"nobody but who runs it should delete {LEASE_PATH!r}" in caught.value.next_step
+    assert f"only its operator should delete {LEASE_PATH!r}" in caught.value.next_step
 
 
 def test_owner_that_renews_is_named_with_the_time_it_was_first_seen(

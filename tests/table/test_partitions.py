@@ -139,5 +139,5 @@ def test_the_path_gives_texts_where_files_do_not_or_hudi_is_asked(
 
 def test_dropped_columns_that_a_path_does_not_tell_apart_are_refused() -> None:
     table = config("p,q", **DROPPED)
-    with pytest.raises(UnsupportedTableError, match="does not tell their values apart"):
+    with pytest.raises(UnsupportedTableError, match="does not separate their values"):
         with_path_columns(plan(table, SCHEMA, "a/b/c"), SCHEMA, table, as_in_path=False)

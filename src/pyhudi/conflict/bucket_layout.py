@@ -1,16 +1,16 @@
 """Did another engine's write leave the bucket layout as it must be?
 
 All writers of a bucket table rely on one rule: each bucket of a partition has one file group, and
-its file id begins with the bucket's number. Nothing in Hudi makes a writer keep to it: one with
-another number of buckets, or another index, breaks it without notice, and from then on a key has
-two rows. So a write that finds such a commit beside it is not completed.
+its file id begins with the bucket's number. Nothing in Hudi makes a writer keep to it: a writer
+with another number of buckets, or another index, breaks it without notice, and from then on a key
+has two rows. So a write that finds such a commit beside it is not completed.
 
-What is in order: rows and deletes in known file groups, base files or logs; compactions, which
-keep the file id; the first file of a bucket, whatever its tail; a seed. A replace commit (an
-overwrite or a clustering) is in order as long as its new file groups keep the rule among
-themselves. But it moves buckets to other file groups, and Hudi's readers hide what is later added
-to the old ones. To a write of that partition it is an offence too, of a kind of its own: the table
-is sound, and to the write it is a conflict (`conflict.rules`).
+What is in order: rows and deletes in known file groups, base files or logs; compactions, which keep
+the file id; the first file of a bucket, whatever its tail; a seed. A replace commit (an overwrite
+or a clustering) is in order as long as its new file groups keep the rule among themselves. But it
+moves buckets to other file groups, and Hudi's readers hide what is later added to the old ones. To
+a write of that partition it is an offence too, of a kind of its own: the table is sound, and the
+write has a conflict (`conflict.rules`).
 """
 
 from __future__ import annotations

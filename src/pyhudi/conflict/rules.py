@@ -1,8 +1,8 @@
-"""May this write complete, given what others completed since it began, or have under way?
+"""May this write complete, given what others completed since it began or have pending?
 
 First committer wins: two writes whose lifetimes overlap must not both have written one file group
-(RFC-22, and Hudi's default strategy). The later to complete is the one that asks here. Who is later
-is told by completion times, which Hudi's own strategy compares with requested ones.
+(RFC-22, and Hudi's default strategy). The later to complete is the one that is checked here. Which
+one is later follows from completion times, which Hudi's own strategy compares with requested ones.
 
     other, completed meanwhile        own logs, checked   own logs, NBCC   own base file over logs
     write of the same file group      conflict            -                conflict
@@ -23,17 +23,17 @@ is told by completion times, which Hudi's own strategy compares with requested o
 
 **A write that reads nothing** (an upsert of rows as they come) means the same wherever it stands in
 the order. If the other's requested time is smaller than its own, its logs already lie behind the
-other's, and it is enough to commit it again. Otherwise its files must be written anew.
+other's, and it is enough to commit it again. Otherwise its files must be written again.
 
-**Parts of rows**, as owners of a joined table write them, never conflict with each other. But a
-part that stands alone is no row, and one that was written with a stand-in for a new key hides the
-row that a base file has. So the key must have been there, or not, as the writer found it: a delete
-or a new base file that completed meanwhile is a conflict, and to what it took for new also a
-compaction that was planned meanwhile.
+**Partial rows**, as owners of a joined table write them, never conflict with each other. But a
+partial row alone is not a row, and one that was written with a placeholder for a new key hides the
+row that a base file has. So the key must still exist, or still not exist, as the writer found it. A
+delete or a new base file that completed meanwhile is a conflict, and for keys that the writer took
+for new also a compaction that was planned meanwhile.
 
-**Strategies.** `bucket` compares buckets, for engines that race for the first file of a bucket give
-it different file ids. `simple` compares file ids. `prefer_writer` lets a clustering under way yield
-to the write instead of the write to the clustering.
+**Strategies.** `bucket` compares buckets, since engines that race for the first file of a bucket
+give it different file ids. `simple` compares file ids. `prefer_writer` lets a pending clustering
+yield to the write instead of the write to the clustering.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.index.bucket_inference import bucket_number
 
-#: Whether an overwrite or a delete of partitions is about a partition.
+#: True for the partitions that an overwrite or a delete of partitions replaces.
 Cleared: TypeAlias = Callable[[str], bool]
 
 
@@ -96,7 +96,7 @@ class OwnWrite:
     opened: frozenset[FileGroupId] = frozenset()  # with a base file among logs
     appended: frozenset[FileGroupId] = frozenset()  # the others, if it is checked at all
     clears: Cleared | None = None
-    parts: frozenset[FileGroupId] = frozenset()  # those in which it has parts of rows
+    parts: frozenset[FileGroupId] = frozenset()  # those in which it has partial rows
     fresh: frozenset[FileGroupId] = frozenset()  # of these, those with keys that it took for new
     is_blind: bool = False  # whether it read nothing of the table
     priority: int = 0
@@ -108,12 +108,13 @@ class OtherWrite:
 
     requested: str
     completed: str | None
-    groups: frozenset[FileGroupId] | None  # None: it does not tell, so it may be any
+    groups: frozenset[FileGroupId] | None  # None: unknown, so it may be any
     kind: Kind = Kind.WRITE
     priority: int = 0
-    removals: frozenset[FileGroupId] = frozenset()  # where it deleted, or opened a base file
-    files: tuple[str, ...] = field(default=(), compare=False)  # to tell the keys of
-    #: Whether it may have deleted rows whose keys no file has: the next base file is without them.
+    removals: frozenset[FileGroupId] = frozenset()  # where it deleted, or wrote a base file
+    files: tuple[str, ...] = field(default=(), compare=False)  # whose keys a report shows
+    #: True if it may have deleted rows whose keys are in no file: the next base file just lacks
+    #: them.
     has_untold_deletes: bool = field(default=False, compare=False)
 
     @property

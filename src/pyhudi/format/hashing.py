@@ -6,12 +6,12 @@
 
 None of them loops over rows in Python. Java's hashes are polynomials in 31 modulo 2^32, and 31 has
 an inverse there. So each unit is multiplied by a power of that inverse, one running sum is taken
-over all strings, and the difference of two sums, times a power of 31, is the hash of what lies
-between: the cost does not depend on how lengths are spread. xxHash32 and MurmurHash2 go by words
-of four bytes; there all rows of one length take each step together.
+over all strings, and the difference of two sums, times a power of 31, is the hash of the units
+between. So the cost does not depend on the distribution of lengths. xxHash32 and MurmurHash2 go by
+words of four bytes; there all rows of one length take each step together.
 
-All arithmetic is on 32-bit words that wrap silently, as it does in Java. A null counts as Java's
-list hash has it, as 0, or is treated as empty text.
+All arithmetic is on 32-bit words that wrap silently, as it does in Java. A null counts as 0, as in
+Java's list hash, or as empty text.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _utf16(block: Bytes, offsets: Rows) -> tuple[npt.NDArray[np.uint16], Rows]:
         encoded = block.tobytes().decode("utf-8").encode("utf-16-le")
     except UnicodeDecodeError:
         raise CorruptTableError(
-            "A record key cannot be hashed",
+            "a record key cannot be hashed",
             why="its bytes are not UTF-8",
             next_step="Find the writer of this key; the file itself may be damaged",
         ) from None

@@ -1,12 +1,12 @@
 """Paths inside a table: relative, of plain segments, and never decoded.
 
-Partition values, commit metadata, markers and clean and rollback plans all name files by path,
-and whoever wrote the table chose those names. A path that climbs out of the table would let a
-forged plan delete a stranger's files, so there is one definition of what a path may be, and
-storage asks it about every path it is handed.
+Partition values, commit metadata, markers and clean and rollback plans all name files by path, and
+the table's writers chose those names. A path that climbs out of the table would let a forged plan
+delete files outside the table. So there is one definition of what a path may be, and storage checks
+every path by it.
 
-A percent sequence stays what it is: Hudi may write the partition value "a/b" as the folder
-"a%2Fb", and decoding that before joining would open the very hole this module closes.
+A percent sequence is never decoded. Hudi may write the partition value "a/b" as the folder
+"a%2Fb", and decoding it before joining would let a path climb out after all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHOWN_CHARACTERS_MAX = 200  # of a bad path, in an error
 
 # One or more segments, each neither empty nor a dot nor two dots, without backslash, control
 # characters or lone surrogates (which have no bytes in UTF-8). Nearly every path is a good one,
-# so this is the whole cost; the reason for a refusal is sought afterwards.
+# so this is the whole cost; the reason for a refusal is looked for afterwards.
 _SEGMENT = r"(?!\.{1,2}(?:/|\Z))[^/\\\x00-\x1f\x7f-\x9f\ud800-\udfff]+"
 _PATH = re.compile(rf"(?![A-Za-z][A-Za-z0-9+.\-]*:/){_SEGMENT}(?:/{_SEGMENT})*\Z")
 
@@ -46,8 +46,8 @@ def table_path(path: str) -> str:
     'day=2026-01-01/a%2Fb.parquet'
     >>> table_path("day=../../x")
     Traceback (most recent call last):
-    pyhudi.errors.CorruptTableError: 'day=../../x' is no path inside a table: it holds a segment \
-'.' or '..'. Look for the commit, plan or partition that names it, and distrust its writer.
+    pyhudi.errors.CorruptTableError: 'day=../../x' is not a path inside a table: it holds a \
+segment '.' or '..'. Find the commit, plan or partition that names it, and check its writer.
     """
     if _PATH.match(path) is None:
         raise _refusal(path, next(why for shape, why in _REASONS if shape.match(path)))
@@ -73,7 +73,7 @@ def file_name(path: str) -> str:
 def _refusal(path: str, why: str) -> CorruptTableError:
     shown = path if len(path) <= _SHOWN_CHARACTERS_MAX else path[:_SHOWN_CHARACTERS_MAX] + "…"
     return CorruptTableError(
-        f"{shown!r} is no path inside a table",
+        f"{shown!r} is not a path inside a table",
         why=why,
-        next_step="Look for the commit, plan or partition that names it, and distrust its writer",
+        next_step="Find the commit, plan or partition that names it, and check its writer",
     )

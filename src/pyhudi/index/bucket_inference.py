@@ -1,9 +1,9 @@
-"""How many buckets a table has, told from where its keys lie.
+"""How many buckets a table has, inferred from where its keys lie.
 
-Hudi keeps neither the index nor the number of buckets in a table. But a file id begins with its
+Hudi records neither the index nor the number of buckets in a table. But a file id begins with its
 bucket's number b, and every key there has a hash h with h mod N = b. So N divides each h - b,
 hence their greatest common divisor, and N is greater than every b. With a few dozen keys the
-divisor is N itself, almost always; what is left in doubt is told as the list of all N that fit.
+divisor is N itself, almost always; where doubt remains, the result is the list of all N that fit.
 
 A hash below its bucket's number, or a divisor that is too small, fits no N at all: then the table
 has no simple buckets, or other columns are hashed, or two writers disagreed.

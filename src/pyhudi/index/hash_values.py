@@ -87,7 +87,7 @@ def extracted_key_values(record_keys: pa.Array, hash_fields: Sequence[str]) -> p
     """
     if record_keys.null_count:
         raise InvalidRequestError(
-            "A record has no bucket",
+            "a record has no bucket",
             why=f"{record_keys.null_count} record keys are null",
             next_step="Give every row a value in at least one record key field",
         )

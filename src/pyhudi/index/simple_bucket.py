@@ -2,7 +2,7 @@
 
 The bucket of a key is the Java list hash of its values to hash, made positive, modulo the number
 of buckets. The file id begins with the bucket's number. Writers that do not wait for each other
-must agree on the rest of it too, so there it is all zeros (RFC-66's non-blocking mode).
+must agree on the rest of it too, so for them it is all zeros (RFC-66's non-blocking mode).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def bucket_of_file(file_id: str) -> int:
     if not (len(number) == _NUMBER_LENGTH and number.isascii() and number.isdigit()):
         raise UnsupportedTableError(
             f"the file group {file_id!r} has no bucket",
-            why="the file id of a bucket begins with eight digits; whoever wrote or clustered the"
-            " table has another index",
-            next_step="Write the table with that engine; reading it works as ever",
+            why="the file id of a bucket begins with eight digits; the engine that wrote or"
+            " clustered the table has another index",
+            next_step="Write the table with that engine; reading it works as before",
         )
     return int(number)

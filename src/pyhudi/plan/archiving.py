@@ -2,28 +2,28 @@
 
 Readers count a file whose instant is older than the first active write as committed: its name is
 all that is left of it. So writes leave in the order of their requests, without a gap, and where the
-active timeline begins afterwards decides what becomes visible. Every rule below is a place at which
+active timeline begins afterwards decides what becomes visible. Every rule below is a point at which
 that order has to stop:
 
 - archiving starts when more than `keep_max` completed writes are there, and leaves `keep_min`;
-- a completed write stays in front of whatever is pending, and in front of what was given up and may
-  still grow a file; so does what completed while a pending write was under way, for that write
-  looks for conflicts with it;
-- the earliest savepoint and all behind it stay, and so do the writes that the last clean kept,
-  those that a compaction is due by, and those that a consumer has not read;
+- a completed write stays in front of every pending instant, and in front of an aborted one of which
+  a file may still appear; so does a write that completed while a pending one was running, since
+  that one checks for conflicts with it;
+- the earliest savepoint and all behind it stay, and so do the writes that the last clean retained,
+  those that a compaction's trigger counts, and those that a consumer has not read;
 - a write that replaced file groups stays as long as files of theirs are there: it hides them;
 - a write stays while one of its logs lies on a younger base file in a latest slice: only the
   write's completion time says that the log belongs there, and hudi-rs does not know it of archived
   writes;
-- a write stays in front of a file whose instant no timeline tells of: nobody reads the file as long
-  as it is younger than that write, and nobody knows whether it may be removed;
-- what the end of the decision log decided stays until everybody must have read further, for
-  whoever slept would carry it out once more (section 10 of the protocol);
-- the newest write that brought a schema stays, and so does the one that completed last, however
-  long ago it began: consumers come as far as the last completion that is active.
+- a write stays in front of a file whose instant is on no timeline: readers ignore the file as long
+  as it is younger than that write, and it is unknown whether it may be removed;
+- an instant of the last entries of the decision log stays until every process must have read
+  further, because one that slept would apply the entry once more (section 10 of the protocol);
+- the newest write with a schema stays, and so does the one that completed last, however long ago it
+  began: consumers read up to the last completion that is active.
 
-Cleans and rollbacks leave behind the writes around them. The cleans that say how far back the table
-can be read stay, so that every read finds them at once.
+Cleans and rollbacks are archived after the writes around them. The cleans that say how far back the
+table can be read stay, so that every read finds them at once.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ArchivePolicy:
 
     keep_min: int = 20  # hoodie.keep.min.commits
     keep_max: int = 30  # hoodie.keep.max.commits
-    delta_commits: int = 5  # hoodie.compact.inline.max.delta.commits; 0 if nobody counts them
+    delta_commits: int = 5  # hoodie.compact.inline.max.delta.commits; 0 if no trigger counts them
     file_instants: int = 1_000  # instants in one new archive file
     merge_files: int = 10  # hoodie.timeline.compaction.batch.size
     #: hoodie.timeline.compaction.target.file.max.bytes, of which an eighth: a lock may be held
@@ -138,22 +138,22 @@ class ArchiveFacts:
 
     timeline: Timeline
     is_mor: bool = True
-    #: In the archive already: whoever put them there did not come to remove their files. Also of
-    #: what rollbacks name.
+    #: In the archive already: the process that archived them ended before it removed their files.
+    #: Also among the targets of rollbacks.
     archived: frozenset[str] = frozenset()
-    #: Completion times from the first to the last are of decisions that are still fresh.
+    #: Completion times from the first to the last are of recent entries of the decision log.
     fresh: tuple[str, str] | None = None
-    #: Rollbacks and restores, pending or completed → what they undo.
+    #: Rollbacks and restores, pending or completed → their targets.
     undoes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: Of these, the completed ones that are too young: a file may still come.
+    #: Of these, the completed ones that are so recent that a file may still appear.
     young: frozenset[str] = frozenset()
-    retained: str = ""  # the earliest write that the last clean kept whole
+    retained: str = ""  # the earliest write that the last clean retained whole
     kept_cleans: frozenset[str] = frozenset()  # which say how far back the table can be read
     #: Completed replace commits whose replaced file groups still have files.
     hiding: frozenset[str] = frozenset()
     consumers_since: str | None = None  # completion time up to which every consumer has read
-    swept: frozenset[str] = frozenset()  # given up, and known to have left nothing
-    #: Instants that no timeline tells of, and that were not undone → a data file of each.
+    swept: frozenset[str] = frozenset()  # aborted, and known to have left nothing
+    #: Instants that are on no timeline, and were not rolled back → a data file of each.
     unknown: Mapping[str, str] = field(default_factory=dict)
     #: Completed writes → the file groups in which a log of theirs is older than its base file.
     old_logs: OldLogs = field(default_factory=dict)
@@ -192,12 +192,12 @@ class ArchivePlan:
     timeline: Timeline
     verdicts: tuple[Verdict, ...]
     finished: tuple[Instant, ...]  # in the archive already; only their files have to go
-    #: Instants given up whose files must be gone before the active timeline begins behind them,
+    #: Aborted instants whose files must be removed before the active timeline begins behind them,
     #: or at once where it does already.
     passed: tuple[str, ...]
     stopped_by: str = ""  # why no more instants go
     begin: str = ""  # the first active write afterwards
-    stopped_at: str = ""  # a file of an instant that no timeline tells of, if one is in the way
+    stopped_at: str = ""  # a file of an instant on no timeline, if one is in the way
     #: File groups that keep the next write, for a log of it there is older than its base file.
     held_by: tuple[str, ...] = ()
 
@@ -337,7 +337,7 @@ class _Planning:
         yield from self._needed_stops()
         for number, write in enumerate(self._writes):
             if self._is_fresh(write):
-                yield _Stop(number, "it was decided a moment ago")
+                yield _Stop(number, "its entry in the decision log is recent")
                 break
         for number, write in enumerate(self._writes):
             if write.requested in self._facts.hiding:
@@ -359,14 +359,14 @@ class _Planning:
             first = pending[0]
             yield _Stop(self._before(first), f"{first} is pending, and a write before it stays")
             late = (n for n, w in enumerate(self._writes) if (w.completed or "") > first)
-            why = f"it completed while {first} was under way, which looks for conflicts with it"
+            why = f"it completed while {first} was pending, which checks for conflicts with it"
             yield _Stop(next(late, len(self._writes)), why)
         for target in self._unsafe_targets():
-            why = f"{target} was given up, and may still grow a file"
+            why = f"{target} was aborted, and a file of it may still appear"
             yield _Stop(self._before(target), why)
             break
         for target in sorted(self._facts.unknown)[:1]:
-            why = f"no timeline tells of {target}, and its file {self._facts.unknown[target]} would"
+            why = f"{target} is on no timeline, and its file {self._facts.unknown[target]} would"
             yield _Stop(self._before(target), f"{why} become visible; see services.repair()")
 
     def _unsafe_targets(self) -> list[str]:
@@ -390,7 +390,7 @@ class _Planning:
             why = f"a savepoint keeps what is not older than {self._savepoint}"
             yield _Stop(self._from(self._savepoint), why)
         if facts.retained:
-            why = f"cleaning has kept what is needed from {facts.retained} on"
+            why = f"cleaning has retained what is needed from {facts.retained} on"
             yield _Stop(self._from(facts.retained), why)
         if facts.consumers_since is not None:
             since = facts.consumers_since
@@ -461,7 +461,7 @@ class _Planning:
         if instant.requested >= last:
             return Verdict(instant, goes=False, why="the writes around it stay")
         if self._is_fresh(instant):
-            return Verdict(instant, goes=False, why="it was decided a moment ago")
+            return Verdict(instant, goes=False, why="its entry in the decision log is recent")
         if instant.requested in self._facts.kept_cleans:
             return Verdict(instant, goes=False, why="it says how far back the table can be read")
         return Verdict(instant, goes=True, why="the writes around it go")

@@ -1,23 +1,23 @@
-"""Incremental reads: the rows that the writes of a time range left behind.
+"""Incremental reads: the rows that the writes of a time range left.
 
 A range is (since, until] over completion times, so a consumer that passes each read's `until` as
 the next `since` sees every write once: a write that completes later has a later completion time,
 whenever it was requested.
 
 As in Hudi, the files that those writes wrote are sliced on their own and merged, and of their rows
-those count whose commit time is in the range. A compaction in the range carries older rows along;
-they are dropped before the merge, so that a late row of the range is shown as it would be without
-the compaction. Deletes leave no row. Files that a later write of the range replaced are not needed.
-A file that is needed and is gone, or shorter than its write says, is an error, never fewer rows:
-it was cleaned, or it is lost, which the caller finds out. A file that a pending clean names counts
-as gone: it may go between the plan and the read.
+those count whose commit time is in the range. A compaction in the range contains older rows; they
+are dropped before the merge, so that a late row of the range is shown as it would be without the
+compaction. Deletes leave no row. Files that a later write of the range replaced are not needed. A
+needed file that is missing, or shorter than its write says, is an error, never fewer rows: it was
+cleaned, or it is lost, and the caller finds out which. A file that a pending clean names counts as
+gone: it may go between the plan and the read.
 
-Rows of partial-update blocks are not whole without what came before the range; for them the whole
-slice is given along.
+Rows of partial-update blocks are not whole without what came before the range; for them the plan
+has the whole slice, too.
 
 In a joined table a row has one commit time and many writers, and the one that the commit time names
 need not be the one that the range holds. So there the keys in the files of the range's writes say
-which rows have changed, and a compaction, which brings no keys, is passed over.
+which rows have changed, and a compaction, which adds no keys, is skipped.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from pyhudi.table.snapshot import grouped_files, latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 
-#: What helps a consumer whose changes are gone. Changes show no deletes, so it cannot go on from
-#: what it has.
+#: What helps a consumer whose changes are removed. Changes show no deletes, so it cannot continue
+#: from what it has.
 READ_ANEW = (
-    "Read the table as of the newest completion time in table.inspect.timeline(), put that in the"
-    " place of what was built from changes, and read changes since that time"
+    "Read the table as of the newest completion time in table.inspect.timeline(), replace what was"
+    " built from changes by the result, and read changes since that time"
 )
 
 
@@ -116,7 +116,7 @@ def plan_changes(
         if prune and not may_hold_matches(partition, schema, state.config, spec):
             continue
         listed = {group.file_id: group for group in state.partitions.get(partition, ())}
-        # The listing knows how large a file is; what a write says of that is not believed.
+        # The listing knows how large a file is; the size that a write records is not trusted.
         sizes = {file.path: file.size for group in listed.values() for file in group.files}
         for group in grouped_files(partition, [(p, sizes.get(p, 0)) for p in sorted(files)]):
             slice_ = latest_slice(group, times, spec.visibility)

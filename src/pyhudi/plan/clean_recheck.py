@@ -1,9 +1,10 @@
-"""What makes a plan of a clean outdated: instants that came, or went, since it was made.
+"""What makes a clean plan stale: instants that appeared, or disappeared, since it was made.
 
-`services.cleaning.execute` tells why writes that complete meanwhile are not among them.
+`services.cleaning.execute` explains why writes that complete meanwhile are not among them.
 
-A ledger tells the same of all that is decided, and costs no listing. It knows no savepoints, for
-these bear the times of other instants, and nothing of writes that vanish.
+A live timeline shows the same for every change that is in the decision log, and costs no listing.
+It has no savepoints, because these have the times of other instants, and does not show writes that
+disappear.
 """
 
 from __future__ import annotations

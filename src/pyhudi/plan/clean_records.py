@@ -1,8 +1,8 @@
-"""A clean as others read it: what its plan names, and what its completed file says.
+"""A clean as files: what its plan names, and what its completed file says.
 
-A plan's files are deleted by whoever carries it out, so what it names is checked: data files, each
-in the partition it is listed under, and nothing outside of the table, and none that a snapshot of
-now or a write under way needs.
+The process that executes a plan deletes its files, so they are checked: each is a data file in the
+partition it is listed under, none is outside of the table, and none is needed by a snapshot of now
+or by a pending write.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyhudi.format.timeline.stored_paths import path_in_partition, relative_to_t
 from pyhudi.plan.clean_verdicts import Rule
 from pyhudi.plan.retention import KEPT_SINCE_KEY
 
-#: Why a file stays that makes a plan wrong which names it.
+#: Rules by which a file must stay: a plan that names such a file is wrong.
 _FORBIDDING = (Rule.LATEST, Rule.PENDING)
 
 
@@ -66,8 +66,8 @@ def _refuse_foreign(partition: str, paths: Iterable[str], place: str) -> None:
             raise CorruptTableError(
                 f"a clean would remove {path!r:.200}",
                 why=f"that is not a data file of the partition {partition!r:.200}",
-                next_step="Nothing was removed. Find out who wrote the plan, and cancel it:"
-                " table.services.cancel_clean(instant)",
+                next_step="Nothing was removed. Find the program that wrote the plan, and cancel"
+                " it: table.services.cancel_clean(instant)",
                 path=place,
             )
 
@@ -96,7 +96,7 @@ def refuse_needed(
         raise CorruptTableError(
             f"the clean {requested} would remove {path!r}",
             why=f"the file is needed ({reason})",
-            next_step="Nothing was removed. Find out who planned the clean, and cancel"
+            next_step="Nothing was removed. Find the program that planned the clean, and cancel"
             f" it: table.services.cancel_clean({requested!r})",
             path=place,
         )
@@ -157,7 +157,7 @@ def clean_metadata(
         partitions[partition] = CleanedPartition(
             partition,
             plan.policy,
-            delete_path_patterns=gone,  # which Hudi takes for what was removed
+            delete_path_patterns=gone,  # which Hudi counts as removed
             success_delete_files=gone,
             failed_delete_files=left,
             is_partition_deleted=False,  # its metadata file stays, which writers rely on

@@ -1,7 +1,8 @@
-"""A verdict for every file of a table: which slices of its group some kept state still needs.
+"""A verdict for every file of a table: which slices of its group some retained state still needs.
 
-`plan.cleaning` tells what is kept and why. Here the two points become a cut through each file
-group: slices above it stay, and those below go, with a few files of them that changes need.
+`plan.cleaning` explains what is retained and why. Here the two points become a cut through each
+file group: slices above it stay, and those below go, except for a few of their files that
+incremental reads need.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes, visible_now
 from pyhudi.timeline.timeline import Timeline
 
-#: Verdicts that wait as Python values, which take several times the room of a column.
+#: Verdicts that are held as Python values, which take several times the room of a column.
 _CHUNK_ROWS = 8_192
 _TYPES = {
     "path": pa.string(),
@@ -66,7 +67,7 @@ class Holds:
     files: Mapping[str, Verdict] = field(default_factory=dict)  # by path
     consumers: tuple[tuple[str, str], ...] = ()  # names, and up to when each has read
     savepoints: tuple[str, ...] = ()
-    unfinished_savepoints: tuple[str, ...] = ()  # they do not tell their files yet
+    unfinished_savepoints: tuple[str, ...] = ()  # they do not list their files yet
 
 
 class Horizon(NamedTuple):
@@ -107,7 +108,7 @@ def with_consumers(
 class _Cut(NamedTuple):
     """What one horizon means to one file group."""
 
-    replaced_by: str | None  # the replace commit that took it out of every kept state
+    replaced_by: str | None  # the replace commit that removed it from every retained state
     kept_from: str  # the base instant of the oldest slice that stays
     needed_from: str  # of the oldest one that a snapshot by completion time needs
 
@@ -252,9 +253,9 @@ class Judge:
         if self._consumer is not None and lowest.keeps(slice_):
             return self._consumer
         if cut.replaced_by is not None:
-            reason = f"replaced by {cut.replaced_by}, and no kept snapshot has it"
+            reason = f"replaced by {cut.replaced_by}, and no retained snapshot has it"
             return Verdict(Rule.REPLACED, reason)
-        reason = f"the slice of {cut.kept_from} took its place, and no kept snapshot has it"
+        reason = f"the slice of {cut.kept_from} superseded it, and no retained snapshot has it"
         return Verdict(Rule.SUPERSEDED, reason)
 
     def _stays(self, slice_: FileSlice, number: int, cut: _Cut, *, is_replaced: bool) -> Verdict:
@@ -264,13 +265,13 @@ class Judge:
             return self._versions
         if earliest is not None and slice_.base_instant >= earliest:
             return Verdict(
-                Rule.SNAPSHOT, f"not older than {earliest}, the earliest instant that is kept"
+                Rule.SNAPSHOT, f"not older than {earliest}, the earliest retained instant"
             )
         if slice_.base_instant >= cut.needed_from:
-            reason = f"needed by the snapshot at {since}, the earliest that is kept"
+            reason = f"needed by the snapshot at {since}, the earliest retained one"
             return Verdict(Rule.SNAPSHOT, reason)
         return Verdict(
-            Rule.SNAPSHOT, f"the last slice before {earliest}, the earliest instant that is kept"
+            Rule.SNAPSHOT, f"the last slice before {earliest}, the earliest retained instant"
         )
 
     def _kept_file(self, file: BaseFile | LogFile) -> Verdict | None:
@@ -282,7 +283,7 @@ class Judge:
         assert self.lowest is not None
         completed = self._completed(file)
         if completed >= self._horizon.since:
-            return Verdict(Rule.SNAPSHOT, f"completed at {completed}, within what is kept")
+            return Verdict(Rule.SNAPSHOT, f"completed at {completed}, within what is retained")
         return self._consumer if completed >= self.lowest.since else None
 
 

@@ -1,23 +1,23 @@
 """Which files a clean removes, and for every file of the table why it goes or stays.
 
-What is kept is two points. The *earliest instant* is a requested time, chosen as Hudi chooses it:
-the oldest of the last so many completed writes of the active timeline, or the beginning of the last
-so many hours, and never later than a write under way. From it on Hudi's own time travel works: of
-each file group the newest slice below it stays, and every slice above. The second point is a
-completion time, *since*: the first at which one of the kept writes became visible, or by hours when
-the state became visible that was there so many hours ago; or before that the beginning of a write
-under way, which may still read the table as it found it. A snapshot there or later needs of each
-group the newest base file that had completed by then, and whatever lies above it. A slice that
+Two points say what is retained. The *earliest instant* is a requested time, chosen as Hudi chooses
+it: the oldest of the last so many completed writes of the active timeline, or the beginning of the
+last so many hours, and never later than a pending write. From it on Hudi's own time travel works:
+of each file group the newest slice below it stays, and every slice above. The second point is a
+completion time, *since*: the first at which one of the retained writes became visible, or by hours
+when the state became visible that was there so many hours ago; or before that the beginning of a
+pending write, which may still read the table as it was then. A snapshot there or later needs of
+each group the newest base file that had completed by then, and everything above it. A slice that
 either point needs stays, and so does every file that completed since.
 
 Both points move back for a registered consumer, to where it has read: its next read may end
-anywhere behind that, and rows that are written in parts are read as of its end.
+anywhere behind that, and partial rows are read as of its end.
 
-A file group that a replace commit took out goes as a whole, once no kept point is before that
-commit. Files that a pending plan or a savepoint names stay, with the slice they are in. Files of
-a pending write stay, since only a rollback removes them; files of instants that nobody knows are
-left to repair. A partition whose files are all gone stays as a folder with its metadata file:
-writers take that file for granted.
+A file group that a replace commit replaced goes as a whole, once no retained point is before that
+commit. Files that a pending plan or a savepoint names stay, with the slice they are in. Files of a
+pending write stay, since only a rollback removes them; files of instants on no timeline are left to
+repair. A partition whose files are all removed stays as a folder with its metadata file: writers
+rely on that file.
 
 Counting versions is simpler: so many slices of each group, and the state of the table now.
 """
@@ -78,7 +78,7 @@ class CleanPolicy:
             raise InvalidRequestError(
                 f"keep={self.keep!r:.100} cannot be used for cleaning",
                 why=f"it must be a whole number from 1 to {_KEEP_MAX}",
-                next_step="Say how many commits, versions or hours are to be kept",
+                next_step="Say how many commits, versions or hours to retain",
             )
 
     @classmethod
@@ -113,7 +113,7 @@ class CleanPlan:
     last_completed: str  # the newest requested time of a completed write
     files: pa.Table = field(repr=False)
     savepoints: tuple[str, ...] = ()
-    pending: tuple[str, ...] = ()  # cleans that wait, and are finished before this one is planned
+    pending: tuple[str, ...] = ()  # pending cleans, which are finished before this one is planned
 
     @property
     def going(self) -> pa.Table:
@@ -162,7 +162,9 @@ class CleanPlan:
             f" ({readable(self.bytes, 'B')} of {readable(bytes_, 'B')})"
         ]
         for requested in self.pending:
-            lines.append(f"the clean {requested} is pending; some of these files are in its plan")
+            lines.append(
+                f"clean {requested} is still pending; its plan has some of the files below"
+            )
         if count:
             lines.append(f"the table stays readable as of {self.since} and later")
         lines += self._reasons("goes", goes=True) + self._reasons("stays", goes=False)
@@ -233,7 +235,7 @@ def _first_from(timeline: Timeline, earliest: str | None) -> Instant | None:
     return min(later, key=lambda write: write.requested, default=None)
 
 
-# ---- how far back is kept
+# ---- how far back is retained
 
 
 _PLAIN_WRITES = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
@@ -285,7 +287,7 @@ def _earliest(timeline: Timeline, policy: CleanPolicy, cut: str | None) -> str |
     writes = sorted(timeline.completion_times)
     if cut is not None:
         if writes[-1] < cut:
-            return None  # as in Hudi, a table that rests is left alone
+            return None  # as in Hudi, a table without new writes is left alone
         earliest = cut
     elif len(writes) <= policy.keep:
         return None
@@ -301,7 +303,7 @@ def _nothing_goes(timeline: Timeline, policy: CleanPolicy) -> str:
     """Return why nothing goes, for the case that nothing does."""
     writes = len(timeline.completion_times)
     if policy.by is CleanBy.COMMITS and writes <= policy.keep:
-        return f"the active timeline has {writes} completed writes, and {policy} are kept"
+        return f"the active timeline has {writes} completed writes, and {policy} are retained"
     if policy.by is CleanBy.HOURS:
-        return f"{policy} are kept, and nothing is older, or nothing was written since"
-    return f"{policy} are kept, or what a write under way may need, and nothing is older"
+        return f"{policy} are retained, and nothing is older, or nothing was written since"
+    return f"{policy} are retained, or what a pending write may need, and nothing is older"

@@ -2,12 +2,12 @@
 
 A plan holds, of each file group, the latest slice as completed writes left it (RFC-66). Its
 requested time comes after every completion that the plan knows, and it is begun only if nothing
-completed meanwhile (`compaction_news`); so its logs are exactly those that completed before that
-time. Logs of writes under way, even of those that began earlier, belong to the slice that the plan
-opens.
+completed meanwhile (`compaction_rebase`); so its logs are exactly those that completed before that
+time. Logs of pending writes, even of those that began earlier, belong to the slice that the plan
+starts.
 
 A file group is in one pending plan at a time. So several plans may be pending, on disjoint groups,
-and each of them can be carried out, or cancelled, whatever becomes of the others.
+and each of them can be executed, or cancelled, independently of the others.
 
 The worst file groups come first, by the policy's order, until the work of one run is enough. What
 an operation's metrics say, and the bound, are Hudi's: megabytes, rounded down, of what is read and
@@ -15,9 +15,9 @@ of what is written, the latter taken to be as much as the old base file.
 
 Before all of them come file groups with logs that are older than their base file: the writes of
 these logs cannot be archived until the logs are merged (`plan.archiving`). They come whatever the
-policy's thresholds say, but take no more than half of a bounded run. Writers that are under way
-whenever a compaction is planned leave such a log in each group that it compacts; without that
-limit the same groups would be compacted again and again, and no others.
+policy's thresholds say, but take no more than half of a bounded run. Writers that are active
+whenever a compaction is planned leave such a log in each group that it compacts; without that limit
+the same groups would be compacted again and again, and no others.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class CompactionPreview:
 
     slices: tuple[FileSlice, ...]
     left_out: tuple[LeftOut, ...]
-    unknown: tuple[str, ...] = ()  # partitions that were asked for, and that the table lacks
+    unknown: tuple[str, ...] = ()  # partitions in the policy that the table lacks
 
     @property
     def is_empty(self) -> bool:
@@ -222,7 +222,7 @@ class CompactionPreview:
         return "\n".join(lines)
 
 
-#: No plan was asked for.
+#: No plan was requested.
 NOTHING = CompactionPreview((), ())
 
 
@@ -253,7 +253,7 @@ def group_name(group: FileGroupId) -> str:
     return f"{group.partition}/{group.file_id}" if group.partition else group.file_id
 
 
-#: By requested time; None if a plan does not tell.
+#: By requested time; None if a plan does not name its groups.
 PlannedGroups: TypeAlias = Mapping[str, frozenset[FileGroupId] | None]
 
 

@@ -1,14 +1,14 @@
-"""What becomes of a compaction plan when writes complete, or others plan, while it is made.
+"""How a compaction plan is adjusted to writes that complete, and to other plans, while it is made.
 
-A plan is begun only if it has all that completed before it. On a busy table something always has,
-so the plan is not made anew: what is new is worked in. That costs what the new writes touched, and
-a look at the other file groups of their partitions, however large the table is. Where even that is
-too slow, because writes complete all the time, the plan becomes smaller. The slices that it has are
-those that a plan made now would have; it may lack what another plan has given free meanwhile, and
-what there is room for since another slice dropped out.
+A plan is begun only if it has every write that completed before it. On a busy table some write
+always has completed meanwhile. So the plan is not made again; the new writes are worked into it.
+That costs what they touched, and a look at the other file groups of their partitions, however large
+the table is. Where even that is too slow, because writes complete all the time, the plan becomes
+smaller. The slices that it has are those that a plan made now would have; it may lack a group that
+another plan has released meanwhile, and what there is room for since another slice dropped out.
 
-All this rests on knowing what is new. Where archiving has passed over what the plan was made of,
-nobody can tell (`is_torn`).
+All this needs to know what is new. Where archiving has taken instants that the plan was made of,
+that cannot be known (`missed_archived_writes`).
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class Since:
     """What happened to the file groups of a table since a plan was made of it."""
 
     written: TableState  # with the groups that got files, and no others
-    put_off: tuple[FileGroupId, ...]  # got some as well, and are more than can be looked at
-    gone: frozenset[FileGroupId]  # the plan speaks of them, and readers see them no more
+    put_off: tuple[FileGroupId, ...]  # got some as well, and exceed the limit
+    gone: frozenset[FileGroupId]  # the plan has them, and readers see them no more
 
 
 def written_since(

@@ -1,9 +1,10 @@
 """The properties of a new table: the text of its `hoodie.properties`, key by key.
 
 The keys and values are those that Hudi 1.2.0 writes for such a table. Beside them stand the schema,
-as Hudi's own SQL writes it, and what all writers must agree on: buckets, concurrency mode, lock.
-A Spark writer takes options it was not given from here, and refuses others than these. That is
-also why the metadata table is switched off here: Spark would begin one, and pyhudi not maintain it.
+as Hudi's own SQL writes it, and what all writers must agree on: buckets, concurrency mode, lock. A
+Spark writer takes options that its caller leaves out from here, and refuses other values. That is
+also why the metadata table is switched off here: Spark would begin one, and pyhudi does not
+maintain it.
 """
 
 from __future__ import annotations

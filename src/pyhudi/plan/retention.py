@@ -1,14 +1,14 @@
-"""What cleaning has left: from which point on every state of the table can still be read.
+"""From which point on every state of the table can still be read, after all cleans.
 
-A clean says what it kept as a requested time, the one below which slices may have lost files. That
-answers Hudi's time travel, which compares requested times. A snapshot by completion time needs
-more: a base file that was requested before that time and completed long after it hides the slices
-below it from a cleaner that looks at requested times alone, while a snapshot between the two still
-needs them; and so does a replace commit. So for cleans of Hudi the bound is when the last such
-write completed. Our own cleans keep those slices, and say from which completion time on everything
-is whole.
+A clean records what it retained as a requested time, the one below which slices may have lost
+files. That answers Hudi's time travel, which compares requested times. A snapshot by completion
+time needs more: a base file that was requested before that time and completed long after it hides
+the slices below it from a cleaner that looks at requested times alone, while a snapshot between the
+two still needs them; and so does a replace commit. So for cleans of Hudi the bound is when the last
+such write completed. Our own cleans retain those slices, and record from which completion time on
+everything is whole.
 
-A clean that is only planned counts too: its files may be going just now.
+A clean that is only planned counts too: its files may be removed at this moment.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class CleanBound:
     """What one clean, planned or done, says about what it leaves."""
 
     planned: str  # the clean's own requested time
-    earliest: str  # the requested time that it keeps from; "" if it counted versions
+    earliest: str  # the requested time from which it retains; "" if it counted versions
     last: str  # the newest requested time when it was planned
-    since: str | None  # the completion time, if it tells
+    since: str | None  # the completion time, if it records one
     removes: bool
 
     @property
@@ -52,7 +52,7 @@ class CleanBound:
 
 
 def bound_of_clean(clean: CleanMetadata) -> CleanBound:
-    # A clean that was run twice finds its files gone, and calls that a failure.
+    # A clean that was run twice finds its files missing, and counts that as a failure.
     partitions = clean.partition_metadata.values()
     removes = clean.total_files_deleted > 0 or any(p.failed_delete_files for p in partitions)
     return CleanBound(

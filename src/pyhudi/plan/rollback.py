@@ -1,8 +1,8 @@
-"""Undoing a write that did not complete: which files it may have left, and the record of it.
+"""The rollback of a write that did not complete: which files it may have left, and its plan.
 
 Since table version 8 every file belongs to one instant, so a rollback deletes whole files. The
-markers say which; a plan written at one moment may lack what a frozen writer adds later, hence
-whoever carries it out reads the markers again.
+markers say which. A plan written at one moment may lack what a frozen writer adds later, so the
+process that executes it reads the markers again.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def files_to_delete(
             raise CorruptTableError(
                 f"the rollback of {target} would delete {path!r}",
                 why="that is not a data file of this instant",
-                next_step="Find out who wrote the plan before anything is rolled back",
+                next_step="Find out which program wrote the plan before anything is rolled back",
             )
     return tuple(sorted(paths))
 

@@ -1,4 +1,4 @@
-"""From a table's state and a question to the list of slices that answer it.
+"""From a table's state and a read request to the list of slices to open.
 
 A predicate on partition columns skips partitions before anything is opened. What is left of it goes
 to the tasks: there it skips row groups, on any column where a slice has no logs, on key columns
@@ -66,7 +66,7 @@ class CommitFolders(NamedTuple):
 class ReadSpec:
     """What each task of a read has to know besides its slices."""
 
-    output: pa.Schema  # the columns asked for, in that order
+    output: pa.Schema  # the requested columns, in that order
     plain: pa.Schema  # the columns to read of a slice without logs
     merged: pa.Schema  # the columns to read of a slice with logs
     rule: MergeRule
@@ -75,7 +75,7 @@ class ReadSpec:
     key_predicate: BoundPredicate | None = None  # the part that holds for every version of a row
     row_instants: frozenset[str] | None = None  # changes: only rows of these instants
     whole_visibility: Visibility | None = None  # changes: for slices read with their past
-    by_keys: bool = False  # changes: of rows that several writers join, keys tell the changed ones
+    by_keys: bool = False  # changes: in a joined table, keys identify the changed rows
     commits: CommitFolders | None = None  # needed for slices with logs
 
 
@@ -84,8 +84,8 @@ class SliceRead:
     """A slice to read, and what its path or its history adds."""
 
     slice: FileSlice
-    constants: tuple[tuple[str, str | None], ...] = ()  # text columns whose value the path gives
-    whole: FileSlice | None = None  # changes: the slice with what came before, for partial rows
+    constants: tuple[tuple[str, str | None], ...] = ()  # text columns, valued by the path
+    whole: FileSlice | None = None  # changes: the slice with its past, for partial rows
 
     @property
     def cost(self) -> int:
@@ -213,7 +213,7 @@ def _with_spec(plan: ScanPlan, output: pa.Schema, predicate: BoundPredicate | No
 def chosen_columns(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     if not columns:
         raise InvalidRequestError(
-            "no column is asked for",
+            "no column is requested",
             why="columns is empty",
             next_step="Name at least one column, or leave columns out for all of them",
         )
@@ -226,7 +226,7 @@ def chosen_columns(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
             )
     if len(set(columns)) != len(columns):
         raise InvalidRequestError(
-            "a column is asked for twice",
+            "a column is requested twice",
             why=f"columns are {list(columns)}",
             next_step="Name each column once",
         )
@@ -336,7 +336,7 @@ def _no_constants(partition: str, config: TableConfig) -> tuple[()]:
     if config.drop_partition_columns and config.partition_fields:
         raise UnsupportedTableError(
             f"the partition columns of {partition!r} cannot be read",
-            why="they are not in the files, and the path does not tell their values apart",
+            why="they are not in the files, and the path does not separate their values",
             next_step="Read it with Apache Hudi; docs/format.md lists what pyhudi supports",
         )
     return ()

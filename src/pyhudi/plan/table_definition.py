@@ -1,11 +1,11 @@
-"""What a user asks of a new table, checked.
+"""The choices for a new table, checked.
 
 A `TableDefinition` is a table that can exist: whatever could not be written, or would be read
 otherwise by Hudi, is refused when the definition is made, before anything is on storage.
 
-Defaults: merge on read. Given an ordering, records merge by it, and then writers need not wait for
+Defaults: merge on read. With an ordering, records merge by it, and then writers need not wait for
 each other (non-blocking). Without one the later write wins, and since Hudi's bytes order such
-writes by when they were requested, overlapping writers are told to start over (optimistic).
+writes by when they were requested, overlapping writers have to start over (optimistic).
 
 With owners it is a joined table: `column_owners` says why it has one column more, and why it is
 always merged by that column.
@@ -80,7 +80,7 @@ class TableDefinition:
     lock: LockKind
     database: str = ""
     owners: ColumnOwners | None = None  # of a joined table; perhaps none yet
-    lock_address: LockAddress | None = None  # of a lock that a service keeps
+    lock_address: LockAddress | None = None  # of a lock that is in a service
     conflict_strategy: Strategy = Strategy.BUCKET
 
     @classmethod
@@ -213,7 +213,7 @@ def _check_schema(schema: pa.Schema) -> None:
     wrong = "" if counts else "it has no columns"
     for name, count in counts.items():
         if not _NAME.match(name):
-            wrong = f"{name[:NAME_CHARACTERS_MAX]!r} is no name that Avro has for a column"
+            wrong = f"{name[:NAME_CHARACTERS_MAX]!r} cannot be the name of a column in Avro"
         elif count > 1:
             wrong = f"it has several columns named {name!r}"
         elif name in _META_COLUMNS:
@@ -298,7 +298,7 @@ def _check_modes(definition: TableDefinition) -> None:
         raise _refused(
             "the record key is missing",
             "rows are found, merged and put into buckets by their key",
-            "Name one or more columns that tell rows apart",
+            "Name one or more columns that identify a row",
         )
     if definition.merge_mode is MergeMode.CUSTOM:
         raise _refused(
@@ -308,7 +308,7 @@ def _check_modes(definition: TableDefinition) -> None:
         raise _refused(
             "the ordering is missing",
             "merging by event time compares the values of a column",
-            "Name the column that tells which version of a row is newer",
+            "Name the column that says which version of a row is newer",
         )
     non_blocking = definition.concurrency is ConcurrencyMode.NON_BLOCKING
     if non_blocking and definition.table_type is TableType.COPY_ON_WRITE:
@@ -368,7 +368,7 @@ def _refuse_unjoinable(
     if RANK_COLUMN in schema.names:
         raise _refused(
             f"{what}have a column {RANK_COLUMN!r} of its own",
-            "pyhudi adds it, to tell parts of rows from their stand-ins",
+            "pyhudi adds it, to distinguish partial rows from their placeholders",
             "Leave it out, or give it another name",
         )
 

@@ -1,7 +1,7 @@
-"""Is the table that exists the one that was asked for? If not, in what does it differ.
+"""Whether the table that exists is the requested one and, if not, in what it differs.
 
-The name is not compared, for a table that was moved or copied keeps the old one. Nor is the order
-of columns, or anything that the caller of `create_table` has no say in.
+The name is not compared, because a table that was moved or copied keeps the old one. Nor is the
+order of columns, or anything that the caller of `create_table` cannot choose.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def definition_differences(asked: TableDefinition, found: TableConfig) -> tuple[
         "address of the lock": (found.lock_address, asked.lock_address),
     }
     return tuple(
-        f"{what}: {_shown(there)} in the table, {_shown(here)} asked for"
+        f"{what}: {_shown(there)} in the table, {_shown(here)} requested"
         for what, (there, here) in compared.items()
         if there != here
     )
@@ -65,7 +65,7 @@ def _column_differences(asked: pa.Schema, found: pa.Schema, *, nulls: bool) -> I
     there, here = ({field.name: field for field in schema} for schema in (found, asked))
     for name in there:
         if name not in here:
-            yield f"column {name!r} is in the table, and was not asked for"
+            yield f"column {name!r} is in the table, and was not requested"
     for name, field in here.items():
         if name not in there:
             yield f"column {name!r} is not in the table"

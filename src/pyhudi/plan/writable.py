@@ -2,7 +2,7 @@
 
 A reader may ignore what a writer may not: a metadata table that the write would make stale, change
 files that it would leave out, rows that Java code would have merged. Each reason is named before
-anything is written, with what helps where something does.
+anything is written, with a remedy where there is one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLAIN_GENERATORS = frozenset(
     {KeyGenerator.SIMPLE, KeyGenerator.COMPLEX, KeyGenerator.NON_PARTITION}
 )
 _MODEL = "org.apache.hudi.common.model."
-#: What an upgrade to version 9 leaves behind of classes that merge as the merge mode says.
+#: What an upgrade to version 9 leaves of classes that merge as the merge mode says.
 _PLAIN_PAYLOADS = frozenset(
     {
         f"{_MODEL}DefaultHoodieRecordPayload",
@@ -35,7 +35,7 @@ _PLAIN_PAYLOADS = frozenset(
 )
 _USE_HUDI = "Write it with Apache Hudi; docs/format.md lists what pyhudi supports"
 _SWITCH_OFF = "Call table.alter.disable_metadata_table() once"
-#: What gives a table another lock than the one it keeps.
+#: The call that gives a table another lock than the recorded one.
 USE_LOCK: Final = "table.alter.use_lock(...)"
 
 

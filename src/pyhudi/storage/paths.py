@@ -1,8 +1,8 @@
 """Where a table lies: the parts of its address.
 
 The address is read the way Spark and Hadoop read it: the text after the bucket is the key, a
-percent sequence in it is literal, and there is no query. Credentials have no place in an address,
-which ends up in logs and commit metadata, so one that carries any is refused.
+percent sequence in it is literal, and there is no query. An address ends up in logs and commit
+metadata, so one that carries credentials is refused.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Location:
 
 def _refusal(uri: str, why: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"{redacted(uri)!r} is no address of a table",
+        f"{redacted(uri)!r} is not an address of a table",
         why=why,
         next_step="Give scheme://bucket/path and put credentials into the storage options",
     )

@@ -1,17 +1,17 @@
-"""Does a store really let exactly one writer win? Found out by racing for it.
+"""The atomicity check: does a store let exactly one of several writers win? A race finds out.
 
-Everything that many writers do stands on `create`, and the storage lock on `replace`. Some servers
-answer both rightly when asked one request after another, and let several writers win when asked at
-once: they look whether the object is there, and then put it. Nothing but a race shows that, so
-this is, beside `pyhudi.world`, the one module that starts threads; what it asks is about the store
+Everything that concurrent writers do relies on `create`, and the storage lock on `replace`. Some
+servers answer both correctly for one request after another, and let several writers win when
+requests come at once: they look whether the object exists, and then put it. Only a race shows that.
+So this is, beside `pyhudi.world`, the one module that starts threads; its result is about the store
 alone, and no simulated run comes here.
 
-A round is a race for one object. It speaks for the store if one writer won and its bytes are
-there, and against it if more than one won, if the bytes are not the winner's, or if all were
-refused. It says nothing if nobody won but an answer was lost, and one more is run. (Nobody wins,
-too, when a client repeats by itself the request whose answer was lost: the bytes tell.)
+A round is a race for one object. It speaks for the store if one writer won and its bytes are there,
+and against it if more than one won, if the bytes are not the winner's, or if all were refused. It
+says nothing if no writer won but an answer was lost, and one more is run. (No writer wins, too,
+when a client repeats by itself the request whose answer was lost: the bytes show that.)
 
-**Local disk and memory need no probe**: `link` and a dictionary behind a lock decide there, in our
+**Local disk and memory need no check**: `link` and a dictionary behind a lock decide there, in our
 own code, which the tests race.
 """
 
@@ -31,13 +31,13 @@ PROBE_FOLDER = ".hoodie/.pyhudi/probe"
 
 _THREADS = 32
 _ROUNDS = 10
-_BODY_BYTES = 16 << 10  # a longer body holds the gap of a lying store open for longer
+_BODY_BYTES = 16 << 10  # a longer body keeps the gap of a non-atomic store open for longer
 
-_START_S = 60  # for the threads to gather; were one missing, the others would wait for ever
+_START_S = 60  # for the threads to start; if one were missing, the others would wait for ever
 
 _TRUE_BY_CONSTRUCTION = frozenset({"file", "memory"})
 
-#: Makes ready for a race for the path, and gives what each of the racers does with its bytes.
+#: Prepares a race for the path, and returns what each of the racers does with its bytes.
 _Preparation = Callable[[Storage, str], Callable[[bytes], bool]]
 
 
@@ -87,7 +87,7 @@ def _require(operation: str, prepare: _Preparation, storage: Storage, world: Wor
 def _lie(operation: str, bucket: str, result: RaceResult) -> UnsupportedTableError:
     most = max(result.winners)
     if most > 1:
-        found = f"up to {most} of {_THREADS} writers that raced for one object were told they won"
+        found = f"up to {most} of {_THREADS} writers that raced for one object won by its answers"
     elif result.bodies_are_the_winners:
         found = f"none of {_THREADS} writers that raced for one object won"
     else:
@@ -127,7 +127,7 @@ def raced(
             if len(winners) == rounds:
                 return RaceResult(tuple(winners), are_theirs)
     raise UnavailableError(
-        f"{storage.uri} could not be probed for conditional writes",
+        f"{storage.uri} could not be checked for conditional writes",
         why=f"only {len(winners)} of {2 * rounds} races had an answer",
         next_step="Repeat the call when the store answers again",
     )
@@ -165,6 +165,6 @@ def _scratch_folder(storage: Storage, world: World) -> Iterator[str]:
     try:
         yield folder
     finally:
-        with contextlib.suppress(HudiError):  # a few small objects, which nobody reads
+        with contextlib.suppress(HudiError):  # a few small objects, which no process reads
             for stat in list(storage.list(folder)):
                 storage.delete(stat.path)

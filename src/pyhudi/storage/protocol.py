@@ -1,14 +1,14 @@
-"""What the engine asks of storage, and what it may rely on.
+"""What the engine needs of storage, and what it may rely on.
 
-Every promise below is one that local disk, S3, GCS and Azure can all keep. There is no rename and
-no copy: object stores either lack them or make them neither atomic nor conditional. What many
-writers build on is `create`, which lets exactly one of them win, and `replace`, which lets exactly
-one of those that saw the same version win.
+Local disk, S3, GCS and Azure can all keep every promise below. There is no rename and no copy:
+object stores either lack them or make them neither atomic nor conditional. Concurrent writers rely
+on `create`, which lets exactly one of them win, and on `replace`, which lets exactly one of those
+that saw the same version win.
 
-An `UnavailableError` from a call that changes something leaves open whether the change was made:
-the reply may be what got lost. The client of an object store also repeats a request by itself, so
-`create` may answer False, and `replace` None, because of the caller's own first try. Who must know
-reads the object and looks for its own bytes.
+An `UnavailableError` from a call that changes something leaves open whether the change was made,
+since perhaps only the reply was lost. The client of an object store also repeats a request by
+itself, so `create` may answer False, and `replace` None, because of the caller's own first try. A
+caller that must know reads the object and looks for its own bytes.
 
 Paths are relative to the table's root, and each call checks them (`table_path`). A listing gives
 names as they are found, good or bad; a bad one is refused where it is used.

@@ -12,7 +12,7 @@ _SECRET_WORD = r"(?:key|secret|token|password|passwd|credential|sas|sig)"
 _SECRET_NAME = re.compile(_SECRET_WORD, re.IGNORECASE)
 
 # user:password@ after any scheme, up to the last @, for a password may hold a slash; and a user
-# alone, who may be a token. (In abfss://container@account the part before the @ is no secret.)
+# alone, which may be a token. (In abfss://container@account the part before the @ is not a secret.)
 _USER = re.compile(
     r"(?<![a-z0-9+.\-])(?:([a-z][a-z0-9+.\-]*+://)[^/@\s]*:\S*@"
     r"|(?!abfss?:)([a-z][a-z0-9+.\-]*+://)[^/@\s]+@)",
@@ -26,7 +26,7 @@ _PARAMETER = re.compile(
 
 #: From this length on a secret is removed wherever it is found, also within a word.
 _LONG_SECRET = 8
-#: Beyond this a text is cut: patterns take longer than the text is long, and nobody reads so far.
+#: Beyond this a text is cut: patterns take longer than linear time, and people do not read so far.
 _CHARACTERS_MAX = 4_000
 
 

@@ -3,10 +3,10 @@
 A write stat names a file and its length. The listing must have every such file that a slice needs,
 and each at least as long: rows would be missing otherwise, and nothing in the other files shows it.
 
-Most files that are gone were cleaned. So a file that is not listed is put back into its file group,
-in thought, and the group is sliced again: only if a slice that is needed then has the file, it is
-lost. Files of a file group that was replaced, and of writes that do not count, are not looked for.
-Files that no write stat names, such as those of a task that Hudi ran twice, are not judged at all.
+Most missing files were cleaned. So a file that is not listed is added to its file group for the
+check, and the group is sliced again. Only if a slice that is needed then has the file, it is lost.
+Files of a replaced file group, and of writes that do not count, are not checked. Files
+that no write stat names, such as those of a task that Hudi ran twice, are not judged at all.
 """
 
 from __future__ import annotations

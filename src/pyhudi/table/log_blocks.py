@@ -2,9 +2,9 @@
 
 A log file's name carries the instant that wrote it, but the block's own INSTANT_TIME decides
 whether it may be seen: the two differ in files that older writers appended to. Two kinds of blocks
-speak of other blocks in the slice: a rollback command takes back all blocks of its target instant,
-and a block made by log compaction stands for the blocks of the instants it lists, in the place of
-the newest of them.
+refer to other blocks in the slice: a rollback command removes all blocks of its target instant, and
+a block made by log compaction replaces the blocks of the instants it lists, at the position of the
+newest of them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def counting_blocks(blocks: Iterable[PlacedBlock], visibility: Visibility) -> li
     They come in the order of files and of bytes.
     """
     found = list(blocks)
-    # A command counts whatever became of the rollback's own instant: its target is gone.
+    # A command counts even if the rollback's own instant did not complete: its target is removed.
     gone = {placed.block.rolled_back for placed in found}
     seen = [placed for placed in found if _is_visible(placed, visibility)]
     for placed in seen:
@@ -69,7 +69,7 @@ def _is_visible(placed: PlacedBlock, visibility: Visibility) -> bool:
     found = "lacks INSTANT_TIME" if instant is None else f"has INSTANT_TIME {instant[:40]!r}"
     raise CorruptTableError(
         "a log block has no instant time",
-        why=f"its header {found}, so nobody can tell whether it is committed",
+        why=f"its header {found}, so it is unknown whether it is committed",
         next_step="Restore the file from a copy, or from versions that the store keeps",
         path=placed.path,
         offset=placed.block.start,
@@ -136,7 +136,7 @@ def _parquet_rows(
         if sum(batch.num_rows for batch in batches) != file.metadata.num_rows:
             raise _unreadable(placed, f"its footer claims {file.metadata.num_rows} rows")
         return _one_batch(pa.Table.from_batches(batches, None if batches else file.schema_arrow))
-    # What pyarrow says of damage, and of names that are not UTF-8.
+    # What pyarrow raises for damage, and for names that are not UTF-8.
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(placed, f"its parquet content is broken ({error})") from None
 

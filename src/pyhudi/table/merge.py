@@ -3,13 +3,13 @@
 Hudi's rule, which both judges follow: the log entries of a record are folded in log order into one,
 then that one meets the base file's row.
 
-*Commit time.* The later entry wins.
-*Event time.* The entry with the greater ordering value wins, the later one on a tie. A delete
-without an ordering value is a commit-time delete: it beats what precedes it, and a row after it
-beats it. A delete block's delete of a record that is already gone that way is passed over.
-*Partial updates.* A row may lack columns (a block of partial updates), or hold values that mean
-"not mine" (the table's partial update mode). The winner then takes those columns from the loser. A
-delete has no columns to give: a row that wins over one starts afresh.
+*Commit time.* The later entry wins. *Event time.* The entry with the greater ordering value wins,
+the later one on a tie. A delete without an ordering value is a commit-time delete: it beats what
+precedes it, and a row after it beats it. A delete block's delete of a record that is already
+deleted that way is ignored. *Partial updates.* A row may lack columns (a block of partial updates),
+or hold values that mean "not set" (the table's partial update mode). The winner then takes those
+columns from the loser. A delete has no columns to take: a row that wins over one keeps only its
+own.
 
 Here all records are folded at once. Without partial rows a record's winner is found by one sort.
 With them, round r folds the r-th entry of every record, and each column keeps the number of the
@@ -68,7 +68,7 @@ class LogRows:
     """The rows of one data block, in the schema of the read."""
 
     rows: pa.RecordBatch
-    deletes: pa.BooleanArray  # rows that say of themselves that they are deletes
+    deletes: pa.BooleanArray  # rows that mark themselves as deletes
     columns: frozenset[str] | None = None  # the block's own, when it is partial
 
 
@@ -134,7 +134,7 @@ class MergedLogs:
             has = rows >= 0
         else:
             has = self._sources[number][keys] >= 0
-            # What nobody set is left as the winner has it: null, or the marker text.
+            # A value that no entry set stays as the winner has it: null, or the marker text.
             rows = np.where(has, self._sources[number][keys], rows)
         values = self._columns[number].take(pa.array(rows, mask=rows < 0))
         return of_type(values, self._schema.field(number).type), has
@@ -297,7 +297,7 @@ def _without_idle_deletes(entries: _Entries) -> _Entries:
     by_key = np.argsort(entries.codes, kind="stable")
     codes, block_deletes = entries.codes[by_key], block_deletes[by_key]
     place = np.arange(len(codes))
-    # The last entry before each that is no such delete; it must be the same record's.
+    # The last entry before each that is not such a delete; it must be of the same record.
     before = np.maximum.accumulate(np.where(block_deletes, -1, place))
     idle = block_deletes & (before >= 0) & (codes[before] == codes) & resets[by_key[before]]
     kept = np.ones(len(codes), dtype=bool)

@@ -1,7 +1,7 @@
 """Ordering values: comparing them as Hudi does, on whole columns.
 
 An ordering value may have any scalar type, and a table may order by several fields, compared one
-after the other. Hudi puts the int 0 in the place of null. Among ints that has a meaning, which is
+after the other. Hudi replaces null by the int 0. Among ints that has a meaning, which is
 followed here; among values of any other type Hudi fails, and here null is below everything. Floats
 follow Java's total order, in which -0.0 is below 0.0 and NaN is above everything; they are mapped
 to integers of the same order.

@@ -4,10 +4,10 @@ A partition path is the partition fields' values joined by slashes, each as `fie
 style, with special characters as %XX when the table encodes them. Where a path can be taken apart
 without doubt it bounds its rows, and a predicate may skip the partition. Where it cannot (a value
 with a bare slash, a key generator that formats times, a type whose text is not unique), nothing is
-said and nothing is skipped.
+skipped.
 
-A table may leave its partition columns out of its files. Then the path is all there is of them, and
-no schema tells their type: they are text, as in Hudi.
+A table may leave its partition columns out of its files. Then the path is their only source, and no
+schema has their type: they are text, as in Hudi.
 """
 
 from __future__ import annotations

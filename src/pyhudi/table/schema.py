@@ -108,8 +108,8 @@ def _promoted_struct(
         if index < 0:
             fields.append(pa.nulls(len(array), field.type))
         else:
-            # `.field` leaves a slice's offset alone and drops the struct's own nulls: both are
-            # kept by the mask and by slicing here.
+            # `.field` ignores a slice's offset and drops the struct's own nulls. The mask and the
+            # slicing here keep both.
             child = pc.struct_field(array, [index])
             fields.append(promoted(child, field.type, f"{column}.{field.name}", path))
     return pa.StructArray.from_arrays(fields, fields=list(target), mask=array.is_null())

@@ -8,11 +8,11 @@ than" where the RFC writes "earlier than"; with unique times the two agree, and 
 follow Hudi, whose compactions leave such a log out.
 
 Files of writes that the read may not see are dropped *before* slicing. Hudi slices first and drops
-later, so that a pending log can open a slice under its own uncommitted time and hide committed logs
-behind it (`docs/differences.md`).
+later, so that a pending log can start a slice under its own uncommitted time and hide committed
+logs behind it (`docs/differences.md`).
 
 A pending compaction is a barrier too, without a base file. Readers join the slices on both of its
-sides, which is the same as not having the barrier; only those who look at slices themselves
+sides, which is the same as not having the barrier; only callers that need the slices themselves
 (planning, inspection) pass one.
 
 Log files of archived instants need the archive for their completion time, but only where a barrier

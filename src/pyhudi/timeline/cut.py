@@ -1,8 +1,8 @@
 """A consistent state of a timeline that changes while a reader lists it.
 
-A listing is no moment. It comes in pages, or in the order of a local folder, and it may show a
+A listing is not atomic. It comes in pages, or in the order of a local folder, and it may show a
 completion and miss an earlier one whose name lies on a page that was read before. Repeating it
-until two listings agree is no way out: on a busy table they never do.
+until two listings agree does not help: on a busy table they never do.
 
 **The cut.** Completions become visible in the order of their times (R1 of `docs/protocol`). So the
 highest completion time that a first listing shows is a cut: every completion up to it was there
@@ -10,11 +10,12 @@ when that listing ended. A second listing, begun afterwards, shows all of them, 
 them. Later completions do not count; their instants are pending as of the cut.
 
 **Removals.** Data files are listed after the first listing of the timeline. A rollback of a write
-that never completed removes only files that no cut shows. A clean spares what had completed before
-it was planned. One that counted a completion beyond the cut spares the state of the cut only if it
-keeps every state from then on (`plan.retention`); so does one begun after the first listing. An
-instant that was completed in the first listing, and is pending in the second, or gone although an
-older one is still there, was undone. Then, and after a restore, the reader takes a newer cut.
+that never completed removes only files that no cut shows. A clean leaves the state as of all writes
+that had completed before it was planned. One that counted a completion beyond the cut leaves the
+state of the cut only if it retains every state from then on (`plan.retention`); so does one begun
+after the first listing. An instant that was completed in the first listing, and is pending in the
+second, or missing although an older one is still there, was rolled back. Then, and after a restore,
+the reader takes a newer cut.
 
 A clean that completes after the first listing is pending as of the cut: the data files were listed
 before that, so the next refresh must list its partitions again.

@@ -1,4 +1,4 @@
-"""Times a user may give → instant times, which are digits in the timeline's own zone.
+"""Times as a user writes them → instant times, which are digits in the timeline's own zone.
 
 A table's timeline runs in UTC or, in tables that Hudi made by default, in the zone of the machine
 that wrote it. Digits are taken as they are. A date is its first moment, and a date or a time that

@@ -1,11 +1,12 @@
-"""What a writer knows of the timeline: a listing, and what the decision log decided since.
+"""What a writer knows of the timeline: a listing, and the entries of the decision log since.
 
-Every entry but the last has been carried out before the next one could be decided, so a listing
-together with the entries since is the timeline as it is now (`docs/protocol/README.md`, section
-3). A writer therefore lists once and then only folds entries; a table's age costs nothing.
+Every entry but the last has been applied before the next one could be appended. So a listing
+together with the entries since is the timeline as it is now (`docs/protocol/README.md`, section 3).
+A writer therefore lists once and then only folds entries; the age of a table costs nothing. Unlike
+`Timeline`, it is mutable.
 
 The fold knows `begin`, `complete` and `abort`. It does not know inflight files, which are created
-without a decision: who must know looks at that one file.
+without an entry. A caller that needs one looks for that file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pyhudi.timeline.timeline import Timeline
 
 #: Below every time of a timeline.
 BEFORE_ALL: Final = "0" * 17
-#: Actions whose requested file is a plan that anybody may carry out, however often one fails.
+#: Actions whose requested file is a plan that any process may execute, however often one fails.
 PLANNED_ACTIONS: Final = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
 
 
@@ -50,7 +51,7 @@ class Ledger:
     def _see(self, instant: Instant) -> None:
         self._pass(instant.completed or instant.requested)
         if instant.action is Action.SAVEPOINT:
-            return  # it bears the time of the write that it keeps
+            return  # it has the time of the write that it saves
         if instant.completed is None:
             self.pending[instant.requested] = instant
         else:
@@ -88,7 +89,7 @@ class Ledger:
         if action is Action.ROLLBACK:
             for target, rollback in self.named_by.items():
                 if rollback == requested:
-                    self.pending.pop(target, None)  # what a zombie adds to it is a ghost
+                    self.pending.pop(target, None)  # what a zombie adds to it counts for nothing
         if requested not in self.completed:
             self.completed[requested] = Instant(
                 InstantTime(requested), action.completed_as, State.COMPLETED, InstantTime(time)

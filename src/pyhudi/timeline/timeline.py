@@ -6,7 +6,7 @@ reader:
 
 - *Is this requested time committed?* Yes when a completed write has it. A time that is nowhere on
   the active timeline and older than all of it was archived, hence committed. Anything else is
-  pending, rolled back, or rubbish, and must not be seen.
+  pending, rolled back, or garbage, and must not be seen.
 - *When did it complete?* The completed file's name says so; for archived instants the archive does.
 - *What was there at a time?* The writes whose completion is not later: completion, not request,
   is when a write becomes visible (RFC-66).

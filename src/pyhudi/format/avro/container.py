@@ -5,7 +5,7 @@
 The header has the writer's schema under `avro.schema`, and under `avro.codec` how the record is
 compressed if it is. Hudi writes neither the codec nor compressed records; readers accept deflate.
 
-Containers come from storage, so nothing in one is believed: sizes are compared with what is there
+Containers come from storage, so nothing in one is trusted: sizes are compared with what is there
 and with caps before anything is allocated, and inflating stops at the cap. The sync marker is an
 argument wherever bytes are made: this package has no randomness of its own.
 """

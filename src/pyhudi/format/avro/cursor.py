@@ -27,7 +27,7 @@ _ONE_BYTE: Final = np.array([(n >> 1) ^ -(n & 1) for n in range(128)], np.int64)
 _FEW_BYTES: Final = 1 << 12
 
 # The bits of a word of eight bytes: the one that says that a byte is not a number's last, the
-# seven others of every byte, and the places of those when two and when four bytes are joined.
+# seven others of every byte, and the positions of those when two and when four bytes are joined.
 _HIGH: Final = np.uint64(0x8080_8080_8080_8080)
 _ODD_7: Final = np.uint64(0x7F00_7F00_7F00_7F00)
 _ODD_14: Final = np.uint64(0x3FFF_0000_3FFF_0000)
@@ -173,7 +173,7 @@ class Cursor:
         """Return how many items the next block of an array or map has; 0 ends the array or map."""
         counts = self.numbers()
         rows = np.flatnonzero(counts < 0)
-        if len(rows):  # the block's size in bytes follows, for readers who skip it
+        if len(rows):  # the block's size in bytes follows, for readers that skip it
             blocks = self.select(rows)
             blocks.numbers()
             self.resume(rows, blocks)

@@ -33,8 +33,8 @@ from pyhudi.format.avro.types import (
 Decoder = Callable[[bytes, int], tuple[Any, int]]
 Classes = Mapping[str, type]  # record name → the class of its values; other records become dicts
 
-#: What reading malformed bytes may raise; everything else is a bug. The last one is what `struct`
-#: says of a position that a forged length moved beyond 64 bits.
+#: What reading malformed bytes may raise; everything else is a bug. `struct` raises the last one
+#: for a position that a forged length moved beyond 64 bits.
 MALFORMED: Final = (AvroError, IndexError, UnicodeDecodeError, struct.error, OverflowError)
 #: Older releases know fewer fields than we do, so a stored byte may stand for up to two values.
 #: Where it stands for more, a file may not hold more than this many.
@@ -267,7 +267,7 @@ def _refusal(why: str) -> Decoder:
 def read_count(data: bytes, position: int) -> tuple[int, int]:
     """Return the number of items in the next block of an array or map; 0 ends it."""
     count, position = read_long(data, position)
-    if count < 0:  # the block's size in bytes follows, for readers who skip it
+    if count < 0:  # the block's size in bytes follows, for readers that skip it
         count = -count
         _, position = read_long(data, position)
     if count > len(data) - position:

@@ -4,8 +4,8 @@ What Java writes is what we write: an array or map is one block with a positive 
 zero, an empty one the zero alone, and numbers take the fewest bytes. So decoding a file of Hudi's
 and encoding the values again gives the same bytes.
 
-Values come from our own code. One that does not fit the schema is a mistake there, and raises
-whatever Python raises.
+Values come from our own code. One that does not fit the schema is a bug there, and raises Python's
+own error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Avro's plain types as columns: all values of a field, read at the positions of a cursor.
 
 Each kind of column knows three things: how to read its values into Arrow, how to skip them, and
-how to skip one of them alone. Skipping may trust what it skips: reading checks it.
+how to skip one of them alone. Skipping does not check values; reading does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Avro schemas ↔ Arrow schemas: the table's columns as Hudi writes them down.
 
-Hudi keeps a table's schema as Avro JSON, in commit metadata, in log block headers and in base file
+Hudi stores a table's schema as Avro JSON, in commit metadata, in log block headers and in base file
 footers. Everything in this package works on Arrow types, so this is the one place where the two
 meet. A nullable column is the union of null and one type; any other union has no Arrow column and
 is refused by name. Schemas come from files, so their size, depth and width are capped; a named type

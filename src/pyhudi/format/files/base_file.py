@@ -1,4 +1,4 @@
-"""What Hudi keeps in the key-value metadata of a parquet base file's footer.
+"""What Hudi stores in the key-value metadata of a parquet base file's footer.
 
 All of it is optional to a reader. The bloom filter and the lowest and highest record key serve
 writers of Hudi that find records with the BLOOM index: without a filter their upsert fails.
@@ -24,7 +24,7 @@ MAX_RECORD_KEY: Final = b"hoodie_max_record_key"
 
 
 #: One "maybe" in so many is wrong. Hudi asks for one in a billion, at three times the cost; but
-#: readers of a bucket table never ask.
+#: readers of a bucket table never use the filter.
 _FALSE_ANSWERS = 1e-3
 
 

@@ -7,9 +7,9 @@ Two encodings, both Hadoop's and both big-endian:
                 | int rows | each row in the SIMPLE form
 
 Hudi writes DYNAMIC_V0 sized for 60,000 keys, 430 KB of text in each file. We write SIMPLE, sized
-for the keys there are, which its readers take as well, and DYNAMIC_V0 for a file whose keys come
-in parts: to size one row for all of them, all would have to be held. A filter never denies a key
-that was put into it: a wrong "no" would duplicate the key. Only Hudi's writers ask a filter;
+for the keys there are, which its readers take as well, and DYNAMIC_V0 for a file whose keys come in
+batches: to size one row for all of them, all would have to be held in memory. A filter never denies
+a key that was put into it: a wrong "no" would duplicate the key. Only Hudi's writers use a filter;
 pyhudi finds records by their buckets.
 """
 

@@ -4,11 +4,11 @@
 
 A delete is a record key, a partition path and an ordering value, which Hudi wraps in one of
 thirteen kinds. Arrow wants one type a column, so deletes come as one batch for each kind, with the
-place of every delete in the block; in practice a block has one kind. Several ordering fields are
+index of every delete in the block; in practice a block has one kind. Several ordering fields are
 one value of the kind ARRAY, whose parts have kinds of their own: a struct in Arrow.
 
 The kind decides the meaning as well: a delete without an ordering value is written as null or as
-the int 0, and beats whatever came before it. A true ordering value of int 0 looks the same.
+the int 0, and beats every version before it. A true ordering value of int 0 looks the same.
 
 The loop over records is written out: a delete has three fields, and a list may have a million.
 """
@@ -88,7 +88,7 @@ class DeleteBatch:
     """Deletes of one block whose ordering values are of one kind."""
 
     kind: OrderingKind
-    rows: pa.Int64Array  # the place of each delete in its block
+    rows: pa.Int64Array  # the index of each delete in its block
     record_keys: pa.StringArray
     partition_paths: pa.StringArray
     ordering: pa.Array | None  # None if the kind is NULL, a struct if it is ARRAY
@@ -222,7 +222,7 @@ def _optional_text(body: bytes, position: int) -> tuple[str | None, int]:
 
 def _kind_of(kinds: tuple[OrderingKind, ...], branch: int) -> OrderingKind:
     if not 0 <= branch < len(kinds):
-        raise AvroError(f"{branch} is no kind of ordering value")
+        raise AvroError(f"{branch} is not a kind of ordering value")
     return kinds[branch]
 
 

@@ -5,9 +5,9 @@
     marker      <path of the data file>.marker.<io type>
 
 A listing of a large table holds hundreds of thousands of names, so parsing cuts the text at its
-separators, uses no regular expression, and yields tuples. What does not fit exactly is no data
-file and gives None: partition metadata, checksum side files and other people's files lie in the
-same folders. Whatever parses is written back as it was.
+separators, uses no regular expression, and yields tuples. A name that does not fit exactly is not
+that of a data file and gives None: partition metadata, checksum side files and unrelated files lie
+in the same folders. Whatever parses is written back as it was.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """What a parquet footer says of its row groups: sizes, and the bounds of each column's values.
 
 pyarrow gives the same, but its accessors let a C++ exception through where the footer contradicts
-itself, and that ends the process: one flipped bit would take a Spark executor down. So what we want
-to know *about* a file is read here, and pyarrow is only asked to read it.
+itself, and that ends the process: one flipped bit would take a Spark executor down. So facts
+*about* a file are read here, and pyarrow only reads its rows.
 
 The footer is one Thrift struct in the compact protocol. A field is a byte (the step from the last
 field's number, and a type) and a value; numbers are zigzag varints as in Avro; a struct ends with a
-zero. Fields that we do not need are stepped over. Lengths are compared with what is left first.
+zero. Fields that we do not need are skipped. Lengths are first compared with the bytes that are
+left.
 
 A few kilobytes of parquet can stand for gigabytes of zeros, so a claim out of proportion is refused
-while it is still a claim (`excessive_claim`). A footer that understates its pages gets by.
+while it is still a claim (`excessive_claim`). A footer that understates its pages is not detected.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def decode_row_groups(source: pa.NativeFile) -> tuple[RowGroup, ...]:
         raise FooterError(f"its footer is broken ({error})") from None
     if 4 not in file:
         raise FooterError("its footer has no list of row groups")
-    # Without a column order nobody can tell by which comparison the bounds were found.
+    # Without a column order it is unknown by which comparison the bounds were found.
     ordered = [bool(order) for order in file.get(7, ())]
     return tuple(_row_group(group, ordered) for group in file[4])
 
@@ -92,7 +93,7 @@ def excessive_claim(
     chunks = (chunk for group in groups for chunk in group.columns)
     claimed = sum(c.inflated_bytes for c in chunks if c.path.partition(".")[0] in columns)
     if claimed > bytes_max or rows > bytes_max:
-        return f"{rows} rows and {claimed} bytes are claimed, and at most {bytes_max} may be"
+        return f"{rows} rows and {claimed} bytes are claimed, and {bytes_max} bytes are allowed"
     return None
 
 

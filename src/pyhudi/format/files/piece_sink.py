@@ -1,4 +1,4 @@
-"""A parquet file in the making, taken away piece by piece so that memory stays bounded."""
+"""A parquet file that is taken in pieces while it is written, so that memory stays bounded."""
 
 from __future__ import annotations
 

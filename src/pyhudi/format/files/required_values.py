@@ -3,8 +3,7 @@
 Parquet refuses a null in a field that is declared as required, also where the struct around it is
 null and the field means nothing. Arrow data from elsewhere has nulls there as often as not, and
 calls every field nullable; so nested columns are rebuilt in the table's type, with values in such
-places. A null that does mean something is the user's mistake, and is refused by the name of its
-column.
+fields. A null that does mean something is the user's mistake, and the error names its column.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Arrow rows → the blocks of a log file, and back to how many records a block holds.
 
 A block is encoded whole, so its size is what a reader must hold at once. Rows are therefore cut
-into blocks of bounded size before they are encoded, by the size of their values alone: buffers
-and offsets differ between two copies of the same rows, and an attempt that is repeated must cut
-where the first one did. Everything here gives the same bytes for the same rows.
+into blocks of bounded size before they are encoded, by the size of their values alone: buffers and
+offsets differ between two copies of the same rows, and a repeated attempt must cut where the first
+one did. Every function here makes the same bytes of the same rows.
 
 Parquet blocks carry no statistics, for a reader merges all rows of a block. Small ones have no
 dictionaries either, and snappy in place of zstd: they come out as small in half the time.
@@ -40,7 +40,8 @@ from pyhudi.format.files.log_file import (
 )
 from pyhudi.settings import LogBlockFormat
 
-#: What the values of a block may take. A reader lets parquet inflate to twice as much unasked.
+#: What the values of a block may take. A reader lets parquet inflate to twice as much without a
+#: check.
 BLOCK_VALUE_BYTES: Final = 32 << 20
 #: From this many rows on, compressing well pays.
 _LARGE_ROWS: Final = 1_000
@@ -98,7 +99,7 @@ def _block(
 def _avro_content(batch: pa.RecordBatch, avro_json: str) -> bytes:
     try:
         return encode_avro_content([batch], _parsed_avro(avro_json))
-    # What Arrow and fastavro say of values that the schema has no room for.
+    # What Arrow and fastavro raise for values that the schema cannot hold.
     except (pa.ArrowException, ValueError, TypeError, LookupError, ArithmeticError) as error:
         raise _not_storable(str(error)) from None
 

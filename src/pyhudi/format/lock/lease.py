@@ -1,8 +1,8 @@
-"""The lease that Hudi's storage lock keeps in one JSON object of the table.
+"""The lease of Hudi's storage lock, one JSON object of the table.
 
 Hudi reads three fields, all of them required, and skips any other. The bytes written here are
 those that Hudi writes, in its order of fields and without blanks. A lease that cannot be read
-blocks every writer, ours and Hudi's, until somebody deletes it, so the error says which file.
+blocks every writer, ours and Hudi's, until it is deleted, so the error names the file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pyhudi.errors import CorruptTableError
 
 LEASE_PATH = ".hoodie/.locks/table_lock.json"
-LEASE_BYTES_MAX = 64 << 10  # a lease has about a hundred; what is longer is none
+LEASE_BYTES_MAX = 64 << 10  # a lease has about a hundred; longer bytes are not one
 
 _LONG_MAX = (1 << 63) - 1  # the field is a long in Hudi
 

@@ -1,11 +1,11 @@
-"""Where the lock of a table is, if a service keeps it: ZooKeeper's node, DynamoDB's item.
+"""Where the lock of a table is, if it is in a service: ZooKeeper's node, DynamoDB's item.
 
-A table keeps the address under Hudi's own option names, so that a Spark writer of Hudi finds the
-same lock there. Two writers with two addresses do not exclude each other, and neither finds out;
-hence nothing is guessed. Hudi's implicit variants, which derive the address from the table's own,
-are not offered: `/t` and `file:///t` are one table, and two locks.
+A table records the address under Hudi's own option names, so that a Spark writer of Hudi finds the
+same lock there. Two writers with two addresses do not exclude each other, and neither finds out. So
+nothing is guessed. Hudi's implicit variants, which derive the address from the table's own, are not
+offered: `/t` and `file:///t` are one table and would have two locks.
 
-No credentials go here. What the address may consist of leaves no room for any.
+An address holds no credentials: the characters that it may consist of leave no room for any.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ADDRESS_OPTIONS: Final = {
 }
 
 ZOOKEEPER_PORT: Final = 2181  # where none is named
-SESSION_TIMEOUT_MS: Final = 30_000  # ZooKeeper itself grants 40 s at most unless told otherwise
+SESSION_TIMEOUT_MS: Final = 30_000  # ZooKeeper grants 40 s at most unless configured otherwise
 CONNECTION_TIMEOUT_MS: Final = 15_000
 
 _CHARACTERS_MAX = 1_000
@@ -105,7 +105,7 @@ def given_lock_address(
     if kind not in OPTION_PREFIXES:
         raise _refused(
             f"the lock {kind.value!r} takes no lock_options",
-            "it lies in the table itself, or nowhere",
+            "such a lock needs no address",
             "Leave lock_options out, or choose lock='zookeeper' or lock='dynamodb'",
         )
     texts = _plain_texts(kind, options)
@@ -177,7 +177,7 @@ def require_fitting_address(kind: LockKind, address: LockAddress | None) -> None
         }.get(kind)
         raise _refused(
             f"the lock {kind.value!r} has no fitting address",
-            f"{address or 'none'} is told for it",
+            f"{address or 'none'} was passed for it",
             f"Pass lock_options={needed}, as Hudi's writers have it"
             if needed
             else "Leave lock_options out",
@@ -198,7 +198,7 @@ def _plain_texts(kind: LockKind, options: Mapping[str, object]) -> dict[str, str
     if not isinstance(options, Mapping):
         raise _refused(
             f"lock_options of type {type(options).__name__} cannot be used",
-            "it is no mapping",
+            "it is not a mapping",
             "Write lock_options={...}",
         )
     for name, value in options.items():
@@ -222,7 +222,7 @@ def _plain_texts(kind: LockKind, options: Mapping[str, object]) -> dict[str, str
 def _why_unknown(name: str) -> str:
     if _SECRET.search(name):
         return (
-            "credentials are no part of a lock's address; they come from where the service's own"
+            "credentials do not belong to a lock's address; they come from where the service's own"
             " tools find them, such as the environment"
         )
     return "it says nothing about where the lock is"
@@ -237,7 +237,7 @@ def _zookeeper_address(texts: Mapping[str, str], table_name: str) -> LockAddress
     if not all(0 < port < 1 << 16 for port in ports):
         raise _UnusableOptionError("url", "hosts with ports up to 65535")
     if "port" in texts and ports != {_number(texts, "port", 0, range(1, 1 << 16))}:
-        # Hudi's Java writers pass over this option.
+        # Hudi's Java writers ignore this option.
         raise _UnusableOptionError("port", "the port that url names, for Hudi reads only url")
     return ZookeeperAddress(
         url=url,

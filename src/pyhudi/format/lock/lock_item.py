@@ -1,8 +1,8 @@
 """The item that holds a lock in DynamoDB, as Amazon's lock client for Java writes it.
 
 All attributes are texts, the numbers too. An owner gives each renewal a new record version, which
-says nothing by itself: whoever waits watches whether it changes. A lock that is given back is
-deleted, or marked as released; both occur.
+says nothing by itself: a waiting writer watches whether it changes. A released lock is deleted, or
+marked as released; both occur.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ def _text(attributes: Attributes, name: str) -> str:
     value = attributes.get(name)
     text = value.get("S") if isinstance(value, Mapping) else None
     if not isinstance(text, str) or len(text) > _TEXT_CHARACTERS_MAX:
-        raise _malformed(name, "is missing, too long, or no text")
+        raise _malformed(name, "is missing, too long, or not text")
     return text
 
 
 def _malformed(name: str, why: str) -> CorruptTableError:
     return CorruptTableError(
-        "The lock's item in DynamoDB is no lock",
+        "the lock's item in DynamoDB is not a lock",
         why=f"its {name} {why}",
-        next_step="Find out who writes this item; delete it when no writer of the table runs",
+        next_step="Find the writer of this item; delete it when no writer of the table runs",
     )

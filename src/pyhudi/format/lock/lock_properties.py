@@ -1,7 +1,8 @@
-"""What a table keeps of its lock: the kind, Hudi's class for it, and where it is.
+"""What a table records of its lock: the kind, Hudi's class for it, and its address.
 
-Beside our own key stand Hudi's, so that a Spark writer of the table takes the same lock unless it
-is told otherwise, and then refuses. Credentials are no part of this (`format.lock.lock_address`).
+Beside our own key stand Hudi's, so that a Spark writer of the table takes the same lock, and
+refuses to write if it is configured with another. Credentials are not recorded
+(`format.lock.lock_address`).
 """
 
 from __future__ import annotations

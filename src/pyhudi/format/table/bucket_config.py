@@ -1,15 +1,15 @@
 """How many buckets a table has, and which columns are hashed: the properties that say so.
 
 Hudi leaves this to each writer's options, and two writers that disagree put one key into two file
-groups. So the table keeps it, under Hudi's own option names: a Spark writer takes an option that
-it was not given from the table's properties, and refuses one that differs from them.
+groups. So the table records it, under Hudi's own option names: a Spark writer takes an option that
+its caller leaves out from the table's properties, and refuses one that differs from them.
 
 Hudi hashes by names, which it looks for in the text of the record key. That the names are those of
 the whole key is not the same as naming none: a value that looks like `,x:` is cut in two, and then
 the names decide whether the piece counts. Writers name the columns, and so does the table.
 
 Spark's SQL procedures (compaction, clustering) take the index from the table and then look among
-their options for the record key, and nowhere else. So that option is kept beside the index.
+their options for the record key, and nowhere else. So that option is recorded beside the index.
 """
 
 from __future__ import annotations

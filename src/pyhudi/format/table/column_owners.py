@@ -1,4 +1,4 @@
-"""Who writes which columns of a joined table, and the rules that make the join come out the same.
+"""Which owner writes which columns of a joined table, and the rules that make the join unambiguous.
 
 A joined table is one wide table that several owners write at once, each its own columns. An owner's
 row holds the record key, the partition and the owner's columns; it is stored as a partial update,
@@ -8,20 +8,22 @@ Two facts about Hudi decide how (docs/partial_updates.md shows both):
 
 - A partial row that is later in order but lower in ordering value is dropped when it meets a base
   file's row, and kept when it meets a log's. So with an ordering of the user's, the joined row
-  depends on when compaction ran. Here all rows have the same ordering value: nothing is ever late.
+  depends on when compaction ran. Here all partial rows have the same ordering value, so none is
+  ever late.
 - Hudi reads nonsense where a record has partial rows alone. So before the first one of a new key
-  stands a whole row with nulls. Two owners may do so at once, and the second stand-in must not win
-  over the first part: its ordering value is lower than that of all parts.
+  stands a *placeholder row*, a whole row with nulls. Two owners may write one at once, and the
+  second placeholder must not win over the first partial row. So its ordering value is lower than
+  that of all partial rows.
 
 Both need an ordering column that holds nothing but this rank, and a joined table has one.
 
-Where the key is there already, a stand-in would be wrong: Hudi puts the logs together before they
-meet the base file, and stand-in and part are then a whole row that takes the base row's place. So
-a writer looks up which keys are live once it has begun, and `conflict.rules` has it write again
-where a delete, an overwrite or a compaction may have changed that meanwhile.
+Where the key exists already, a placeholder would be wrong: Hudi joins the logs before they meet the
+base file, and placeholder and partial row are then a whole row that replaces the base row. So a
+writer looks up the existing keys once it has begun, and `conflict.rules` makes it write again where
+a delete, an overwrite or a compaction may have changed that meanwhile.
 
-Ownership is declared, and kept in the table as one small object for each declaration, numbered; the
-object with the highest number counts (`storage.objects.column_owners`).
+Ownership is declared, and stored in the table as one small object for each declaration, numbered;
+the object with the highest number counts (`storage.objects.column_owners`).
 """
 
 from __future__ import annotations
@@ -36,12 +38,12 @@ import pyarrow as pa
 from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.table.table_config import TableConfig
 
-#: The ordering column of a joined table. An int: Hudi compares others with its default in vain.
+#: The ordering column of a joined table. An int: Hudi cannot compare other types with its default.
 RANK_COLUMN: Final = "_pyhudi_rank"
 STAND_IN_RANK: Final = 1  # not 0, which means "no value" in a delete
 ROW_RANK: Final = 2
 
-#: Columns by which a row says of itself that it is a delete.
+#: Columns by which a row marks itself as a delete.
 DELETING_COLUMNS: Final = ("_hoodie_is_deleted", "_hoodie_operation")
 OWNERS_MAX: Final = 1_000
 NAME_CHARACTERS_MAX: Final = 128
@@ -66,7 +68,7 @@ class ColumnOwners:
         if known is not None:
             raise _refused(
                 f"owner {owner!r} is declared already",
-                f"it owns {_listed(known)}, and {_listed(asked)} is asked for",
+                f"it owns {_listed(known)}, and {_listed(asked)} is requested",
                 f"Declare the same columns, or call table.alter.release_columns({owner!r})"
                 " first, when none of its writers runs",
             )
@@ -130,7 +132,7 @@ def checked_columns(owner: str, columns: Any) -> tuple[str, ...]:
     if not names or not all(isinstance(name, str) for name in names):
         raise _refused(
             f"the columns of owner {owner!r} cannot be used",
-            "there is none" if not names else f"{names!r:.100} are not all names",
+            "the list is empty" if not names else f"{names!r:.100} are not all names",
             "Name at least one column",
         )
     if twice := [name for name in names if names.count(name) > 1]:

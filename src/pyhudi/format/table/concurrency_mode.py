@@ -1,4 +1,4 @@
-"""What happens when two writers meet in one file group: a choice of the table, so it is kept there.
+"""What happens when two writers meet in one file group. It is recorded in the table.
 
 The key and its values are those of Hudi's writer option; a Spark writer follows the table's.
 """

@@ -2,7 +2,7 @@
 
 All writers of a table must agree, a clustering job most of all: with `prefer_writer` the clustering
 yields to writes, with the others writes yield to it, and where two jobs differ both go on and rows
-are lost. So it lies in the table, under Hudi's own key, where Hudi's Spark writers find it.
+are lost. So it is recorded in the table, under Hudi's own key, where Hudi's Spark writers find it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A registered consumer as it is stored: who reads the table's changes, and how far it has read.
+"""A registered consumer as it is stored: its name, and how far it has read the table's changes.
 
-Cleaning keeps what a consumer has not read yet. One that never comes back must not keep everything
-for ever, so a consumer may say after how many hours of silence it no longer counts.
+Cleaning retains what a consumer has not read yet. One that never comes back must not retain
+everything for ever, so a consumer may say after how many hours of silence it expires.
 
-The object is written by pyhudi and read with care: what is not exactly a consumer is an error, for
-to pass over it would let cleaning take files that somebody needs.
+The object is written by pyhudi and read with care: bytes that are not exactly a consumer are an
+error, because ignoring them would let cleaning remove files that a consumer needs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Consumer:
     since: str  # the completion time up to which it has read
     registered_ms: int  # by the clock of the machine that registered it, for people
     updated_ms: int
-    expires_after_hours: int | None = None  # of silence; None keeps its files for ever
+    expires_after_hours: int | None = None  # of silence; None retains its files for ever
     silent_ms: int = 0  # for how long it had been silent before its object was written
 
     def is_expired(self, silent_ms: int) -> bool:

@@ -5,8 +5,8 @@ Tables of version 9 say it in plain keys: a merge mode, ordering fields, a parti
 upgrade from 8 to 9 translates the payload classes it ships into plain keys; the table `_PAYLOADS`
 is that translation, for the classes whose code merges as its translation does. Debezium's do not:
 before the upgrade they keep the marker text, and let a late delete win. Class names are compared
-with the table and never loaded: what it does not list cannot be honoured, and the mode stays CUSTOM
-so that the table is refused by name.
+with the table and never loaded. One that it does not list cannot be honoured, and the mode stays
+CUSTOM so that the refusal names it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MergeMode(StrEnum):
 class PartialUpdateMode(StrEnum):
     IGNORE_DEFAULTS = "IGNORE_DEFAULTS"  # a value equal to its default keeps the older one
     FILL_UNAVAILABLE = "FILL_UNAVAILABLE"  # the marker value keeps the older one
-    UNKNOWN = "UNKNOWN"  # not ours to guess: such a table is refused
+    UNKNOWN = "UNKNOWN"  # unknown: such a table is refused
 
 
 @dataclass(frozen=True, slots=True)

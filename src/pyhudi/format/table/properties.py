@@ -5,7 +5,7 @@ between key and value, backslash escapes, continuation lines, `#` and `!` commen
 
 `hoodie.properties` carries a checksum of the table's name. It guards little (no other key is
 covered), but Hudi refuses a table whose checksum is wrong, so we do too. Hudi replaces the file
-in steps, and a reader may find it absent or cut short; then the backup beside it is the truth.
+in steps, and a reader may find it absent or cut short; then the backup beside it counts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def decode_properties(data: bytes, path: str | None = None) -> dict[str, str]:
     """
     if len(data) > PROPERTIES_BYTES_MAX:
         raise CorruptTableError(
-            "Properties text is too large",
+            "properties text is too large",
             why=f"it has more than {PROPERTIES_BYTES_MAX} bytes",
             next_step=_RESTORE,
             path=path,
@@ -67,7 +67,7 @@ def decode_properties(data: bytes, path: str | None = None) -> dict[str, str]:
             pairs[_unescaped(key)] = _unescaped(value)
         except ValueError as error:
             raise CorruptTableError(
-                "Properties text has a broken escape",
+                "properties text has a broken escape",
                 why=f"{key[:80]!r} or its value holds half a character or an incomplete \\u",
                 next_step=_RESTORE,
                 path=path,
@@ -210,7 +210,7 @@ class TableProperties:
     def malformed(self, key: str, expected: str) -> CorruptTableError:
         """Return the error for a key whose value cannot be understood."""
         return CorruptTableError(
-            "A table property cannot be used",
+            "a table property cannot be used",
             why=f"{key} is {self.values[key][:80]!r}, not {expected}",
             next_step=f"Correct {key}: set it back to what it was when the table was last written",
             path=self.path,
@@ -229,7 +229,7 @@ class TableProperties:
         missing = [k for k in (TABLE_NAME, TABLE_TYPE, TABLE_VERSION) if self.text(k) is None]
         if missing:
             raise CorruptTableError(
-                "The table's properties are incomplete",
+                "the table's properties are incomplete",
                 why=f"{', '.join(missing)} not found",
                 next_step=_RESTORE,
                 path=self.path,
@@ -237,7 +237,7 @@ class TableProperties:
         stated = self.text(TABLE_CHECKSUM)
         if stated is not None and stated.strip() != self.checksum:
             raise CorruptTableError(
-                "The table's properties fail their checksum",
+                "the table's properties fail their checksum",
                 why=f"{TABLE_CHECKSUM} is {stated[:20]!r}, the table's name gives {self.checksum}",
                 next_step="Correct the name of the table or database, or restore the file",
                 path=self.path,
@@ -266,7 +266,7 @@ def recovered_properties(main: bytes | None, backup: bytes | None) -> bytes:
     if main is not None:
         decode_table_properties(main, f".hoodie/{PROPERTIES_FILE}")  # raises, says what is wrong
     raise CorruptTableError(
-        "The table has no usable properties",
+        "the table has no usable properties",
         why=f"{PROPERTIES_FILE} is absent and {BACKUP_FILE} is absent or damaged",
         next_step=_RESTORE,
     )

@@ -4,8 +4,8 @@
     .hoodie/.bucket_index/consistent_hashing_metadata/<partition>/<instant>.commit
 
 The first ring of a partition is computed, not chosen: any two writers make the same bytes, so
-losing the race to create it is no loss. Each resize adds a file under its clustering instant;
-the empty `.commit` file beside it says that the resize is known to have completed.
+losing the race to create it does no harm. Each resize adds a file under its clustering instant; the
+empty `.commit` file beside it says that the resize is known to have completed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Ring:
 
     partition: str
     instant: InstantTime
-    first_bucket_count: int  # of the first ring, for ever; the nodes tell how many there are now
+    first_bucket_count: int  # of the first ring, for ever; the nodes say how many there are now
     sequence_number: int  # of resizes so far
     nodes: tuple[RingNode, ...]
     version: int = 0
@@ -107,7 +107,7 @@ def initial_ring(partition: str, bucket_count: int) -> Ring:
     """
     if not 1 <= bucket_count <= FIRST_BUCKETS_MAX:
         raise InvalidRequestError(
-            f"A ring cannot begin with {bucket_count} buckets",
+            f"a ring cannot begin with {bucket_count} buckets",
             why=f"the count goes from 1 to {FIRST_BUCKETS_MAX}",
             next_step="Choose another count; a ring can grow later",
         )
@@ -238,7 +238,7 @@ def _count(value: object) -> int:
 
 def _damaged(why: str, path: str | None) -> CorruptTableError:
     return CorruptTableError(
-        "The ring of a partition cannot be read",
+        "the ring of a partition cannot be read",
         why=why,
         next_step="Restore the file; without it no record of the partition can be found",
         path=path,

@@ -55,16 +55,16 @@ CDC_LOGGING_MODE: Final = "hoodie.table.cdc.supplemental.logging.mode"
 CREATE_SCHEMA: Final = "hoodie.table.create.schema"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_PARTITIONS_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
-METADATA_TABLE_ENABLED: Final = "hoodie.metadata.enable"  # a writer's option that a table may keep
+METADATA_TABLE_ENABLED: Final = "hoodie.metadata.enable"  # a writer's option; a table may record it
 BOOTSTRAP_BASE_PATH: Final = "hoodie.bootstrap.base.path"
 CLOCK_SKEW: Final = "hoodie.time.generator.max_expected_clock_skew_ms"
-LOCK_KIND: Final = "pyhudi.lock"  # ours: Hudi keeps what it does not know
+LOCK_KIND: Final = "pyhudi.lock"  # ours: Hudi keeps keys that it does not know
 
 READABLE_VERSIONS: Final = frozenset({8, 9})
 READABLE_LAYOUT: Final = 2
 NATIVE_FORMAT: Final = "native"
 CLOCK_SKEW_DEFAULT_MS: Final = 200
-#: A commit waits for twice the skew and keeps the table's lock meanwhile.
+#: A commit waits for twice the skew and holds the table's lock meanwhile.
 CLOCK_SKEW_MAX_MS: Final = 60_000
 
 
@@ -143,10 +143,10 @@ class TableConfig:
     metadata_partitions_inflight: tuple[str, ...]
     bootstrap_base_path: str | None
     legacy_payload_class: str | None
-    buckets: SimpleBuckets | None  # with every hashed column named; None if the table tells none
+    buckets: SimpleBuckets | None  # with every hashed column named; None if the table records none
     concurrency: ConcurrencyMode | None
     lock: LockKind
-    lock_address: LockAddress | None  # of a lock that a service keeps; None if none is told
+    lock_address: LockAddress | None  # of a lock that is in a service; None if none is recorded
 
     @classmethod
     def of(cls, properties: TableProperties) -> Self:

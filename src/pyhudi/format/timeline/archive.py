@@ -7,9 +7,9 @@
 A writer adds parquet files, then the next manifest, then replaces `_version_`; a file that the
 current manifest does not list is garbage. New files have level 0 and merged ones the next level.
 
-Reading wants the times of thousands of instants and the metadata of few, so the columns are
-chosen by the caller. Everything here comes from storage: names are parsed before they are used as
-names, and the sizes a parquet footer claims are checked before its pages are.
+Reading wants the times of thousands of instants and the metadata of few, so the caller chooses the
+columns. Everything here comes from storage: names are parsed before they are used as names, and the
+sizes a parquet footer claims are checked before its pages are.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def encoded_archive_file(tables: Iterable[pa.Table]) -> Iterator[bytes]:
     them.
     """
     sink = PieceSink()
-    # Without its own schema key pyarrow drops all others, hence the two kept by hand. Statistics
+    # Without its own schema key pyarrow drops all others, hence the two set by hand. Statistics
     # and dictionaries of whole files would only store those files three times.
     with pq.ParquetWriter(
         sink,

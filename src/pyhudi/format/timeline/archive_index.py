@@ -1,9 +1,9 @@
-"""What an archive file holds, by its footer, and reading no more of it than that calls for.
+"""What an archive file holds, by its footer, so that only the needed part of it is read.
 
-A file may hold a hundred thousand instants, most of whose bytes are metadata that nobody asks for.
-Its footer has the bounds of the times and actions of each row group; a row group whose bounds say
-that it cannot have what is wanted is not read. Contents are read a few instants at a time, so
-memory does not grow with a row group, which Hudi makes as large as the file.
+A file may hold a hundred thousand instants, and most of its bytes are metadata that a question
+rarely needs. Its footer has the bounds of the times and actions of each row group; a row group
+whose bounds say that it cannot have what is wanted is not read. Contents are read a few instants at
+a time, so memory does not grow with a row group, which Hudi makes as large as the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pyhudi.format.timeline.archive import (
 BATCH_INSTANTS: Final = 100
 _STREAM_BYTES: Final = 1 << 20
 
-Bounds: TypeAlias = tuple[str, str] | None  # None if the footer does not tell
+Bounds: TypeAlias = tuple[str, str] | None  # None if the footer does not say
 _T = TypeVar("_T")
 
 

@@ -1,8 +1,8 @@
 """What a write did: the record in the files of commits, delta commits and replace commits.
 
-Values keep what the file says, nulls included, so that a file decoded and encoded is the same
-file. Questions are properties: they answer with an empty mapping where the file has null, and
-they check paths, which come from whoever wrote the file.
+Fields hold what the file says, nulls included, so that a file decoded and encoded is the same file.
+Properties return an empty mapping where the file has null, and they check paths, which the file's
+writer chose.
 """
 
 from __future__ import annotations

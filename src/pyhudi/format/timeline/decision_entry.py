@@ -1,12 +1,12 @@
-"""Entries of the decision log: one small JSON object for each thing decided about the timeline.
+"""Entries of the decision log: one small JSON object for each change of the timeline.
 
-An entry says what was decided and which timeline file follows from it, name and bytes, so that
-whoever finds the entry can carry it out, and carrying it out twice makes the same file. `id` and
-`prev` chain the entries: a number may be pruned and taken again by somebody who slept, and then
-only the chain tells which entry counts. `docs/protocol/README.md` is the protocol.
+An entry says what changes and which timeline file follows from it, name and bytes. So any process
+that reads the entry can apply it, and applying it twice makes the same file. `id` and `prev` chain
+the entries: a number may be pruned and taken again by a process that slept, and then only the chain
+shows which entry counts. `docs/protocol/README.md` is the protocol.
 
 Entries lie in folders of 1,000: the first 17 of a number's 20 digits name the folder. A file
-system lists whole folders, and this keeps the one that is asked for small.
+system lists whole folders, and this keeps the listed one small.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Entry:
     target: Target | None = None
     voids: int | None = None
     creates: Creation | None = None
-    guarded: bool = False  # whether it was decided with a lock that a foreign engine takes too
+    guarded: bool = False  # whether it was appended under a lock that a foreign engine takes too
     writer: str = ""  # for people
     wall: str = ""  # for people
 
@@ -147,7 +147,7 @@ def _creation_record(made: Creation) -> dict[str, Any]:
     return {"name": made.name, "size": made.size, "sha256": made.sha256, **bytes_or_place}
 
 
-#: What taking bytes apart may raise that are not what they should be.
+#: What decoding malformed bytes may raise.
 _MALFORMED = (
     AttributeError,
     CorruptTableError,

@@ -51,7 +51,7 @@ def decode_marker_type(data: bytes, path: str | None = None) -> str:
     """Return the type of markers, DIRECT or TIMELINE_SERVER_BASED."""
     text = data.decode("utf-8", "replace").strip()
     if text not in (DIRECT_TYPE, TIMELINE_SERVER_TYPE):
-        raise _damaged(f"{text[:40]!r} is no type of markers", path)
+        raise _damaged(f"{text[:40]!r} is not a type of markers", path)
     return text
 
 
@@ -77,7 +77,7 @@ def _listed_marker(line: str, path: str | None) -> MarkerName:
 
 def _damaged(why: str, path: str | None) -> CorruptTableError:
     return CorruptTableError(
-        "A marker file cannot be read",
+        "a marker file cannot be read",
         why=why,
         next_step="Read it again once its writer has stopped",
         path=path,

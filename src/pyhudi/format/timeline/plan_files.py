@@ -1,7 +1,8 @@
-"""Plans: what a table service or a replace commit wrote down before it began.
+"""Plans: what a table service or a replace commit records before it begins.
 
-Values keep what the file says, so that a plan decoded and encoded is the same file. The methods
-that answer with paths check them: a plan's paths are read, and deleted, by whoever carries it out.
+Fields hold what the file says, so that a plan decoded and encoded is the same file. The methods
+that return paths check them: the process that executes a plan reads its paths, and deletes files by
+them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Results: what a table service did, as its completed file tells.
+"""Results: what a table service did, as its completed file records.
 
 Commit-like services (compaction, clustering) complete with commit metadata; the others have the
-records below. Values keep what the file says; methods that answer with paths check them.
+records below. Fields hold what the file says; methods that return paths check them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Paths as timeline files store them → paths in the table.
 
 Hudi stores most paths relative to the table, some as bare names beside a partition path, and those
-of clustering, cleaner and rollback plans as whole URIs of the place where the plan was made. Files
-are deleted by these paths, so each is brought to one form, relative and checked by `table_path`,
-and a path outside the table is refused rather than followed.
+of clustering, cleaner and rollback plans as whole URIs, by the table's address where the plan was
+made. Files are deleted by these paths, so each is converted to one form, relative and checked by
+`table_path`, and a path outside the table is refused rather than followed.
 """
 
 from __future__ import annotations
@@ -78,5 +78,5 @@ def _refusal(path: str, why: str) -> CorruptTableError:
     return CorruptTableError(
         f"{path[:200]!r} is not a path of this table",
         why=why,
-        next_step="If the table was moved, carry its open plans out where they were made",
+        next_step="If the table was moved, execute its pending plans where they were made",
     )

@@ -3,8 +3,8 @@
 A `TimelineRecord` joins a schema of `metadata_schemas` with the classes of its values. A class has
 the fields of its record in the record's order, so that decoding needs no names.
 
-Files of one kind nearly always carry the same schema text, so decoders are kept by it: loading a
-timeline compiles one decoder and not one a file.
+Files of one kind nearly always carry the same schema text, so decoders are cached by it. Loading a
+timeline compiles one decoder, not one per file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pyhudi.format.avro.types import AvroError, Record, linked_type, parse_schem
 
 Value = TypeVar("Value")
 
-_SCHEMA_BYTES_KEPT_MAX: Final = 64 * 1024  # longer schemas are not Hudi's; compile, do not keep
+_SCHEMA_BYTES_KEPT_MAX: Final = 64 * 1024  # longer schemas are not Hudi's, and are not cached
 
 
 class TimelineRecord(Generic[Value]):

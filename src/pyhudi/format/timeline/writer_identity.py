@@ -1,7 +1,8 @@
-"""Who wrote an instant: kept in its inflight and completed files, for people who look for a rival.
+"""The writer of an instant, recorded in its inflight and completed files for people who trace a
+conflict.
 
-Only the priority is ever used for a decision. Whatever stands there may have been written by
-anybody, so it is read with care: short texts on one line, and a number; the rest is not believed.
+Only the priority is ever used for a decision. Any process may have written the record, so it is
+read with care: short texts on one line, and a number. Everything else is ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 
 from pyhudi.settings import JOB_CHARACTERS_MAX, PRIORITY_MAX
 
-#: Where extra metadata has it.
+#: The key in extra metadata.
 WRITER_KEY: Final = "pyhudi.writer"
 
 _TEXT_MAX = JOB_CHARACTERS_MAX
@@ -43,16 +44,16 @@ class WriterIdentity:
         >>> WriterIdentity("orders", "etl-1", "ann", 7).told
         "job 'orders' of ann on etl-1, process 7"
         >>> WriterIdentity(host="etl-1", process=7).told
-        'somebody on etl-1, process 7'
+        'a writer on etl-1, process 7'
         >>> WriterIdentity().told
-        'a writer that does not tell who it is'
+        'an unidentified writer'
         """
         if not (self.job or self.host):
-            return "a writer that does not tell who it is"
+            return "an unidentified writer"
         user = f" of {self.user}" if self.user else ""
-        who = f"job {self.job!r}{user}" if self.job else self.user or "somebody"
+        who = f"job {self.job!r}{user}" if self.job else self.user or "a writer"
         process = f", process {self.process}" if self.process else ""
-        return f"{who} on {self.host or 'some host'}{process}"
+        return f"{who} on {self.host or 'an unknown host'}{process}"
 
 
 def parse_label(label: str) -> WriterIdentity:

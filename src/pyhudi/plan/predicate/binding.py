@@ -1,6 +1,6 @@
 """A predicate meets a schema.
 
-Binding answers once what every later step would otherwise ask again: which field each column is,
+Binding finds once what every later step needs: which field each column is,
 what type each comparison has, and what its literal is in that type. The result is again a tree, in
 a normal form on which the questions below are easy:
 

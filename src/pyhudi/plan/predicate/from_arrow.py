@@ -126,7 +126,7 @@ class _Call:
         literals = tuple(map(_literal, self.options["value_set"].values))
         values = tuple(literal for literal in literals if literal.value is not None)
         if any(isinstance(literal.value, float) and not literal.value for literal in values):
-            raise _refusal("'is_in' of pyarrow tells 0.0 from -0.0, which are equal elsewhere")
+            raise _refusal("'is_in' of pyarrow separates 0.0 from -0.0, which are equal elsewhere")
         is_found = In(column, values) if values else Literal(False)
         if nulls == _MATCH and len(values) < len(literals):
             return Or((IsNull(column), is_found))

@@ -5,7 +5,7 @@ change with its releases, so only what is listed here is taken, in exactly this 
 is refused by its name.
 
 What Polars and SQL mean differently is written out: `is_in` is unknown for a null alone, whatever
-nulls are among its values, unless it was asked to hold nulls equal.
+nulls are among its values, unless `nulls_equal` is set.
 """
 
 from __future__ import annotations

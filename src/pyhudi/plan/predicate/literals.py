@@ -1,8 +1,8 @@
 """A literal meets a column's type without losing a digit.
 
-The values of an integer, decimal, date or timestamp column lie on a grid: they are whole numbers
-of some unit (ones, cents, days, microseconds). A literal is placed on that grid exactly, as a
-fraction, and a comparison with a place between two grid points becomes the comparison with the
+The values of an integer, decimal, date or timestamp column lie on a grid: they are whole numbers of
+some unit (ones, cents, days, microseconds). A literal becomes an exact point on that grid, as a
+fraction, and a comparison with a value between two grid points becomes the comparison with the
 point below it that says the same: `n < 1.5` is `n <= 1`, and `n = 1.5` holds for no row. So the
 column is never converted, and what it is compared with is a value that it could hold.
 

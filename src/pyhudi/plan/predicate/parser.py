@@ -339,7 +339,7 @@ class _Parser:
         if moment and moment.tzinfo is None:
             return moment
         form = TIMESTAMP_FORM if word.word == "TIMESTAMP" else TIMESTAMP_FORM[:-7] + "'"
-        raise self._refusal(word.start, "this is no such timestamp", f"Write {word.word} {form}")
+        raise self._refusal(word.start, "this is not such a timestamp", f"Write {word.word} {form}")
 
     def _text_literal(self) -> str:
         token = self._advance()

@@ -1,10 +1,10 @@
 """The tree that a `where` text becomes.
 
 A predicate is parsed once into these values and never handled as text again: the same tree prunes
-partitions and files, filters Arrow batches and is written back as SQL for Spark. So a
-tree holds only what all of them understand, and each value refuses at once what one of them could
-not take. Two trees are equal exactly when they mean the same text, which is why a literal compares
-its type as well: Python holds `1`, `1.0` and `True` to be equal, SQL does not.
+partitions and files, filters Arrow batches and is written back as SQL for Spark. So a tree holds
+only what all of them understand, and each value refuses at once what one of them could not handle.
+Two trees are equal exactly when they mean the same text, which is why a literal compares its type
+as well: Python holds `1`, `1.0` and `True` to be equal, SQL does not.
 
 There is no node for BETWEEN, which is two comparisons, and none for arithmetic or functions.
 """

@@ -1,9 +1,9 @@
 """One item of a DynamoDB table, read consistently and written on conditions.
 
-Each request is sent once. A client that repeats a conditional write by itself may be told that the
-condition fails because its own first try had succeeded; so whoever asked looks instead.
+Each request is sent once. A client that repeats a conditional write by itself may find that the
+condition fails because its own first attempt had succeeded. So the caller looks instead.
 
-boto3 is imported when the first lock is opened, for most users have none in DynamoDB.
+boto3 is imported when the first lock is opened, since most users have none in DynamoDB.
 """
 
 from __future__ import annotations

@@ -1,26 +1,26 @@
 """Hudi's DynamoDB lock: a lease in one item, as Amazon's lock client for Java keeps it.
 
-1. Look. No item, or a released one: the lock is free. Else somebody has it, for as long as its
-   record version changes within the lease that the item names.
-2. Whoever waits has to see that by itself: it notes the version and when it saw it first, by its
+1. Look. No item, or a released one: the lock is free. Else another process has it, for as long as
+   its record version changes within the lease that the item names.
+2. A waiter has to observe that itself: it notes the version and when it saw it first, by its
    own steady clock, and takes the lock over once that version has stood for longer than the lease.
    No clock is compared with another's.
 3. Take it by a put on the condition that nothing, or that very version, is there.
 4. Renew six times a lease by giving the item a new version, on the condition that owner and
    version are ours. If they are not, the lock is lost for good.
-5. Give back by deleting the item, on the same condition, as Hudi's writers do.
+5. Release by deleting the item, on the same condition, as Hudi's writers do.
 
 **Unknown outcomes.** After every write without a clear answer the item is read: one of our owner,
-who is new for each acquisition, is ours however it got there. Its lease counts from when the write
-of that very version was sent, for whoever waits cannot have seen it earlier.
+which is new for each acquisition, is ours however it got there. Its lease counts from when the
+write of that very version was sent, since no waiter can have seen it earlier.
 
 **Clocks.** An owner counts its lease from before it sent the version, a waiter from after it read
-it, both by steady clocks. So an owner gives up first, whatever the time of day; `MARGIN_MS` is for
+it, both by steady clocks. So an owner stops first, whatever the time of day; `MARGIN_MS` is for
 steady clocks that go at different speeds.
 
-A waiter that came when a dead owner's lease had hardly begun is worth more patience than was asked
-for: else a job that waits no longer than a lease lasts would never get the lock of a dead one. So
-once an owner has missed a renewal for half its lease, the waiter stays for the rest.
+A waiter that came when a dead owner's lease had hardly begun waits longer than requested: else a
+writer that waits no longer than a lease lasts would never get the lock of a dead one. So once an
+owner has missed a renewal for half its lease, the waiter stays for the rest.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pyhudi.world import World, new_uuid
 
 LEASE_MS = 60_000  # Hudi's default
 RENEWALS_PER_LEASE = 6
-PATIENCE_MAX_MS = 600_000  # no item may keep a waiter for longer than it asked plus this
+PATIENCE_MAX_MS = 600_000  # no item may keep a waiter for longer than it requested plus this
 
 _LABEL_CHARACTERS_MAX = 200
 
@@ -181,7 +181,7 @@ class _HeldDynamodbLock(HeldLease[LockItem]):
 
     def _taken(self, found: LockItem | None, seen_ms: int) -> Taken:
         if found is None or found.is_released or found.owner == self._owner:
-            return Taken("it changed hands just now", "Repeat the call")
+            return Taken("its owner changed just now", "Repeat the call")
         age_ms = self._watched.age_ms(found, seen_ms)
         since_ms = self._watched.met_ms(found, self._world.now_ms())
         rest_ms = found.lease_ms + 1 - age_ms
@@ -214,7 +214,7 @@ class _HeldDynamodbLock(HeldLease[LockItem]):
     def _renew(self) -> None:
         for _ in range(2):  # the version that counts may be one whose reply got lost
             if self.remaining_ms() == 0 or self._mine is None:
-                return  # too late to ask for more: somebody may be taking it over
+                return  # too late to renew: another process may be taking it over
             try:
                 renewed = self._new_item()
                 if self._items.renew(self._mine, renewed.version):
@@ -223,7 +223,7 @@ class _HeldDynamodbLock(HeldLease[LockItem]):
             except CorruptTableError:
                 found = None
             except HudiError:
-                return  # nobody knows; several renewals fit into a lease
+                return  # unknown; several renewals fit into a lease
             if not self._is_mine(found):
                 self._is_over = True
                 return
@@ -237,7 +237,7 @@ class _HeldDynamodbLock(HeldLease[LockItem]):
         until_ms = sent_ms + found.lease_ms - margin_ms
         return max(0, until_ms - self._world.elapsed_ms())
 
-    # -- giving it back
+    # -- releasing it
 
     def _give_back(self) -> None:
         """Try to delete our item; `_mine` is None when there is none left."""

@@ -1,15 +1,15 @@
-"""Hudi's file-system lock: whoever creates `.hoodie/lock` has it, whoever deletes it frees it.
+"""Hudi's file-system lock: the creator of `.hoodie/lock` has it, and deleting the file frees it.
 
-Hudi leaves the file empty, never renews it and never looks whose it is; ours carries our name and
-an id, which Hudi skips. So our file is told from any other by its bytes, and only our own is ever
+Hudi leaves the file empty, never renews it and never checks its owner; ours carries our name and
+an id, which Hudi skips. So its bytes distinguish our file from any other, and only our own is ever
 deleted. A lock left by a dead writer stays for ever: an age after which a file counts as abandoned
 (`hoodie.write.lock.filesystem.expire`) is refused where options are read.
 
 **What this lock cannot do.** A Java writer deletes the file whenever it closes its lock, taken or
-not, and twice when it gives it back. So it may delete ours, and another writer may then come in;
-`is_held` finds that out, a moment late. In the same way a rival's file may appear between our last
-look and our delete, if a Java writer deleted ours in that moment. Exclusion with Java writers is
-therefore best effort, as it is among them.
+not, and twice when it releases it. So it may delete ours, and another writer may then come in;
+`is_held` finds that out, a moment late. In the same way another writer's file may appear between
+our last look and our delete, if a Java writer deleted ours in that moment. Exclusion with Java
+writers is therefore best effort, as it is among them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pyhudi.world import World, new_uuid
 
 LOCK_PATH = ".hoodie/lock"
 
-_BYTES_MAX = 4 << 10  # what is read of a lock file, whoever wrote it
+_BYTES_MAX = 4 << 10  # what is read of a lock file, whichever process wrote it
 _NAME_CHARACTERS_MAX = 200
 
 
@@ -65,12 +65,12 @@ class _HeldFileLock:
         self._is_over = False
 
     def claim(self) -> _HeldFileLock | Taken:
-        with contextlib.suppress(UnavailableError):  # the file tells whether it was created
+        with contextlib.suppress(UnavailableError):  # the file shows whether it was created
             if self._storage.create(LOCK_PATH, self._body):
                 return self
         found = self._storage.stat(LOCK_PATH)
         stored = self._stored()
-        if stored == self._body:  # the reply got lost, now or at an earlier try
+        if stored == self._body:  # the reply got lost, now or at an earlier attempt
             return self
         return _taken(found, stored)
 
@@ -113,13 +113,13 @@ def _encoded_owner(world: World) -> bytes:
 def _taken(found: ObjectStat | None, stored: bytes | None) -> Taken:
     if found is None:
         return Taken(
-            f"{LOCK_PATH!r} changed hands just now, or is not a file",
+            f"{LOCK_PATH!r} changed its owner just now, or is not a file",
             "Repeat the call; if it is not a file, move it out of the table",
         )
     return Taken(
         f"{_owner_name(stored or b'')} has it since {moment(found.modified_ms)}",
         "Repeat the call when that writer is done; if it is known to be dead, "
-        f"whoever runs it must delete {LOCK_PATH!r}",
+        f"have its operator delete {LOCK_PATH!r}",
     )
 
 

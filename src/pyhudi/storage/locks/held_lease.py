@@ -1,7 +1,7 @@
-"""A lease that its owner keeps up until it is given back: what leases of all kinds have in common.
+"""A lease that its owner renews until it is released: what leases of all kinds have in common.
 
 The renewal runs beside the writer. It alone changes `_mine` until `release` has stopped it, and
-`_is_over` only ever becomes True, so nothing has to be guarded.
+`_is_over` only ever becomes True, so no guard is needed.
 """
 
 from __future__ import annotations

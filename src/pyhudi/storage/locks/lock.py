@@ -1,10 +1,10 @@
-"""What a table lock promises, and how one waits for it.
+"""What a table lock promises, and how a process waits for it.
 
-Among pyhudi writers a lock is a courtesy that saves lost races. With a Java writer on the table it
-is mandatory, for a Java writer knows nothing else; so each kind is one of Hudi's own, byte for
-byte, and as strong as Hudi's and no stronger. Whoever holds a lock may have lost it without being
-told: the process slept past its lease, or somebody deleted the file. Hence a holder can ask again,
-and does so right before it publishes.
+Among pyhudi writers a lock is advisory and saves lost races. With a Java writer on the table it is
+mandatory, since a Java writer knows nothing else. So each kind is one of Hudi's own, byte for byte,
+and exactly as strong. The holder of a lock may have lost it without notice: the process slept past
+its lease, or the file was deleted. So a holder can check again, and does so right before it
+publishes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pyhudi.world import World, jittered_ms
 
 POLL_MS = 1_000  # Hudi's; with our jitter it is the longest pause
 
-#: How long before its end a lease counts as over, for the clocks of those who wait differ.
+#: How long before its end a lease counts as over, since the clocks of waiting processes differ.
 MARGIN_MS = 5_000
 
-#: Between the tries to give a lock back, as Hudi's storage lock has them.
+#: Between the attempts to release a lock, as Hudi's storage lock has them.
 RELEASE_PAUSES_MS = (1_000, 2_000, 4_000)
 
 _SHOWN_CHARACTERS_MAX = 200
@@ -78,8 +78,8 @@ class Taken:
 
     why: str
     next_step: str
-    #: How much longer than asked it pays to wait, for then the lock falls to whoever waits. Only
-    #: for those who wait at all.
+    #: How much longer than requested it pays to wait, since then the waiter gets the lock. Only for
+    #: callers that wait at all.
     worth_ms: int = 0
 
 

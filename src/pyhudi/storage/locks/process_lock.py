@@ -1,9 +1,9 @@
-"""A lock among the writers of one table in this process, and nobody else.
+"""A lock among the writers of one table in this process only.
 
 The holders lie in one dictionary for the whole process, by the address of the table. Its
-`setdefault` is atomic, so it is all the exclusion that is needed, and nothing here waits but
-through the world. A lock is given up with its process; a forked child begins without any, since
-whoever held one lives on in the parent.
+`setdefault` is atomic, so it is all the exclusion that is needed, and nothing here waits except
+through the world. A lock ends with its process; a forked child begins without any, since the holder
+lives on in the parent.
 """
 
 from __future__ import annotations
@@ -56,5 +56,5 @@ class _HeldInProcessLock:
         return _holders.get(self._table_uri) is self
 
     def release(self) -> None:
-        if self.is_held():  # and nobody but we can change that
+        if self.is_held():  # and only we can change that
             del _holders[self._table_uri]

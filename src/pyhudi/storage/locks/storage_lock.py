@@ -1,29 +1,29 @@
 """Hudi's storage lock: a lease in one object, which changes by conditional writes alone.
 
-1. Look. The lease counts unless it was given back or its end has passed; of a counting lease that
-   is another's, wait.
+1. Look. The lease counts unless it was released or its end has passed. While another's lease
+   counts, wait.
 2. Else write our own: if there is no object, with create; over another lease, with replace by the
-   etag that was seen. Who loses that race looks again.
+   etag that was seen. A process that loses that race looks again.
 3. Renew in the background, each time over our own last etag. If the object is no longer ours, the
    lock is lost for good. If the store does not answer, try again next time.
-4. Give back by writing the same lease as expired, again over our own etag. The object stays.
+4. Release by writing the same lease as expired, again over our own etag. The object stays.
 
 **Unknown outcomes.** A write whose reply is lost may have been made, may be made later, or never.
-So after every write without a clear answer, the object is read: a lease with our owner, who is new
-for each acquisition, is ours however it got there. No two bodies are the same, because the end of
-the lease always grows: S3's etag is a hash of the content, and equal bodies would be one version.
-The etag is read before the body: if they are of two versions, the etag is the older, and writing
-over it fails.
+So after every write without a clear answer, the object is read: a lease with our owner, which is
+new for each acquisition, is ours however it got there. No two bodies are the same, because the end
+of the lease always grows: S3's etag is a hash of the content, and equal bodies would be one
+version. The etag is read before the body: if they are of two versions, the etag is the older, and
+writing over it fails.
 
 **Clocks.** The end of a lease is a time of its owner's clock, and Hudi's writers compare it with
 their own, with 500 ms to spare. We go by the store's clock where ours differs from it, for our own
-lease and for another's, so that a wrong clock here takes no living owner's lease and offers ours to
-nobody. An owner whose clock is slow renews a lease that is over by its own words: who wrote it
-within the last minute, by the store's clock, is alive. A Java writer whose clock is fast by most of
-a lease (300 s) does take over ours while we live; we find out at our next renewal or look. An owner
-stops early, `MARGIN_MS` before the end. It counts by that clock and by the steady clock since it
-began, whichever is later, so that it never outstays a lease because a clock was set back or the
-machine was suspended.
+lease and for another's, so that a wrong clock here neither takes a living owner's lease nor offers
+ours to others. An owner whose clock is slow renews a lease with an end that has passed: an owner
+that wrote it within the last minute, by the store's clock, is alive. A Java writer whose clock is
+fast by most of a lease (300 s) does take over ours while we live; we find out at our next renewal
+or look. An owner stops early, `MARGIN_MS` before the end. It counts by that clock and by the steady
+clock since it began, whichever is later, so that it never outstays a lease because a clock was set
+back or the machine was suspended.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from pyhudi.world import World, new_uuid
 VALIDITY_MS = 300_000  # Hudi's defaults
 RENEW_MS = 30_000
 CLOCK_DRIFT_MS = 500  # how long after its end Hudi still honours another's lease
-ALIVE_MS = 2 * RENEW_MS  # how long an owner lives who has just renewed
+ALIVE_MS = 2 * RENEW_MS  # how long an owner counts as alive after a renewal
 
 
 class StorageLock:
@@ -105,7 +105,7 @@ def _found(storage: Storage) -> _Found | None:
         data = storage.read(LEASE_PATH, 0, LEASE_BYTES_MAX + 1)
     except FileNotFoundError:
         return None
-    assert stat.etag is not None, "stat always tells the version"
+    assert stat.etag is not None, "stat always has the version"
     return _Found(decode_lease(data), stat.etag, stat.modified_ms)
 
 
@@ -169,14 +169,14 @@ class _HeldStorageLock(HeldLease[_Found]):
         data = encode_lease(lease)
         with contextlib.suppress(UnavailableError):  # unknown, so we look
             if over is None:
-                self._storage.create(LEASE_PATH, data)  # tells no etag, so we look as well
+                self._storage.create(LEASE_PATH, data)  # gives no etag, so we look as well
             elif etag := self._storage.replace(LEASE_PATH, data, etag=over.etag):
                 return _Found(lease, etag, self._world.now_ms())
         return self._load()
 
     def _taken(self, found: _Found | None) -> Taken:
         if found is None or not self._counts(found):
-            return Taken("it changed hands just now", "Repeat the call")
+            return Taken("its owner changed just now", "Repeat the call")
         lease = found.lease
         seen_ms = min(self._world.now_ms(), found.modified_ms)
         since = moment(self._first_seen_ms.setdefault(lease.owner, seen_ms))
@@ -184,7 +184,7 @@ class _HeldStorageLock(HeldLease[_Found]):
             f"the owner {quoted(lease.owner)} has it since {since} or earlier, renewed it last at "
             f"{moment(found.modified_ms)}, and may keep it until {moment(lease.valid_until_ms)}",
             "Repeat the call when that writer is done; if it is dead its lease ends at that time, "
-            f"and nobody but who runs it should delete {LEASE_PATH!r}",
+            f"and only its operator should delete {LEASE_PATH!r}",
         )
 
     def keep(self, renew_ms: int) -> None:
@@ -193,13 +193,13 @@ class _HeldStorageLock(HeldLease[_Found]):
 
     def _renew(self) -> None:
         if self.remaining_ms() == 0:
-            return  # too late to ask for more: somebody may be taking it over
+            return  # too late to renew: another process may be taking it over
         try:
             found = self._sent(self._next_lease(), over=self._mine)
         except CorruptTableError:
             found = None
         except HudiError:
-            return  # nobody knows; several renewals fit into a lease
+            return  # unknown; several renewals fit into a lease
         if self._is_mine(found):
             self._mine = found
         else:

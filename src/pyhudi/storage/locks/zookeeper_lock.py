@@ -1,21 +1,21 @@
 """Hudi's ZooKeeper lock: a queue of nodes that end with their sessions.
 
-Whoever wants the lock creates a numbered node under the lock's path and has the lock once no node
-is before it. The names are those of Curator's `InterProcessMutex`, which Hudi's Java writers use:
-`_c_<uuid>-lock-<number>`. What comes after the last `lock-` decides the order, as text, and a name
-without that counts whole; we sort by the same rule, so that nobody reads the queue otherwise.
+A process that wants the lock creates a numbered node under the lock's path and has the lock once no
+node is before it. The names are those of Curator's `InterProcessMutex`, which Hudi's Java writers
+use: `_c_<uuid>-lock-<number>`. What comes after the last `lock-` decides the order, as text, and a
+name without that counts whole; we sort by the same rule, so that all clients read the queue alike.
 
-The uuid is ours alone: after a create whose reply got lost we find our node by it, as Curator does.
+The uuid is unique: after a create whose reply got lost we find our node by it, as Curator does.
 
-**A lock is lost with its session**, and nobody is told: a process that was frozen wakes up as an
-owner, and another has the lock. So an owner notes when it sent the last request that ZooKeeper
-answered. Its session lives for the granted time from then at least, whichever server it talks to,
-for the request is one that the leader answers. By that the owner counts, on its steady clock and
-with a margin, and it asks again six times in that time, in the background. kazoo's own pings keep
-the session alive, too, but do not tell us.
+**A lock is lost with its session**, without notice: a process that was frozen wakes up as an owner,
+and another has the lock. So an owner notes when it sent the last request that ZooKeeper answered.
+Its session lives for the granted time from then at least, whichever server it talks to, for the
+request is one that the leader answers. The owner counts that time on its steady clock, with a
+margin, and sends another request six times within it, in the background. kazoo's own pings keep the
+session alive, too, but their answers are not visible to us.
 
-Each acquisition has a session of its own, which ends when the lock is given back: with it goes
-every node we may have created, known to us or not.
+Each acquisition has a session of its own, which ends when the lock is released. With it every node
+ends that we may have created, known to us or not.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pyhudi.world import World, new_uuid
 #: and a look costs ZooKeeper next to nothing.
 LOOK_MS = 100
 LOOKS_PER_SESSION = 6
-CONNECT_LEAST_MS = 2_000  # also for those who do not want to wait for others
+CONNECT_LEAST_MS = 2_000  # also for callers that do not want to wait for others
 
 _LOCK_NAME = "lock-"
 _LABEL_CHARACTERS_MAX = 200
@@ -148,7 +148,7 @@ class _HeldZookeeperLock:
     def claim(self) -> _HeldZookeeperLock | Taken:
         self._session.connect(self._connect_ms)
         if self._must_create:
-            self._must_create = False  # whatever comes of it, look before another try
+            self._must_create = False  # whatever the outcome, look before another attempt
             label = self._world.label[:_LABEL_CHARACTERS_MAX]
             self._session.create(f"{self._path}/{self._prefix}", label.encode())
         sent_ms = self._world.elapsed_ms()
@@ -157,7 +157,7 @@ class _HeldZookeeperLock:
         if not mine:
             self._must_create = True
             return Taken("our place in the queue was lost, as with a session's end", _REPEAT)
-        # Of equal names none is ours for sure: then nobody is first.
+        # Of equal names none is ours for sure: then no node is first.
         rivals = (n for n in queue if n not in mine and queue_order(n) <= queue_order(mine[0]))
         if (first := next(rivals, None)) is not None:
             return self._taken(first)
@@ -167,12 +167,12 @@ class _HeldZookeeperLock:
     def _taken(self, name: str) -> Taken:
         node = self._session.node(f"{self._path}/{name}")
         if node is None:
-            return Taken("it changed hands just now", _REPEAT)
+            return Taken("its owner changed just now", _REPEAT)
         owner = quoted(node.data.decode("utf-8", "replace")) if node.data else "a nameless writer"
         return Taken(
             f"{owner} has it, in the queue since {moment(node.created_ms)} as {quoted(name)}",
             "Repeat the call when that writer is done; if it is dead its session ends by itself,"
-            f" and nobody but who runs it should delete a node under {self._path!r}",
+            f" and only its operator should delete a node under {self._path!r}",
         )
 
     # -- keeping it
@@ -188,7 +188,7 @@ class _HeldZookeeperLock:
         try:
             self._confirm()
         except HudiError:
-            return  # nobody knows; several looks fit into a session
+            return  # unknown; several checks fit into a session
 
     def _confirm(self) -> None:
         """Ask ZooKeeper whether our node exists, and count from when the request was sent."""
@@ -215,7 +215,7 @@ class _HeldZookeeperLock:
             self._confirm()
         return self.remaining_ms() > 0
 
-    # -- giving it back
+    # -- releasing it
 
     def release(self) -> None:
         self._is_over = True

@@ -1,9 +1,9 @@
 """A session with ZooKeeper: the few requests that a lock makes, each with an end.
 
-kazoo puts requests of a broken connection into a queue for as long as it lasts; here each waits for
-a few seconds and then counts as unanswered. It may still be made later.
+kazoo puts requests of a broken connection into a queue for as long as it lasts. Here each waits for
+a few seconds and then counts as unanswered; it may still be made later.
 
-kazoo is imported when the first session is opened, for most users have no ZooKeeper.
+kazoo is imported when the first session is opened, since most users have no ZooKeeper.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from pyhudi.format.lock.lock_address import ZookeeperAddress
 from pyhudi.storage.redaction import redacted
 
 ANSWER_S = 5.0  # at most; a third of a short session, but not less than a second
-_FEWEST_MS = 4_000  # what ZooKeeper grants at least, unless told otherwise
+_FEWEST_MS = 4_000  # what ZooKeeper grants at least, unless configured otherwise
 
 _REFUSALS = ("NoAuthError", "AuthFailedError", "InvalidACLError", "SessionClosedRequireSaslError")
 
 
-#: kazoo warns of each failed try. Who has no logging of its own is told by our error, once.
+#: kazoo logs a warning for each failed attempt. Without logging configured, only our error is
+#: shown, once.
 _LOGGER = logging.getLogger("pyhudi.zookeeper")
 _LOGGER.addHandler(logging.NullHandler())
 
@@ -153,7 +154,7 @@ class KazooSession:
                 lambda: self._client.get_children_async(path), plain=(NoNodeError,)
             )
         except NoNodeError:
-            return []  # nobody queues; Curator's folder goes when it is empty
+            return []  # no node is in the queue; Curator's folder is removed when it is empty
         return names
 
     def node(self, path: str) -> Node | None:

@@ -1,7 +1,7 @@
-"""Checksums that Hadoop keeps beside each file it writes on a local disk: `.NAME.crc` for `NAME`.
+"""Checksums that Hadoop writes beside each of its files on a local disk: `.NAME.crc` for `NAME`.
 
-Hadoop does not read a file whose checksum is another one's. So whoever replaces a file that Hudi
-wrote removes its checksum first, and whoever removes the file removes it too.
+Hadoop does not read a file with a wrong checksum. So a process that replaces a file which Hudi
+wrote removes its checksum first, and a process that removes the file removes the checksum too.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Where a table keeps who owns its columns: numbered objects, each of them the whole list.
+"""Where a table stores the owners of its columns: numbered objects, each of them the whole list.
 
-Whoever changes the list creates the object with the next number. Of two that do so at once, one
-finds the number taken, loads the other's list, and asks again whether its change is still possible.
-So the objects are one history that all processes agree on, and no clock or lock is involved.
+A process that changes the list creates the object with the next number. Of two that do so at once,
+one finds the number taken, loads the other's list, and checks again whether its change is still
+possible. So the objects are one history that all processes agree on, and no clock or lock is
+involved.
 
 Whether a lost reply, or a repeated request, was this process's own change does not matter: every
-change says what is to hold afterwards, and is no change where it holds already.
+change says what is to hold afterwards, and does nothing where it holds already.
 """
 
 from __future__ import annotations
@@ -91,6 +92,6 @@ def _load(storage: Storage, number: int) -> ColumnOwners:
     except FileNotFoundError:
         raise UnavailableError(
             "the owners of the table's columns cannot be read",
-            why=f"{path!r} was listed and is gone; nobody but a person removes it",
+            why=f"{path!r} was listed and is gone; no program removes it",
             next_step="Try again",
         ) from None

@@ -1,8 +1,8 @@
-"""Where a table keeps its registered consumers: one small object each, under its name.
+"""Where a table stores its registered consumers: one small object each, under its name.
 
-An object is replaced only as the version that was read, so of two that move one consumer at once
-the second looks again. How long a consumer has been silent is told by the store's own clock: its
-object's age.
+An object is replaced only as the version that was read, so of two processes that change one
+consumer at once the second reads it again. How long a consumer has been silent is its object's age,
+by the store's own clock.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Heartbeats: how a writer says that it is alive, as Hudi's writers do.
+"""Heartbeats: how a writer shows that it is alive, as Hudi's writers do.
 
-A heartbeat is an object whose modification time is all that counts. It exists before the
-instant's requested file, is written again at half the interval that others allow, and goes after
-the instant completed. A writer that is found silent may still be alive, frozen or cut off; that
-verdict only lets others try to abort its instant, and the decision log settles who was first.
+A heartbeat is an object whose modification time is all that counts. It exists before the instant's
+requested file, is written again at half the interval that others allow, and is removed after the
+instant completed. A writer that is found silent may still be alive, frozen or cut off; that verdict
+only lets others try to abort its instant, and the decision log shows which was first.
 
-A plan that anybody may carry out has a heartbeat that is *claimed*: of those who try at once, one
-creates it, or replaces the one that it found silent. It holds a mark of its owner, which others
-need not read. Who finds another mark there has lost the plan to a successor, and from then on
-neither beats nor takes the heartbeat away.
+A plan that any process may execute has a heartbeat that is *claimed*: of the processes that try at
+once, one creates it, or replaces the one that it found silent. It holds a mark of its owner, which
+others need not read. A process that finds another mark there has lost the plan to a successor, and
+from then on neither beats nor removes the heartbeat.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Heartbeat:
         self._path = heartbeat_path(requested)
         self._stop: Callable[[], None] | None = None
         self._etag: str | None = None
-        self._mark = f"\n{told}".encode() if told else b""  # whose it is, if others may take over
+        self._mark = f"\n{told}".encode() if told else b""  # marks the owner
 
     def start(self, world: World, interval_ms: int) -> None:
         self._etag = self._storage.write(self._path, self._mark)
@@ -60,7 +60,7 @@ class Heartbeat:
         """
         self._mark = new_uuid(world).encode() + self._mark
         if not self._created() and not self._is_ours():
-            now = clock.read_ms()  # first, so that who freezes here errs towards alive
+            now = clock.read_ms()  # first: a freeze here then errs towards alive
             found = self._storage.stat(self._path)
             if found is None:
                 return False  # it has ended this moment
@@ -74,7 +74,7 @@ class Heartbeat:
     def _created(self) -> bool:
         try:
             return self._storage.create(self._path, self._mark)
-        except UnavailableError:  # as S3 says when two create at once, and nobody knows yet
+        except UnavailableError:  # S3's answer when two create at once, and the outcome is open
             if self._storage.stat(self._path) is None:
                 raise
             return False
@@ -83,7 +83,7 @@ class Heartbeat:
         try:
             if etag is not None and self._storage.replace(self._path, self._mark, etag=etag):
                 return True
-        except InvalidRequestError:  # a store that cannot replace: the last one who writes has it
+        except InvalidRequestError:  # a store that cannot replace: the last writer has it
             self._storage.write(self._path, self._mark)
         return self._is_ours()
 

@@ -59,5 +59,5 @@ def _check_instant(marker: MarkerName, requested: str) -> None:
         raise CorruptTableError(
             f"a marker of {requested} names a file of another instant",
             why=f"{marker.path!r} lies in its folder",
-            next_step="Remove that marker after finding out who wrote it",
+            next_step="Remove that marker after finding out which program wrote it",
         )

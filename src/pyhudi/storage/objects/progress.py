@@ -1,10 +1,11 @@
-"""How the tasks of a distributed write tell its driver how far they are: a small object for each.
+"""How the tasks of a distributed write report their progress to its driver: a small object for
+each.
 
-A task and its driver share nothing but storage (a cluster, Spark Connect). So where somebody
-watches the write, each task keeps an object with its totals so far, written again at most once a
-second and once when the task ends. The driver adds them up. The numbers are for show: no decision
-rests on them, content that makes no sense counts as nothing, and a task that cannot write them
-goes on without.
+A task and its driver share nothing but storage (a cluster, Spark Connect). So if the write has a
+listener, each task writes an object with its totals so far, written again at most once a second and
+once when the task ends. The driver adds them up. The numbers are for show: no decision rests on
+them, content that makes no sense counts as zero, and a task that cannot write them continues
+without.
 
 The objects of all instants lie in one folder, since local disk keeps a folder when it is empty. A
 task that outlives its write may leave one behind after `clear_progress`; a repair sweeps it up.
@@ -28,7 +29,7 @@ INTERVAL_MS: Final = 1_000
 
 BYTES_MAX: Final = 256  # of one object; three numbers need fewer
 TASKS_MAX: Final = 10_000  # objects of one instant that are looked at
-READS_MAX: Final = 64  # objects read for one report; the others have their turn at the next
+READS_MAX: Final = 64  # objects read for one report; the others are read for the next
 
 _COUNT_MAX = 2**63 - 1
 _TASK = re.compile(r"[A-Za-z0-9_\-]{1,100}")

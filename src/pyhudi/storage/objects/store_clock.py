@@ -1,8 +1,8 @@
 """The store's own clock, which all writers share, read through the times it gives to objects.
 
 Writers' clocks disagree, and a verdict such as "that writer has been silent for two minutes" must
-not depend on whose clock is asked. Every object that we see the store date tells that its clock
-had come that far; between such sightings a steady clock of this machine goes on counting.
+not depend on one of them. The time that the store gives to an object shows that its clock had come
+that far; between such sightings a steady clock of this machine counts on.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.world import World, new_uuid
 
 _FOLDER = ".hoodie/.pyhudi/clock"
-#: How far ahead of the store's clock a writer's own may pull the table's times.
+#: How far ahead of the store's clock a writer's own may move the table's times.
 CLOCK_AHEAD_MAX_MS = 600_000
-#: How much later than an object's time the store's clock may have been: stores that tell whole
+#: How much later than an object's time the store's clock may have been: stores that report whole
 #: seconds, and others, whose clock is a tick behind.
 _WHOLE_SECONDS_MS, _TICK_MS = 1_000, 10
-#: How long a reading may take and tell something. Of one that took longer, only that the store's
-#: clock has come so far.
+#: How long a reading may take to count. One that took longer only shows that the store's clock has
+#: come so far.
 _READING_TAKES_MS = 1_000
 _READINGS_MAX = 3
-#: How long a reading is taken for right although our own clock, or a time that the store gave to an
-#: object since, says otherwise; and by somebody whom nothing contradicts. A steady clock drifts
-#: with the other one of its machine, and of the 200 ms that engines' clocks may differ by, one that
-#: is 500 parts in a million fast, which is as fast as NTP ever lets one run, uses up 150 meanwhile.
+#: How long a reading counts although our own clock, or a time that the store gave to an object
+#: since, contradicts it; and how long if nothing does. A steady clock drifts with the other one of
+#: its machine, and of the 200 ms that engines' clocks may differ by, one that is 500 parts in a
+#: million fast, which is as fast as NTP ever lets one run, uses up 150 meanwhile.
 _READING_LASTS_MS, _READ_AGAIN_MS = 10_000, 300_000
 
 
@@ -63,7 +63,7 @@ class StoreClock:
             found = self.storage.stat(path)
         finally:
             self.storage.delete(path)
-        if found is None:  # somebody swept it up: the store tells nothing
+        if found is None:  # another process swept it up: the store's time stays unknown
             reached = self.at_least_ms()
             return self.world.now_ms() if reached is None else reached
         # Set, not raised: an object with a time from the future may have misled us before.

@@ -1,8 +1,9 @@
-"""Timeline files, taken whole: no more of one than its decoder accepts, and with a word if it left.
+"""Timeline files, read whole: no more of one than its decoder accepts, and an error if it was
+removed.
 
-A file's size is its writer's choice, so no file is asked for without a bound; the one byte beyond
-it tells the decoder that the file is too large. And the timeline moves on while it is read: between
-a listing and a read, archiving or a rollback may take a file away.
+A file's size is its writer's choice, so no file is read without a bound; the one byte beyond it
+shows the decoder that the file is too large. And the timeline changes while it is read: between a
+listing and a read, archiving or a rollback may remove a file.
 """
 
 from __future__ import annotations
@@ -27,5 +28,5 @@ def missing_timeline_file(path: str) -> UnavailableError:
     return UnavailableError(
         f"{path!r} is gone",
         why="it was archived, cleaned or rolled back since the timeline was listed, or it is lost",
-        next_step="Read again; if it stays so, restore the file from a copy of the table",
+        next_step="Read again; if the error stays, restore the file from a copy of the table",
     )

@@ -1,20 +1,21 @@
-"""Listing the active timeline while somebody may be archiving the oldest part of it.
+"""Listing the active timeline while another process may be archiving the oldest part of it.
 
-A listing is no moment. While one runs, an archiver may take instants away, and the listing may
-have seen the requested file of one and missed its completed file, or have seen the first instant
-and missed the second: then something that was committed long ago would look pending, or like
-rubbish. Archivers remove what is pending first, and completed files in the order of their requests.
-So if the oldest instant that the listing showed is still there, nothing was taken from behind it.
-If it is gone, the timeline is listed again. The oldest write that both listings show was there all
-the time, and so was everything behind it: that part of the first listing is whole. What lay before
-it is archived, but for what both listings show. No listing has to agree with another one, so a
-reader does not fail because an archiver is at work.
+A listing is not atomic. While one runs, an archiver may remove instants, and the listing may have
+seen the requested file of one and missed its completed file, or have seen the first instant and
+missed the second. Then an instant that was committed long ago would look pending, or like garbage.
+Archivers remove what is pending first, and completed files in the order of their requests. So if
+the oldest instant that the listing showed is still there, nothing behind it was removed. If it is
+missing, the timeline is listed again. The oldest write that both listings show was there all the
+time, and so was everything behind it: that part of the first listing is whole. What lay before it
+is archived, except for what both listings show. No listing has to agree with another one, so a
+reader does not fail because an archiver is running.
 
 On a local disk a listing of a large folder may also show a file that was made meanwhile and miss
 one that was made before it: the inflight file of a write that has just begun, without the requested
-one. It would look like a stray, so the requested file of each stray is looked for by its name.
+one. It would look like an orphan, so the requested file of each orphaned inflight file is looked up
+by its name.
 
-A table without an archive costs no look.
+A table without an archive costs no extra request.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.cut import unsaved_writes
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, strays, without_strays
 
-#: Listings from which instants keep vanishing, before we say so.
+#: Listings from which instants keep disappearing, before the call fails.
 LIST_ATTEMPTS_MAX = 5
 
 
@@ -37,7 +38,8 @@ LIST_ATTEMPTS_MAX = 5
 class Listed:
     """The state files of a timeline, but for what is archived.
 
-    `doubtful` are writes that were pending when the listing began and are archived or undone now.
+    `doubtful` are writes that were pending when the listing began and are archived or rolled back
+    now.
     """
 
     instants: tuple[Instant, ...]

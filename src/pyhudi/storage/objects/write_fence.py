@@ -1,9 +1,9 @@
 """The fence: no task creates a data file once its write is about to complete.
 
 Readers show every log file of a completed instant, whether or not its metadata names it. A task
-attempt that was given up for lost may wake up after the completion and still hold rows to write.
-Where another attempt wrote the same file, creating it fails. But computed again, a
-non-deterministic input may have rows for file groups that the winner never touched. So:
+attempt that counts as lost may wake up after the completion and still have rows to write. Where
+another attempt wrote the same file, creating it fails. But computed again, a non-deterministic
+input may have rows for file groups that the winner never touched. So:
 
     a task                                      the driver, when all tasks are done
     1  creates the marker of the file           1  creates the fence

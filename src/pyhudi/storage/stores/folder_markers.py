@@ -1,9 +1,9 @@
 """Listings of object stores without the markers that pose as objects.
 
 Some clients leave empty objects whose key ends in a slash, to show a folder (Hadoop's S3A keeps
-them). obstore drops the slash, so a marker looks like an empty object of the folder's name, and
-the commit files of a Hudi table may be empty too. Left out is what cannot be an object: the folder
-that is listed, one followed by what is in it, one out of order. The marker of a folder with
+them). obstore drops the slash, so a marker looks like an empty object of the folder's name, and the
+commit files of a Hudi table may be empty too. A name that cannot be an object is left out: the
+folder that is listed, one followed by what is in it, one out of order. The marker of a folder with
 nothing in it stays in a recursive listing, as an empty object.
 """
 

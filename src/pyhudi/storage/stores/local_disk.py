@@ -1,29 +1,30 @@
 """Local disk, where creating and replacing a file must survive other processes and a crash.
 
 **Create** writes a temporary file, makes it durable, and links it to its name: `link` fails if the
-name is taken, and until it succeeds nothing bears the name. A rename would overwrite. Where the
+name is taken, and until it succeeds nothing has the name. A rename would overwrite. Where the
 system has files without any name, it is one of those.
 
 **Replace** must not let two writers that saw the same version both win, and a file system has no
-such primitive. So whoever replaces, overwrites or deletes a file first locks it (`flock`), makes
-sure that the name still belongs to the file it locked, and only then compares and renames a new
-file over it. Who waited finds that the name has moved on, and starts over with the new file.
-The lock is on the file itself, so it leaves nothing behind, and the kernel drops it with its
-process. Readers take no lock: a rename shows them the old bytes or the new.
+such primitive. So a process that replaces, overwrites or deletes a file first locks it (`flock`),
+makes sure that the name still belongs to the file it locked, and only then compares and renames a
+new file over it. A process that waited finds that the name belongs to another file, and starts over
+with that one. The lock is on the file itself, so it leaves nothing behind, and the kernel drops it
+with its process. Readers take no lock: a rename shows them the old bytes or the new.
 
-**Etags** are inode, time and size. An inode number is given out again soon after its file is gone,
-and the kernel's clock ticks in milliseconds, so each new file gets its time from us, in
-nanoseconds, and later than that of the file it replaces.
+**Etags** are inode, time and size. An inode number is reused soon after its file is removed, and
+the kernel's clock ticks in milliseconds, so we set the time of each new file, in nanoseconds, and
+later than that of the file it replaces.
 
-**Temporary files** that have a name lie in a folder of their own, which no listing shows, for Hudi
-lists all others. Their writer holds them locked, so a temporary file that can be locked belongs to
-nobody, and is removed by the next writer.
+**Temporary files** that have a name lie in a folder of their own, which no listing shows, since
+Hudi lists all others. Their writer holds them locked, so a temporary file that can be locked has no
+writer any more, and the next writer removes it.
 
-**Folders** of markers go with their last file, or each write would leave some for ever. Whoever
-makes a file there at that moment makes the folder again. All others stay.
+**Folders** of markers are removed with their last file, or each write would leave some for ever. A
+process that makes a file there at that moment makes the folder again. All other folders stay.
 
 **Symbolic links** below the root are refused: they lead out of the table, or make a file count
-twice. This protects from links planted in a table, not from somebody who swaps them during a call.
+twice. This protects from links planted in a table, not from a process that swaps them during a
+call.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class LocalStorage:
 
     def create(self, path: str, data: bytes) -> bool:
         if os.path.lexists(self._locate(path)):
-            return False  # spares the loser of a race two waits for the disk
+            return False  # saves the loser of a race two waits for the disk
         return self.create_from(path, (data,)) is not None
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> int | None:
@@ -162,7 +163,7 @@ class LocalStorage:
 
     def delete(self, path: str) -> None:
         # Not forced to disk: a journal keeps the order of changes, so what is created later
-        # does not survive a crash that undoes this.
+        # does not survive a crash that reverts this.
         place = self._locate(path)
         with reporting("delete", path, self.uri), held(place, _DELETE_PATIENCE_S) as current:
             if current is not None:

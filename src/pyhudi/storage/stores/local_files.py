@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all, and change hands under a lock.
+"""Files that appear whole or not at all, and are replaced under a lock.
 
-The primitives of `local_disk`, which explains what they are for. They take places (absolute paths)
-and raise the system's own errors, which `reporting` turns into ours.
+The primitives of `local_disk`, which explains what they are for. They take absolute paths and raise
+the system's own errors, which `reporting` turns into ours.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DESCRIPTORS = "/proc/self/fd"
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 _RETRY_S = 0.01
-#: How often a folder may go under the hands of who makes a file in it.
+#: How often a folder may be removed while a file is being made in it.
 _REMOVED_MAX = 20
 _READS = frozenset({"read", "list", "open"})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -71,9 +71,9 @@ class TemporaryFile:
 
     def link(self, place: str) -> bool:
         """Give the file its name; False if the name is taken."""
-        regular_file(place)  # raises if the name is too long: no folder is made in vain
+        regular_file(place)  # raises if the name is too long, before a folder is made
         for _ in range(_REMOVED_MAX):
-            with contextlib.suppress(FileNotFoundError):  # the folder went with its last file
+            with contextlib.suppress(FileNotFoundError):  # its last file was removed
                 return self._linked(place)
         return self._linked(place)
 
@@ -89,7 +89,7 @@ class TemporaryFile:
             return False
         # From now on the lock would keep others from deleting a file that is no longer ours alone.
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        with contextlib.suppress(FileNotFoundError):  # somebody has deleted the file again
+        with contextlib.suppress(FileNotFoundError):  # another process has deleted the file again
             _sync_folder(folder)
         return True
 
@@ -155,7 +155,7 @@ def sweep(folder: str) -> None:
     with os.scandir(folder) as entries:
         places = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
     for place in places:
-        with contextlib.suppress(FileNotFoundError, BlockingIOError):  # somebody is at work on it
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):  # another process is using it
             descriptor = os.open(place, READ_FLAGS)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -238,7 +238,7 @@ def make_folder(folder: str) -> None:
 
 def remove_empty_folders(folder: str, root: str) -> None:
     """Remove the folder if nothing is in it, and then those above it, up to a root that stays."""
-    with contextlib.suppress(OSError):  # it is not empty, or somebody else was faster
+    with contextlib.suppress(OSError):  # it is not empty, or another process was faster
         while folder != root:
             os.rmdir(folder)
             folder = os.path.dirname(folder)

@@ -1,14 +1,14 @@
 """S3, Google Cloud Storage and Azure, through obstore.
 
-The three differ in how a bucket is opened and in what names a version of an object; all else is
-one code path. S3 and Azure compare etags, GCS compares generations: what we call the etag is
-whichever of the two the store compares.
+The three differ in how a bucket is opened and in what names a version of an object; all else is one
+code path. S3 and Azure compare etags, GCS compares generations: here, the etag is whichever of the
+two the store compares.
 
 **Streaming create.** obstore sends a conditional write as one request (its multipart upload always
 overwrites, as GCS's own does), and one request needs all bytes at hand. So `create_from` spools to
 a temporary file on local disk and sends that file memory-mapped: memory stays bounded, and
 exactly one of several writers wins. What a single request may carry, `CREATE_BYTES_MAX`, is the
-limit; a longer stream is refused, for there is no other way to send it that keeps the promise.
+limit; a longer stream is refused, because there is no other way to send it that keeps the promise.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _DELETE_CHUNK = 1000  # objects; what one request takes
 _AT_ONCE = 32  # requests under way for one call
 
 _TIMEOUT_S = 60  # the commit protocol relies on a request ending by then
-_UPLOAD_BYTES_PER_S = 1 << 20  # the slowest link a long upload is given time for
+_UPLOAD_BYTES_PER_S = 1 << 20  # the slowest link that the timeout of a long upload allows for
 _RETRY_TIMEOUT = timedelta(seconds=60)
 _MAX_RETRIES = "10"
 
@@ -91,7 +91,7 @@ class ObstoreStorage:
                 spool.seek(0)
                 created = self._create(path, spool.read(), size)
             else:
-                # Never closed by hand: after a failed request its sender may still hold it.
+                # Never closed explicitly: after a failed request its sender may still hold it.
                 mapped = mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ)
                 created = self._create(path, mapped, size)
         return size if created else None
@@ -144,7 +144,8 @@ class ObstoreStorage:
             return self._read_spans(path, ranges)
         except UnavailableError as error:
             failure = error
-        # To the store a range that begins past the end is an error. Ask for what there is.
+        # To the store a range that begins past the end is an error, so only existing bytes are
+        # requested.
         size = self._size(path)
         within = [(min(start, size), min(end, size)) for start, end in ranges]
         if within == list(ranges):
@@ -221,7 +222,7 @@ class ObstoreStorage:
             some = [table_path(path) for path in paths[start : start + _DELETE_CHUNK]]
             try:
                 self._asking("delete", some[0], functools.partial(self._store.delete, some))
-            except FileNotFoundError:  # not all stores bear that one is gone, or say which
+            except FileNotFoundError:  # not all stores accept that one is missing, or say which
                 for path in some:
                     self.delete(path)
 
@@ -234,7 +235,7 @@ class ObstoreStorage:
 
     def _etag_of(self, put: Any) -> str:
         etag = put[self._version]
-        assert isinstance(etag, str), "every store we open tells the version it wrote"
+        assert isinstance(etag, str), "every store we open returns the version it wrote"
         return etag
 
     def _asking(self, operation: str, path: str, call: Callable[[], _T]) -> _T:

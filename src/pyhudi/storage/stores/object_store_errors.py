@@ -1,7 +1,7 @@
 """obstore's errors in our own kinds, with every secret taken out of their text.
 
-obstore tells by class what was refused and by text what was said. Its text spans lines and may
-quote addresses, headers and options, so only its first line is kept, and redacted.
+The class of obstore's error says what was refused, its text why. The text spans lines and may quote
+addresses, headers and options, so only its first line is kept, and redacted.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pyhudi.storage.redaction import redacted
 
 _TEXT_CHARACTERS_MAX = 500
 
-# S3 answers so when another request for the same key was under way: nobody knows yet whether the
-# key is taken. obstore takes it for "already exists".
+# S3 answers this when another request for the same key was in progress: it is not known yet whether
+# the key is taken. obstore reports it as "already exists".
 _UNDECIDED = ("ConditionalRequestConflict", "OperationAborted")
 
 _ADDRESS_NAME = re.compile(r"(?:endpoint(?:_url(?:_s3)?)?|base_url)\Z", re.IGNORECASE)
 
-# Of a refused listing obstore tells these by text alone.
+# For a refused listing obstore has these in its text alone.
 _FORBIDDEN = ("status code: 401", "status code: 403")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 # How the client refuses an address of http when only https is allowed, before it sends anything.
@@ -58,7 +58,7 @@ def translated(
     if _says(error, _PLAIN_HTTP):
         return InvalidRequestError(
             what,
-            why="the endpoint is plain http, which is not allowed unless asked for",
+            why="the endpoint is plain http, which is not allowed unless configured",
             next_step="Give allow_http='true' in the storage options, or an https endpoint",
         )
     if _says(error, _NO_BUCKET):

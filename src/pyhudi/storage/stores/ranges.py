@@ -6,7 +6,7 @@ import io
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-_COALESCE_BYTES = 1 << 20  # reading so much in vain is cheaper than another request
+_COALESCE_BYTES = 1 << 20  # reading so many unneeded bytes is cheaper than another request
 
 
 def coalesced(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -1,6 +1,6 @@
 """A few bad rows, as an error shows them.
 
-An error about data is of use only if the data can be found. So it names up to three rows, by their
+An error about data is useful only if the data can be found. So it names up to three rows, by their
 number in the batch (the first is 0) and by the values that are wrong, each cut to a readable
 length. This is the one place where single values are looked at in Python.
 """

@@ -1,9 +1,9 @@
 """Bringing a user's columns into a table's types, without loss or not at all.
 
-Whether a type can become another is asked of the types alone (`mismatches`), so that one error can
-name every column that cannot. Whether the values can is asked by doing it (`coerced`): numbers must
-fit, times must be whole microseconds, no null may go where none is allowed. `unfit_rows` then finds
-the rows to blame, by halves, since Arrow's casts do not tell.
+Whether a type can become another follows from the types alone (`mismatches`), so that one error can
+name every column that cannot. Whether the values can is found by converting them (`coerced`):
+numbers must fit, times must be whole microseconds, no null may go where none is allowed.
+`unfit_rows` then finds the rows to blame, by halves, since Arrow's casts do not report them.
 
 | from                    | to                                                       |
 | ----------------------- | -------------------------------------------------------- |

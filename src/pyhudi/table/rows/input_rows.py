@@ -1,11 +1,11 @@
 """A user's rows as the table stores them.
 
 Rows come from anywhere: pandas counts nanoseconds, Polars has unsigned numbers and categories,
-Spark has neither. A new table takes the types of `storable_types` for those it was given. From then
-on every batch is brought to exactly the table's columns, by the rules of `coercion`.
+Spark has neither. A new table takes the types of `storable_types` for those of its first rows. From
+then on every batch is converted to exactly the table's columns, by the rules of `coercion`.
 
 The columns may come in any order. The five meta columns that a read returns are left out, so that
-rows can be read, changed and written back; the write makes them anew, as in Hudi. Nothing else is
+rows can be read, changed and written back; the write makes new ones, as in Hudi. Nothing else is
 dropped, invented or rounded: a batch that does not fit is refused whole, and the error names the
 columns and shows a few of the rows.
 """

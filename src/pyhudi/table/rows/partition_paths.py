@@ -5,7 +5,7 @@ are `__HIVE_DEFAULT_PARTITION__`. Where the table encodes, the characters of `_E
 as %XX, those that Hive escapes in paths; blanks and letters of any alphabet stay.
 
 Values become folders, so some are refused: a dot, two dots and `.hoodie`, which lead elsewhere, and
-whatever `format.paths` calls no path. Without encoding two more would go astray. A slash makes a
+whatever `format.paths` calls no path. Without encoding two more are refused. A slash makes a
 folder inside a folder, and where both hold rows Hudi lists only the outer one. Before a colon Hudi
 sees the scheme of a URI. Any other text is a partition to Hudi, also one that begins with a dot or
 an underscore.

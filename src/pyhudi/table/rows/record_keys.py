@@ -1,10 +1,10 @@
 """Record keys: one text per row, made of the record key fields as Hudi makes it.
 
-One field is the key as it is; null and the empty text are no key. Several fields, and even one
+One field is the key as it is; null and the empty text are not keys. Several fields, and even one
 under the COMPLEX key generator, make `f1:v1,f2:v2` in the order of the table's properties, with
-`__null__` and `__empty__` in the place of what is not there; a key of nothing else is refused.
+`__null__` and `__empty__` for missing values; a key of nothing else is refused.
 
-Of some values two different keys would give one text, and one row would take the other's place:
+With some values two different keys would have one text, and one row would replace the other:
 `a:x,b:y,b:z` is both (`x,b:y`, `z`) and (`x`, `y,b:z`), and a value may read `__null__`. Rows with
 such values are refused (`_ambiguous`); what another engine wrote with them is read as it is.
 

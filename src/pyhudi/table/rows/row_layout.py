@@ -1,15 +1,15 @@
 """How a table's rows lie in its files: five meta columns first, then the table's own.
 
 A file states its schema as Avro JSON. Arrow's schema is derived from it, so that the two cannot
-disagree, and both are kept: making them takes longer than writing a small file.
+disagree, and both are cached: making them takes longer than writing a small file.
 
-The sequence number tells the rows of one instant apart. Hudi builds it from the task that wrote
+The sequence number distinguishes the rows of one instant. Hudi builds it from the task that wrote
 the row and a counter. Ours must not depend on the task, for attempts of the same work must write
-the same bytes; so the file group takes the task's place, as a number hashed from its name, large
-enough that no two groups of a table share it.
+the same bytes; so the file group replaces the task, as a number hashed from its name, large enough
+that no two groups of a table share it.
 
-Parts of rows, as the owners of a joined table write them, lie in files of two schemas: their own,
-and the table's for the stand-in before each of them (`format.table.column_owners`).
+Partial rows, as the owners of a joined table write them, lie in files of two schemas: their own,
+and the table's for the placeholder row before each of them (`format.table.column_owners`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RowLayout:
 @lru_cache(maxsize=16)
 def row_layout(avro_schema: str) -> RowLayout:
     """Return the layout for a table's schema as commit metadata has it, without meta columns."""
-    decode_arrow_schema(avro_schema, _SCHEMA_SOURCE)  # refuses what is no record
+    decode_arrow_schema(avro_schema, _SCHEMA_SOURCE)  # refuses a schema that is not a record
     avro_json = _with_meta_fields(json.loads(avro_schema))
     stored = decode_arrow_schema(avro_json, _SCHEMA_SOURCE)
     data = pa.schema([field for field in stored if field.name not in META_COLUMNS])

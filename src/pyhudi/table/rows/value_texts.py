@@ -1,6 +1,6 @@
 """The text that Hudi makes of a value, in record keys and in partition paths.
 
-Two engines that write one table must make the same text of the same value, or a key has two rows.
+Two engines that write one table must make the same text of the same value, or a key gets two rows.
 So only types with one certain text are taken:
 
 | type       | text                                                                      |
