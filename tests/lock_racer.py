@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pyhudi.errors import UnavailableError
-from pyhudi.format.lock.lock_address import given_lock_address
+from pyhudi.format.lock.lock_address import parse_lock_address
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.storage.locks.lock import Lock
 from pyhudi.storage.locks.open_lock import open_lock
@@ -76,7 +76,7 @@ def opened(
     storage_options: Mapping[str, str] | None = None,
 ) -> Lock:
     """The lock of a table at the address, if it is one that lies in the table."""
-    address = given_lock_address(LockKind(kind), options, "orders")
+    address = parse_lock_address(LockKind(kind), options, "orders")
     storage = open_storage(uri, storage_options) if uri else MemoryStorage(lambda: 0)
     lock = open_lock(LockKind(kind), storage, real_world(), address=address)
     assert lock is not None

@@ -28,7 +28,7 @@ from pyhudi.hudi_options.write_options import HudiWrite, Operation, parse_write_
 from pyhudi.hudi_options.write_table import HEARTBEAT_INTERVAL
 from pyhudi.spark.scan import refuse_other_release
 from pyhudi.spark.types import empty_batch
-from pyhudi.storage.objects.write_fence import close_fence
+from pyhudi.storage.objects.write_fence import raise_fence
 from pyhudi.table.rows.input_rows import conformed
 from pyhudi.version import __version__
 from pyhudi.world import World, real_world
@@ -113,7 +113,7 @@ class PyhudiWriter(api.DataSourceArrowWriter):
             raise
         except HudiError as error:
             if not isinstance(error, WriteOverError):
-                close_fence(write.files.storage, write.requested)
+                raise_fence(write.files.storage, write.requested)
             return Written(refusal=error)
 
     def commit(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:

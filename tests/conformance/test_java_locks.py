@@ -25,7 +25,7 @@ import pyhudi
 from conformance.client import ENVIRONMENT, SERVE, TESTS, JudgeClient, JudgeMissingError
 from lock_racer import Racer, opened
 from pyhudi.errors import UnavailableError
-from pyhudi.format.lock.lock_address import address_properties, given_lock_address
+from pyhudi.format.lock.lock_address import address_properties, parse_lock_address
 from pyhudi.format.lock.lock_kind import LockKind
 from true_moto import start_true_moto
 from true_zookeeper import SESSION_MAX_MS, TICK_MS, TrueZookeeper, ZookeeperMissingError
@@ -81,7 +81,7 @@ def patient(place: dict[str, Any]) -> dict[str, Any]:
 
 
 def java_options(kind: LockKind, options: dict[str, Any]) -> dict[str, str]:
-    address = given_lock_address(kind, options, "orders")
+    address = parse_lock_address(kind, options, "orders")
     return {**address_properties(address), "hoodie.write.lock.wait_time_ms_between_retry": "100"}
 
 

@@ -13,9 +13,9 @@ from pyhudi.format.table.bucket_config import (
     BUCKETS_MAX,
     SimpleBuckets,
     bucket_properties,
-    kept_buckets,
+    buckets_of,
 )
-from pyhudi.format.table.concurrency_mode import ConcurrencyMode, kept_concurrency
+from pyhudi.format.table.concurrency_mode import ConcurrencyMode, concurrency_of
 from pyhudi.format.table.properties import TableProperties
 
 BUCKET = {
@@ -29,7 +29,7 @@ KEY = ("a", "b")
 
 def kept(**changes: str) -> SimpleBuckets | None:
     values = BUCKET | {key.replace("__", "."): value for key, value in changes.items()}
-    return kept_buckets(TableProperties(values), KEY)
+    return buckets_of(TableProperties(values), KEY)
 
 
 @pytest.mark.parametrize("count", [0, -1, BUCKETS_MAX + 1, 1.0, "8", True, None])
@@ -64,7 +64,7 @@ def test_a_hash_field_outside_the_record_key_is_refused() -> None:
 def test_kept_buckets_are_those_that_were_stored(count: int, names: set[str]) -> None:
     buckets = SimpleBuckets(count, tuple(sorted(names)))
     properties = TableProperties(bucket_properties(buckets, KEY))
-    assert kept_buckets(properties, KEY) == buckets.resolved(KEY)
+    assert buckets_of(properties, KEY) == buckets.resolved(KEY)
 
 
 def test_buckets_are_stored_under_the_names_of_hudis_options() -> None:
@@ -117,9 +117,9 @@ def test_malformed_buckets_are_refused_by_key(key: str, value: str) -> None:
 )
 def test_what_the_properties_tell_of_concurrency(value: str, mode: ConcurrencyMode | None) -> None:
     key = "hoodie.write.concurrency.mode"
-    assert kept_concurrency(TableProperties({key: value})) is mode
+    assert concurrency_of(TableProperties({key: value})) is mode
 
 
 def test_a_malformed_concurrency_mode_is_refused_by_key() -> None:
     with pytest.raises(CorruptTableError, match=r"concurrency\.mode"):
-        kept_concurrency(TableProperties({"hoodie.write.concurrency.mode": "HOPE"}))
+        concurrency_of(TableProperties({"hoodie.write.concurrency.mode": "HOPE"}))

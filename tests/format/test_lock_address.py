@@ -14,8 +14,8 @@ from pyhudi.format.lock.lock_address import (
     LockAddress,
     ZookeeperAddress,
     address_properties,
-    given_lock_address,
-    kept_lock_address,
+    parse_lock_address,
+    recorded_lock_address,
     require_fitting_address,
 )
 from pyhudi.format.lock.lock_kind import LockKind
@@ -30,15 +30,15 @@ ITEM = {"table": "hudi-locks", "region": "eu-west-1"}
 def kept(kind: LockKind, **values: str) -> LockAddress | None:
     prefix = f"hoodie.write.lock.{kind.value}."
     named = {f"{prefix}{name}": text for name, text in values.items()}
-    return kept_lock_address(kind, TableProperties({"hoodie.table.name": "orders", **named}))
+    return recorded_lock_address(kind, TableProperties({"hoodie.table.name": "orders", **named}))
 
 
 def test_lock_is_named_after_the_table_unless_told_otherwise() -> None:
-    there = given_lock_address(ZOOKEEPER, PLACE, "orders")
+    there = parse_lock_address(ZOOKEEPER, PLACE, "orders")
     assert there == ZookeeperAddress(url=URL["url"], base_path="/locks", lock_key="orders")
     assert isinstance(there, ZookeeperAddress)
     assert there.path == "/locks/orders"
-    assert given_lock_address(DYNAMODB, ITEM, "orders") == DynamodbAddress(
+    assert parse_lock_address(DYNAMODB, ITEM, "orders") == DynamodbAddress(
         table="hudi-locks", partition_key="orders", region="eu-west-1"
     )
 
@@ -71,27 +71,27 @@ def test_lock_is_named_after_the_table_unless_told_otherwise() -> None:
 def test_table_keeps_the_address_under_hudis_names(
     kind: LockKind, options: dict[str, Any], written: dict[str, str]
 ) -> None:
-    address = given_lock_address(kind, options, "orders")
+    address = parse_lock_address(kind, options, "orders")
     assert address_properties(address) == written
-    assert given_lock_address(kind, written, "other") == address  # the whole names are fine, too
-    assert kept_lock_address(kind, TableProperties(written)) == address
+    assert parse_lock_address(kind, written, "other") == address  # the whole names are fine, too
+    assert recorded_lock_address(kind, TableProperties(written)) == address
 
 
 def test_timeouts_are_each_writers_own() -> None:
     quick = {**PLACE, "session_timeout_ms": 4_000, "connection_timeout_ms": "2000"}
-    there = given_lock_address(ZOOKEEPER, quick, "t")
-    assert there == given_lock_address(ZOOKEEPER, PLACE, "t")
+    there = parse_lock_address(ZOOKEEPER, quick, "t")
+    assert there == parse_lock_address(ZOOKEEPER, PLACE, "t")
     assert isinstance(there, ZookeeperAddress)
     assert (there.session_timeout_ms, there.connection_timeout_ms) == (4_000, 2_000)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in LockKind if kind not in (ZOOKEEPER, DYNAMODB)])
 def test_other_locks_have_no_address(kind: LockKind) -> None:
-    assert given_lock_address(kind, None, "t") is None
-    assert given_lock_address(kind, {}, "t") is None
+    assert parse_lock_address(kind, None, "t") is None
+    assert parse_lock_address(kind, {}, "t") is None
     assert kept(kind, url="zk:2181") is None
     with pytest.raises(InvalidRequestError, match="takes no lock_options"):
-        given_lock_address(kind, URL, "t")
+        parse_lock_address(kind, URL, "t")
 
 
 @pytest.mark.parametrize(
@@ -133,27 +133,27 @@ def test_other_locks_have_no_address(kind: LockKind) -> None:
         (DYNAMODB, {**ITEM, "endpoint_url": "http://me:pw@host"}, "endpoint_url cannot be"),
         (DYNAMODB, {**ITEM, "endpoint_url": "http://host/?X-Amz-Signature=1"}, "cannot be"),
         (DYNAMODB, {**ITEM, "secret_access_key": "hunter2"}, "credentials do not belong"),
-        (DYNAMODB, [("table", "locks")], "no mapping"),
+        (DYNAMODB, [("table", "locks")], "not a mapping"),
     ],
 )
 def test_what_is_no_address_is_refused_with_the_reason(
     kind: LockKind, options: Any, reason: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=reason) as caught:
-        given_lock_address(kind, options, "t")
+        parse_lock_address(kind, options, "t")
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["zk", "zk:2181", "[::1]:2181", "10.0.0.1:2181,zk-2/hudi/prod"])
 def test_hosts_are_as_zookeepers_own_clients_take_them(url: str) -> None:
-    there = given_lock_address(ZOOKEEPER, {**PLACE, "url": url}, "t")
+    there = parse_lock_address(ZOOKEEPER, {**PLACE, "url": url}, "t")
     assert isinstance(there, ZookeeperAddress)
     assert there.url == url
 
 
 @pytest.mark.parametrize("options", [{"url": "zk", "port": 2181}, {"url": "a:9,b:9", "port": "9"}])
 def test_port_is_fine_where_it_says_the_same_as_the_url(options: dict[str, object]) -> None:
-    there = given_lock_address(ZOOKEEPER, {**PLACE, **options}, "t")
+    there = parse_lock_address(ZOOKEEPER, {**PLACE, **options}, "t")
     assert isinstance(there, ZookeeperAddress)
     assert there.url == options["url"]
 
@@ -190,8 +190,8 @@ def test_garbage_that_a_table_keeps_is_named_with_its_key(
 
 @pytest.mark.parametrize("kind", [ZOOKEEPER, DYNAMODB])
 def test_lock_of_a_service_needs_an_address_of_its_own_kind(kind: LockKind) -> None:
-    there = given_lock_address(ZOOKEEPER, PLACE, "t")
-    item = given_lock_address(DYNAMODB, ITEM, "t")
+    there = parse_lock_address(ZOOKEEPER, PLACE, "t")
+    item = parse_lock_address(DYNAMODB, ITEM, "t")
     fitting, other = (there, item) if kind is ZOOKEEPER else (item, there)
     require_fitting_address(kind, fitting)
     for wrong in (None, other):
@@ -213,5 +213,5 @@ def test_every_address_is_read_back_as_it_was_given(
     hosts: list[str], path: list[str], key: str
 ) -> None:
     asked = {"url": ",".join(hosts), "base_path": f"/{'/'.join(path)}"}
-    there = given_lock_address(ZOOKEEPER, {**asked, "lock_key": key}, "t")
-    assert kept_lock_address(ZOOKEEPER, TableProperties(address_properties(there))) == there
+    there = parse_lock_address(ZOOKEEPER, {**asked, "lock_key": key}, "t")
+    assert recorded_lock_address(ZOOKEEPER, TableProperties(address_properties(there))) == there

@@ -61,9 +61,9 @@ def test_restore_holds_the_rollbacks_it_made() -> None:
 @pytest.mark.parametrize("name", ["../x", "a/b", "..", "", "a\0", "/x"])
 def test_bare_name_that_is_a_path_is_refused(name: str) -> None:
     with pytest.raises(CorruptTableError):
-        _ = SavepointPartition("p", (name,)).kept_paths
+        _ = SavepointPartition("p", (name,)).saved_paths
 
 
 def test_savepoint_keeps_files_by_partition() -> None:
-    assert SavepointPartition("", ("a",)).kept_paths == ("a",)
-    assert SavepointPartition("x/y", ("a", "b")).kept_paths == ("x/y/a", "x/y/b")
+    assert SavepointPartition("", ("a",)).saved_paths == ("a",)
+    assert SavepointPartition("x/y", ("a", "b")).saved_paths == ("x/y/a", "x/y/b")

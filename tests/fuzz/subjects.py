@@ -17,7 +17,7 @@ from handmade import HandmadeTable, at
 from pyhudi.format.files.log_file import BlockType, HeaderKey, LogBlock, decode_blocks
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
-from pyhudi.table.log_blocks import PlacedBlock, decode_log_block
+from pyhudi.table.log_blocks import LocatedBlock, decode_log_block
 from pyhudi.table.merge import LogRows
 from pyhudi.table.schema import conform
 
@@ -80,11 +80,11 @@ def _is_data(path: str) -> bool:
     return not path.startswith(".hoodie/") and not path.endswith(".cdc")
 
 
-def _blocks(path: str, data: bytes) -> Iterator[tuple[PlacedBlock, bytes]]:
+def _blocks(path: str, data: bytes) -> Iterator[tuple[LocatedBlock, bytes]]:
     for block in decode_blocks(lambda start, end: data[start:end], len(data), path):
         assert isinstance(block, LogBlock), "a sound table has no corrupt spans"
         if block.type is not BlockType.COMMAND:
-            yield PlacedBlock(path, block), data[block.content_start : block.content_end]
+            yield LocatedBlock(path, block), data[block.content_start : block.content_end]
 
 
 def row_texts(rows: pa.Table | pa.RecordBatch) -> list[str]:

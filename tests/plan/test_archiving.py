@@ -17,7 +17,7 @@ from pyhudi.plan.archiving import (
     ArchiveFacts,
     ArchivePlan,
     ArchivePolicy,
-    Pause,
+    Backoff,
     archiving_beside,
     batches,
     plan_archiving,
@@ -86,12 +86,12 @@ def test_archiving_starts_above_keep_max_and_goes_down_to_keep_min(count: int) -
         ([*TEN, pending(45)], {}, [10, 20, 30], "00045 is pending, and a write before it stays"),
         ([*TEN, pending(45, Action.COMPACTION)], {}, [10, 20, 30], "00045 is pending"),
         ([*TEN, pending(45, Action.CLEAN)], {}, [10, 20, 30], "00045 is pending"),
-        ([*TEN, pending(45, Action.ROLLBACK)], {"undoes": {at(45): (at(25),)}}, [10],
+        ([*TEN, pending(45, Action.ROLLBACK)], {"rollback_targets": {at(45): (at(25),)}}, [10],
          "00025 was aborted, and a file of it may still appear"),
         ([*TEN, pending(5)], {}, [], "00005 is pending"),
         ([done(10, 99), *TEN[1:], pending(95)], {}, [], "completed while"),
         ([*TEN, done(45, 46, Action.ROLLBACK)],
-         {"undoes": {at(45): (at(35),)}, "young": {at(45)}}, [10, 20],
+         {"rollback_targets": {at(45): (at(35),)}, "recent_rollbacks": {at(45)}}, [10, 20],
          "00035 was aborted, and a file of it may still appear"),
         ([*TEN, done(30, 101, Action.SAVEPOINT)], {}, [10, 20], "a savepoint keeps"),
         (TEN, {"retained": at(40)}, [10, 20, 30], "cleaning has retained"),
@@ -99,12 +99,12 @@ def test_archiving_starts_above_keep_max_and_goes_down_to_keep_min(count: int) -
         (TEN, {"consumers_since": at(31)}, [10, 20, 30], "a consumer has read up to"),
         (TEN, {"consumers_since": ""}, [], "a consumer has read up to"),
         ([done(10, 55), *TEN[1:]], {"consumers_since": at(54)}, [], "a consumer has read up to"),
-        (TEN, {"fresh": (at(31), at(101))}, [10, 20], "decided a moment ago"),
-        ([done(10, 101), *TEN[1:]], {"fresh": (at(101), at(101))}, [], "decided a moment ago"),
-        (TEN, {"fresh": (at(5), at(6))}, [10, 20, 30, 40, 50, 60, 70, 80], "newest 2"),
-        (TEN, {"hiding": {at(30)}}, [10, 20], "hides file groups"),
+        (TEN, {"recent_entries": (at(31), at(101))}, [10, 20], "decision log is recent"),
+        ([done(10, 101), *TEN[1:]], {"recent_entries": (at(101), at(101))}, [], "log is recent"),
+        (TEN, {"recent_entries": (at(5), at(6))}, [10, 20, 30, 40, 50, 60, 70, 80], "newest 2"),
+        (TEN, {"live_replacements": {at(30)}}, [10, 20], "hides file groups"),
         (TEN, {"unknown": {at(35): "p/a", at(55): "p/b"}}, [10, 20],
-         "00035, and its file p/a would become visible; see services.repair()"),
+         "00035 is on no timeline, and its file p/a would become visible; see services.repair()"),
         (TEN, {"unknown": {at(15): "p/a"}}, [], "is on no timeline"),
         ([*TEN, done(20, 101, Action.SAVEPOINT)], {"unknown": {at(25): "p/a"}}, [], "p/a"),
         ([*TEN[:3], *(done(n, n + 1, Action.COMMIT) for n in range(40, 101, 10))], {}, [10, 20],
@@ -156,8 +156,8 @@ COMPANIONS = [
     ("facts", "expected"),
     [
         ({}, [15, 25, 75]),
-        ({"kept_cleans": {at(75)}}, [15, 25]),
-        ({"fresh": (at(26), at(26))}, [15, 75]),
+        ({"retained_cleans": {at(75)}}, [15, 25]),
+        ({"recent_entries": (at(26), at(26))}, [15, 75]),
         ({"retained": at(20)}, []),
         ({"retained": at(30)}, [15]),
     ],
@@ -215,19 +215,22 @@ def test_files_of_given_up_writes_go_before_the_timeline_passes_them(
     undone: list[int], expected: list[int]
 ) -> None:
     rollback = done(97, 98, Action.ROLLBACK)
-    plan = planned([*TEN, rollback], undoes={at(97): tuple(map(at, undone))})
+    plan = planned([*TEN, rollback], rollback_targets={at(97): tuple(map(at, undone))})
     assert [int(r) for r in plan.passed] == expected
 
 
 def test_a_plan_that_was_carried_out_after_a_run_of_it_was_undone_was_not_given_up() -> None:
     rollback = done(97, 98, Action.ROLLBACK)
-    facts: dict[str, Any] = {"undoes": {at(97): (at(5), at(15))}, "archived": frozenset({at(5)})}
+    facts: dict[str, Any] = {
+        "rollback_targets": {at(97): (at(5), at(15))},
+        "archived": frozenset({at(5)}),
+    }
     assert planned([*TEN, rollback], **facts).passed == (at(15),)
 
 
 def test_nothing_is_passed_where_nothing_goes() -> None:
     rollback = done(97, 98, Action.ROLLBACK)
-    plan = planned([*TEN[:3], rollback], undoes={at(97): (at(15),)})
+    plan = planned([*TEN[:3], rollback], rollback_targets={at(97): (at(15),)})
     assert plan.passed == ()
     assert plan.is_empty
 
@@ -236,7 +239,7 @@ def test_nothing_is_passed_where_nothing_goes() -> None:
 def test_what_the_timeline_has_passed_before_is_swept_once(count: int) -> None:
     """A restore stays on the timeline for ever, and so does what it undid, long before."""
     restore = done(97, 98, Action.RESTORE)
-    undone: dict[str, Any] = {"undoes": {at(97): (at(3), at(5))}}
+    undone: dict[str, Any] = {"rollback_targets": {at(97): (at(3), at(5))}}
     plan = planned([*TEN[:count], restore], **undone)
     assert [int(requested) for requested in plan.passed] == [3, 5]
     plan = planned([*TEN[:count], restore], **undone, swept=frozenset({at(5)}))
@@ -246,14 +249,19 @@ def test_what_the_timeline_has_passed_before_is_swept_once(count: int) -> None:
 def test_what_is_about_to_be_passed_is_swept_though_it_was_before() -> None:
     """It may have been swept when it was behind a begin that has moved back since."""
     rollback = done(97, 98, Action.ROLLBACK)
-    plan = planned([*TEN, rollback], undoes={at(97): (at(15),)}, swept=frozenset({at(15)}))
+    plan = planned(
+        [*TEN, rollback], rollback_targets={at(97): (at(15),)}, swept=frozenset({at(15)})
+    )
     assert plan.passed == (at(15),)
 
 
 def test_what_lies_behind_an_oldest_write_that_was_saved_is_swept_though_nothing_goes() -> None:
     """Readers pass over a saved write, so the given-up one counts as committed at once."""
     saved, rollback = done(10, 99, Action.SAVEPOINT), done(97, 98, Action.ROLLBACK)
-    facts: dict[str, Any] = {"undoes": {at(97): (at(15),)}, "young": frozenset({at(97)})}
+    facts: dict[str, Any] = {
+        "rollback_targets": {at(97): (at(15),)},
+        "recent_rollbacks": frozenset({at(97)}),
+    }
     assert planned([*TEN, rollback], **facts).passed == ()
     plan = planned([*TEN, saved, rollback], **facts)
     assert plan.is_empty
@@ -269,19 +277,22 @@ def test_the_first_line_says_what_stops_archiving() -> None:
 
 def test_after_a_run_that_had_to_stop_the_next_one_waits_for_a_reason() -> None:
     policy = ArchivePolicy(keep_min=20, keep_max=30, grace_ms=1_000)
-    pause = Pause.after(policy, 31, 5_000)
+    pause = Backoff.after(policy, 31, 5_000)
     assert [pause.is_over(policy, writes, 5_999) for writes in (31, 40, 41)] == [False, False, True]
     assert pause.is_over(policy, 31, 6_000)  # time has passed
     assert pause.is_over(policy, 30, 5_001)  # somebody else has archived
     assert pause.is_over(replace(policy, keep_min=10), 31, 5_001)
-    longer = Pause.after(policy, 1_000, 0)  # the more there is to list, the more seldom
+    longer = Backoff.after(policy, 1_000, 0)  # the more there is to list, the more seldom
     assert [longer.is_over(policy, writes, 1) for writes in (1_249, 1_250)] == [False, True]
 
 
 def test_a_given_up_write_behind_a_savepointed_one_is_not_passed_while_it_is_young() -> None:
     """Readers pass over a savepointed write when they look where the timeline begins."""
     saved = done(30, 99, Action.SAVEPOINT)
-    facts: dict[str, Any] = {"undoes": {at(97): (at(35),)}, "young": frozenset({at(97)})}
+    facts: dict[str, Any] = {
+        "rollback_targets": {at(97): (at(35),)},
+        "recent_rollbacks": frozenset({at(97)}),
+    }
     plan = planned([*TEN, saved, done(97, 98, Action.ROLLBACK)], **facts)
     assert gone(plan) == [10]
 
@@ -290,12 +301,12 @@ def test_a_given_up_write_behind_a_savepointed_one_is_not_passed_while_it_is_you
 def tables(draw: st.DrawFn) -> ArchiveFacts:
     times = draw(st.lists(st.integers(0, 200), min_size=6, max_size=40, unique=True))
     instants: list[Instant] = []
-    undoes: dict[str, tuple[str, ...]] = {}
+    rollback_targets: dict[str, tuple[str, ...]] = {}
     for n in sorted(times):
         kind = draw(st.sampled_from(["write"] * 6 + ["slow", "pending", "aborted", "clean"]))
         if kind == "aborted":
             rollback = 300 + n
-            undoes[at(rollback)] = (at(n),)
+            rollback_targets[at(rollback)] = (at(n),)
             instants.append(done(rollback, rollback + 1, Action.ROLLBACK))
         elif kind == "pending":
             instants.append(pending(n))
@@ -303,16 +314,20 @@ def tables(draw: st.DrawFn) -> ArchiveFacts:
             instants.append(done(n, n, Action.CLEAN))
         else:
             instants.append(done(n, 1000 + n if kind == "slow" else n))
-    rollbacks = sorted(undoes)
-    young = draw(st.sets(st.sampled_from(rollbacks))) if rollbacks else set()
+    rollbacks = sorted(rollback_targets)
+    recent_rollbacks = draw(st.sets(st.sampled_from(rollbacks))) if rollbacks else set()
     unknown = draw(st.sets(st.integers(0, 200).filter(lambda n: n not in times), max_size=2))
     first = Timeline.of(instants).first_active or ""
-    held = [*(i.requested for i in instants if not i.completed), *(t for (t,) in undoes.values())]
+    held = [
+        *(i.requested for i in instants if not i.completed),
+        *(t for (t,) in rollback_targets.values()),
+    ]
     done_ = sorted(i.requested for i in instants if i.action is DELTA and i.completed)
     free = [r for r in done_ if r < min(held, default=at(999))]
     archived = free[:-1][: draw(st.integers(0, 4))]  # by somebody who died
     return ArchiveFacts(
-        timeline=Timeline.of(instants), undoes=undoes, young=frozenset(young),
+        timeline=Timeline.of(instants), rollback_targets=rollback_targets,
+        recent_rollbacks=frozenset(recent_rollbacks),
         retained=draw(st.sampled_from(["", at(50), at(150)])), archived=frozenset(archived),
         unknown={at(n): "p/a" for n in unknown if at(n) >= first},
     )  # fmt: skip
@@ -330,10 +345,10 @@ def test_whatever_goes_nothing_that_was_hidden_becomes_visible(facts: ArchiveFac
     assert all(left.is_committed(r) for r in timeline.completion_times)
     assert not any(left.is_committed(r) for r in timeline.pending_writes)
     # What was given up is passed only if its files are removed first, and none can come.
-    for rollback, (target,) in facts.undoes.items():
+    for rollback, (target,) in facts.rollback_targets.items():
         if left.is_committed(target) and not timeline.is_committed(target):
             assert target in plan.passed
-            assert rollback not in facts.young
+            assert rollback not in facts.recent_rollbacks
     assert not any(left.is_committed(r) for r in facts.unknown)
     # No gap: all writes that go are older than all that stay.
     stay = [i.requested for i in left.writes]

@@ -23,9 +23,15 @@ from pyhudi.format.table.table_config import TableConfig
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.plan_files import CleanerPlan, CleanFile, RetainedInstant
 from pyhudi.plan.clean_records import clean_metadata, planned_paths
-from pyhudi.plan.clean_verdicts import Holds, Rule, Verdict
+from pyhudi.plan.clean_verdicts import CleanRule, FileVerdict, Pins
 from pyhudi.plan.cleaning import CleanBy, CleanPlan, CleanPolicy, plan_cleaning
-from pyhudi.plan.retention import KEPT_SINCE_KEY, Kept, bound_of_clean, bound_of_plan, kept_after
+from pyhudi.plan.retention import (
+    RETAINED_SINCE_KEY,
+    Retention,
+    bound_of_clean,
+    bound_of_plan,
+    retention_after,
+)
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
 from pyhudi.table.snapshot import (
     file_slices,
@@ -119,8 +125,8 @@ class Table:
 def plan(
     table: Table,
     policy: CleanPolicy,
-    holds: Holds | None = None,
-    kept: Kept | None = None,
+    holds: Pins | None = None,
+    kept: Retention | None = None,
     now_ms: int = NOW_MS,
 ) -> CleanPlan:
     state = table.state()
@@ -342,12 +348,12 @@ def test_what_another_attempt_left_beside_a_base_file_goes_with_it() -> None:
     assert f"p/f_0-0-9_{at(50)}.parquet" not in gone(found)
 
 
-@pytest.mark.parametrize("rule", [Rule.PLAN, Rule.SAVEPOINT])
-def test_a_slice_of_which_a_plan_or_savepoint_names_a_file_stays_whole(rule: Rule) -> None:
+@pytest.mark.parametrize("rule", [CleanRule.PLAN, CleanRule.SAVEPOINT])
+def test_a_slice_of_which_a_plan_or_savepoint_names_a_file_stays_whole(rule: CleanRule) -> None:
     table = compacted().write(70, 75, bases=["f"], began=Action.COMPACTION)
     table.write(80, 81, bases=["f"]).write(90, 91)
-    verdict = Verdict(rule, "because")
-    found = plan(table, CleanPolicy.commits(1), Holds({log(20): verdict}))
+    verdict = FileVerdict(rule, "because")
+    found = plan(table, CleanPolicy.commits(1), Pins({log(20): verdict}))
     assert gone(found) == {base(40), log(50), log(60), base(70)}
     assert {path for path, why in reasons(found).items() if why == "because"} == {
         base(10),
@@ -363,7 +369,7 @@ def test_an_unfinished_savepoint_keeps_what_was_requested_before_it(policy: Clea
     table.write(30, 40, bases="f", began=Action.COMPACTION)
     table.write(60, 61, bases="f", began=Action.COMPACTION)
     assert base(10) in gone(plan(table, policy))
-    found = plan(table, policy, Holds(unfinished_savepoints=(at(20),)))
+    found = plan(table, policy, Pins(unfinished_savepoints=(at(20),)))
     assert gone(found) == set()
     assert (found.earliest is None) == (policy.by is CleanBy.VERSIONS)
 
@@ -373,12 +379,12 @@ def test_an_unfinished_savepoint_keeps_a_group_that_was_replaced_after_it() -> N
     table.write(30, 40, began=Action.REPLACECOMMIT, replaces="f")
     table.write(60, 61, logs="g")
     assert gone(plan(table, CleanPolicy.versions(1))) == {base(10)}
-    found = plan(table, CleanPolicy.versions(1), Holds(unfinished_savepoints=(at(20),)))
+    found = plan(table, CleanPolicy.versions(1), Pins(unfinished_savepoints=(at(20),)))
     assert gone(found) == set()
 
 
 def test_an_unfinished_savepoint_keeps_its_state_and_all_later_ones() -> None:
-    found = plan(rewritten(5), CleanPolicy.commits(1), Holds(unfinished_savepoints=(at(30),)))
+    found = plan(rewritten(5), CleanPolicy.commits(1), Pins(unfinished_savepoints=(at(30),)))
     assert gone(found) == {base(10)}
     assert found.earliest is not None
     assert (found.earliest.requested, found.since) == (at(30), at(35))
@@ -397,7 +403,7 @@ def test_an_unfinished_savepoint_keeps_its_state_and_all_later_ones() -> None:
 def test_a_consumer_keeps_what_it_has_not_read_and_the_state_it_has(
     since: int, expected: set[int], earliest: int
 ) -> None:
-    holds = Holds(consumers=(("fast", at(55)), ("slow", at(since))))
+    holds = Pins(consumers=(("fast", at(55)), ("slow", at(since))))
     found = plan(rewritten(5), CleanPolicy.commits(1), holds)
     if since == 45:  # the state at 45 is that of the slice which Hudi keeps anyway
         expected = {10, 20, 30}
@@ -409,7 +415,7 @@ def test_a_consumer_keeps_what_it_has_not_read_and_the_state_it_has(
 
 
 def test_a_consumer_holds_by_versions_too() -> None:
-    holds = Holds(consumers=(("slow", at(25)),))
+    holds = Pins(consumers=(("slow", at(25)),))
     found = plan(rewritten(5), CleanPolicy.versions(1), holds)
     assert gone(found) == {base(10)}
     assert found.since == at(25)
@@ -448,7 +454,7 @@ def test_a_replaced_group_goes_when_no_kept_state_has_it(
 
 def test_a_replaced_group_stays_for_a_consumer_that_is_behind() -> None:
     table = overwritten().write(40, 45, logs=["g"])
-    found = plan(table, CleanPolicy.commits(1), Holds(consumers=(("c", at(21)),)))
+    found = plan(table, CleanPolicy.commits(1), Pins(consumers=(("c", at(21)),)))
     assert gone(found) == set()
 
 
@@ -456,7 +462,7 @@ def test_a_replaced_group_stays_for_a_consumer_that_is_behind() -> None:
 
 
 def test_a_plan_says_what_hudi_would() -> None:
-    found = plan(rewritten(5), CleanPolicy.commits(2), Holds(savepoints=(at(10), at(20))))
+    found = plan(rewritten(5), CleanPolicy.commits(2), Pins(savepoints=(at(10), at(20))))
     stored = found.cleaner_plan("file:///data/t")
     assert stored == CleanerPlan(
         earliest_instant_to_retain=RetainedInstant(at(40), "commit", "COMPLETED"),
@@ -472,7 +478,7 @@ def test_a_plan_says_what_hudi_would() -> None:
         },
         partitions_to_be_deleted=(),
         extra_metadata={
-            KEPT_SINCE_KEY: at(45),
+            RETAINED_SINCE_KEY: at(45),
             "savepointed_timestamps": f"{at(10)},{at(20)}",
         },
     )
@@ -482,7 +488,7 @@ def test_a_printed_plan_tells_of_every_file_why() -> None:
     found = plan(rewritten(3), CleanPolicy.commits(1))
     lines = str(found).splitlines()
     assert lines[0].startswith("cleaning that keeps the last 1 commit: 1 of 3 files go (10 B of")
-    assert f"goes  {base(10)} (10 B): the slice of {at(20)} took its place" in lines[2]
+    assert f"goes  {base(10)} (10 B): the slice of {at(20)} superseded it" in lines[2]
     assert lines[-1] == f"stays  {base(30)} (10 B): in the latest slice"
 
 
@@ -503,7 +509,7 @@ def test_a_printed_plan_has_a_line_for_each_reason_and_not_for_each_file() -> No
 
 def test_what_is_lost_stays_lost() -> None:
     """A policy that keeps more than the last one did promises no more than there is."""
-    found = plan(rewritten(9), CleanPolicy.commits(6), kept=Kept(at(70), at(75)))
+    found = plan(rewritten(9), CleanPolicy.commits(6), kept=Retention(at(70), at(75)))
     assert found.earliest is not None
     assert (found.earliest.requested, found.since) == (at(70), at(75))
 
@@ -517,7 +523,7 @@ def test_an_empty_table_has_nothing_to_clean() -> None:
 # ---- what cleaning has left
 
 
-def cleaned(table: Table, found: CleanPlan, *, told: bool) -> Kept:
+def cleaned(table: Table, found: CleanPlan, *, told: bool) -> Retention:
     """What a reader finds out from the clean's completed file."""
     stored = found.cleaner_plan("file:///t")
     if not told:  # as Hudi writes it
@@ -526,7 +532,7 @@ def cleaned(table: Table, found: CleanPlan, *, told: bool) -> Kept:
     metadata = clean_metadata(at(900), stored, planned, frozenset(), 1)
     state = table.state(frozenset(gone(found)))
     assert bound_of_plan(at(900), stored) == bound_of_clean(metadata)
-    return kept_after(state, [bound_of_clean(metadata)])
+    return retention_after(state, [bound_of_clean(metadata)])
 
 
 def test_of_cleans_of_hudi_a_late_base_file_moves_the_bound() -> None:
@@ -538,8 +544,8 @@ def test_of_cleans_of_hudi_a_late_base_file_moves_the_bound() -> None:
         RetainedInstant(at(40), "deltacommit", "COMPLETED"), at(50), "KEEP_LATEST_COMMITS"
     )
     state = table.state(frozenset({base(10)}))
-    kept = kept_after(state, [bound_of_plan(at(120), stored)])
-    assert kept == Kept(at(40), at(95))
+    kept = retention_after(state, [bound_of_plan(at(120), stored)])
+    assert kept == Retention(at(40), at(95))
 
 
 def test_by_versions_hudi_leaves_the_newest_state_of_that_day() -> None:
@@ -551,8 +557,8 @@ def test_by_versions_hudi_leaves_the_newest_state_of_that_day() -> None:
         "KEEP_LATEST_FILE_VERSIONS",
         file_paths_to_be_deleted_per_partition={"p": (CleanFile(base(10)),)},
     )
-    kept = kept_after(table.state(), [bound_of_plan(at(50), stored)])
-    assert kept == Kept(at(30), at(39))
+    kept = retention_after(table.state(), [bound_of_plan(at(50), stored)])
+    assert kept == Retention(at(30), at(39))
 
 
 def test_of_cleans_of_hudi_a_late_base_file_counts_though_it_is_archived() -> None:
@@ -568,7 +574,7 @@ def test_of_cleans_of_hudi_a_late_base_file_counts_though_it_is_archived() -> No
     )
     after = table.state(frozenset({base(10), log(12)}))
     bounds = [bound_of_plan(at(120), stored)]
-    assert kept_after(after, bounds, archived) == Kept(at(80), at(95))
+    assert retention_after(after, bounds, archived) == Retention(at(80), at(95))
 
 
 def test_the_largest_bound_of_several_cleans_counts() -> None:
@@ -578,8 +584,8 @@ def test_the_largest_bound_of_several_cleans_counts() -> None:
         for n in (40, 20)
     ]
     bounds = [bound_of_plan(at(60 + n), s) for n, s in enumerate(stored)]
-    assert kept_after(table.state(), bounds) == Kept(at(40), at(45))
-    assert kept_after(table.state(), []) == Kept()
+    assert retention_after(table.state(), bounds) == Retention(at(40), at(45))
+    assert retention_after(table.state(), []) == Retention()
 
 
 # ---- forged plans
@@ -725,10 +731,10 @@ def written_since(table: Table, since: str, files: Iterable[str]) -> set[str]:
 def test_every_kept_state_is_the_same_before_and_after(
     table: Table, policy: CleanPolicy, consumer: int | None
 ) -> None:
-    holds = Holds() if consumer is None else Holds(consumers=(("c", at(consumer)),))
+    holds = Pins() if consumer is None else Pins(consumers=(("c", at(consumer)),))
     found = plan(table, policy, holds)
     before, after = table.state(), table.state(frozenset(gone(found)))
-    kept = cleaned(table, found, told=True) if found.count else Kept()
+    kept = cleaned(table, found, told=True) if found.count else Retention()
     since = kept.since if consumer is None else min(kept.since, at(consumer))
     for number in range(26):
         if at(number) >= since:
@@ -749,7 +755,7 @@ def test_every_state_of_the_last_hours_is_the_same_and_is_not_refused(
 ) -> None:
     found = plan(table, CleanPolicy.hours(1), now_ms=ms(at(first)) + 3_600_000)
     before, after = table.state(), table.state(frozenset(gone(found)))
-    kept = cleaned(table, found, told=True) if found.count else Kept()
+    kept = cleaned(table, found, told=True) if found.count else Retention()
     assert kept.since <= at(first)
     for number in range(26):
         if at(number) >= kept.since:
@@ -797,7 +803,7 @@ def test_reads_of_what_hudi_cleaned_are_whole_or_refused(
     archived = {r: done[r] for r in sorted(r for r in done if r < begin)[:archiving]}
     table.instants = [i for i in table.instants if i.requested not in archived]
     after = table.state(removed)
-    kept = kept_after(after, [bound_of_plan(at(99), stored)], archived)
+    kept = retention_after(after, [bound_of_plan(at(99), stored)], archived)
     for number in range(26):
         if at(number) >= kept.since:
             whole = at_completion(before, at(number))
@@ -827,7 +833,7 @@ def test_what_names_another_attempt_of_a_slice_holds_the_slice() -> None:
     table.add(BaseFileName("f", "9-0-0", InstantTime(at(20))).file_name)
     twins = {base(20), f"p/{BaseFileName('f', '9-0-0', InstantTime(at(20))).file_name}"}
     for named in twins:
-        holds = Holds(files={named: Verdict(Rule.SAVEPOINT, "savepoint")})
+        holds = Pins(files={named: FileVerdict(CleanRule.SAVEPOINT, "savepoint")})
         found = plan(table, CleanPolicy.commits(1), holds)
         assert gone(found) & twins == set()
         assert gone(found)

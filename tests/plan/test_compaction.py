@@ -35,8 +35,8 @@ from pyhudi.plan.compaction import (
 )
 from pyhudi.plan.compaction_rebase import (
     adjusted_plan,
-    is_torn,
-    news,
+    changes_since,
+    missed_archived_writes,
     without_old_slices,
     written_since,
 )
@@ -282,7 +282,7 @@ KNOWN = Timeline.of([delta(5, 6), delta(7)])
 def test_a_plan_is_good_until_something_completes_or_is_planned(
     now: list[Instant], expected: str | None
 ) -> None:
-    found = news(KNOWN, PendingPlans({at(3): frozenset()}), Ledger(now))
+    found = changes_since(KNOWN, PendingPlans({at(3): frozenset()}), Ledger(now))
     assert (None if found is None else found.requested) == expected
 
 
@@ -385,7 +385,7 @@ def test_a_plan_is_made_anew_when_archiving_may_have_taken_what_it_never_saw(
     ledger = Ledger(now)
     for rollback in ledger.rollbacks():
         ledger.name(at(7 if rollback.requested == at(11) else 5), rollback.requested)
-    assert is_torn(KNOWN, ledger) is expected
+    assert missed_archived_writes(KNOWN, ledger) is expected
 
 
 def test_an_adjusted_plan_says_nothing_of_partitions_that_were_not_asked_for() -> None:
@@ -395,7 +395,7 @@ def test_an_adjusted_plan_says_nothing_of_partitions_that_were_not_asked_for() -
     after = replace(before, timeline=Timeline.of([*writes, delta(5, 6)]), partitions={"p": told})
     policy = CompactionPolicy(partitions=("q",))
     since = written_since(planned(before), before, after, policy, 1)
-    assert (since.put_off, list(since.written.groups())) == ((), [])
+    assert (since.deferred, list(since.written.groups())) == ((), [])
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])

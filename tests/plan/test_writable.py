@@ -15,7 +15,7 @@ from pyhudi.format.lock.lock_properties import with_lock
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.properties import TableProperties, decode_table_properties
 from pyhudi.format.table.table_config import TableConfig
-from pyhudi.plan.writable import refuse_unwritable, told_config, with_first_lock
+from pyhudi.plan.writable import refuse_unwritable, with_first_lock, with_overrides
 
 WRITABLE = {
     "hoodie.table.name": "orders",
@@ -189,7 +189,7 @@ KEPT = {
 def test_a_table_keeps_the_address_of_its_first_lock_and_tells_it_the_next_writer(
     kind: LockKind,
 ) -> None:
-    told = told_config(config(), None, kind, ADDRESSES[kind])
+    told = with_overrides(config(), None, kind, ADDRESSES[kind])
     kept = with_first_lock(WRITABLE, told)
     assert kept == {**WRITABLE, **KEPT[kind]}
     now = TableConfig.of(TableProperties(kept))
@@ -198,7 +198,7 @@ def test_a_table_keeps_the_address_of_its_first_lock_and_tells_it_the_next_write
 
 
 def test_a_first_lock_in_another_place_than_the_one_kept_by_now_is_refused() -> None:
-    told = told_config(config(), None, LockKind.ZOOKEEPER, ADDRESSES[LockKind.ZOOKEEPER])
+    told = with_overrides(config(), None, LockKind.ZOOKEEPER, ADDRESSES[LockKind.ZOOKEEPER])
     other = {**KEPT[LockKind.ZOOKEEPER], "hoodie.write.lock.zookeeper.base_path": "/elsewhere"}
     with pytest.raises(InvalidRequestError, match="/elsewhere/orders at zk:2181"):
         with_first_lock({**WRITABLE, **other}, told)

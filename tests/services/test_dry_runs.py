@@ -97,8 +97,8 @@ def test_a_store_is_put_to_the_test_before_the_first_write_and_not_by_a_dry_run(
     memory.storage.delete(opening.PROBED)
     probed: list[str] = []
     with (
-        patch.object(opening, "is_true_by_construction", lambda _: False),
-        patch.object(opening, "require_true_create", lambda *_: probed.append("create")),
+        patch.object(opening, "is_atomic_by_construction", lambda _: False),
+        patch.object(opening, "verify_atomic_create", lambda *_: probed.append("create")),
     ):
         table = memory.table("person")
         for look in SERVICES.values():

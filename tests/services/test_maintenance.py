@@ -326,7 +326,7 @@ def test_archiving_goes_on_though_cleaning_finds_nothing_more_to_remove(
 # ---- what upkeep costs a commit
 
 
-class Kept:
+class Retention:
     """A table that is kept up by its writer, and what each commit costs."""
 
     def __init__(self, upkeep: pyhudi.Upkeep, memory: MemoryTable) -> None:
@@ -390,7 +390,7 @@ def test_archiving_that_is_held_up_is_tried_seldom_and_costs_no_more_each_time(
     assert begun(UPKEEP, memory, 40, 1_000) <= 14
     memory = made(table_type=TableType.COPY_ON_WRITE)
     holds_up(memory)
-    kept = Kept(UPKEEP, memory)
+    kept = Retention(UPKEEP, memory)
     costs = []
     for at in range(1, 61):
         memory.clock.ms += 60_000

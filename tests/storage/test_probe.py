@@ -17,8 +17,8 @@ from pyhudi.storage.probe import (
     creation,
     raced,
     replacement,
-    require_true_create,
-    require_true_replace,
+    verify_atomic_create,
+    verify_atomic_replace,
 )
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
@@ -185,7 +185,7 @@ def test_scratch_objects_that_cannot_be_deleted_do_not_spoil_the_verdict(world: 
     assert all(path.startswith(".hoodie/.pyhudi/probe/") for path in left_behind(memory))
 
 
-@pytest.mark.parametrize("require", [require_true_create, require_true_replace])
+@pytest.mark.parametrize("require", [verify_atomic_create, verify_atomic_replace])
 def test_true_store_is_asked_once_per_bucket(world: World, require: Require) -> None:
     storage = LyingStorage()
     require(storage, world)
@@ -201,7 +201,7 @@ def test_true_store_is_asked_once_per_bucket(world: World, require: Require) -> 
 
 
 @pytest.mark.parametrize(
-    ("require", "lie"), [(require_true_create, "create"), (require_true_replace, "replace")]
+    ("require", "lie"), [(verify_atomic_create, "create"), (verify_atomic_replace, "replace")]
 )
 def test_liar_is_refused_by_name_each_time_until_it_is_repaired(
     world: World, require: Require, lie: str
@@ -227,15 +227,15 @@ def test_liar_is_refused_by_name_each_time_until_it_is_repaired(
 )
 def test_other_lies_are_told_apart(world: World, storage: Storage, why: str) -> None:
     with pytest.raises(UnsupportedTableError, match=why):
-        require_true_create(storage, world)
+        verify_atomic_create(storage, world)
 
 
 def test_store_that_lies_about_replacing_may_be_used_for_creating(world: World) -> None:
-    require_true_create(LyingStorage("replace", racers=32), world)
+    verify_atomic_create(LyingStorage("replace", racers=32), world)
 
 
 @pytest.mark.parametrize("uri", ["file:///tables/a", "memory://a"])
-@pytest.mark.parametrize("require", [require_true_create, require_true_replace])
+@pytest.mark.parametrize("require", [verify_atomic_create, verify_atomic_replace])
 def test_local_disk_and_memory_need_no_probe(world: World, uri: str, require: Require) -> None:
     storage = FaultyStorage(MemoryStorage(lambda: START_MS, uri=uri))
     require(storage, world)
@@ -243,5 +243,5 @@ def test_local_disk_and_memory_need_no_probe(world: World, uri: str, require: Re
 
 
 def test_moto_passes_as_the_probe_would_ask_a_real_store(s3: Storage, world: World) -> None:
-    require_true_create(s3, world)
+    verify_atomic_create(s3, world)
     assert left_behind(s3) == []

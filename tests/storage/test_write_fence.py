@@ -28,10 +28,10 @@ from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
 from pyhudi.storage.objects.markers import load_markers, marker_objects
 from pyhudi.storage.objects.write_fence import (
     FENCE_FOLDER,
-    close_fence,
     fence_path,
-    is_write_open,
-    open_fence,
+    may_create_file,
+    raise_fence,
+    remove_fence,
 )
 from pyhudi.storage.protocol import Storage
 from pyhudi.write.files import log_file as log_writer
@@ -375,7 +375,7 @@ def looks_swapped(storage: Storage, requested: str) -> bool:
 def test_with_the_two_looks_swapped_a_file_gets_through(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write_files, "is_write_open", looks_swapped)
+    monkeypatch.setattr(write_files, "may_create_file", looks_swapped)
     assert is_violated(bench)
 
 
@@ -385,7 +385,7 @@ def test_with_the_marker_after_the_look_a_file_gets_through(
     announce = write_files.create_marker
 
     def look_first(storage: Storage, spec: WriteSpec, path: str, io_type: Any) -> None:
-        if spec.is_fenced and not is_write_open(storage, spec.requested):
+        if spec.is_fenced and not may_create_file(storage, spec.requested):
             raise write_files.WriteOverError("over", why="it is closed", next_step="Nothing")
         unfenced = WriteSpec(spec.requested, spec.avro_schema)
         announce(storage, unfenced, path, io_type)
@@ -401,7 +401,7 @@ def test_with_the_listing_before_the_fence_a_file_gets_through(
         storage = self._log.storage
         announced = [marker.data_file for marker in load_markers(storage, self.requested)]
         self._is_closed = True
-        close_fence(storage, self.requested)
+        raise_fence(storage, self.requested)
         return sorted(set(announced) - set(files))
 
     monkeypatch.setattr(Transaction, "close", close)
@@ -415,7 +415,7 @@ def test_with_the_fence_removed_before_the_heartbeat_a_file_gets_through(
         storage = self._log.storage
         for path in marker_objects(storage, self.requested):
             storage.delete(path)
-        open_fence(storage, self.requested)
+        remove_fence(storage, self.requested)
         self._heartbeat.end()
 
     monkeypatch.setattr(Transaction, "_tidy", tidy)
@@ -433,16 +433,16 @@ def test_without_a_fence_a_file_gets_through(bench: Bench, monkeypatch: pytest.M
 def test_a_write_is_open_from_its_heartbeat_to_its_fence() -> None:
     storage = MemoryTable(SCHEMA, buckets=SimpleBuckets(1)).storage
     requested = "20260101000000001"
-    assert not is_write_open(storage, requested)
+    assert not may_create_file(storage, requested)
     storage.write(heartbeat_path(requested), b"")
-    assert is_write_open(storage, requested)
-    close_fence(storage, requested)
-    close_fence(storage, requested)
-    assert not is_write_open(storage, requested)
+    assert may_create_file(storage, requested)
+    raise_fence(storage, requested)
+    raise_fence(storage, requested)
+    assert not may_create_file(storage, requested)
     storage.delete(heartbeat_path(requested))
-    open_fence(storage, requested)
-    open_fence(storage, requested)
-    assert not is_write_open(storage, requested)
+    remove_fence(storage, requested)
+    remove_fence(storage, requested)
+    assert not may_create_file(storage, requested)
 
 
 def test_the_driver_refuses_to_complete_beside_a_file_it_does_not_know(bench: Bench) -> None:

@@ -15,10 +15,10 @@ from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
 from pyhudi.table.rows.row_layout import (
     RowOrigin,
     moved_rows,
-    part_layout,
+    partial_layout,
+    placeholder_rows,
     row_layout,
-    stand_ins,
-    stored_parts,
+    stored_partial_rows,
     stored_rows,
 )
 from pyhudi.table.schema import META_COLUMNS
@@ -128,7 +128,7 @@ WIDE = json.dumps(
 
 
 def test_a_part_has_its_columns_in_the_order_of_the_table_and_its_file_the_rank() -> None:
-    layout = part_layout(WIDE, ("id", "c", "b"))
+    layout = partial_layout(WIDE, ("id", "c", "b"))
     assert layout.data.names == ["id", "b", "c"]
     assert layout.stored.names == [*META_COLUMNS, "id", "b", "_pyhudi_rank", "c"]
     fields = [field["name"] for field in json.loads(layout.avro_json)["fields"]]
@@ -136,15 +136,15 @@ def test_a_part_has_its_columns_in_the_order_of_the_table_and_its_file_the_rank(
 
 
 def test_a_stand_in_is_the_same_row_with_nulls_and_a_lower_rank() -> None:
-    layout = part_layout(WIDE, ("id", "b"))
+    layout = partial_layout(WIDE, ("id", "b"))
     rows = pa.RecordBatch.from_pylist([{"id": "x", "b": "1"}, {"id": "y", "b": None}], layout.data)
     origin = RowOrigin("20260101000000001", FileGroupId("", "f-0"), "f-0")
-    parts = stored_parts(layout, rows, rows.column("id"), origin, 0)
+    parts = stored_partial_rows(layout, rows, rows.column("id"), origin, 0)
     assert parts.select(["id", "b", "_pyhudi_rank"]).to_pylist() == [
         {"id": "x", "b": "1", "_pyhudi_rank": 2},
         {"id": "y", "b": None, "_pyhudi_rank": 2},
     ]
-    whole = stand_ins(row_layout(WIDE), parts, ["id"])
+    whole = placeholder_rows(row_layout(WIDE), parts, ["id"])
     assert whole.schema == row_layout(WIDE).stored
     assert whole.select(META_COLUMNS) == parts.select(META_COLUMNS)
     assert whole.drop_columns([*META_COLUMNS]).to_pylist() == [
@@ -153,8 +153,8 @@ def test_a_stand_in_is_the_same_row_with_nulls_and_a_lower_rank() -> None:
 
 
 def test_parts_of_other_columns_are_refused() -> None:
-    layout = part_layout(WIDE, ("id", "b"))
+    layout = partial_layout(WIDE, ("id", "b"))
     rows = pa.RecordBatch.from_pylist([{"id": "x", "a": 1}])
     origin = RowOrigin("20260101000000001", FileGroupId("", "f-0"), "f-0")
     with pytest.raises(InvalidRequestError, match="they have the columns id"):
-        stored_parts(layout, rows, rows.column("id"), origin, 0)
+        stored_partial_rows(layout, rows, rows.column("id"), origin, 0)

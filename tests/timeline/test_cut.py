@@ -8,10 +8,10 @@ from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.timeline.cut import (
     at_cut,
     cleans_beyond,
+    common_writes,
     cut_time,
     is_archived_since,
-    is_undone,
-    kept_writes,
+    is_rolled_back,
 )
 from pyhudi.timeline.timeline import Timeline
 
@@ -105,7 +105,7 @@ def test_a_clean_and_a_rollback_of_the_second_listing_are_known() -> None:
 def test_what_was_completed_and_is_gone_was_undone_unless_it_is_archived(
     first: list[Instant], second: list[Instant], expected: bool
 ) -> None:
-    assert is_undone(listed(*first), listed(*second)) is expected
+    assert is_rolled_back(listed(*first), listed(*second)) is expected
 
 
 def test_archiving_shows_by_the_oldest_write_that_is_no_longer_there() -> None:
@@ -114,7 +114,7 @@ def test_archiving_shows_by_the_oldest_write_that_is_no_longer_there() -> None:
     assert is_archived_since(first, listed(done(3, 4), done(5, 6)), at(1))
     # The second listing begins behind what was archived: nothing of it is in question.
     assert not is_archived_since(first, listed(done(3, 4), done(5, 6)), at(3))
-    assert kept_writes(first, listed(done(5, 6), done(7, 8))) == [at(5)]
+    assert common_writes(first, listed(done(5, 6), done(7, 8))) == [at(5)]
 
 
 def test_a_savepointed_write_does_not_tell_that_nothing_was_archived() -> None:
@@ -122,7 +122,7 @@ def test_a_savepointed_write_does_not_tell_that_nothing_was_archived() -> None:
     first = listed(done(1, 2), saved, done(3, 4), done(5, 6))
     second = listed(done(1, 2), saved, done(5, 6))
     assert is_archived_since(first, second, at(1))
-    assert not is_undone(first, second)
+    assert not is_rolled_back(first, second)
 
 
 def test_a_clean_is_in_question_if_it_began_since_or_counted_what_the_first_listing_missed() -> (

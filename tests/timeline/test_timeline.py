@@ -10,7 +10,7 @@ from pyhudi.timeline.completion import (
     visible_at_request,
     visible_now,
 )
-from pyhudi.timeline.timeline import Timeline, strays, without_strays
+from pyhudi.timeline.timeline import Timeline, orphaned_inflights, without_orphaned_inflights
 
 
 def at(number: int) -> str:
@@ -62,8 +62,8 @@ def test_an_inflight_file_that_stands_alone_is_no_pending_write(
     names: list[str], is_stray: bool
 ) -> None:
     found = instants(*names)
-    assert [i.requested for i in strays(found)] == ([at(1)] if is_stray else [])
-    assert set(without_strays(found)) == set(found) - set(strays(found))
+    assert [i.requested for i in orphaned_inflights(found)] == ([at(1)] if is_stray else [])
+    assert set(without_orphaned_inflights(found)) == set(found) - set(orphaned_inflights(found))
 
 
 def test_a_table_service_keeps_how_it_began() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyhudi.format.lock.lock_kind import given_lock_kind
+from pyhudi.format.lock.lock_kind import parse_lock_kind
 from pyhudi.services.lock_change import use_lock
 from pyhudi.session.metadata_table import disable_metadata_table
 from pyhudi.wording import public_methods
@@ -33,7 +33,7 @@ class Alterations:
         Configure them, and stop them while a lock that they take is changed. If the call fails,
         call it again.
         """
-        use_lock(self._writer, given_lock_kind(lock), lock_options)
+        use_lock(self._writer, parse_lock_kind(lock), lock_options)
 
     def own_columns(self, owner: str, columns: Sequence[str]) -> None:
         """Declare that only this owner writes these columns of a joined table.

@@ -19,8 +19,8 @@ from pyhudi.api.inputs import (
     table_name,
 )
 from pyhudi.api.table import Table
-from pyhudi.format.lock.lock_address import given_lock_address
-from pyhudi.format.lock.lock_kind import LockKind, given_lock_kind
+from pyhudi.format.lock.lock_address import parse_lock_address
+from pyhudi.format.lock.lock_kind import LockKind, parse_lock_kind
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.conflict_strategy import Strategy
@@ -64,14 +64,14 @@ def open_table(
     """
     upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
     config = load_config(storage)
-    kind = None if lock is None else given_lock_kind(lock)
+    kind = None if lock is None else parse_lock_kind(lock)
     writer = LocalWriter(
         storage,
         real_world(),
         given_settings(write_settings),
         buckets=given_buckets(buckets),
         lock=kind,
-        lock_address=given_lock_address(kind or config.lock, lock_options, config.name),
+        lock_address=parse_lock_address(kind or config.lock, lock_options, config.name),
         listener=progress_listener(progress, sys.stderr),
     )
     return Table(TableLoader(storage, config), writer, upkeep)
@@ -141,8 +141,8 @@ def create_table(
 def _asked_lock(
     lock: str | None, options: Mapping[str, object] | None, table_name: str
 ) -> dict[str, Any]:
-    kind = LockKind.NONE if lock is None else given_lock_kind(lock)
-    return {"lock": kind, "lock_address": given_lock_address(kind, options, table_name)}
+    kind = LockKind.NONE if lock is None else parse_lock_kind(lock)
+    return {"lock": kind, "lock_address": parse_lock_address(kind, options, table_name)}
 
 
 def _created(

@@ -140,7 +140,7 @@ class Rivals:
             self._kind(instant, metadata),
             removals=removals(metadata),
             files=tuple(stat.path for stat in stats if stat.path),
-            has_untold_deletes=any(map(has_untold_deletes, stats)),
+            has_deletes_without_keys=any(map(has_deletes_without_keys, stats)),
         )
 
     def _kind(self, instant: Instant, metadata: CommitMetadata) -> Kind:
@@ -188,7 +188,7 @@ class Rivals:
                     groups,
                     priority=priority,
                     files=files,
-                    has_untold_deletes=not self._is_mor,
+                    has_deletes_without_keys=not self._is_mor,
                 )
 
     def unseeing(self, ledger: Ledger) -> list[Instant]:
@@ -245,7 +245,7 @@ def removals(metadata: CommitMetadata) -> frozenset[FileGroupId]:
     )
 
 
-def has_untold_deletes(stat: WriteStat) -> bool:
+def has_deletes_without_keys(stat: WriteStat) -> bool:
     """Whether a write deleted rows whose keys its file does not tell: a base file is without them.
     Of two such files nobody can say that they have no key in common."""
     return stat.log_files is None and bool(stat.num_deletes)

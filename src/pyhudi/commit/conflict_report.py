@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyhudi.commit.concurrent import has_untold_deletes
+from pyhudi.commit.concurrent import has_deletes_without_keys
 from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
 from pyhudi.commit.key_sample import shared_keys
 from pyhudi.commit.proposals import Refused, Rule
-from pyhudi.conflict.rules import Conflict, ConflictRule, Kind, Retry, bucket_place
+from pyhudi.conflict.rules import Conflict, ConflictRule, Kind, Retry, conflict_key
 from pyhudi.errors import ConflictError, HudiError
 from pyhudi.format.files.file_names import FileGroupId, group_of_path
 from pyhudi.format.timeline.commit_metadata import WriteStat
@@ -133,7 +133,7 @@ def _keys(storage: Storage, loser: Loser, conflict: Conflict) -> list[str] | Non
     is_compaction = other.kind is Kind.COMPACTION
     paths = [s.path for s in own if s.path]
     keys = shared_keys(storage, paths, theirs, _KEYS_SHOWN, is_compaction=is_compaction)
-    is_doubtful = other.has_untold_deletes or any(map(has_untold_deletes, own))
+    is_doubtful = other.has_deletes_without_keys or any(map(has_deletes_without_keys, own))
     return None if not keys and is_doubtful else keys
 
 
@@ -164,7 +164,7 @@ def _facts(
 def _lies_in(path: str, group: FileGroupId) -> bool:
     """Whether the file is of the file group, or of another one of its bucket."""
     other = group_of_path(path)
-    return other is not None and bucket_place(other) == bucket_place(group)
+    return other is not None and conflict_key(other) == conflict_key(group)
 
 
 def _identity(requested: str | None, writer: WriterIdentity) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.files.log_file import CorruptSpan, decode_blocks
 from pyhudi.format.paths import file_name
 from pyhudi.storage.protocol import Storage
-from pyhudi.table.log_blocks import PlacedBlock, decode_log_block
+from pyhudi.table.log_blocks import LocatedBlock, decode_log_block
 from pyhudi.table.merge import LogDeletes, LogRows, MergeRule
 from pyhudi.table.schema import COMMIT_TIME, RECORD_KEY
 
@@ -87,7 +87,7 @@ def _log_keys(storage: Storage, path: str, size: int) -> list[pa.Array]:
         if isinstance(block, CorruptSpan):
             continue
         content = data[block.content_start : block.content_end]
-        found = decode_log_block(PlacedBlock(path, block), content, _SCHEMA, MergeRule())
+        found = decode_log_block(LocatedBlock(path, block), content, _SCHEMA, MergeRule())
         if found is not None:
             parts.append(_block_keys(found))
     return parts

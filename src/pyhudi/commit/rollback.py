@@ -64,7 +64,7 @@ class FailedWriteRecovery:
             if instant.requested in own or ledger.named_by.get(instant.requested) is not None:
                 continue
             sign = self._last_sign_ms(instant)
-            age = self._log.clock.glimpse_ms() - (sign or 0)
+            age = self._log.clock.estimate_ms() - (sign or 0)
             is_eager = self._settings.failed_writes is FailedWrites.EAGER
             if is_eager or age > self._settings.heartbeat_timeout_ms:
                 found.append(instant.requested)

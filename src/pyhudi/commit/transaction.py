@@ -70,7 +70,7 @@ from pyhudi.format.timeline.writer_identity import (
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import Heartbeat
 from pyhudi.storage.objects.markers import load_markers, marker_objects
-from pyhudi.storage.objects.write_fence import close_fence, open_fence
+from pyhudi.storage.objects.write_fence import raise_fence, remove_fence
 from pyhudi.world import World
 
 #: How long to wait until a writer of another engine may have read the timeline.
@@ -207,7 +207,7 @@ class Transaction:
         two attempts of a task disagree.
         """
         storage = self._log.storage
-        close_fence(storage, self.requested)
+        raise_fence(storage, self.requested)
         announced = (marker.data_file for marker in load_markers(storage, self.requested))
         return sorted(set(announced) - set(files))
 
@@ -366,7 +366,7 @@ class Transaction:
                 self._heartbeat.end()
             storage.delete_all(marker_objects(storage, self.requested))
             if self.is_fenced:
-                open_fence(storage, self.requested)  # last: without a heartbeat nobody gets in
+                remove_fence(storage, self.requested)  # last: without a heartbeat nobody gets in
         except HudiError:
             return
 
@@ -382,13 +382,13 @@ class Transaction:
         self._is_over = True
         try:
             if self.is_fenced:  # tasks that still run need not go on, and leave less behind
-                close_fence(self._log.storage, self.requested)
+                raise_fence(self._log.storage, self.requested)
             self._recovery.abort(self._instant(State.REQUESTED))
             self._stop_beating()  # a beat behind the rollback would bring the heartbeat back
             if rollback := self._log.ledger.named_by.get(self.requested):
                 self._recovery.undo(rollback)
                 if self.is_fenced:
-                    open_fence(self._log.storage, self.requested)
+                    remove_fence(self._log.storage, self.requested)
         except HudiError:
             return  # the heartbeat stops below, so the next writer does it
         finally:

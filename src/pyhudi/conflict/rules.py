@@ -74,7 +74,7 @@ class ConflictRule(StrEnum):
     LOG_COMPACTION_PENDING = "a log compaction under way would undo its base file"
     REPLACE_PENDING = "a later overwrite under way writes the file group"
     PRIORITY = "a writer of higher priority is writing the file group"
-    PARTS_ALONE = "rows that it has new values for may be gone"
+    PARTIAL_ROWS_ALONE = "rows that it has new values for may be gone"
     KEYS_TAKEN_FOR_NEW = "keys that it took for new may be in the base file of a compaction"
 
 
@@ -115,7 +115,7 @@ class OtherWrite:
     files: tuple[str, ...] = field(default=(), compare=False)  # whose keys a report shows
     #: True if it may have deleted rows whose keys are in no file: the next base file just lacks
     #: them.
-    has_untold_deletes: bool = field(default=False, compare=False)
+    has_deletes_without_keys: bool = field(default=False, compare=False)
 
     @property
     def passes_logs(self) -> bool:
@@ -164,7 +164,7 @@ def _completed_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) ->
     if other.passes_logs:
         return None
     if (group := _shared(own.parts, other.removals, strategy)) is not None:
-        return Conflict(ConflictRule.PARTS_ALONE, other, group, Retry.WRITE)
+        return Conflict(ConflictRule.PARTIAL_ROWS_ALONE, other, group, Retry.WRITE)
     if (group := _shared(own.appended, other.groups, strategy)) is not None:
         return Conflict(ConflictRule.SAME_FILE_GROUP, other, group, _retry(own, other))
     cleared = own.clears
@@ -232,9 +232,9 @@ def _shared(
         return None
     if theirs is None:
         return min(own)
-    place = _file_group if strategy is Strategy.SIMPLE else bucket_place
-    places = {place(group): group for group in sorted(own, reverse=True)}
-    found = (places.get(place(group)) for group in sorted(theirs))
+    key = _file_group if strategy is Strategy.SIMPLE else conflict_key
+    keys = {key(group): group for group in sorted(own, reverse=True)}
+    found = (keys.get(key(group)) for group in sorted(theirs))
     return next((group for group in found if group is not None), None)
 
 
@@ -242,7 +242,7 @@ def _file_group(group: FileGroupId) -> tuple[str, str]:
     return group.partition, group.file_id
 
 
-def bucket_place(group: FileGroupId) -> tuple[str, str]:
+def conflict_key(group: FileGroupId) -> tuple[str, str]:
     """Return the bucket of a file group; the file group itself if its file id names no bucket."""
     bucket = bucket_number(group.file_id)
     return group.partition, group.file_id if bucket is None else str(bucket)

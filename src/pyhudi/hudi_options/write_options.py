@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from pyhudi.errors import InvalidRequestError, TableNotFoundError
-from pyhudi.format.lock.lock_address import OPTION_PREFIXES, LockAddress, given_lock_address
+from pyhudi.format.lock.lock_address import OPTION_PREFIXES, LockAddress, parse_lock_address
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
@@ -65,7 +65,7 @@ class AskedTable:
     concurrency: ConcurrencyMode | None = None
     lock: LockKind | None = None
     key_generator: KeyGenerator | None = None
-    lock_options: Mapping[str, str] | None = None  # where the lock is, for `given_lock_address`
+    lock_options: Mapping[str, str] | None = None  # where the lock is, for `parse_lock_address`
 
     @property
     def buckets(self) -> SimpleBuckets | None:
@@ -78,7 +78,7 @@ class AskedTable:
         """Where a lock of this kind is; Hudi passes over what is said of other kinds."""
         prefix, options = OPTION_PREFIXES.get(kind), self.lock_options or {}
         chosen = {n: text for n, text in options.items() if prefix and n.startswith(prefix)}
-        return given_lock_address(kind, chosen or None, table_name)
+        return parse_lock_address(kind, chosen or None, table_name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,7 +95,7 @@ class ArchivePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class Backoff:
     """The backoff after a run that left more than the policy wants.
 
     What stopped it seldom ends at once, and each further run would list a timeline that grows. So a
@@ -108,7 +108,7 @@ class Pause:
     until_ms: int
 
     @classmethod
-    def after(cls, asked: ArchivePolicy, writes: int, now_ms: int) -> Pause:
+    def after(cls, asked: ArchivePolicy, writes: int, now_ms: int) -> Backoff:
         return cls(asked, writes, now_ms + asked.grace_ms)
 
     def is_over(self, asked: ArchivePolicy, writes: int, now_ms: int) -> bool:
@@ -142,15 +142,15 @@ class ArchiveFacts:
     #: Also among the targets of rollbacks.
     archived: frozenset[str] = frozenset()
     #: Completion times from the first to the last are of recent entries of the decision log.
-    fresh: tuple[str, str] | None = None
+    recent_entries: tuple[str, str] | None = None
     #: Rollbacks and restores, pending or completed → their targets.
-    undoes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rollback_targets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Of these, the completed ones that are so recent that a file may still appear.
-    young: frozenset[str] = frozenset()
+    recent_rollbacks: frozenset[str] = frozenset()
     retained: str = ""  # the earliest write that the last clean retained whole
-    kept_cleans: frozenset[str] = frozenset()  # which say how far back the table can be read
+    retained_cleans: frozenset[str] = frozenset()  # which say how far back the table can be read
     #: Completed replace commits whose replaced file groups still have files.
-    hiding: frozenset[str] = frozenset()
+    live_replacements: frozenset[str] = frozenset()
     consumers_since: str | None = None  # completion time up to which every consumer has read
     swept: frozenset[str] = frozenset()  # aborted, and known to have left nothing
     #: Instants that are on no timeline, and were not rolled back → a data file of each.
@@ -159,21 +159,23 @@ class ArchiveFacts:
     old_logs: OldLogs = field(default_factory=dict)
 
     @cached_property
-    def told_of(self) -> frozenset[str]:
+    def known_instants(self) -> frozenset[str]:
         """Instants that are on the timeline, in the archive, or the target of a rollback."""
-        undone = (target for targets in self.undoes.values() for target in targets)
+        undone = (target for targets in self.rollback_targets.values() for target in targets)
         return frozenset({*(i.requested for i in self.timeline.instants), *self.archived, *undone})
 
     @cached_property
-    def unsettled(self) -> frozenset[str]:
+    def unfinished_rollbacks(self) -> frozenset[str]:
         """Targets of rollbacks that are pending, or so recent that a file may still appear."""
         pending = {i.requested for i in self.timeline.pending}
-        unsafe = (r for r in self.undoes if r in self.young or r in pending)
-        return frozenset(target for rollback in unsafe for target in self.undoes[rollback])
+        unsafe = (r for r in self.rollback_targets if r in self.recent_rollbacks or r in pending)
+        return frozenset(
+            target for rollback in unsafe for target in self.rollback_targets[rollback]
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class InstantVerdict:
     """An instant, and why it goes or stays."""
 
     instant: Instant
@@ -190,7 +192,7 @@ class ArchivePlan:
     """What archiving would do now."""
 
     timeline: Timeline
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[InstantVerdict, ...]
     finished: tuple[Instant, ...]  # in the archive already; only their files have to go
     #: Aborted instants whose files must be removed before the active timeline begins behind them,
     #: or at once where it does already.
@@ -224,7 +226,7 @@ class ArchivePlan:
         return "\n".join(lines)
 
 
-def _reason_line(why: str, verdicts: Sequence[Verdict]) -> str:
+def _reason_line(why: str, verdicts: Sequence[InstantVerdict]) -> str:
     first, last = verdicts[0], verdicts[-1]
     if first is last:
         return str(first)
@@ -284,9 +286,9 @@ class _Planning:
         verdicts = tuple(self._verdicts(count, stop.why))
         leaving = {v.instant.requested for v in verdicts if v.goes} | self._gone
         begin = self._begin(leaving)
-        undone = {t for targets in self._facts.undoes.values() for t in targets}
+        undone = {t for targets in self._facts.rollback_targets.values() for t in targets}
         undone -= {i.requested for i in self._facts.timeline.pending}
-        gone_by = (t for t in undone if t < begin and self._is_given_up(t))
+        gone_by = (t for t in undone if t < begin and self._is_aborted(t))
         passed = tuple(sorted(t for t in gone_by if not self._is_swept(t)))
         unknown = self._facts.unknown
         in_the_way = unknown[min(unknown)] if unknown else ""
@@ -311,7 +313,7 @@ class _Planning:
         begin = self._facts.timeline.first_active or ""
         return requested < begin and requested in self._facts.swept
 
-    def _is_given_up(self, requested: str) -> bool:
+    def _is_aborted(self, requested: str) -> bool:
         if requested in self._facts.archived:
             return False
         return requested not in self._facts.timeline.completion_times
@@ -336,11 +338,11 @@ class _Planning:
         yield from self._pending_stops()
         yield from self._needed_stops()
         for number, write in enumerate(self._writes):
-            if self._is_fresh(write):
+            if self._is_recent(write):
                 yield _Stop(number, "its entry in the decision log is recent")
                 break
         for number, write in enumerate(self._writes):
-            if write.requested in self._facts.hiding:
+            if write.requested in self._facts.live_replacements:
                 yield _Stop(number, "it hides file groups that still have files")
                 break
         for number, write in enumerate(self._writes):
@@ -372,8 +374,8 @@ class _Planning:
     def _unsafe_targets(self) -> list[str]:
         """Return the aborted instants whose rollback is not finished, the oldest first."""
         begin = self._facts.timeline.first_active or ""  # what is older is passed already
-        unsafe = (t for t in self._facts.unsettled if t >= begin)
-        return sorted(target for target in unsafe if self._is_given_up(target))
+        unsafe = (t for t in self._facts.unfinished_rollbacks if t >= begin)
+        return sorted(target for target in unsafe if self._is_aborted(target))
 
     def _before(self, time: str) -> int:
         """Return how many writes may go so that one requested before the time stays.
@@ -409,13 +411,13 @@ class _Planning:
 
         A trigger counts from the last compaction, or needs that many delta commits.
         """
-        places = range(len(self._writes))
-        last = max((n for n in places if self._writes[n].action is Action.COMMIT), default=-1)
+        positions = range(len(self._writes))
+        last = max((n for n in positions if self._writes[n].action is Action.COMMIT), default=-1)
         timeline = self._facts.timeline
         deltas = [
-            place
-            for place, write in enumerate(self._writes)
-            if place > last
+            position
+            for position, write in enumerate(self._writes)
+            if position > last
             and write.action is Action.DELTACOMMIT
             and not timeline.is_table_service(write)  # log compactions are not counted
         ]
@@ -427,10 +429,10 @@ class _Planning:
             return _Stop(len(self._writes), why)
         return _Stop(last if last >= 0 else deltas[0], why)
 
-    def _is_fresh(self, instant: Instant) -> bool:
-        if self._facts.fresh is None:
+    def _is_recent(self, instant: Instant) -> bool:
+        if self._facts.recent_entries is None:
             return False
-        first, last = self._facts.fresh
+        first, last = self._facts.recent_entries
         return first <= (instant.completed or "") <= last
 
     def _brings_rows(self, write: Instant) -> bool:
@@ -438,7 +440,7 @@ class _Planning:
 
     # -- each instant
 
-    def _verdicts(self, count: int, why: str) -> Iterator[Verdict]:
+    def _verdicts(self, count: int, why: str) -> Iterator[InstantVerdict]:
         going = {write.requested for write in self._writes[:count]}
         last = self._writes[count - 1].requested if count else ""
         stop = self._writes[count].requested if count < len(self._writes) else ""
@@ -446,25 +448,35 @@ class _Planning:
             if instant.requested in self._gone and instant.action is not Action.SAVEPOINT:
                 continue
             if instant.completed is None:
-                yield Verdict(instant, goes=False, why="it is pending")
+                yield InstantVerdict(instant, goes=False, why="it is pending")
             elif instant.requested in going and instant.action in WRITE_ACTIONS:
-                yield Verdict(instant, goes=True, why=f"it is one of the oldest {count} writes")
+                yield InstantVerdict(
+                    instant, goes=True, why=f"it is one of the oldest {count} writes"
+                )
             elif instant.action in _COMPANIONS:
                 yield self._companion(instant, last)
             elif instant.action in WRITE_ACTIONS:
                 first = instant.requested == stop
-                yield Verdict(instant, goes=False, why=why if first else f"{stop} stays ({why})")
+                yield InstantVerdict(
+                    instant, goes=False, why=why if first else f"{stop} stays ({why})"
+                )
             else:
-                yield Verdict(instant, goes=False, why="only writes, cleans and rollbacks go")
+                yield InstantVerdict(
+                    instant, goes=False, why="only writes, cleans and rollbacks go"
+                )
 
-    def _companion(self, instant: Instant, last: str) -> Verdict:
+    def _companion(self, instant: Instant, last: str) -> InstantVerdict:
         if instant.requested >= last:
-            return Verdict(instant, goes=False, why="the writes around it stay")
-        if self._is_fresh(instant):
-            return Verdict(instant, goes=False, why="its entry in the decision log is recent")
-        if instant.requested in self._facts.kept_cleans:
-            return Verdict(instant, goes=False, why="it says how far back the table can be read")
-        return Verdict(instant, goes=True, why="the writes around it go")
+            return InstantVerdict(instant, goes=False, why="the writes around it stay")
+        if self._is_recent(instant):
+            return InstantVerdict(
+                instant, goes=False, why="its entry in the decision log is recent"
+            )
+        if instant.requested in self._facts.retained_cleans:
+            return InstantVerdict(
+                instant, goes=False, why="it says how far back the table can be read"
+            )
+        return InstantVerdict(instant, goes=True, why="the writes around it go")
 
 
 def _old_log(groups: Sequence[FileGroupId]) -> str:

@@ -39,7 +39,7 @@ from pyhudi.timeline.completion import CompletionTimes
 
 #: What helps a consumer whose changes are removed. Changes show no deletes, so it cannot continue
 #: from what it has.
-READ_ANEW = (
+READ_AGAIN = (
     "Read the table as of the newest completion time in table.inspect.timeline(), replace what was"
     " built from changes by the result, and read changes since that time"
 )

@@ -17,13 +17,13 @@ from pyhudi.timeline.timeline import Timeline
 _WEIGHTY = frozenset({Action.SAVEPOINT, Action.RESTORE, Action.CLEAN})
 
 
-def clean_news(then: Timeline, now: Timeline) -> list[str]:
+def clean_changes_since(then: Timeline, now: Timeline) -> list[str]:
     """Return the times of instants that may make a plan made `then` wrong `now`, oldest first."""
     came = {requested for requested, _ in _weighty(now) - _weighty(then)}
     return sorted(came | _vanished(then, now))
 
 
-def weighty_decisions(ledger: Ledger) -> set[tuple[str, Action]]:
+def weighty_instants(ledger: Ledger) -> set[tuple[str, Action]]:
     """Return the instants of a live timeline after which a plan has to be made again."""
     found = {(i.requested, i.action) for i in ledger.completed.values() if i.action in _WEIGHTY}
     for instant in ledger.pending.values():
@@ -32,13 +32,15 @@ def weighty_decisions(ledger: Ledger) -> set[tuple[str, Action]]:
     return found | set(ledger.began_as.items())
 
 
-def decided_news(known: set[tuple[str, Action]], then: Timeline, ledger: Ledger) -> list[str]:
-    """Return what `clean_news` does, by the decision log.
+def logged_changes_since(
+    known: set[tuple[str, Action]], then: Timeline, ledger: Ledger
+) -> list[str]:
+    """Return what `clean_changes_since` does, by the decision log.
 
     `known` is what was there before `then` was loaded. The live timeline keeps what is archived,
     which `then` lacks.
     """
-    came = weighty_decisions(ledger) - known - _weighty(then)
+    came = weighty_instants(ledger) - known - _weighty(then)
     return sorted(requested for requested, _ in came)
 
 

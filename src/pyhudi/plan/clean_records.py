@@ -19,11 +19,11 @@ from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.plan_files import CleanerPlan
 from pyhudi.format.timeline.service_metadata import CleanedPartition, CleanMetadata
 from pyhudi.format.timeline.stored_paths import path_in_partition, relative_to_table
-from pyhudi.plan.clean_verdicts import Rule
-from pyhudi.plan.retention import KEPT_SINCE_KEY
+from pyhudi.plan.clean_verdicts import CleanRule
+from pyhudi.plan.retention import RETAINED_SINCE_KEY
 
 #: Rules by which a file must stay: a plan that names such a file is wrong.
-_FORBIDDING = (Rule.LATEST, Rule.PENDING)
+_FORBIDDING = (CleanRule.LATEST, CleanRule.PENDING)
 
 
 def planned_paths(plan: CleanerPlan, base_uri: str, place: str) -> dict[str, tuple[str, ...]]:
@@ -102,7 +102,7 @@ def refuse_needed(
         )
 
 
-def spared_files(
+def skipped_files(
     planned: Mapping[str, tuple[str, ...]], verdicts: pa.Table
 ) -> tuple[int, frozenset[str]]:
     """Return the bytes that go, and the files of the plan that are skipped.
@@ -130,8 +130,8 @@ def believed_plan(plan: CleanerPlan, *, newest: str, completed: str) -> CleanerP
     if retained is not None:
         retained = replace(retained, timestamp=min(retained.timestamp, newest))
     extra = dict(plan.extra_metadata or {})
-    if KEPT_SINCE_KEY in extra:
-        extra[KEPT_SINCE_KEY] = min(extra[KEPT_SINCE_KEY], completed)
+    if RETAINED_SINCE_KEY in extra:
+        extra[RETAINED_SINCE_KEY] = min(extra[RETAINED_SINCE_KEY], completed)
     return replace(
         plan,
         earliest_instant_to_retain=retained,

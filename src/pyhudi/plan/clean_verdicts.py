@@ -31,7 +31,7 @@ _TYPES = {
 }
 
 
-class Rule(StrEnum):
+class CleanRule(StrEnum):
     """Which rule decided about a file."""
 
     LATEST = "latest"
@@ -46,25 +46,25 @@ class Rule(StrEnum):
     REPLACED = "replaced"  # goes
 
 
-class Verdict(NamedTuple):
+class FileVerdict(NamedTuple):
     """Why a file goes or stays."""
 
-    rule: Rule
+    rule: CleanRule
     reason: str
 
     @property
     def goes(self) -> bool:
-        return self.rule is Rule.SUPERSEDED or self.rule is Rule.REPLACED
+        return self.rule is CleanRule.SUPERSEDED or self.rule is CleanRule.REPLACED
 
 
-_LATEST = Verdict(Rule.LATEST, "in the latest slice")
+_LATEST = FileVerdict(CleanRule.LATEST, "in the latest slice")
 
 
 @dataclass(frozen=True, slots=True)
-class Holds:
+class Pins:
     """What must stay besides what the policy retains."""
 
-    files: Mapping[str, Verdict] = field(default_factory=dict)  # by path
+    files: Mapping[str, FileVerdict] = field(default_factory=dict)  # by path
     consumers: tuple[tuple[str, str], ...] = ()  # names, and up to when each has read
     savepoints: tuple[str, ...] = ()
     unfinished_savepoints: tuple[str, ...] = ()  # they do not list their files yet
@@ -91,7 +91,7 @@ class Horizon(NamedTuple):
 
 def with_consumers(
     timeline: Timeline, horizon: Horizon, consumers: Iterable[tuple[str, str]]
-) -> tuple[Horizon, Verdict | None]:
+) -> tuple[Horizon, FileVerdict | None]:
     """Return the horizon lowered to the consumer that is furthest behind.
 
     The second value is the verdict on the files that only this consumer needs.
@@ -102,7 +102,7 @@ def with_consumers(
     name, since = behind
     later = (r for r, e in timeline.completion_times.items() if e > since)
     lowered = horizon.lowered(min(later, default=since), since)
-    return lowered, Verdict(Rule.CONSUMER, f"consumer {name!r} has read up to {since}")
+    return lowered, FileVerdict(CleanRule.CONSUMER, f"consumer {name!r} has read up to {since}")
 
 
 class _Cut(NamedTuple):
@@ -127,7 +127,7 @@ class Judge:
         state: TableState,
         times: CompletionTimes,
         horizon: Horizon | None,
-        holds: Holds,
+        holds: Pins,
         *,
         nothing_goes: str,
         versions: str,
@@ -140,13 +140,13 @@ class Judge:
         self._pending = timeline.pending_writes
         self._held = holds.files
         self._horizon = self.lowest = horizon
-        self._consumer: Verdict | None = None
+        self._consumer: FileVerdict | None = None
         if horizon is not None:
             self.lowest, self._consumer = with_consumers(timeline, horizon, holds.consumers)
-        self._nothing_goes = Verdict(Rule.SNAPSHOT, nothing_goes)
-        self._versions = Verdict(Rule.VERSION, versions)
+        self._nothing_goes = FileVerdict(CleanRule.SNAPSHOT, nothing_goes)
+        self._versions = FileVerdict(CleanRule.VERSION, versions)
 
-    def judge(self, group: FileGroupFiles, rows: Verdicts) -> None:
+    def judge(self, group: FileGroupFiles, rows: FileVerdicts) -> None:
         replaced = self._replaced.get((group.partition, group.file_id), frozenset())
         if not replaced and not group.logs and len(group.bases) == 1:  # the common case
             base = group.bases[0]
@@ -163,23 +163,23 @@ class Judge:
     def _sees(self, file: BaseFile | LogFile) -> bool:
         return self._now.sees(file.name.requested)
 
-    def _unseen(self, file: BaseFile | LogFile) -> Verdict:
+    def _unseen(self, file: BaseFile | LogFile) -> FileVerdict:
         requested = file.name.requested
         if requested in self._pending:
             reason = f"of the pending write {requested}: only a rollback removes it"
-            return Verdict(Rule.PENDING, reason)
+            return FileVerdict(CleanRule.PENDING, reason)
         reason = f"of {requested}, which is not on the timeline: see services.repair()"
-        return Verdict(Rule.UNKNOWN, reason)
+        return FileVerdict(CleanRule.UNKNOWN, reason)
 
     # -- slices
 
-    def _placed(self, group: FileGroupFiles, replaced: frozenset[str]) -> dict[str, Verdict]:
+    def _placed(self, group: FileGroupFiles, replaced: frozenset[str]) -> dict[str, FileVerdict]:
         """Return the verdicts of the files in slices, by path.
 
         The verdict of a slice with a base file is there by its instant, too.
         """
         slices = file_slices(group, self._times, self._now)
-        placed: dict[str, Verdict] = {}
+        placed: dict[str, FileVerdict] = {}
         if not slices:
             return placed
         cuts = self._cuts(group, slices, replaced)
@@ -242,7 +242,7 @@ class Judge:
 
     def _slice_verdict(
         self, slice_: FileSlice, number: int, cuts: tuple[_Cut, _Cut] | None, *, is_replaced: bool
-    ) -> Verdict:
+    ) -> FileVerdict:
         if number == 0 and not is_replaced:
             return _LATEST
         if cuts is None:
@@ -254,27 +254,29 @@ class Judge:
             return self._consumer
         if cut.replaced_by is not None:
             reason = f"replaced by {cut.replaced_by}, and no retained snapshot has it"
-            return Verdict(Rule.REPLACED, reason)
+            return FileVerdict(CleanRule.REPLACED, reason)
         reason = f"the slice of {cut.kept_from} superseded it, and no retained snapshot has it"
-        return Verdict(Rule.SUPERSEDED, reason)
+        return FileVerdict(CleanRule.SUPERSEDED, reason)
 
-    def _stays(self, slice_: FileSlice, number: int, cut: _Cut, *, is_replaced: bool) -> Verdict:
+    def _stays(
+        self, slice_: FileSlice, number: int, cut: _Cut, *, is_replaced: bool
+    ) -> FileVerdict:
         assert self._horizon is not None
         earliest, since, versions = self._horizon
         if number < versions and not is_replaced:
             return self._versions
         if earliest is not None and slice_.base_instant >= earliest:
-            return Verdict(
-                Rule.SNAPSHOT, f"not older than {earliest}, the earliest retained instant"
+            return FileVerdict(
+                CleanRule.SNAPSHOT, f"not older than {earliest}, the earliest retained instant"
             )
         if slice_.base_instant >= cut.needed_from:
             reason = f"needed by the snapshot at {since}, the earliest retained one"
-            return Verdict(Rule.SNAPSHOT, reason)
-        return Verdict(
-            Rule.SNAPSHOT, f"the last slice before {earliest}, the earliest retained instant"
+            return FileVerdict(CleanRule.SNAPSHOT, reason)
+        return FileVerdict(
+            CleanRule.SNAPSHOT, f"the last slice before {earliest}, the earliest retained instant"
         )
 
-    def _kept_file(self, file: BaseFile | LogFile) -> Verdict | None:
+    def _kept_file(self, file: BaseFile | LogFile) -> FileVerdict | None:
         """Return why a file of a slice that goes stays.
 
         Incremental reads need files by when their writes completed.
@@ -283,7 +285,9 @@ class Judge:
         assert self.lowest is not None
         completed = self._completed(file)
         if completed >= self._horizon.since:
-            return Verdict(Rule.SNAPSHOT, f"completed at {completed}, within what is retained")
+            return FileVerdict(
+                CleanRule.SNAPSHOT, f"completed at {completed}, within what is retained"
+            )
         return self._consumer if completed >= self.lowest.since else None
 
 
@@ -299,15 +303,15 @@ def _twins(group: FileGroupFiles, slice_: FileSlice) -> list[BaseFile]:
     return [b for b in group.bases if b.name.requested == instant and b.path != counts]
 
 
-class Verdicts:
+class FileVerdicts:
     """The verdicts as columns, a few thousand rows at a time. Repeated reasons are stored once."""
 
     def __init__(self) -> None:
         self._columns: dict[str, list[Any]] = {name: [] for name in _TYPES}
         self._chunks: list[pa.Table] = []
-        self._known: dict[Verdict, int] = {}
+        self._known: dict[FileVerdict, int] = {}
 
-    def add(self, group: FileGroupFiles, file: BaseFile | LogFile, verdict: Verdict) -> None:
+    def add(self, group: FileGroupFiles, file: BaseFile | LogFile, verdict: FileVerdict) -> None:
         columns = self._columns
         columns["path"].append(file.path)
         columns["partition"].append(group.partition)

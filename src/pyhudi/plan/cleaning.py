@@ -35,8 +35,8 @@ import pyarrow.compute as pc
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.format.timeline.plan_files import CleanerPlan, CleanFile, RetainedInstant
-from pyhudi.plan.clean_verdicts import Holds, Horizon, Judge, Verdicts
-from pyhudi.plan.retention import KEPT_SINCE_KEY, Kept
+from pyhudi.plan.clean_verdicts import FileVerdicts, Horizon, Judge, Pins
+from pyhudi.plan.retention import RETAINED_SINCE_KEY, Retention
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.timeline.instant_time import clock_time
@@ -141,7 +141,7 @@ class CleanPlan:
         kept, retained = self.earliest, None
         if kept is not None:
             retained = RetainedInstant(kept.requested, kept.action.value, "COMPLETED")
-        extra = {KEPT_SINCE_KEY: self.since} if self.since else {}
+        extra = {RETAINED_SINCE_KEY: self.since} if self.since else {}
         if self.savepoints:
             extra[SAVEPOINTS_KEY] = ",".join(self.savepoints)
         return CleanerPlan(
@@ -194,14 +194,14 @@ def plan_cleaning(
     policy: CleanPolicy,
     *,
     now_ms: int,
-    holds: Holds | None = None,
-    kept: Kept | None = None,
+    holds: Pins | None = None,
+    kept: Retention | None = None,
 ) -> CleanPlan:
     """Judge every file. `kept` is what earlier cleans left; what they removed stays lost.
 
     `times` must know when each archived write completed whose file lies beside others.
     """
-    holds, kept = holds or Holds(), kept or Kept()
+    holds, kept = holds or Pins(), kept or Retention()
     timeline = state.timeline
     horizon = _horizon(timeline, policy, now_ms, state.config.zone, holds)
     judge = Judge(
@@ -212,7 +212,7 @@ def plan_cleaning(
         nothing_goes=_nothing_goes(timeline, policy),
         versions=f"among {policy}",
     )
-    verdicts = Verdicts()
+    verdicts = FileVerdicts()
     for group in state.groups():
         judge.judge(group, verdicts)
     lowest = judge.lowest or Horizon(None, "")
@@ -242,7 +242,7 @@ _PLAIN_WRITES = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 
 
 def _horizon(
-    timeline: Timeline, policy: CleanPolicy, now_ms: int, zone: tzinfo | None, holds: Holds
+    timeline: Timeline, policy: CleanPolicy, now_ms: int, zone: tzinfo | None, holds: Pins
 ) -> Horizon | None:
     """Return what the policy retains and writes under way need.
 

@@ -37,13 +37,13 @@ from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
 _LATER = "it is left to the next plan, for writes kept completing"
 
 
-def news(known: Timeline, plans: PendingPlans, ledger: Ledger) -> Instant | None:
+def changes_since(known: Timeline, plans: PendingPlans, ledger: Ledger) -> Instant | None:
     """Return an instant that the plan's timeline lacks: a completed write, or another plan."""
     services = (i for i in ledger.pending_of(*SERVICES) if i.requested not in plans.groups)
     return next(unseen_writes(known, ledger), None) or next(services, None)
 
 
-def is_torn(known: Timeline, ledger: Ledger) -> bool:
+def missed_archived_writes(known: Timeline, ledger: Ledger) -> bool:
     """True if archiving took instants that `known` has as active before `ledger` was listed.
 
     Archiving may then also have taken a write that completed since, and neither of the two shows
@@ -90,12 +90,12 @@ def without_old_slices(preview: CompactionPreview, state: TableState) -> TableSt
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
+class GroupChanges:
     """What happened to the file groups of a table since a plan was made of it."""
 
     written: TableState  # with the groups that got files, and no others
-    put_off: tuple[FileGroupId, ...]  # got some as well, and exceed the limit
-    gone: frozenset[FileGroupId]  # the plan has them, and readers see them no more
+    deferred: tuple[FileGroupId, ...]  # got some as well, and exceed the limit
+    removed: frozenset[FileGroupId]  # the plan has them, and readers see them no more
 
 
 def written_since(
@@ -104,7 +104,7 @@ def written_since(
     after: TableState,
     policy: CompactionPolicy,
     most: int,
-) -> Since:
+) -> GroupChanges:
     """Return what changed in the file groups between the two states.
 
     Only partitions that are not the same object in both are searched, and in them only groups that
@@ -121,13 +121,13 @@ def written_since(
     for group in changed[:most]:
         listed[group.partition] = (*listed.get(group.partition, ()), group)
     there = {_id_of(group) for groups in touched.values() for group in groups}
-    told = (*map(_id_of, preview.slices), *(out.group for out in preview.left_out))
-    return Since(
+    planned = (*map(_id_of, preview.slices), *(out.group for out in preview.left_out))
+    return GroupChanges(
         written=replace(after, partitions=listed),
-        put_off=tuple(map(_id_of, changed[most:])),
-        gone=frozenset(
+        deferred=tuple(map(_id_of, changed[most:])),
+        removed=frozenset(
             group
-            for group in told
+            for group in planned
             if (group.partition in touched and group not in there)
             or (group.partition, group.file_id) in after.replaced
         ),
@@ -140,7 +140,7 @@ def _id_of(group: FileGroupFiles | FileSlice) -> FileGroupId:
 
 def adjusted_plan(
     preview: CompactionPreview,
-    since: Since,
+    since: GroupChanges,
     times: CompletionTimes,
     plans: PendingPlans,
     policy: CompactionPolicy,
@@ -155,9 +155,9 @@ def adjusted_plan(
     fresh = plan_compaction(since.written, times, plans, policy)
     others_max = max(0, most - len(fresh.slices))
     holder = plans.holders()
-    changed = {*map(_id_of, since.written.groups()), *since.put_off, *since.gone}
+    changed = {*map(_id_of, since.written.groups()), *since.deferred, *since.removed}
     left = [out for out in preview.left_out if out.group not in changed]
-    left += [LeftOut(group, _LATER) for group in since.put_off]
+    left += [LeftOut(group, _LATER) for group in since.deferred]
     others: list[FileSlice] = []
     for slice_ in preview.slices:
         group = _id_of(slice_)

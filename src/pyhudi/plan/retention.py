@@ -25,11 +25,11 @@ from pyhudi.table.state import TableState
 from pyhudi.timeline.cut import cut_time
 
 #: Extra metadata of our cleans: the completion time from which every snapshot is whole.
-KEPT_SINCE_KEY: Final = "pyhudi.kept_since"
+RETAINED_SINCE_KEY: Final = "pyhudi.kept_since"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Retention:
     """Points from which on the table can be read; empty if it always could."""
 
     earliest: str = ""  # a requested time
@@ -59,7 +59,7 @@ def bound_of_clean(clean: CleanMetadata) -> CleanBound:
         clean.start_clean_time,
         clean.earliest_commit_to_retain,
         clean.last_completed_commit_timestamp,
-        _told_since(clean.extra_metadata),
+        _recorded_since(clean.extra_metadata),
         removes,
     )
 
@@ -71,22 +71,22 @@ def bound_of_plan(requested: str, plan: CleanerPlan) -> CleanBound:
         requested,
         "" if retained is None else retained.timestamp,
         plan.last_completed_commit_timestamp,
-        _told_since(plan.extra_metadata),
+        _recorded_since(plan.extra_metadata),
         any(group for named in files if named for group in named.values()),
     )
 
 
-def _told_since(extra: object) -> str | None:
-    told = extra.get(KEPT_SINCE_KEY) if isinstance(extra, dict) else None
+def _recorded_since(extra: object) -> str | None:
+    told = extra.get(RETAINED_SINCE_KEY) if isinstance(extra, dict) else None
     return told if isinstance(told, str) and is_instant_time(told) else None
 
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-def kept_after(
+def retention_after(
     state: TableState, cleans: Iterable[CleanBound], archived: Mapping[str, str] = _NOTHING
-) -> Kept:
+) -> Retention:
     """Return what all of these cleans together have left.
 
     Among cleans of Hudi `archived` must have the completion times of the archived writes whose
@@ -94,11 +94,11 @@ def kept_after(
     """
     bounds = [clean for clean in cleans if clean.is_bound]
     if not bounds:
-        return Kept()
+        return Retention()
     told = [bound.since for bound in bounds if bound.since is not None]
     foreign = [bound for bound in bounds if bound.since is None]
     done = {**archived, **state.timeline.completion_times}
-    return Kept(
+    return Retention(
         earliest=max(bound.earliest or bound.last for bound in bounds),
         since=max(
             [*told, _since_by_request(state, foreign, done), _since_by_versions(foreign, done)]
@@ -106,7 +106,7 @@ def kept_after(
     )
 
 
-def spares(clean: CleanBound, state: TableState, late: Iterable[str]) -> bool:
+def preserves_state(clean: CleanBound, state: TableState, late: Iterable[str]) -> bool:
     """True if a clean that knew of later completions leaves all that the state needs.
 
     `late` are the requested times of writes that completed after the state's cut. A clean of Hudi

@@ -14,7 +14,7 @@ from typing import Final
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
 from pyhudi.format.lock.lock_address import LockAddress
 from pyhudi.format.lock.lock_kind import LockKind
-from pyhudi.format.lock.lock_properties import LOCK_PROVIDER, lock_properties, tells_lock
+from pyhudi.format.lock.lock_properties import LOCK_PROVIDER, has_recorded_lock, lock_properties
 from pyhudi.format.table.bucket_config import BUCKET_COUNT, SimpleBuckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.merge_rules import MergeMode
@@ -39,7 +39,7 @@ _SWITCH_OFF = "Call table.alter.disable_metadata_table() once"
 USE_LOCK: Final = "table.alter.use_lock(...)"
 
 
-def told_config(
+def with_overrides(
     config: TableConfig,
     buckets: SimpleBuckets | None,
     lock: LockKind | None,
@@ -61,7 +61,7 @@ def told_config(
             raise _contradiction("buckets", resolved, config.buckets)
         config = replace(config, buckets=resolved)
     if lock is not None:
-        if tells_lock(config) and lock is not config.lock:
+        if has_recorded_lock(config) and lock is not config.lock:
             raise _contradiction("lock", lock.value, config.lock.value, _OR_USE_LOCK)
         config = replace(config, lock=lock)
     if lock_address is not None:
@@ -90,7 +90,7 @@ def with_first_lock(values: Mapping[str, str], told: TableConfig) -> dict[str, s
 
     InvalidRequestError if they name another by now: of two first writers, one is refused.
     """
-    told_config(TableConfig.of(TableProperties(values)), None, told.lock, told.lock_address)
+    with_overrides(TableConfig.of(TableProperties(values)), None, told.lock, told.lock_address)
     kept = lock_properties(told.lock, told.lock_address)
     provider = values.get(LOCK_PROVIDER)
     if provider not in (None, kept[LOCK_PROVIDER]):

@@ -35,7 +35,7 @@ from pyhudi.format.table.table_config import TableConfig, unsupported_features
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.instant import Action, Instant, State, is_timeline_file
 from pyhudi.format.timeline.service_metadata import CLEAN
-from pyhudi.plan.retention import CleanBound, spares
+from pyhudi.plan.retention import CleanBound, preserves_state
 from pyhudi.read.archive import History, as_instant
 from pyhudi.read.clean_bounds import load_clean_bound
 from pyhudi.read.empty_table import is_begun_now
@@ -49,12 +49,12 @@ from pyhudi.table.state import TableState
 from pyhudi.timeline.cut import (
     at_cut,
     cleans_beyond,
+    common_writes,
     cut_time,
     is_archived_since,
-    is_undone,
-    kept_writes,
+    is_rolled_back,
 )
-from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_strays
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_orphaned_inflights
 
 HOODIE = ".hoodie"
 PROPERTIES = f"{HOODIE}/hoodie.properties"
@@ -189,11 +189,11 @@ class TableLoader:
         if start is None:
             return self._state(first, partitions, known)
         second = self._recent(start)
-        if is_undone(first, second):
+        if is_rolled_back(first, second):
             return None
         archived: tuple[Instant, ...] = ()
         if is_archived_since(first, second, start):
-            if not kept_writes(first, second):
+            if not common_writes(first, second):
                 return None
             archived = self._archived_since(first, start)
         state = self._state(at_cut(first, second, archived), partitions, known)
@@ -224,14 +224,14 @@ class TableLoader:
             bound = load_clean_bound(self.storage, self.timeline_folder, clean)
         except UnavailableError:
             return False  # it was archived or undone since the timeline was listed
-        return bound is not None and spares(bound, state, late)
+        return bound is not None and preserves_state(bound, state, late)
 
     def _recent(self, start: str) -> Timeline:
         """The timeline from a requested time on."""
         after = f"{self.timeline_folder}/{start}"
         paths = (stat.path for stat in self.storage.list(self.timeline_folder, after=after))
         instants = _instants(path for path in paths if self._is_timeline_file(path))
-        return Timeline.of(without_strays(instants))
+        return Timeline.of(without_orphaned_inflights(instants))
 
     def _replaced(self, instants: Iterable[Instant], known: Replaced) -> Replaced:
         """The groups that replace commits took out, besides those already known."""

@@ -22,10 +22,10 @@ from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.files.file_names import BaseFileName
 from pyhudi.format.table.column_owners import is_joined
 from pyhudi.format.timeline.instant import Action, Instant
-from pyhudi.plan.changes import READ_ANEW, CompletedWrite, in_range, plan_changes
+from pyhudi.plan.changes import READ_AGAIN, CompletedWrite, in_range, plan_changes
 from pyhudi.plan.predicate.binding import bind
 from pyhudi.plan.predicate.parser import Where
-from pyhudi.plan.retention import CleanBound, Kept, kept_after
+from pyhudi.plan.retention import CleanBound, Retention, retention_after
 from pyhudi.plan.scan import (
     ReadSpec,
     ScanPlan,
@@ -167,7 +167,7 @@ class Reader:
                 return _cleaned(point.time, f"the clean {clean} has removed {lost.path!r}")
         return loss_error(self._loader.storage, state.timeline, lost, what)
 
-    def kept(self, state: TableState) -> Kept:
+    def kept(self, state: TableState) -> Retention:
         """From where on the table can be read, by what cleans removed or are about to."""
         cleans = [instant for instant in state.timeline.instants if instant.action is Action.CLEAN]
         found = {instant: self._bound(instant) for instant in cleans}
@@ -176,9 +176,9 @@ class Reader:
         bounds += self._archived_bounds(frozenset(found), bounds)
         earliest = max((bound.earliest for bound in bounds if bound.since is None), default=None)
         if earliest is None:  # ours tell all
-            return kept_after(state, bounds)
+            return retention_after(state, bounds)
         times = self._archived_times(state, earliest)
-        kept = kept_after(state, bounds, times)
+        kept = retention_after(state, bounds, times)
         return replace(kept, since=max(kept.since, self._replaced_at(state, earliest, times)))
 
     def _bound(self, clean: Instant) -> CleanBound | None:
@@ -303,7 +303,7 @@ class Reader:
         return InvalidRequestError(
             "the changes of this range are no longer complete",
             why=f"the clean {clean} removes {lost.path!r}, or has removed it",
-            next_step=READ_ANEW,
+            next_step=READ_AGAIN,
         )
 
     def _active_writes(

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
 from pyhudi.format.files.log_file import BlockType, CorruptSpan, decode_blocks
 from pyhudi.format.files.parquet_footer import RowGroup, decode_row_groups
-from pyhudi.plan.changes import READ_ANEW
+from pyhudi.plan.changes import READ_AGAIN
 from pyhudi.plan.predicate.binding import BoundPredicate, ColumnRange
 from pyhudi.plan.scan import CommitFolders, ReadSpec, ScanPlan, SliceRead, Split
 from pyhudi.read.batch_size import batch_rows
@@ -26,7 +26,7 @@ from pyhudi.read.committed_file import load_committed_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.committed_files import CommittedFile, LostFile, lost_file_error
 from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
-from pyhudi.table.log_blocks import PlacedBlock, counting_blocks, decode_log_block
+from pyhudi.table.log_blocks import LocatedBlock, counting_blocks, decode_log_block
 from pyhudi.table.merge import LogDeletes, LogRows, MergedLogs, fold_logs, merge_slice
 from pyhudi.table.schema import COMMIT_TIME, RECORD_KEY, conform
 from pyhudi.timeline.completion import Visibility
@@ -115,7 +115,7 @@ def _lost_past(slice_: FileSlice) -> InvalidRequestError:
     return InvalidRequestError(
         "the changes of this range are no longer complete",
         why=f"{slice_.logs[0].path!r} holds parts of rows, and cleaning took files with the rest",
-        next_step=READ_ANEW,
+        next_step=READ_AGAIN,
     )
 
 
@@ -307,7 +307,7 @@ class _LogSource:
         self._whole: bytes | None = None
         self.corrupt = 0  # spans that hold no whole block, once all blocks were asked for
 
-    def blocks(self) -> Iterator[PlacedBlock]:
+    def blocks(self) -> Iterator[LocatedBlock]:
         path = self._log.path
         if self._log.size <= _WHOLE_LOG_BYTES:
             self._whole = self._fetch(0, None)
@@ -318,7 +318,7 @@ class _LogSource:
             if isinstance(found, CorruptSpan):
                 self._step_over(found, size)
             else:
-                yield PlacedBlock(path, found)
+                yield LocatedBlock(path, found)
 
     def _step_over(self, span: CorruptSpan, size: int) -> None:
         """Warn of bytes that hold no block.

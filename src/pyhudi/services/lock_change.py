@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyhudi.format.lock.lock_address import given_lock_address
+from pyhudi.format.lock.lock_address import parse_lock_address
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.session.lock_setting import change_lock
 from pyhudi.write.writer import TableWriter
@@ -23,7 +23,7 @@ def use_lock(writer: TableWriter, kind: LockKind, options: Mapping[str, object] 
         with writer.looking():
             before = writer.open()
             _ = writer.schema  # refused like any write, before anything has changed
-        address = given_lock_address(kind, options, before.name)
+        address = parse_lock_address(kind, options, before.name)
         if address is None and kind is before.lock:
             address = before.lock_address
         wait_ms = writer.settings.lock_wait_ms

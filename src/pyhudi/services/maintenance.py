@@ -167,7 +167,7 @@ def _is_repair_due(writer: LocalWriter, memory: ServiceMemory) -> bool:
     memory.repaired_at_ms = now_ms
     found = writer.storage.stat(REPAIRED)
     if found is not None:
-        age_ms = writer.log.clock.glimpse_ms() - found.modified_ms
+        age_ms = writer.log.clock.estimate_ms() - found.modified_ms
         if -MARK_AHEAD_MAX_MS <= age_ms < REPAIR_EVERY_MS:
             return False
         if age_ms < 0:  # by a clock that was wrong: a local disk would keep the later time
@@ -282,5 +282,5 @@ def _oldest_read(writer: LocalWriter, *, dry_run: bool) -> str | None:
     if not found:
         return None
     clock = writer.log.clock
-    now_ms = clock.glimpse_ms() if dry_run else clock.read_ms()
+    now_ms = clock.estimate_ms() if dry_run else clock.read_ms()
     return min((f.consumer.since for f in found if f.holds_at(now_ms)), default=None)

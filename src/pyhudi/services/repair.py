@@ -37,7 +37,7 @@ from pyhudi.storage.objects.decision_log import completed_by_log
 from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
 from pyhudi.storage.objects.markers import load_markers, marker_stats
 from pyhudi.storage.objects.progress import PROGRESS_FOLDER
-from pyhudi.storage.objects.timeline_listing import list_timeline, lone_inflights
+from pyhudi.storage.objects.timeline_listing import list_timeline, removable_orphans
 from pyhudi.storage.objects.write_fence import FENCE_FOLDER
 from pyhudi.storage.protocol import ObjectStat
 from pyhudi.timeline.live import PLANNED_ACTIONS, Ledger
@@ -163,8 +163,8 @@ class Repair:
 
     def _sweep_late_inflights(self, ledger: Ledger) -> None:
         """Inflight files that stand alone: they came when their instant was archived, or undone."""
-        listed = list_timeline(self._storage, self._log.folder, has_strays=True)
-        for stray in lone_inflights(self._storage, self._log.folder, listed):
+        listed = list_timeline(self._storage, self._log.folder, with_orphans=True)
+        for stray in removable_orphans(self._storage, self._log.folder, listed):
             self._remove(self._log.path(stray))
         for service in ledger.pending_of(Action.CLEAN):
             if self._storage.stat(self._log.path(service.in_state(State.REQUESTED))) is None:
@@ -203,13 +203,13 @@ class Repair:
                 found.setdefault(name.requested, []).append(stat)
         self._log.forget()
         ledger, now = self._log.refresh(), self._log.clock.read_ms()
-        listed = list_timeline(self._storage, self._log.folder, has_strays=True)
-        told_of: set[str] = {instant.requested for instant in listed}
+        listed = list_timeline(self._storage, self._log.folder, with_orphans=True)
+        known_instants: set[str] = {instant.requested for instant in listed}
         history = History(self._storage, self._log.history_folder)
-        told_of.update(history.recorded(frozenset(found)))
+        known_instants.update(history.recorded(frozenset(found)))
         gone: set[str] = set()
         nowhere: set[str] = set()
-        for requested in sorted(found.keys() - told_of):
+        for requested in sorted(found.keys() - known_instants):
             if _is_alive(requested, ledger):
                 continue
             if self._is_undone(requested, ledger):

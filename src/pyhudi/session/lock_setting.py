@@ -15,7 +15,12 @@ from functools import partial
 from pyhudi.errors import ConflictError, UnavailableError
 from pyhudi.format.lock.lock_address import LockAddress
 from pyhudi.format.lock.lock_kind import LockKind
-from pyhudi.format.lock.lock_properties import described_lock, keeps_lock, tells_lock, with_lock
+from pyhudi.format.lock.lock_properties import (
+    described_lock,
+    has_recorded_lock,
+    is_lock_recorded,
+    with_lock,
+)
 from pyhudi.format.table.properties import TableProperties
 from pyhudi.format.table.table_config import LOCK_KIND, TableConfig
 from pyhudi.plan.writable import with_first_lock
@@ -23,7 +28,7 @@ from pyhudi.read.load import load_config
 from pyhudi.session.properties import load_properties_file, update_properties
 from pyhudi.storage.locks.lock import HeldLock, Lock, LockTakenError
 from pyhudi.storage.locks.open_lock import can_guard, is_same_lock, open_lock
-from pyhudi.storage.probe import is_true_by_construction, require_true_replace
+from pyhudi.storage.probe import is_atomic_by_construction, verify_atomic_replace
 from pyhudi.storage.protocol import Storage
 from pyhudi.world import World
 
@@ -54,14 +59,14 @@ def lock_change(storage: Storage, opened: TableConfig, data: bytes | None) -> st
 def difference(now: TableConfig, opened: TableConfig) -> str | None:
     """How the lock that the table tells now differs from the other one, for people."""
     is_same = now.lock is opened.lock and now.lock_address in (None, opened.lock_address)
-    if is_same or not tells_lock(now):
+    if is_same or not has_recorded_lock(now):
         return None
     return f"{described_lock(now)}, and not {described_lock(opened)}"
 
 
 def is_first_lock(config: TableConfig) -> bool:
     """Whether the writer was told a lock that the table does not tell the next one."""
-    return config.lock.is_shared and not keeps_lock(config)
+    return config.lock.is_shared and not is_lock_recorded(config)
 
 
 def record_lock(storage: Storage, world: World, told: TableConfig, wait_ms: int) -> None:
@@ -142,8 +147,8 @@ def _opened(
     storage: Storage, world: World, kind: LockKind, address: LockAddress | None
 ) -> Lock | None:
     lock = open_lock(kind, storage, world, address=address)
-    if kind is LockKind.STORAGE and not is_true_by_construction(storage):
-        require_true_replace(storage, world)  # the test of the store was for another lock
+    if kind is LockKind.STORAGE and not is_atomic_by_construction(storage):
+        verify_atomic_replace(storage, world)  # the test of the store was for another lock
     return lock
 
 

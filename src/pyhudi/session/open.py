@@ -17,7 +17,7 @@ from pyhudi.format.lock.lock_address import LockAddress
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import BUCKET_COUNT, SimpleBuckets
 from pyhudi.format.table.table_config import TableConfig
-from pyhudi.plan.writable import refuse_unwritable, told_config
+from pyhudi.plan.writable import refuse_unwritable, with_overrides
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.session.bucket_discovery import found_buckets, refuse_other_buckets
 from pyhudi.session.lock_setting import is_first_lock, kept_lock, lock_change, record_lock
@@ -25,7 +25,11 @@ from pyhudi.session.missing_timeline import require_timeline
 from pyhudi.session.properties import load_properties_file
 from pyhudi.session.session import TableSession
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.probe import is_true_by_construction, require_true_create, require_true_replace
+from pyhudi.storage.probe import (
+    is_atomic_by_construction,
+    verify_atomic_create,
+    verify_atomic_replace,
+)
 from pyhudi.storage.protocol import Storage
 from pyhudi.world import World
 
@@ -43,7 +47,7 @@ class Overrides:
 
     def config(self, storage: Storage) -> TableConfig:
         """Load the table's configuration, with these overrides."""
-        return told_config(load_config(storage), self.buckets, self.lock, self.lock_address)
+        return with_overrides(load_config(storage), self.buckets, self.lock, self.lock_address)
 
 
 class OpenTable:
@@ -139,11 +143,11 @@ class OpenTable:
 
     def _require_true_store(self, config: TableConfig) -> None:
         """Race for objects, once for each table, unless the storage is true by construction."""
-        if is_true_by_construction(self._storage) or self._storage.stat(PROBED) is not None:
+        if is_atomic_by_construction(self._storage) or self._storage.stat(PROBED) is not None:
             return
-        require_true_create(self._storage, self._world)
+        verify_atomic_create(self._storage, self._world)
         if config.lock is LockKind.STORAGE:
-            require_true_replace(self._storage, self._world)
+            verify_atomic_replace(self._storage, self._world)
         self._storage.create(PROBED, b"")
 
     @contextmanager

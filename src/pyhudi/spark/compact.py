@@ -20,7 +20,7 @@ from pyhudi.services.compaction.merge_slice import CompactionSpec, compact_slice
 from pyhudi.services.compaction.run import compaction_spec
 from pyhudi.spark.write import collected_stats
 from pyhudi.spark.write_task import Task
-from pyhudi.storage.objects.write_fence import open_fence
+from pyhudi.storage.objects.write_fence import remove_fence
 from pyhudi.storage.protocol import Storage
 from pyhudi.write.writer import TableWriter
 
@@ -49,7 +49,9 @@ class SparkMerge:
         try:
             return collected_stats(numbers, requested, task, what="the compaction")
         finally:
-            open_fence(storage, requested)  # a task that fails closes it, which stops a write only
+            remove_fence(
+                storage, requested
+            )  # a task that fails closes it, which stops a write only
 
 
 class CompactionTask(Task):

@@ -35,7 +35,7 @@ from pyhudi.read.slice import read_split
 from pyhudi.spark.scan import refuse_other_release
 from pyhudi.spark.worker_setup import spare_modules
 from pyhudi.storage.objects.progress import TaskProgress
-from pyhudi.storage.objects.write_fence import close_fence
+from pyhudi.storage.objects.write_fence import raise_fence
 from pyhudi.storage.protocol import Storage
 from pyhudi.version import __version__
 from pyhudi.world import real_world
@@ -98,7 +98,7 @@ class Task:
         except HudiError as error:
             if not isinstance(error, WriteOverError):
                 with suppress(HudiError):  # the others would only have stopped earlier
-                    close_fence(self._storage, self._requested)
+                    raise_fence(self._storage, self._requested)
             yield _results(refusals=[_encode_refusal(error)])
 
     def _progress(self) -> TaskProgress | Unwatched:

@@ -35,7 +35,7 @@ _BODY_BYTES = 16 << 10  # a longer body keeps the gap of a non-atomic store open
 
 _START_S = 60  # for the threads to start; if one were missing, the others would wait for ever
 
-_TRUE_BY_CONSTRUCTION = frozenset({"file", "memory"})
+_ATOMIC_BY_CONSTRUCTION = frozenset({"file", "memory"})
 
 #: Prepares a race for the path, and returns what each of the racers does with its bytes.
 _Preparation = Callable[[Storage, str], Callable[[bytes], bool]]
@@ -56,7 +56,7 @@ class RaceResult:
 _found_true: set[tuple[str, str]] = set()  # what was raced for, and the bucket
 
 
-def require_true_create(storage: Storage, world: World) -> None:
+def verify_atomic_create(storage: Storage, world: World) -> None:
     """Raise UnsupportedTableError if the store lets several writers create one object.
 
     Checked once per bucket and process. A refusal is not remembered: the store may be repaired.
@@ -64,19 +64,19 @@ def require_true_create(storage: Storage, world: World) -> None:
     _require("create", creation, storage, world)
 
 
-def require_true_replace(storage: Storage, world: World) -> None:
-    """Check as `require_true_create` does, for replacing a version; the storage lock needs it."""
+def verify_atomic_replace(storage: Storage, world: World) -> None:
+    """Check as `verify_atomic_create` does, for replacing a version; the storage lock needs it."""
     _require("replace", replacement, storage, world)
 
 
-def is_true_by_construction(storage: Storage) -> bool:
+def is_atomic_by_construction(storage: Storage) -> bool:
     """True if conditional writes of the storage are our own code."""
-    return storage.uri.partition(":")[0] in _TRUE_BY_CONSTRUCTION
+    return storage.uri.partition(":")[0] in _ATOMIC_BY_CONSTRUCTION
 
 
 def _require(operation: str, prepare: _Preparation, storage: Storage, world: World) -> None:
     bucket = "/".join(storage.uri.split("/")[:3])  # scheme, nothing, and host or bucket
-    if is_true_by_construction(storage) or (operation, bucket) in _found_true:
+    if is_atomic_by_construction(storage) or (operation, bucket) in _found_true:
         return
     result = raced(storage, world, prepare, threads=_THREADS, rounds=_ROUNDS)
     if not result.is_true:

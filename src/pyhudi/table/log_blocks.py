@@ -33,37 +33,37 @@ INFLATED_BYTES_MAX = 1024 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedBlock:
+class LocatedBlock:
     """A block and the log file that holds it."""
 
     path: str
     block: LogBlock
 
 
-def counting_blocks(blocks: Iterable[PlacedBlock], visibility: Visibility) -> list[PlacedBlock]:
+def counting_blocks(blocks: Iterable[LocatedBlock], visibility: Visibility) -> list[LocatedBlock]:
     """Return the blocks to merge, in merge order.
 
     They come in the order of files and of bytes.
     """
     found = list(blocks)
     # A command counts even if the rollback's own instant did not complete: its target is removed.
-    gone = {placed.block.rolled_back for placed in found}
-    seen = [placed for placed in found if _is_visible(placed, visibility)]
-    for placed in seen:
-        if placed.block.instant_time not in gone:
-            gone.update(placed.block.compacted)
+    gone = {located.block.rolled_back for located in found}
+    seen = [located for located in found if _is_visible(located, visibility)]
+    for located in seen:
+        if located.block.instant_time not in gone:
+            gone.update(located.block.compacted)
     kept = [
-        placed
-        for placed in seen
-        if placed.block.type is not BlockType.COMMAND and placed.block.instant_time not in gone
+        located
+        for located in seen
+        if located.block.type is not BlockType.COMMAND and located.block.instant_time not in gone
     ]
-    if any(placed.block.compacted for placed in kept):
-        kept.sort(key=_merge_place)
+    if any(located.block.compacted for located in kept):
+        kept.sort(key=_merge_position)
     return kept
 
 
-def _is_visible(placed: PlacedBlock, visibility: Visibility) -> bool:
-    instant = placed.block.instant_time
+def _is_visible(located: LocatedBlock, visibility: Visibility) -> bool:
+    instant = located.block.instant_time
     if instant is not None and is_instant_time(instant):
         return visibility.sees(instant)
     found = "lacks INSTANT_TIME" if instant is None else f"has INSTANT_TIME {instant[:40]!r}"
@@ -71,32 +71,32 @@ def _is_visible(placed: PlacedBlock, visibility: Visibility) -> bool:
         "a log block has no instant time",
         why=f"its header {found}, so it is unknown whether it is committed",
         next_step="Restore the file from a copy, or from versions that the store keeps",
-        path=placed.path,
-        offset=placed.block.start,
+        path=located.path,
+        offset=located.block.start,
     )
 
 
-def _merge_place(placed: PlacedBlock) -> str:
-    return max(placed.block.compacted, default=placed.block.instant_time or "")
+def _merge_position(located: LocatedBlock) -> str:
+    return max(located.block.compacted, default=located.block.instant_time or "")
 
 
 def decode_log_block(
-    placed: PlacedBlock, content: bytes, schema: pa.Schema, rule: MergeRule
+    located: LocatedBlock, content: bytes, schema: pa.Schema, rule: MergeRule
 ) -> LogRows | LogDeletes | None:
     """Return the rows or deletes of a block in the schema of the read; None if it is empty."""
-    block = placed.block
+    block = located.block
     match block.type:
         case BlockType.AVRO_DATA:
             batch = decode_avro_content(
-                content, _schema_json(placed), placed.path, block.content_start
+                content, _schema_json(located), located.path, block.content_start
             )
         case BlockType.PARQUET_DATA:
-            batch = _parquet_rows(placed, content, schema, rule)
+            batch = _parquet_rows(located, content, schema, rule)
         case BlockType.DELETE:
-            return _deletes(placed, content, schema, rule)
+            return _deletes(located, content, schema, rule)
         case _:
             raise UnsupportedTableError(
-                f"the log block at byte {block.start} of {placed.path!r} is {block.type.name}",
+                f"the log block at byte {block.start} of {located.path!r} is {block.type.name}",
                 why="such blocks do not belong to the rows of a data table",
                 next_step="Compact the file group with the engine that wrote it",
             )
@@ -104,44 +104,44 @@ def decode_log_block(
         return None
     columns = frozenset(batch.schema.names) if block.is_partial else None
     try:
-        rows, deleting = conform(batch, schema, placed.path), deleting_rows(batch, rule)
+        rows, deleting = conform(batch, schema, located.path), deleting_rows(batch, rule)
     except pa.ArrowException as error:
-        raise _unreadable(placed, f"its columns do not fit the table's ({error})") from None
-    _refuse_null_keys(placed, rows.column(RECORD_KEY))
+        raise _unreadable(located, f"its columns do not fit the table's ({error})") from None
+    _refuse_null_keys(located, rows.column(RECORD_KEY))
     return LogRows(rows, deleting, columns)
 
 
-def _refuse_null_keys(placed: PlacedBlock, keys: pa.Array) -> None:
+def _refuse_null_keys(located: LocatedBlock, keys: pa.Array) -> None:
     if keys.null_count:
-        raise _unreadable(placed, f"{keys.null_count} of its {len(keys)} records have no key")
+        raise _unreadable(located, f"{keys.null_count} of its {len(keys)} records have no key")
 
 
-def _schema_json(placed: PlacedBlock) -> str:
+def _schema_json(located: LocatedBlock) -> str:
     try:
-        return placed.block.header[HeaderKey.SCHEMA]
+        return located.block.header[HeaderKey.SCHEMA]
     except KeyError:
-        raise _unreadable(placed, "its header has no schema") from None
+        raise _unreadable(located, "its header has no schema") from None
 
 
 def _parquet_rows(
-    placed: PlacedBlock, content: bytes, schema: pa.Schema, rule: MergeRule
+    located: LocatedBlock, content: bytes, schema: pa.Schema, rule: MergeRule
 ) -> pa.RecordBatch:
     known = {*schema.names, IS_DELETED, OPERATION, rule.delete_column or IS_DELETED}
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
-        _refuse_bomb(placed, file.metadata, len(content))
+        _refuse_bomb(located, file.metadata, len(content))
         wanted = [name for name in file.schema_arrow.names if name in known]
         # In batches: `read` would make room for as many rows as the footer says there are.
         batches = list(file.iter_batches(columns=wanted, use_threads=False))
         if sum(batch.num_rows for batch in batches) != file.metadata.num_rows:
-            raise _unreadable(placed, f"its footer claims {file.metadata.num_rows} rows")
+            raise _unreadable(located, f"its footer claims {file.metadata.num_rows} rows")
         return _one_batch(pa.Table.from_batches(batches, None if batches else file.schema_arrow))
     # What pyarrow raises for damage, and for names that are not UTF-8.
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise _unreadable(placed, f"its parquet content is broken ({error})") from None
+        raise _unreadable(located, f"its parquet content is broken ({error})") from None
 
 
-def _refuse_bomb(placed: PlacedBlock, footer: pq.FileMetaData, size: int) -> None:
+def _refuse_bomb(located: LocatedBlock, footer: pq.FileMetaData, size: int) -> None:
     """Raise if the block's footer claims too many bytes.
 
     A few kilobytes of parquet can expand to gigabytes.
@@ -150,7 +150,7 @@ def _refuse_bomb(placed: PlacedBlock, footer: pq.FileMetaData, size: int) -> Non
     claimed = sum(group.total_byte_size for group in groups)
     most = min(INFLATED_BYTES_MAX, max(INFLATED_BYTES_FREE, INFLATED_RATIO_MAX * size))
     if claimed > most:
-        raise _unreadable(placed, f"it claims {claimed} bytes of rows, and {most} are allowed")
+        raise _unreadable(located, f"it claims {claimed} bytes of rows, and {most} are allowed")
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
@@ -180,22 +180,22 @@ def deleting_rows(batch: pa.RecordBatch, rule: MergeRule) -> pa.BooleanArray:
 
 
 def _deletes(
-    placed: PlacedBlock, content: bytes, schema: pa.Schema, rule: MergeRule
+    located: LocatedBlock, content: bytes, schema: pa.Schema, rule: MergeRule
 ) -> LogDeletes | None:
-    batches = decode_delete_records(content, placed.path, placed.block.content_start)
+    batches = decode_delete_records(content, located.path, located.block.content_start)
     if not batches:
         return None
     for batch in batches:
-        _refuse_null_keys(placed, batch.record_keys)
+        _refuse_null_keys(located, batch.record_keys)
     parts = [delete_rows_batch(batch, schema, rule) for batch in batches]
-    place = pc.sort_indices(pa.concat_arrays([batch.rows for batch in batches]))
+    position = pc.sort_indices(pa.concat_arrays([batch.rows for batch in batches]))
     return LogDeletes(
-        pa.concat_arrays([part.keys for part in parts]).take(place),
+        pa.concat_arrays([part.keys for part in parts]).take(position),
         tuple(
-            pa.concat_arrays([part.ordering[n] for part in parts]).take(place)
+            pa.concat_arrays([part.ordering[n] for part in parts]).take(position)
             for n in range(len(rule.ordering))
         ),
-        pa.concat_arrays([part.unconditional for part in parts]).take(place),
+        pa.concat_arrays([part.unconditional for part in parts]).take(position),
     )
 
 
@@ -223,11 +223,11 @@ def _ordering_columns(batch: DeleteBatch, count: int) -> list[pa.Array]:
     return [batch.ordering]
 
 
-def _unreadable(placed: PlacedBlock, why: str) -> CorruptTableError:
+def _unreadable(located: LocatedBlock, why: str) -> CorruptTableError:
     return CorruptTableError(
         "a log block cannot be read",
         why=why,
         next_step="Restore the file from a copy, or from versions that the store keeps",
-        path=placed.path,
-        offset=placed.block.start,
+        path=located.path,
+        offset=located.block.start,
     )

@@ -209,7 +209,7 @@ def fold_logs(
     """Fold a slice's log blocks, given in log order, into one entry per record key."""
     entries = _entries(blocks, schema, rule)
     if rule.ordering:
-        entries = _without_idle_deletes(entries)
+        entries = _without_ineffective_deletes(entries)
     if entries.partial is None:
         winners = _winners(entries, event_time=bool(rule.ordering))
         return MergedLogs(entries, entries.kinds[winners], winners, None)
@@ -288,7 +288,7 @@ def _is_default_ordering(ordering: Sequence[pa.Array]) -> pa.BooleanArray:
     return default
 
 
-def _without_idle_deletes(entries: _Entries) -> _Entries:
+def _without_ineffective_deletes(entries: _Entries) -> _Entries:
     """Leave out deletes of delete blocks whose record a commit-time delete has already removed."""
     block_deletes = (entries.kinds == Kind.DELETE) & (entries.source < 0)
     resets = entries.kinds == Kind.COMMIT_TIME_DELETE

@@ -76,13 +76,13 @@ def _joined(old: FileGroupFiles, new: FileGroupFiles) -> FileGroupFiles:
     A file may be in both, because it was listed before its write completed. A listed file that the
     write does not name is left out: it is of an attempt that died, and is removed, or about to be.
     """
-    told = {base.name.requested for base in new.bases}
-    bases = [*(base for base in old.bases if base.name.requested not in told), *new.bases]
+    named = {base.name.requested for base in new.bases}
+    bases = [*(base for base in old.bases if base.name.requested not in named), *new.bases]
     logs = list(old.logs)
     for log in new.logs:  # few, to a group that may have a thousand
-        place = bisect_left(logs, _log_order(log), key=_log_order)
-        is_known = place < len(logs) and logs[place].name == log.name
-        logs[place : place + is_known] = [log]
+        index = bisect_left(logs, _log_order(log), key=_log_order)
+        is_known = index < len(logs) and logs[index].name == log.name
+        logs[index : index + is_known] = [log]
     ordered = tuple(sorted(bases, key=_base_order))
     return FileGroupFiles(old.partition, old.file_id, ordered, tuple(logs))
 

@@ -66,14 +66,14 @@ def at_cut(first: Timeline, second: Timeline, archived: Iterable[Instant] = ()) 
     return Timeline(tuple(sorted(merged.values(), key=_order)), began_as)
 
 
-def is_undone(first: Timeline, second: Timeline) -> bool:
+def is_rolled_back(first: Timeline, second: Timeline) -> bool:
     """True if a completed write of the first listing was rolled back, or a restore has begun."""
     known = {_key(instant) for instant in first.instants}
     if any(i.action is Action.RESTORE and _key(i) not in known for i in second.instants):
         return True
     if first.completion_times.keys() & second.pending_writes:
         return True
-    kept = kept_writes(first, second)
+    kept = common_writes(first, second)
     return any(
         instant.requested > kept[0] and instant.requested not in second.completion_times
         for instant in first.writes
@@ -104,7 +104,7 @@ def cleans_beyond(first: Timeline, second: Timeline) -> tuple[Instant, ...]:
     )
 
 
-def kept_writes(first: Timeline, second: Timeline) -> list[str]:
+def common_writes(first: Timeline, second: Timeline) -> list[str]:
     """Return the requested times of writes that both listings show, oldest first."""
     return sorted(unsaved_writes(first) & unsaved_writes(second))
 

@@ -31,7 +31,7 @@ def _order(instant: Instant) -> tuple[str, Action]:
     return instant.requested, instant.action
 
 
-def without_strays(instants: Iterable[Instant]) -> tuple[Instant, ...]:
+def without_orphaned_inflights(instants: Iterable[Instant]) -> tuple[Instant, ...]:
     """Return the state files without orphaned inflight files of writes and services.
 
     A requested file comes first, and it goes last, or while the completed one is there. An inflight
@@ -49,10 +49,12 @@ def without_strays(instants: Iterable[Instant]) -> tuple[Instant, ...]:
     )
 
 
-def strays(instants: Iterable[Instant]) -> list[Instant]:
+def orphaned_inflights(instants: Iterable[Instant]) -> list[Instant]:
     """Return the orphaned inflight files, which no reader and no writer needs."""
     known = tuple(instants)
-    return sorted(set(known) - set(without_strays(known)), key=lambda i: (i.requested, i.action))
+    return sorted(
+        set(known) - set(without_orphaned_inflights(known)), key=lambda i: (i.requested, i.action)
+    )
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.session.lock_setting import difference
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import heartbeat_path
-from pyhudi.storage.objects.write_fence import close_fence, open_fence
+from pyhudi.storage.objects.write_fence import raise_fence, remove_fence
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.world import World
 from pyhudi.write.buffer import GatheredRows
@@ -193,10 +193,10 @@ def abandon(write: DetachedWrite, world: World) -> None:
     storage, requested = write.files.storage, write.requested
     writer, transaction = _taken_up(write, world)
     if requested in writer.log.ledger.pending:
-        close_fence(storage, requested)  # tasks that still run need not go on
+        raise_fence(storage, requested)  # tasks that still run need not go on
         transaction.abandon()
     if storage.stat(heartbeat_path(requested)) is None:
-        open_fence(storage, requested)
+        remove_fence(storage, requested)
 
 
 def _taken_up(write: DetachedWrite, world: World) -> tuple[TableWriter, Transaction]:

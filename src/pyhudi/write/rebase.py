@@ -19,7 +19,7 @@ from pyhudi.index.routing import Place
 from pyhudi.index.simple_bucket import bucket_of_file
 from pyhudi.read.batch_size import batch_rows
 from pyhudi.storage.protocol import Storage
-from pyhudi.table.log_blocks import PlacedBlock, decode_log_block
+from pyhudi.table.log_blocks import LocatedBlock, decode_log_block
 from pyhudi.table.merge import LogRows, MergeRule
 from pyhudi.table.rows.row_layout import RowLayout
 from pyhudi.table.schema import RECORD_KEY, conform
@@ -77,6 +77,6 @@ def _log_rows(storage: Storage, schema: pa.Schema, path: str) -> Iterator[pa.Rec
         if isinstance(block, CorruptSpan):
             raise not_whole(path, block.why)
         content = storage.read(path, block.content_start, block.content_end)
-        rows = decode_log_block(PlacedBlock(path, block), content, schema, MergeRule())
+        rows = decode_log_block(LocatedBlock(path, block), content, schema, MergeRule())
         assert isinstance(rows, LogRows), "deletes are never written anew from files"
         yield rows.rows

@@ -22,7 +22,7 @@ from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.plan import changes
 from pyhudi.read import plan as read
-from pyhudi.storage.objects.write_fence import close_fence
+from pyhudi.storage.objects.write_fence import raise_fence
 from pyhudi.table import snapshot
 from pyhudi.table.file_group import FileGroupFiles, FileSlice, LogFile
 from pyhudi.table.snapshot import file_slices
@@ -110,14 +110,14 @@ def _ownership_asked_once() -> AbstractContextManager[Any]:
 
 def _no_fence() -> AbstractContextManager[Any]:
     """A task that was given up for lost creates its file when it wakes up."""
-    return patch.object(write_files, "is_write_open", lambda storage, requested: True)
+    return patch.object(write_files, "may_create_file", lambda storage, requested: True)
 
 
 def _fence_without_a_look() -> AbstractContextManager[Any]:
     """Files that other attempts announced before the fence stood are not asked for."""
 
     def weak(self: Transaction, files: Collection[str]) -> None:
-        close_fence(self._log.storage, self.requested)
+        raise_fence(self._log.storage, self.requested)
 
     return patch.object(Transaction, "close", weak)
 

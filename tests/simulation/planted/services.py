@@ -16,7 +16,7 @@ from pyhudi.format.timeline.archive import VERSION_FILE, encode_archive_version
 from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.plan import archiving, compaction
 from pyhudi.plan.clean_records import clean_metadata
-from pyhudi.plan.clean_verdicts import Holds, Rule
+from pyhudi.plan.clean_verdicts import CleanRule, Pins
 from pyhudi.plan.compaction import PendingPlans
 from pyhudi.read import load
 from pyhudi.read.plan import Reader
@@ -66,10 +66,10 @@ def _plans_share_file_groups() -> AbstractContextManager[Any]:
 # -- cleaning
 
 
-def _holds(weak: Callable[[Holds], Holds]) -> AbstractContextManager[Any]:
+def _holds(weak: Callable[[Pins], Pins]) -> AbstractContextManager[Any]:
     load_all = clean_holds.load_holds
 
-    def load_less(*arguments: Any) -> Holds:
+    def load_less(*arguments: Any) -> Pins:
         return weak(load_all(*arguments))
 
     return patch.object(cleaning, "load_holds", load_less)
@@ -78,8 +78,8 @@ def _holds(weak: Callable[[Holds], Holds]) -> AbstractContextManager[Any]:
 def _pending_plans_cleaned() -> AbstractContextManager[Any]:
     """Hudi #19290: the files that a pending compaction reads are cleaned."""
 
-    def weak(holds: Holds) -> Holds:
-        kept = {path: v for path, v in holds.files.items() if v.rule is not Rule.PLAN}
+    def weak(holds: Pins) -> Pins:
+        kept = {path: v for path, v in holds.files.items() if v.rule is not CleanRule.PLAN}
         return replace(holds, files=kept)
 
     return _holds(weak)
@@ -137,7 +137,10 @@ def _cancelled_cleans_tell_nothing() -> AbstractContextManager[Any]:
 def _late_files_believed() -> AbstractContextManager[Any]:
     """An inflight file that came when its instant was archived is taken for a pending write."""
     return _all(
-        *(patch.object(module, "without_strays", tuple) for module in (listed_timeline, load))
+        *(
+            patch.object(module, "without_orphaned_inflights", tuple)
+            for module in (listed_timeline, load)
+        )
     )
 
 

@@ -42,7 +42,7 @@ def decode_avro_content(content: bytes, schema_json: str, path: str, offset: int
     """Return all records of an AVRO_DATA or CDC_DATA block, in the block's own schema."""
     assert len(content) < 1 << 31, "no log block is that long"
     try:
-        layout = _kept_layout(schema_json)
+        layout = _cached_layout(schema_json)
     except HudiError:
         layout = _layout(schema_json, path)  # fails again, and names the file
     bounds = _record_bounds(content, path, offset)
@@ -79,7 +79,7 @@ def _layout(schema_json: str, path: str) -> RecordLayout:
 
 
 @lru_cache(maxsize=16)
-def _kept_layout(schema_json: str) -> RecordLayout:
+def _cached_layout(schema_json: str) -> RecordLayout:
     """Return the layout, cached: the blocks of a table share few schemas, and most are small."""
     return _layout(schema_json, "")
 

@@ -92,7 +92,7 @@ class _UnusableOptionError(ValueError):
         self.expected = expected
 
 
-def given_lock_address(
+def parse_lock_address(
     kind: LockKind, options: Mapping[str, object] | None, table_name: str
 ) -> LockAddress | None:
     """Return the address that the caller's `lock_options` describe; None without options.
@@ -121,7 +121,7 @@ def given_lock_address(
         ) from None
 
 
-def kept_lock_address(kind: LockKind, properties: TableProperties) -> LockAddress | None:
+def recorded_lock_address(kind: LockKind, properties: TableProperties) -> LockAddress | None:
     """Return the address that the table records; None if it records none, or only a part.
 
     CorruptTableError for a value that cannot be part of an address.

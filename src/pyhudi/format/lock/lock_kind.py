@@ -24,7 +24,7 @@ class LockKind(StrEnum):
         return self not in (LockKind.NONE, LockKind.IN_PROCESS)
 
 
-def given_lock_kind(given: Any) -> LockKind:
+def parse_lock_kind(given: Any) -> LockKind:
     """Return the kind that the caller's word names."""
     if not isinstance(given, str) or given not in set(LockKind):
         raise InvalidRequestError(

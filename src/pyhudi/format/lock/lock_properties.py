@@ -15,7 +15,7 @@ from pyhudi.format.lock.lock_address import (
     OPTION_PREFIXES,
     LockAddress,
     address_properties,
-    kept_lock_address,
+    recorded_lock_address,
 )
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.table_config import LOCK_KIND, TableConfig
@@ -48,15 +48,15 @@ def with_lock(
     return {**rest, **lock_properties(kind, address)}
 
 
-def tells_lock(config: TableConfig) -> bool:
+def has_recorded_lock(config: TableConfig) -> bool:
     """True if the table records which lock it has."""
     return LOCK_KIND in config.properties.values
 
 
-def keeps_lock(config: TableConfig) -> bool:
+def is_lock_recorded(config: TableConfig) -> bool:
     """True if the table records everything about the lock that this configuration names."""
-    kept = kept_lock_address(config.lock, config.properties)
-    return tells_lock(config) and kept == config.lock_address
+    kept = recorded_lock_address(config.lock, config.properties)
+    return has_recorded_lock(config) and kept == config.lock_address
 
 
 def described_lock(config: TableConfig) -> str:

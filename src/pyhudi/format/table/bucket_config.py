@@ -84,7 +84,7 @@ def bucket_properties(buckets: SimpleBuckets, record_key: Sequence[str]) -> dict
     }
 
 
-def kept_buckets(properties: TableProperties, record_key: Sequence[str]) -> SimpleBuckets | None:
+def buckets_of(properties: TableProperties, record_key: Sequence[str]) -> SimpleBuckets | None:
     """Return the buckets that the properties record, resolved; None if they record no simple ones.
 
     Another index, or another kind of buckets, is not an error: it matters to writers alone.

@@ -40,7 +40,7 @@ from pyhudi.format.table.table_config import TableConfig
 
 #: The ordering column of a joined table. An int: Hudi cannot compare other types with its default.
 RANK_COLUMN: Final = "_pyhudi_rank"
-STAND_IN_RANK: Final = 1  # not 0, which means "no value" in a delete
+PLACEHOLDER_RANK: Final = 1  # not 0, which means "no value" in a delete
 ROW_RANK: Final = 2
 
 #: Columns by which a row marks itself as a delete.

@@ -20,7 +20,7 @@ class ConcurrencyMode(StrEnum):
     NON_BLOCKING = "NON_BLOCKING_CONCURRENCY_CONTROL"  # both complete, readers merge (RFC-66)
 
 
-def kept_concurrency(properties: TableProperties) -> ConcurrencyMode | None:
+def concurrency_of(properties: TableProperties) -> ConcurrencyMode | None:
     """Return the mode that the properties record; None if they leave it to the writers."""
     if properties.values.get(CONCURRENCY_MODE, "").strip().upper() == _SINGLE_WRITER:
         return None

@@ -13,10 +13,10 @@ from datetime import UTC, tzinfo
 from enum import StrEnum
 from typing import Final, Self
 
-from pyhudi.format.lock.lock_address import LockAddress, kept_lock_address
+from pyhudi.format.lock.lock_address import LockAddress, recorded_lock_address
 from pyhudi.format.lock.lock_kind import LockKind
-from pyhudi.format.table.bucket_config import SimpleBuckets, kept_buckets
-from pyhudi.format.table.concurrency_mode import ConcurrencyMode, kept_concurrency
+from pyhudi.format.table.bucket_config import SimpleBuckets, buckets_of
+from pyhudi.format.table.concurrency_mode import ConcurrencyMode, concurrency_of
 from pyhudi.format.table.conflict_strategy import CONFLICT_STRATEGY, Strategy, parse_strategy
 from pyhudi.format.table.merge_rules import (
     LEGACY_PAYLOAD_CLASS,
@@ -194,10 +194,10 @@ class TableConfig:
             metadata_partitions_inflight=properties.names(METADATA_PARTITIONS_INFLIGHT),
             bootstrap_base_path=properties.text(BOOTSTRAP_BASE_PATH),
             legacy_payload_class=properties.text(LEGACY_PAYLOAD_CLASS),
-            buckets=kept_buckets(properties, record_key),
-            concurrency=kept_concurrency(properties),
+            buckets=buckets_of(properties, record_key),
+            concurrency=concurrency_of(properties),
             lock=_lock_kind(properties),
-            lock_address=kept_lock_address(_lock_kind(properties), properties),
+            lock_address=recorded_lock_address(_lock_kind(properties), properties),
         )
 
     @property

@@ -74,7 +74,7 @@ class SavepointPartition:
     savepoint_data_file: tuple[str, ...] = ()
 
     @property
-    def kept_paths(self) -> tuple[str, ...]:
+    def saved_paths(self) -> tuple[str, ...]:
         names = self.savepoint_data_file
         return tuple(path_in_partition(self.partition_path, name) for name in names)
 

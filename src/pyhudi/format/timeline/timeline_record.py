@@ -26,7 +26,7 @@ from pyhudi.format.avro.types import AvroError, Record, linked_type, parse_schem
 
 Value = TypeVar("Value")
 
-_SCHEMA_BYTES_KEPT_MAX: Final = 64 * 1024  # longer schemas are not Hudi's, and are not cached
+_SCHEMA_BYTES_CACHED_MAX: Final = 64 * 1024  # longer schemas are not Hudi's, and are not cached
 
 
 class TimelineRecord(Generic[Value]):
@@ -45,7 +45,7 @@ class TimelineRecord(Generic[Value]):
         self._reader = linked_type(schema)
         self.classes: Mapping[str, type] = {schema["name"]: value, **inner}
         self._encode = compiled_encoder(self._reader, self.classes)
-        self._kept_decoder = lru_cache(maxsize=8)(self._decoder)
+        self._cached_decoder = lru_cache(maxsize=8)(self._decoder)
 
     def decode(self, data: bytes, path: str) -> Value:
         """Return the value in a file that must hold one."""
@@ -66,7 +66,7 @@ class TimelineRecord(Generic[Value]):
             return None
         container = decode_container(data, path)
         schema = container.schema_json
-        decoder = self._kept_decoder if len(schema) <= _SCHEMA_BYTES_KEPT_MAX else self._decoder
+        decoder = self._cached_decoder if len(schema) <= _SCHEMA_BYTES_CACHED_MAX else self._decoder
         try:
             value: Value = decoder(schema)(container.body)
         except MALFORMED as error:

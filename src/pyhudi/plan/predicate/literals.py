@@ -63,14 +63,14 @@ def compared(column: Column, field: BoundField, op: Operator, literal: Literal) 
         return Comparison(op, column, literal)
     if pa.types.is_floating(kind) and _is_number(value):
         return Comparison(op, column, Literal(float(value)))
-    place = _place(value, kind)
-    if place is None:
+    exact = _grid_value(value, kind)
+    if exact is None:
         raise InvalidRequestError(
             f"column {'.'.join(column.name)!r} cannot be compared with {to_sql(literal):.60}",
             why=f"the column is of type {field.declared}",
             next_step=_advice(kind),
         )
-    return _on_grid(column, op, place, kind)
+    return _on_grid(column, op, exact, kind)
 
 
 def comparable(column: Column, field: BoundField) -> pa.DataType:
@@ -94,24 +94,24 @@ def always(column: Column) -> Predicate:
     return Or((IsNull(column, negated=True), Literal(None)))
 
 
-def _on_grid(column: Column, op: Operator, place: Fraction, kind: pa.DataType) -> Predicate:
-    point = floor(place)
+def _on_grid(column: Column, op: Operator, exact: Fraction, kind: pa.DataType) -> Predicate:
+    point = floor(exact)
     low, high = _grid_range(kind)
     inside = low <= point <= high
     if op in (Operator.EQUAL, Operator.NOT_EQUAL, Operator.NULL_SAFE_EQUAL):
-        if inside and place == point:
+        if inside and exact == point:
             return Comparison(op, column, Literal(_value_at(point, kind)))
         if op is Operator.NULL_SAFE_EQUAL:
             return Literal(False)
         return never(column) if op is Operator.EQUAL else always(column)
     if not inside:
         return always(column) if (point < low) == (op in _UPWARD) else never(column)
-    if place != point:
+    if exact != point:
         op = _BETWEEN_POINTS.get(op, op)
     return Comparison(op, column, Literal(_value_at(point, kind)))
 
 
-def _place(value: Scalar, kind: pa.DataType) -> Fraction | None:
+def _grid_value(value: Scalar, kind: pa.DataType) -> Fraction | None:
     """Return the literal's point on the grid of a type; None if it is of another kind."""
     if pa.types.is_integer(kind) and _is_number(value):
         return _exact(value)

@@ -20,7 +20,7 @@ from pyhudi.format.timeline.decision_entry import entry_path
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.plan_files import CLEANER_PLAN, RESTORE_PLAN
 from pyhudi.format.timeline.service_metadata import CLEAN, RESTORE, ROLLBACK
-from pyhudi.plan.archiving import ArchiveFacts, ArchivePlan, ArchivePolicy, Pause, old_logs
+from pyhudi.plan.archiving import ArchiveFacts, ArchivePlan, ArchivePolicy, Backoff, old_logs
 from pyhudi.plan.retention import CleanBound, bound_of_clean, bound_of_plan
 from pyhudi.read.archive import History
 from pyhudi.storage.objects.decision_log import load_entry
@@ -45,7 +45,7 @@ class ServiceMemory:
     undone: dict[Instant, tuple[str, ...]] = field(default_factory=dict)  # by rollback or restore
     modified_ms: dict[Instant, int] = field(default_factory=dict)
     swept: set[str] = field(default_factory=set)  # given up, and nothing more can come of them
-    pause: Pause | None = None
+    pause: Backoff | None = None
     repaired_at_ms: int | None = None  # by the steady clock of this machine
 
     def drop_gone(self, timeline: Timeline) -> None:
@@ -78,22 +78,24 @@ def load_facts(
         return facts  # nothing is due, whatever the rest may be
     now = now_ms()
     known.drop_gone(timeline)
-    undoes = _undoes(log, timeline, known)
-    known.swept.intersection_update(t for targets in undoes.values() for t in targets)
+    rollback_targets = _undoes(log, timeline, known)
+    known.swept.intersection_update(t for targets in rollback_targets.values() for t in targets)
     # A run of a plan may have been undone, and the plan have been carried out after all.
     archived |= history.recorded(
-        frozenset(t for targets in undoes.values() for t in targets)
+        frozenset(t for targets in rollback_targets.values() for t in targets)
     ).keys()
-    kept_cleans, retained = _telling_cleans(log, timeline, known)
+    retained_cleans, retained = _telling_cleans(log, timeline, known)
     return ArchiveFacts(
         timeline=timeline,
         is_mor=is_mor,
         archived=archived,
-        fresh=fresh_times(log, now - policy.grace_ms),
-        undoes=undoes,
-        young=_young(log, timeline, undoes, now - policy.aborted_grace_ms, known),
+        recent_entries=fresh_times(log, now - policy.grace_ms),
+        rollback_targets=rollback_targets,
+        recent_rollbacks=_young(
+            log, timeline, rollback_targets, now - policy.aborted_grace_ms, known
+        ),
         retained=retained,
-        kept_cleans=kept_cleans,
+        retained_cleans=retained_cleans,
         swept=frozenset(known.swept),
     )
 
@@ -126,16 +128,16 @@ class DataFiles:
         """Of paths and sizes."""
         first = timeline.first_active or ""
         named: dict[str, str] = {}
-        young: dict[str, list[tuple[str, int]]] = {}
+        recent_rollbacks: dict[str, list[tuple[str, int]]] = {}
         for path, size in files:
             folder, _, file_name = path.rpartition("/")
             if (name := parse_data_file(file_name)) is None:
                 continue
             named.setdefault(name.requested, path)
             if name.requested >= first:
-                young.setdefault(folder, []).append((path, size))
+                recent_rollbacks.setdefault(folder, []).append((path, size))
         groups = chain.from_iterable(
-            grouped_files(folder, young[folder]) for folder in sorted(young)
+            grouped_files(folder, recent_rollbacks[folder]) for folder in sorted(recent_rollbacks)
         )
         return cls(timeline, named, tuple(groups))
 
@@ -165,7 +167,7 @@ def load_old_logs(
     return {requested: found[requested] for requested in leaving & found.keys()}
 
 
-def hiding(state: TableState) -> frozenset[str]:
+def live_replacements(state: TableState) -> frozenset[str]:
     """Replace commits whose file groups still have files."""
     there = {(group.partition, group.file_id) for group in state.groups()}
     found = (instants for group, instants in state.replaced.items() if group in there)
@@ -181,10 +183,14 @@ def unknown_files(
     nothing is left.
     """
     found: dict[str, str] = {}
-    first, told_of = facts.timeline.first_active or "", facts.told_of
+    first, known_instants = facts.timeline.first_active or "", facts.known_instants
     for path in paths:
         name = parse_data_file(file_name(path))
-        if name is not None and first <= name.requested < begin and name.requested not in told_of:
+        if (
+            name is not None
+            and first <= name.requested < begin
+            and name.requested not in known_instants
+        ):
             found.setdefault(name.requested, path)
     archived = history.recorded(frozenset(found))
     return {requested: path for requested, path in found.items() if requested not in archived}
@@ -321,13 +327,15 @@ def _moved(instant: Instant) -> MovedError:
 def _young(
     log: DecisionLog,
     timeline: Timeline,
-    undoes: Mapping[str, tuple[str, ...]],
+    rollback_targets: Mapping[str, tuple[str, ...]],
     before_ms: int,
     known: ServiceMemory,
 ) -> frozenset[str]:
     """Completed ones that are not old enough for every late file to have come."""
     found = set()
-    done = (i for i in timeline.instants if i.requested in undoes and i.completed is not None)
+    done = (
+        i for i in timeline.instants if i.requested in rollback_targets and i.completed is not None
+    )
     for instant in (i for i in done if i.action is not Action.SAVEPOINT):
         if instant not in known.modified_ms:
             if (stat := log.storage.stat(log.path(instant))) is None:

@@ -38,7 +38,7 @@ from pyhudi.format.timeline.markers import MARKER_ROOT
 from pyhudi.plan.archiving import (
     ArchivePlan,
     ArchivePolicy,
-    Pause,
+    Backoff,
     batches,
     plan_archiving,
 )
@@ -50,7 +50,7 @@ from pyhudi.services.archiving.facts import (
     MovedError,
     ServiceMemory,
     ghosts,
-    hiding,
+    live_replacements,
     load_facts,
     load_old_logs,
     unknown_files,
@@ -59,9 +59,9 @@ from pyhudi.storage.objects.checksums import checksum_path, is_checksum
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.markers import load_markers, marker_objects
 from pyhudi.storage.objects.timeline_files import load_timeline_file
-from pyhudi.storage.objects.timeline_listing import list_timeline, lone_inflights
+from pyhudi.storage.objects.timeline_listing import list_timeline, removable_orphans
 from pyhudi.table.state import TableState
-from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_strays
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_orphaned_inflights
 from pyhudi.wording import counted
 from pyhudi.write.writer import TableWriter
 
@@ -182,7 +182,7 @@ class Archiver:
     def plan(self) -> ArchivePlan:
         """What a run would do now. Nothing of the timeline or the archive is changed."""
         self._log.refresh()
-        return self._planned(self._log.clock.glimpse_ms, is_guarded=False)
+        return self._planned(self._log.clock.estimate_ms, is_guarded=False)
 
     def run(self) -> ArchiveResult:
         """Archive what is due. UnavailableError leaves the rest to the next run."""
@@ -227,9 +227,9 @@ class Archiver:
     def _planned(self, now_ms: Callable[[], int], *, is_guarded: bool) -> ArchivePlan:
         self._state = None
         listed = list_timeline(
-            self._storage, self._log.folder, is_guarded=is_guarded, has_strays=True
+            self._storage, self._log.folder, is_guarded=is_guarded, with_orphans=True
         )
-        timeline = Timeline.of(without_strays(listed))
+        timeline = Timeline.of(without_orphaned_inflights(listed))
         self._ghosts, self._listed = ghosts(self._log, timeline), listed
         left = tuple(i for i in timeline.instants if i not in self._ghosts)
         timeline = Timeline(left, timeline.began_as)
@@ -245,13 +245,13 @@ class Archiver:
         # A clean that finds nothing leaves no instant, and keeps no less than the last that did.
         retained = facts.retained and max(facts.retained, self._kept_from)
         facts = replace(facts, consumers_since=self._since, retained=retained)
-        self._unsettled = facts.unsettled
+        self._unsettled = facts.unfinished_rollbacks
         plan = plan_archiving(facts, self._policy)
         hiders = [i for i in plan.leaving if i.action is Action.REPLACECOMMIT]
         if hiders or plan.passed:
             self._state = self._load()
         if hiders and self._state is not None:
-            facts = replace(facts, hiding=hiding(self._state))
+            facts = replace(facts, live_replacements=live_replacements(self._state))
             plan = plan_archiving(facts, self._policy)
         if plan.begin > (timeline.first_active or ""):
             files = self._data_files(plan)
@@ -402,8 +402,8 @@ class Archiver:
         Inflight files first, for Hudi's readers expect a plan beside them.
         """
         late = [(g, state) for g in self._ghosts for state in (State.INFLIGHT, State.REQUESTED)]
-        strays = lone_inflights(self._storage, self._log.folder, self._listed)
-        for instant, state in (*late, *((stray, State.INFLIGHT) for stray in strays)):
+        orphaned_inflights = removable_orphans(self._storage, self._log.folder, self._listed)
+        for instant, state in (*late, *((stray, State.INFLIGHT) for stray in orphaned_inflights)):
             path = self._log.path(instant.in_state(state))
             if self._storage.stat(path) is not None:
                 self._storage.delete(path)
@@ -464,7 +464,7 @@ def pause_archiving(
     with writer.turn:
         writes, now_ms = _writes(writer), writer.world.elapsed_ms()
         is_stopped = writes > policy.keep_max
-        memory.pause = Pause.after(asked, writes, now_ms) if is_stopped else None
+        memory.pause = Backoff.after(asked, writes, now_ms) if is_stopped else None
 
 
 def _writes(writer: TableWriter) -> int:

@@ -59,18 +59,18 @@ from pyhudi.errors import (
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.plan_files import CLEANER_PLAN, CleanerPlan, encode_cleaner_plan
 from pyhudi.format.timeline.service_metadata import CleanMetadata, encode_clean_metadata
-from pyhudi.plan.clean_recheck import clean_news, decided_news, weighty_decisions
+from pyhudi.plan.clean_recheck import clean_changes_since, logged_changes_since, weighty_instants
 from pyhudi.plan.clean_records import (
     believed_plan,
     clean_metadata,
     group_of,
     planned_paths,
     refuse_needed,
-    spared_files,
+    skipped_files,
 )
-from pyhudi.plan.clean_verdicts import Holds
+from pyhudi.plan.clean_verdicts import Pins
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy, plan_cleaning
-from pyhudi.plan.retention import KEPT_SINCE_KEY, Kept
+from pyhudi.plan.retention import RETAINED_SINCE_KEY, Retention
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.read.plan import AtCompletion, Reader
 from pyhudi.services.cleaning.holds import live_consumers, load_holds
@@ -136,7 +136,7 @@ class _Facts(NamedTuple):
 
     state: TableState
     times: CompletionTimes
-    holds: Holds
+    holds: Pins
     now_ms: int  # by the store's clock
 
 
@@ -148,7 +148,7 @@ class Cleanings:
         log: DecisionLog,
         load: Callable[[], TableState],
         times: Callable[[TableState], CompletionTimes],
-        kept: Callable[[TableState], Kept],
+        kept: Callable[[TableState], Retention],
         records: CommitRecords,
         settings: WriteSettings,
         turn: AbstractContextManager[Any] = _NOTHING,
@@ -205,7 +205,7 @@ class Cleanings:
     def preview(self, policy: CleanPolicy) -> CleanPlan:
         """What a clean would do now."""
         with self._turn:
-            facts = self._facts(self._log.clock.glimpse_ms())
+            facts = self._facts(self._log.clock.estimate_ms())
             cleans = (i for i in facts.state.timeline.pending if i.action is Action.CLEAN)
             pending = tuple(instant.requested for instant in self._planned(cleans))
             return replace(self._plan(facts, policy), pending=pending)
@@ -222,7 +222,7 @@ class Cleanings:
     def _scheduled(self, policy: CleanPolicy) -> tuple[str | None, str | None]:
         """What `schedule` gives; and if there is nothing to remove, from which write on is kept."""
         for _ in range(PLAN_ATTEMPTS_MAX):
-            decided = set() if self._log.is_shared else weighty_decisions(self._log.refresh())
+            decided = set() if self._log.is_shared else weighty_instants(self._log.refresh())
             facts = self._facts(self._log.clock.read_ms())
             pending = facts.state.timeline.pending
             _refuse_beside_restore(f"cleaning the table at {self._storage.uri}", pending)
@@ -287,7 +287,7 @@ class Cleanings:
             if self._log.is_shared:
                 news = self._listed_news(facts)
             else:
-                news = _outdated(decided_news(decided, facts.state.timeline, ledger))
+                news = _outdated(logged_changes_since(decided, facts.state.timeline, ledger))
             if news is not None:
                 return news
             for name, since in live_consumers(self._storage, facts.now_ms):
@@ -300,7 +300,7 @@ class Cleanings:
     def _listed_news(self, facts: _Facts) -> Refused | None:
         """What the timeline itself tells of, savepoints too."""
         listed = list_timeline(self._storage, self._log.folder, is_guarded=self._log.is_shared)
-        return _outdated(clean_news(facts.state.timeline, Timeline.of(listed)))
+        return _outdated(clean_changes_since(facts.state.timeline, Timeline.of(listed)))
 
     # -- carrying out
 
@@ -313,7 +313,7 @@ class Cleanings:
             now = self._log.clock.read_ms()  # before the look, as for every heartbeat
         paths = [heartbeat_path(requested)]
         plan = self._load_plan(requested)
-        if KEPT_SINCE_KEY not in (plan.extra_metadata or {}):
+        if RETAINED_SINCE_KEY not in (plan.extra_metadata or {}):
             paths += [self._path(requested, State.REQUESTED), self._path(requested, State.INFLIGHT)]
         signs = (self._storage.stat(path) for path in paths)
         last = max((stat.modified_ms for stat in signs if stat is not None), default=None)
@@ -434,7 +434,7 @@ class Cleanings:
         under_way = facts.state.timeline.pending_writes
         place = self._path(requested, State.REQUESTED)
         refuse_needed(requested, planned, now, under_way, place)
-        return spared_files(planned, now)
+        return skipped_files(planned, now)
 
     def _complete(self, requested: str, metadata: CleanMetadata) -> str:
         data = encode_clean_metadata(metadata, self._log.world.random_bytes(16))

@@ -12,7 +12,7 @@ from pyhudi.errors import CorruptTableError
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.plan_files import decode_compaction_plan, decode_requested_replace
 from pyhudi.format.timeline.service_metadata import decode_savepoint_metadata
-from pyhudi.plan.clean_verdicts import Holds, Rule, Verdict
+from pyhudi.plan.clean_verdicts import CleanRule, FileVerdict, Pins
 from pyhudi.storage.objects.consumers import load_consumers
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.storage.protocol import Storage
@@ -21,23 +21,25 @@ from pyhudi.timeline.timeline import Timeline
 _COMPACTIONS = (Action.COMPACTION, Action.LOGCOMPACTION)
 
 
-def load_holds(storage: Storage, folder: str, timeline: Timeline, now_ms: int) -> Holds:
+def load_holds(storage: Storage, folder: str, timeline: Timeline, now_ms: int) -> Pins:
     """Everything that keeps files, at a time of the store's clock."""
-    files: dict[str, Verdict] = {}
+    files: dict[str, FileVerdict] = {}
     for instant in timeline.pending:
         if _came_late(storage, folder, instant):
             continue
-        reads = Verdict(Rule.PLAN, f"the pending {instant.action} {instant.requested} reads it")
+        reads = FileVerdict(
+            CleanRule.PLAN, f"the pending {instant.action} {instant.requested} reads it"
+        )
         try:
             files.update((path, reads) for path in planned_files(storage, folder, instant))
         except CorruptTableError as error:
             raise _unknown(instant, error) from None
     saved = timeline.completed(Action.SAVEPOINT)
     for instant in saved:
-        keeps = Verdict(Rule.SAVEPOINT, f"savepoint {instant.requested}")
+        keeps = FileVerdict(CleanRule.SAVEPOINT, f"savepoint {instant.requested}")
         files.update((path, keeps) for path in _saved_files(storage, folder, instant))
     unfinished = [i for i in timeline.pending if i.action is Action.SAVEPOINT]
-    return Holds(
+    return Pins(
         files,
         live_consumers(storage, now_ms),
         tuple(instant.requested for instant in saved),
@@ -97,4 +99,4 @@ def _saved_files(storage: Storage, folder: str, instant: Instant) -> Iterator[st
     path = f"{folder}/{instant.file_name}"
     saved = decode_savepoint_metadata(load_timeline_file(storage, path), path)
     for partition in saved.partition_metadata.values():
-        yield from partition.kept_paths
+        yield from partition.saved_paths

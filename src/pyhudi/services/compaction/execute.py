@@ -184,7 +184,7 @@ class Compactions:
         rollbacks = (Instant(InstantTime(rollback), Action.ROLLBACK, state) for state in states)
         paths = (heartbeat_path(requested), *map(self._log.path, rollbacks))
         signs = [stat.modified_ms for stat in map(self._storage.stat, paths) if stat is not None]
-        age = self._log.clock.glimpse_ms() - max(signs, default=0)
+        age = self._log.clock.estimate_ms() - max(signs, default=0)
         return age > self._settings.heartbeat_timeout_ms
 
     def _has_plan(self, requested: str, action: Action = Action.COMPACTION) -> bool:

@@ -43,7 +43,7 @@ from pyhudi.plan.compaction import (
     omitted_file,
     unnamed_files,
 )
-from pyhudi.plan.compaction_rebase import is_torn, news
+from pyhudi.plan.compaction_rebase import changes_since, missed_archived_writes
 from pyhudi.read.archive import History
 from pyhudi.read.lost_files import CommitRecords, loss_error
 from pyhudi.services.compaction.merge_slice import broken_plan, planned_slice
@@ -100,7 +100,9 @@ class Scheduling:
         refused = Begin(Action.COMPACTION).refusal(facts, ledger)
         if refused is not None:
             return refused
-        if ledger is not self._ledger and is_torn(self._planned.state.timeline, ledger):
+        if ledger is not self._ledger and missed_archived_writes(
+            self._planned.state.timeline, ledger
+        ):
             self._planned = self._begin_anew(ledger)
         self._ledger = ledger
         if self._news(ledger) is not None:
@@ -122,7 +124,7 @@ class Scheduling:
         return max(1, len(self._planned.preview.slices) // 2)
 
     def _news(self, ledger: Ledger) -> Instant | None:
-        return news(self._planned.state.timeline, self._planned.plans, ledger)
+        return changes_since(self._planned.state.timeline, self._planned.plans, ledger)
 
     def before_effect(self, entry: Entry) -> None:
         """Do nothing: a plan has no heartbeat until a process starts to execute it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pyhudi.conflict.rules import OtherWrite, bucket_place
+from pyhudi.conflict.rules import OtherWrite, conflict_key
 from pyhudi.format.files.file_names import FileGroupId
 
 
@@ -19,9 +19,9 @@ class Overlap:
 
 def first_overlap(own: Iterable[FileGroupId], others: Iterable[OtherWrite]) -> Overlap | None:
     """Return the earliest completed write that touched one of our file groups, or its bucket."""
-    places = {bucket_place(group): group for group in own}
+    places = {conflict_key(group): group for group in own}
     for other in others:
         for group in sorted(other.groups or ()):
-            if (mine := places.get(bucket_place(group))) is not None:
+            if (mine := places.get(conflict_key(group))) is not None:
                 return Overlap(other, mine)
     return None

@@ -32,7 +32,7 @@ from pyhudi.format.table.table_config import TableConfig
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, stats_by_partition
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.index.simple_bucket import file_id
-from pyhudi.plan.retention import Kept
+from pyhudi.plan.retention import Retention
 from pyhudi.plan.scan import SliceRead
 from pyhudi.read.load import TableLoader
 from pyhudi.read.plan import AtCompletion, Now, Point, Question, Reader
@@ -295,7 +295,7 @@ class LightReader:
         point: tuple[Point, ...] = () if time is None else (AtCompletion(time),)
         return self._plans.completion_times(state, *point)
 
-    def kept(self, state: TableState) -> Kept:
+    def kept(self, state: TableState) -> Retention:
         """From where on the table can be read."""
         return self._plans.kept(state)
 

@@ -158,8 +158,8 @@ class _HeldZookeeperLock:
             self._must_create = True
             return Taken("our place in the queue was lost, as with a session's end", _REPEAT)
         # Of equal names none is ours for sure: then no node is first.
-        rivals = (n for n in queue if n not in mine and queue_order(n) <= queue_order(mine[0]))
-        if (first := next(rivals, None)) is not None:
+        ahead = (n for n in queue if n not in mine and queue_order(n) <= queue_order(mine[0]))
+        if (first := next(ahead, None)) is not None:
             return self._taken(first)
         self._node, self._confirmed_ms = f"{self._path}/{mine[0]}", sent_ms
         return self

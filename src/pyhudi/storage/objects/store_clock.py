@@ -50,7 +50,7 @@ class StoreClock:
         """
         return None if self._ahead is None else self._ahead + self.world.elapsed_ms()
 
-    def glimpse_ms(self) -> int:
+    def estimate_ms(self) -> int:
         """Return about the store's time, for a look that must not change anything."""
         return max(self.at_least_ms() or 0, self.world.now_ms())
 

@@ -28,7 +28,12 @@ from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Action, Instant, State, is_timeline_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.cut import unsaved_writes
-from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, strays, without_strays
+from pyhudi.timeline.timeline import (
+    WRITE_ACTIONS,
+    Timeline,
+    orphaned_inflights,
+    without_orphaned_inflights,
+)
 
 #: Listings from which instants keep disappearing, before the call fails.
 LIST_ATTEMPTS_MAX = 5
@@ -47,19 +52,19 @@ class Listed:
 
 
 def list_timeline(
-    storage: Storage, folder: str, *, is_guarded: bool = False, has_strays: bool = False
+    storage: Storage, folder: str, *, is_guarded: bool = False, with_orphans: bool = False
 ) -> tuple[Instant, ...]:
     """Return the state files in a timeline's folder.
 
-    `is_guarded` is True if no process can be archiving now. `has_strays` is for callers that remove
-    orphaned inflight files.
+    `is_guarded` is True if no process can be archiving now. `with_orphans` is for callers that
+    remove orphaned inflight files.
     """
-    listed = list_whole_timeline(storage, folder, is_guarded=is_guarded, has_strays=has_strays)
+    listed = list_whole_timeline(storage, folder, is_guarded=is_guarded, with_orphans=with_orphans)
     return listed.instants
 
 
 def list_whole_timeline(
-    storage: Storage, folder: str, *, is_guarded: bool = False, has_strays: bool = False
+    storage: Storage, folder: str, *, is_guarded: bool = False, with_orphans: bool = False
 ) -> Listed:
     """Return the state files and the writes of which the listing leaves the state open.
 
@@ -71,13 +76,17 @@ def list_whole_timeline(
         names = (file_name(stat.path) for stat in listing.objects)
         instants = tuple(Instant.parse(name) for name in names if is_timeline_file(name))
         instants = (*instants, *_missed(storage, folder, instants))
-        instants = instants if has_strays else without_strays(instants)
+        instants = instants if with_orphans else without_orphaned_inflights(instants)
         if is_guarded or not listing.folders:
             return Listed(instants)
         if before is not None and (whole := _whole_part(before, instants)) is not None:
             return whole
         timeline = Timeline.of(instants)
-        if before is None and _straggler(timeline) is None and is_whole(storage, folder, timeline):
+        if (
+            before is None
+            and _leading_pending(timeline) is None
+            and is_whole(storage, folder, timeline)
+        ):
             return Listed(instants)
         before = instants
     raise UnavailableError(
@@ -102,23 +111,23 @@ def _whole_part(before: tuple[Instant, ...], now: tuple[Instant, ...]) -> Listed
     return Listed(whole, left_out)
 
 
-def lone_inflights(storage: Storage, folder: str, listed: Iterable[Instant]) -> list[Instant]:
+def removable_orphans(storage: Storage, folder: str, listed: Iterable[Instant]) -> list[Instant]:
     """Return orphaned inflight files that a second listing shows too.
 
     These may be removed.
     """
-    found = strays(listed)
+    found = orphaned_inflights(listed)
     if not found:
         return []
-    again = strays(list_timeline(storage, folder, is_guarded=True, has_strays=True))
-    return [stray for stray in found if stray in again]
+    again = orphaned_inflights(list_timeline(storage, folder, is_guarded=True, with_orphans=True))
+    return [orphan for orphan in found if orphan in again]
 
 
 def _missed(storage: Storage, folder: str, instants: Iterable[Instant]) -> Iterator[Instant]:
     """Yield requested files that exist although the listing has only what came after them."""
-    for stray in strays(instants):
-        for action in (a for a in Action if a.completed_as is stray.action.completed_as):
-            requested = Instant(stray.requested, action, State.REQUESTED)
+    for orphan in orphaned_inflights(instants):
+        for action in (a for a in Action if a.completed_as is orphan.action.completed_as):
+            requested = Instant(orphan.requested, action, State.REQUESTED)
             if storage.stat(f"{folder}/{requested.file_name}") is not None:
                 yield requested
 
@@ -137,13 +146,13 @@ def is_torn_by_archiving(storage: Storage, folder: str, timeline: Timeline) -> b
 
     A pending instant in front of all writes may be half of a service that was archived meanwhile.
     """
-    straggler = _straggler(timeline)
-    if straggler is not None and storage.stat(f"{folder}/{straggler.file_name}") is None:
+    leading = _leading_pending(timeline)
+    if leading is not None and storage.stat(f"{folder}/{leading.file_name}") is None:
         return True
     return not is_whole(storage, folder, timeline)
 
 
-def _straggler(timeline: Timeline) -> Instant | None:
+def _leading_pending(timeline: Timeline) -> Instant | None:
     """Return a pending instant before all writes.
 
     Archiving leaves none, so it may be half removed.

@@ -30,17 +30,17 @@ def fence_path(requested: str) -> str:
     return f"{FENCE_FOLDER}/{requested}"
 
 
-def close_fence(storage: Storage, requested: str) -> None:
+def raise_fence(storage: Storage, requested: str) -> None:
     """Create the fence: from here on, no task gets past its look. Harmless when repeated."""
     storage.create(fence_path(requested), b"")
 
 
-def open_fence(storage: Storage, requested: str) -> None:
+def remove_fence(storage: Storage, requested: str) -> None:
     """Remove the fence of an instant whose heartbeat is gone."""
     storage.delete(fence_path(requested))
 
 
-def is_write_open(storage: Storage, requested: str) -> bool:
+def may_create_file(storage: Storage, requested: str) -> bool:
     """True if a task that has created its marker may create the file. The order matters."""
     if storage.stat(fence_path(requested)) is not None:
         return False

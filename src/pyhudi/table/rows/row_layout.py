@@ -29,11 +29,11 @@ from pyhudi.errors import InvalidRequestError
 from pyhudi.format.avro.schema import decode_arrow_schema
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.files.required_values import stored_column
-from pyhudi.format.table.column_owners import RANK_COLUMN, ROW_RANK, STAND_IN_RANK
+from pyhudi.format.table.column_owners import PLACEHOLDER_RANK, RANK_COLUMN, ROW_RANK
 from pyhudi.table.schema import FILE_NAME, META_COLUMNS, needs_promotion
 
 _HASH_BYTES = 6  # of 48 bits, ten thousand file groups share one with a chance below 1 in a million
-_NUMBERS_KEPT = 1024  # ready as text, for small files
+_NUMBERS_CACHED = 1024  # ready as text, for small files
 _SCHEMA_SOURCE = "the table's schema"
 
 
@@ -57,7 +57,7 @@ def row_layout(avro_schema: str) -> RowLayout:
 
 
 @lru_cache(maxsize=64)
-def part_layout(avro_schema: str, columns: tuple[str, ...]) -> RowLayout:
+def partial_layout(avro_schema: str, columns: tuple[str, ...]) -> RowLayout:
     """Return the layout of partial rows that have these columns; their files have the rank too.
 
     The columns come in the table's order, however they are named here.
@@ -100,7 +100,7 @@ def stored_rows(
     return _stored(layout, [*_meta_columns(rows.num_rows, keys, origin, first), *rows.columns])
 
 
-def stored_parts(
+def stored_partial_rows(
     layout: RowLayout, rows: pa.RecordBatch, keys: pa.Array, origin: RowOrigin, first: int
 ) -> pa.RecordBatch:
     """Return new partial rows in their own layout, with meta columns and rank."""
@@ -112,7 +112,9 @@ def stored_parts(
     return _stored(layout, [given[name] for name in layout.stored.names])
 
 
-def stand_ins(layout: RowLayout, parts: pa.RecordBatch, identity: Sequence[str]) -> pa.RecordBatch:
+def placeholder_rows(
+    layout: RowLayout, parts: pa.RecordBatch, identity: Sequence[str]
+) -> pa.RecordBatch:
     """Return the placeholder rows of stored partial rows.
 
     They are whole rows, null except for the columns that identify the row.
@@ -121,7 +123,7 @@ def stand_ins(layout: RowLayout, parts: pa.RecordBatch, identity: Sequence[str])
     columns = []
     for field in layout.stored:
         if field.name == RANK_COLUMN:
-            columns.append(pa.repeat(pa.scalar(STAND_IN_RANK, pa.int32()), count))
+            columns.append(pa.repeat(pa.scalar(PLACEHOLDER_RANK, pa.int32()), count))
         elif field.name in META_COLUMNS or field.name in identity:
             columns.append(parts.column(field.name))
         else:
@@ -158,14 +160,14 @@ def _stored(layout: RowLayout, columns: Sequence[pa.Array]) -> pa.RecordBatch:
 
 def _numbers(first: int, count: int) -> pa.Array:
     """Return the numbers as text."""
-    if first + count <= _NUMBERS_KEPT:
-        return _kept_numbers().slice(first, count)
+    if first + count <= _NUMBERS_CACHED:
+        return _cached_numbers().slice(first, count)
     return pa.array(np.arange(first, first + count)).cast(pa.string())
 
 
 @lru_cache(maxsize=1)
-def _kept_numbers() -> pa.Array:
-    return pa.array(np.arange(_NUMBERS_KEPT)).cast(pa.string())
+def _cached_numbers() -> pa.Array:
+    return pa.array(np.arange(_NUMBERS_CACHED)).cast(pa.string())
 
 
 def _repeated(text: str, count: int) -> pa.Array:

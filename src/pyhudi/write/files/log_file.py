@@ -30,7 +30,13 @@ from pyhudi.format.files.row_blocks import (
 )
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.storage.protocol import Storage
-from pyhudi.table.rows.row_layout import RowLayout, RowOrigin, stand_ins, stored_parts, stored_rows
+from pyhudi.table.rows.row_layout import (
+    RowLayout,
+    RowOrigin,
+    placeholder_rows,
+    stored_partial_rows,
+    stored_rows,
+)
 from pyhudi.table.schema import RECORD_KEY
 from pyhudi.write.files.spec import (
     DeleteRows,
@@ -57,7 +63,7 @@ class _Block:
     rows: int = 0
     inserts: int = 0  # of the rows, those that are known to be new
     deletes: int = 0
-    stand_ins: int = 0
+    placeholder_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,7 @@ class _LogFile:
     @property
     def counts(self) -> tuple[int, int]:
         """Records of data blocks, stand-ins among them, and deletes."""
-        records = self.rows + sum(block.stand_ins for block in self.blocks)
+        records = self.rows + sum(block.placeholder_rows for block in self.blocks)
         return records, sum(block.deletes for block in self.blocks)
 
 
@@ -116,7 +122,7 @@ def write_log(
 def _stored(spec: WriteSpec, group: FileGroupId, rows: KeyedRows, ordinal: int) -> pa.RecordBatch:
     origin = RowOrigin(spec.requested, group, group.file_id)
     first = spec.task * _ROWS_A_TASK + ordinal * _ROWS_A_FILE
-    stored = stored_rows if spec.part is None else stored_parts
+    stored = stored_rows if spec.part is None else stored_partial_rows
     return stored(spec.layout, rows.rows, rows.keys, origin, first)
 
 
@@ -131,8 +137,8 @@ def _row_blocks(
         assert live is not None, "parts need to know which keys are there"
         fresh = piece.filter(pc.invert(pc.is_in(piece.column(RECORD_KEY), value_set=live)))
         if fresh.num_rows:
-            whole = stand_ins(spec.whole_layout, fresh, spec.part.identity)
-            yield _Block(_encoded(spec, spec.whole_layout, whole), stand_ins=whole.num_rows)
+            whole = placeholder_rows(spec.whole_layout, fresh, spec.part.identity)
+            yield _Block(_encoded(spec, spec.whole_layout, whole), placeholder_rows=whole.num_rows)
         data = _encoded(spec, spec.layout, piece, is_partial=True)
         yield _Block(data, rows=piece.num_rows, inserts=fresh.num_rows)
 

@@ -30,9 +30,9 @@ from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.markers import marker_path
 from pyhudi.index.simple_bucket import file_id
 from pyhudi.settings import LogBlockFormat
-from pyhudi.storage.objects.write_fence import is_write_open
+from pyhudi.storage.objects.write_fence import may_create_file
 from pyhudi.storage.protocol import Storage
-from pyhudi.table.rows.row_layout import RowLayout, part_layout, row_layout
+from pyhudi.table.rows.row_layout import RowLayout, partial_layout, row_layout
 
 #: The same for every attempt. Hudi has this one too, where it knows no task.
 WRITE_TOKEN: Final = WriteToken(0, 0, 0).text
@@ -68,7 +68,7 @@ class WriteSpec:
         """The schema of the files. Rows to write have exactly the columns `layout.data`."""
         if self.part is None:
             return self.whole_layout
-        return part_layout(self.avro_schema, (*self.part.identity, *self.part.own))
+        return partial_layout(self.avro_schema, (*self.part.identity, *self.part.own))
 
     @property
     def whole_layout(self) -> RowLayout:
@@ -146,7 +146,7 @@ class WriteOverError(ConflictError):
 def create_marker(storage: Storage, spec: WriteSpec, path: str, io_type: IoType) -> None:
     """Announce a data file. An earlier attempt may have done so; that is no matter."""
     storage.create(marker_path(spec.requested, MarkerName(path, io_type)), b"")
-    if spec.is_fenced and not is_write_open(storage, spec.requested):
+    if spec.is_fenced and not may_create_file(storage, spec.requested):
         raise WriteOverError(
             f"a task of the write {spec.requested} stops",
             why="the write has been completed or given up without it",

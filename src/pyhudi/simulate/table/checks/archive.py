@@ -27,7 +27,7 @@ from pyhudi.read.archive import History
 from pyhudi.simulate.table.checks.change_log import Change
 from pyhudi.simulate.table.checks.evidence import HISTORY_FOLDER, TIMELINE_FOLDER, Evidence
 from pyhudi.storage.protocol import Storage
-from pyhudi.timeline.timeline import Timeline, without_strays
+from pyhudi.timeline.timeline import Timeline, without_orphaned_inflights
 
 _VERSION = f"{HISTORY_FOLDER}/{VERSION_FILE}"
 _Rows = dict[str, tuple[str, str]]  # requested → completed, action
@@ -134,7 +134,7 @@ class _Story:
         self._left.add(name)
         if self._rows.get(instant.requested) != (instant.completed, instant.action.value):
             yield f"{name} left the active timeline and is not in the archive"
-        seen = without_strays(self._names.values())
+        seen = without_orphaned_inflights(self._names.values())
         if any(other.requested == instant.requested for other in seen):
             yield f"{name} is archived and looks pending"
         self._first = Timeline.of(seen).first_active or ""
