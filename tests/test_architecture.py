@@ -85,7 +85,6 @@ SET_FROM_OUTSIDE: dict[str, set[str]] = {
     },
     "pyhudi/services/maintenance.py": {"memory.repaired_at_ms"},
     "pyhudi/storage/locks/zookeeper_session.py": {"connection._connect"},
-    "pyhudi/write/buffer.py": {"pending.bytes"},
 }
 
 

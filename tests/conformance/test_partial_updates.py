@@ -22,7 +22,7 @@ import pyhudi
 from conformance.client import JudgeClient
 from conformance.rows import assert_same_rows
 from conformance.writing import QUIET
-from pyhudi.format.files.file_names import FileGroupId, IoType, LogFileName
+from pyhudi.format.files.file_names import IoType, LogFileName
 from pyhudi.format.files.row_blocks import encode_rows_block
 from pyhudi.format.table.column_owners import RANK_COLUMN
 from pyhudi.format.timeline.commit_metadata import WriteStat
@@ -54,7 +54,7 @@ def write_block(path: Path, rows: Sequence[Row], *, is_partial: bool) -> None:
 
     def write(spec: Any) -> list[WriteStat]:
         writer.prepare([""])
-        group = FileGroupId("", writer.groups("", 0))
+        group = writer.groups.routing([""]).layout("").group(0)
         avro = json.loads(spec.avro_schema)
         avro["fields"] = [field for field in avro["fields"] if field["name"] in rows[0]]
         layout = row_layout(json.dumps(avro))

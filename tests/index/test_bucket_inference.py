@@ -10,13 +10,8 @@ from hypothesis import strategies as st
 
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import BUCKETS_MAX
-from pyhudi.index.bucket_inference import (
-    NoSimpleBuckets,
-    PossibleCounts,
-    bucket_number,
-    possible_counts,
-)
-from pyhudi.index.simple_bucket import bucket_ids, file_id
+from pyhudi.index.bucket_inference import NoSimpleBuckets, PossibleCounts, possible_counts
+from pyhudi.index.simple_bucket import bucket_ids, bucket_number, file_id
 from single_hashes import java_list_hash
 
 

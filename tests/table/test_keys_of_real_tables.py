@@ -19,10 +19,12 @@ import golden_tables
 import pyhudi
 from golden_tables import GoldenTables
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.properties import TableProperties
 from pyhudi.format.table.table_config import PARTITION_FIELDS, TableConfig
-from pyhudi.index.routing import placed
-from pyhudi.index.simple_bucket import bucket_of_file
+from pyhudi.index.layout import SimpleRule
+from pyhudi.index.routing import Routing, prepared
 from pyhudi.read.load import load_config
 from pyhudi.storage.open import open_storage
 from pyhudi.table.rows.partition_paths import partition_paths
@@ -130,13 +132,20 @@ def test_tables_whose_paths_are_formatted_are_not_written(awkward: Path, name: s
 
 
 @pytest.mark.parametrize("name", ["mor_simple_bucket_v8", "mor_simple_bucket_v9", "mor_nbcc"])
-def test_golden_rows_are_placed_where_hudi_put_them(golden: GoldenTables, name: str) -> None:
+def test_golden_rows_are_routed_where_hudi_put_them(golden: GoldenTables, name: str) -> None:
     table = golden.path(name)
-    buckets = int(golden.description(name)["options"]["hoodie.bucket.index.num.buckets"])
+    config = config_of(table)
+    count = int(golden.description(name)["options"]["hoodie.bucket.index.num.buckets"])
     rows = pyhudi.open_table(table).read(meta=True).to_arrow().combine_chunks().to_batches()[0]
-    groups = list(placed(rows, config_of(table), buckets))
-    assert sum(group.rows.num_rows for group in groups) == rows.num_rows
-    for group in groups:
-        for key, path, file in columns_of(group.rows, RECORD_KEY, PARTITION_PATH, FILE_NAME):
-            assert key in group.keys.to_pylist()
-            assert (path, bucket_of_file(file.lstrip("."))) == (group.partition, group.bucket)
+    written = [
+        FileGroupId(path, file.lstrip(".").partition("_")[0])
+        for path, file in columns_of(rows, PARTITION_PATH, FILE_NAME)
+    ]
+    rule = SimpleRule(SimpleBuckets(count).resolved(config.record_key_fields))
+    routing = Routing(rule, rule.layouts_of(written))
+    groups = list(routing.split(prepared(rows, config)))
+    assert sum(routed.rows.num_rows for routed in groups) == rows.num_rows
+    for routed in groups:
+        for key, path, file in columns_of(routed.rows, RECORD_KEY, PARTITION_PATH, FILE_NAME):
+            assert key in routed.keys.to_pylist()
+            assert FileGroupId(path, file.lstrip(".").partition("_")[0]) == routed.group

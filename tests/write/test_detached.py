@@ -89,7 +89,7 @@ def stats_of(
 def test_tasks_of_other_processes_write_what_is_then_visible_at_once(bench: Bench) -> None:
     travelled = bench.begun()
     write = replace(
-        travelled, files=replace(travelled.files, file_ids=_travelled(travelled.files.file_ids))
+        travelled, files=replace(travelled.files, routing=_travelled(travelled.files.routing))
     )
     stats = stats_of(write, 0, ("a", 1, "x"), ("b", 1, "x")) + stats_of(write, 1, ("c", 1, "x"))
     assert bench.rows() == []

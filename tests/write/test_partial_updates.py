@@ -26,8 +26,7 @@ from pyhudi.settings import LogBlockFormat, WriteSettings
 from pyhudi.storage.objects.column_owners import declare_owners
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
-from pyhudi.write.buffer import GatheredDeletes
-from pyhudi.write.deletes import gathered_deletes
+from pyhudi.write.deletes import LocatedDeletes
 from pyhudi.write.detached import begin
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.spec import KeyedRows, Part, WriteSpec
@@ -344,12 +343,11 @@ def test_a_delete_beside_which_a_part_completes_is_repeated() -> None:
     joined = Joined()
     joined.upsert("orders", PARTS["orders"])
     writer = joined.table("deleter")._writer
-    found = gathered_deletes(
-        pa.table({RECORD_KEY: ["k1"], PARTITION_PATH: ["d0"]}), writer.config, unconditional=True
-    )
+    keys = pa.table({RECORD_KEY: ["k1"], PARTITION_PATH: ["d0"]})
+    found = LocatedDeletes(keys, unconditional=True)
     calls: list[int] = []
 
-    def find() -> GatheredDeletes:
+    def find() -> LocatedDeletes:
         calls.append(1)
         if len(calls) == 1:
             joined.upsert("payments", PARTS["payments"])

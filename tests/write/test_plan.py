@@ -523,11 +523,11 @@ def test_a_plan_of_a_delete_finds_what_a_local_delete_finds(kind: dict[str, Any]
     make_plan = partial(
         WritePlans(writer).delete, given=("id", "day"), is_located=False, unconditional=False
     )
-    # As a Spark task is given them: shaped, and with the columns that the job keeps.
+    # As a Spark task is given them: prepared, and with the columns that the job keeps.
     plan = make_plan(writer.spec("20990101000000000"))
-    shaped = plan.job.shaped(rows("bx").select(["id", "day"]).to_batches()[0])
-    assert shaped.keys.to_pylist() == ["b", "x"]
-    assert shaped.paths.to_pylist() == ["d0", "d0"]
+    prepared = plan.job.prepare(rows("bx").select(["id", "day"]).to_batches()[0])
+    assert prepared.keys.to_pylist() == ["b", "x"]
+    assert prepared.paths.to_pylist() == ["d0", "d0"]
 
 
 # -- what an overwrite is about as a whole

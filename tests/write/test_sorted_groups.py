@@ -12,12 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import SimpleBuckets
-from pyhudi.index.routing import Place
-from pyhudi.index.simple_bucket import bucket_ids
+from pyhudi.index.layout import SimpleRule
+from pyhudi.index.routing import PreparedBatch, Routing, Targets
+from pyhudi.index.simple_bucket import bucket_ids, file_id
 from pyhudi.write.files.spec import KeyedRows
-from pyhudi.write.sorted_groups import KEY_BITS, Arrived, grouped, in_place, joined_rows
+from pyhudi.write.sorted_groups import (
+    KEY_BITS,
+    KeyedBatch,
+    grouped,
+    joined_rows,
+    sorted_by_group,
+)
 
+ROUTING = Routing(SimpleRule(SimpleBuckets(3, ("id",))))
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("n", pa.int64())])
 
 
@@ -32,13 +41,17 @@ class Row(NamedTuple):
     ts: int
 
     @property
-    def number(self) -> int:
+    def group(self) -> FileGroupId:
+        return FileGroupId(self.path, file_id(self.bucket))
+
+    @property
+    def sort_key(self) -> int:
         return (self.code << KEY_BITS) | self.key_hash
 
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> list[Row]:
-    """Rows in the order of their places, in which the codes and hashes of some coincide."""
+    """Rows in the order of their sort keys, in which the codes and hashes of some coincide."""
     places = [(path, bucket) for path in ("", "a", "b") for bucket in range(2)]
     codes = draw(st.lists(st.integers(-2, 2), min_size=len(places), max_size=len(places)))
     hashes = draw(st.lists(st.integers(0, 2), min_size=5, max_size=5))
@@ -49,10 +62,10 @@ def arrivals(draw: st.DrawFn) -> list[Row]:
         )
     )
     made = [Row(*places[p], codes[p], f"k{k}", hashes[k], ts) for p, k, ts in rows]
-    return sorted(made, key=lambda row: row.number)
+    return sorted(made, key=lambda row: row.sort_key)
 
 
-def batch(rows: Sequence[Row], first: int = 0) -> Arrived:
+def batch(rows: Sequence[Row], first: int = 0) -> KeyedBatch:
     """A batch whose dictionary of partitions is in an order of its own, with one that is unused."""
     paths = ["never", *sorted({row.path for row in rows}, reverse=len(rows) % 2 == 0)]
     indices = pa.array([paths.index(row.path) for row in rows], pa.int32())
@@ -61,26 +74,23 @@ def batch(rows: Sequence[Row], first: int = 0) -> Arrived:
         "ts": [row.ts for row in rows],
         "n": list(range(first, first + len(rows))),
     }
-    return Arrived(
-        pa.RecordBatch.from_pydict(table, SCHEMA),
-        pa.array(table["id"], pa.string()),
-        pa.DictionaryArray.from_arrays(indices, pa.array(paths)),
-        np.array([row.bucket for row in rows], np.int32),
-        np.array([row.number for row in rows], np.int64),
-    )
+    keyed = KeyedRows(pa.RecordBatch.from_pydict(table, SCHEMA), pa.array(table["id"], pa.string()))
+    buckets = np.array([row.bucket for row in rows], np.int32)
+    targets = Targets(ROUTING, pa.DictionaryArray.from_arrays(indices, pa.array(paths)), buckets)
+    return KeyedBatch(keyed, targets, np.array([row.sort_key for row in rows], np.int64))
 
 
-def cut(rows: Sequence[Row], cuts: Sequence[int]) -> Iterator[Arrived]:
+def cut(rows: Sequence[Row], cuts: Sequence[int]) -> Iterator[KeyedBatch]:
     bounds = [0, *sorted(c % (len(rows) + 1) for c in cuts), len(rows)]
     for start, end in pairwise(bounds):
         yield batch(rows[start:end], start)
 
 
-def model(rows: Sequence[Row], *, by_time: bool) -> dict[Place, dict[str, tuple[int, int]]]:
-    """Place → key → the time and number of the latest row, the later of equals."""
-    found: dict[Place, dict[str, tuple[int, int]]] = {}
+def model(rows: Sequence[Row], *, by_time: bool) -> dict[FileGroupId, dict[str, tuple[int, int]]]:
+    """Group → key → the time and number of the latest row, the later of equals."""
+    found: dict[FileGroupId, dict[str, tuple[int, int]]] = {}
     for number, row in enumerate(rows):
-        group = found.setdefault((row.path, row.bucket), {})
+        group = found.setdefault(row.group, {})
         if row.key not in group or not by_time or row.ts >= group[row.key][0]:
             group[row.key] = (row.ts, number)
     return found
@@ -102,10 +112,10 @@ def as_read(chunks: Iterator[KeyedRows]) -> dict[str, tuple[int, int]]:
 def test_every_group_comes_once_with_the_latest_row_of_each_key(
     rows: list[Row], cuts: list[int], by_time: bool
 ) -> None:
-    found: dict[Place, Any] = {}
-    for place, chunks in grouped(cut(rows, cuts), ("ts",) if by_time else ()):
-        assert place not in found, "a group comes twice"
-        found[place] = as_read(chunks)
+    found: dict[FileGroupId, Any] = {}
+    for group, chunks in grouped(cut(rows, cuts), ("ts",) if by_time else ()):
+        assert group not in found, "a group comes twice"
+        found[group] = as_read(chunks)
     assert found == model(rows, by_time=by_time)
 
 
@@ -115,16 +125,16 @@ def test_who_stops_in_the_middle_of_a_group_still_gets_the_next_ones_whole(
     rows: list[Row], cuts: list[int], chunks_read: int
 ) -> None:
     found = {}
-    for number, (place, chunks) in enumerate(grouped(cut(rows, cuts), ("ts",))):
+    for number, (group, chunks) in enumerate(grouped(cut(rows, cuts), ("ts",))):
         if number % 2:
-            found[place] = as_read(chunks)
+            found[group] = as_read(chunks)
         else:
             for _, _ in zip(range(chunks_read), chunks, strict=False):
                 pass
-            found[place] = {}
+            found[group] = {}
     expected = model(rows, by_time=True)
     assert found.keys() == expected.keys()
-    assert all(content in ({}, expected[place]) for place, content in found.items())
+    assert all(content in ({}, expected[group]) for group, content in found.items())
     assert sum(bool(content) for content in found.values()) == len(found) // 2
 
 
@@ -135,7 +145,7 @@ def distinct(count: int, code: int = 7, path: str = "a") -> list[Row]:
 def test_a_group_is_read_as_it_is_asked_for() -> None:
     asked: list[int] = []
 
-    def batches() -> Iterator[Arrived]:
+    def batches() -> Iterator[KeyedBatch]:
         for number, start in enumerate(range(0, 40, 10)):
             asked.append(number)
             yield batch(distinct(40)[start : start + 10], start)
@@ -151,8 +161,8 @@ def test_a_group_is_read_as_it_is_asked_for() -> None:
 
 
 def iter_once(
-    groups: Iterator[tuple[Place, Iterator[KeyedRows]]],
-) -> list[tuple[Place, Iterator[KeyedRows]]]:
+    groups: Iterator[tuple[FileGroupId, Iterator[KeyedRows]]],
+) -> list[tuple[FileGroupId, Iterator[KeyedRows]]]:
     """The first group alone: asking for the second would read the first to its end."""
     return [next(groups)]
 
@@ -162,7 +172,7 @@ def test_no_more_than_one_batch_and_the_rows_of_one_key_are_held() -> None:
     largest = 0
     asked = given_out = 0
 
-    def batches() -> Iterator[Arrived]:
+    def batches() -> Iterator[KeyedBatch]:
         nonlocal asked, largest
         for start in range(0, 300, 10):
             asked += 10
@@ -181,11 +191,13 @@ def test_a_group_that_shares_its_hash_with_another_waits_until_that_one_has_ende
     mixed = [row for pair in zip(first, second, strict=True) for row in pair]
     after = [Row("c", 1, 8, "k", 0, 1)]
     groups = [
-        (place, set(as_read(chunks)))
-        for place, chunks in grouped(cut([*mixed, *after], [3, 5]), ("ts",))
+        (group, set(as_read(chunks)))
+        for group, chunks in grouped(cut([*mixed, *after], [3, 5]), ("ts",))
     ]
     keys = {f"k{n:02}" for n in range(4)}
-    assert groups == [(("a", 0), keys), (("b", 0), keys), (("c", 1), {"k"})]
+    first_of, second_of = (FileGroupId(path, file_id(0)) for path in "ab")
+    last = FileGroupId("c", file_id(1))
+    assert groups == [(first_of, keys), (second_of, keys), (last, {"k"})]
 
 
 @pytest.mark.parametrize("cuts", [[], [1], [0, 0, 2, 2], [1, 2, 3]])
@@ -198,15 +210,14 @@ def test_copies_of_a_key_in_several_batches_become_one_row(cuts: list[int]) -> N
 
 @given(arrivals())
 @settings(max_examples=50, deadline=None)
-def test_rows_without_places_are_grouped_as_those_with(rows: list[Row]) -> None:
-    arrived = batch(rows)
-    placed = in_place(
-        KeyedRows(arrived.rows, arrived.keys), arrived.paths, SimpleBuckets(3, ("id",))
-    )
-    assert (np.diff(placed.places) >= 0).all()
-    buckets = bucket_ids(arrived.keys, ["id"], 3).to_pylist()
+def test_rows_without_sort_keys_are_grouped_as_those_with(rows: list[Row]) -> None:
+    given = batch(rows)
+    keys = given.rows.keys
+    made = sorted_by_group(PreparedBatch(given.rows.rows, keys, given.targets.paths), ROUTING)
+    assert (np.diff(made.sort_keys) >= 0).all()
+    buckets = bucket_ids(keys, ["id"], 3).to_pylist()
     moved = [row._replace(bucket=bucket) for row, bucket in zip(rows, buckets, strict=True)]
-    found = {place: as_read(chunks) for place, chunks in grouped([placed], ("ts",))}
+    found = {group: as_read(chunks) for group, chunks in grouped([made], ("ts",))}
     assert found == model(moved, by_time=True)
 
 

@@ -17,12 +17,14 @@ from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.merge_rules import MergeMode
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.index.layout import SimpleRule
+from pyhudi.index.routing import Routing
 from pyhudi.index.simple_bucket import file_id
-from pyhudi.read.lookup import Lookup
+from pyhudi.read.lookup import GroupView
 from pyhudi.read.plan import Now, Question, Reader
 from pyhudi.write import group_files
 from pyhudi.write import tasks as group_jobs
-from pyhudi.write.files.spec import FileIds, KeyedRows
+from pyhudi.write.files.spec import KeyedRows
 from pyhudi.write.group_files import EmptyBuckets, Files
 from pyhudi.write.intent import PartitionScope
 from pyhudi.write.plan import WritePlans
@@ -32,7 +34,7 @@ SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("ts", pa.int64()), ("v", pa.float64())]
 )
 REQUESTED = "20990101000000000"
-PLACE = ("d0", 0)
+GROUP = FileGroupId("d0", file_id(0))
 COW: dict[str, Any] = {"table_type": TableType.COPY_ON_WRITE}
 
 
@@ -57,12 +59,13 @@ class Bench(MemoryTable):
         writer = self.writing._writer
         writer.ready()
         slices = writer.current_slices()
-        bases = {place: s.base for place, s in slices.items() if s.base is not None}
-        return Files(self.storage, writer.spec(REQUESTED), writer.config, FileIds({}), bases)
+        bases = {group: s.base for group, s in slices.items() if s.base is not None}
+        routing = Routing(SimpleRule(writer.buckets))
+        return Files(self.storage, writer.spec(REQUESTED), writer.config, routing, bases)
 
-    def lookup(self) -> Lookup:
+    def view(self) -> GroupView:
         reader = Reader(self.writing._writer.loader)
-        return Lookup.of(
+        return GroupView.of(
             reader.plan_snapshot(self.writing._writer.state(), Now(), Question(meta=True))
         )
 
@@ -70,9 +73,12 @@ class Bench(MemoryTable):
         return [s.path for s in self.storage.list("d0") if REQUESTED in s.path]
 
 
-def written(job: GroupJob, *batches: pa.RecordBatch, place: Any = PLACE) -> list[WriteStat]:
-    shaped = [job.shaped(given) for given in batches]
-    return list(job.write(place, iter([KeyedRows(one.rows, one.keys) for one in shaped])))
+def written(
+    job: GroupJob, *batches: pa.RecordBatch, partition: str = GROUP.partition
+) -> list[WriteStat]:
+    prepared = [job.prepare(given) for given in batches]
+    rows = iter([KeyedRows(one.rows, one.keys) for one in prepared])
+    return list(job.write(FileGroupId(partition, GROUP.file_id), rows))
 
 
 # -- what is refused, before anything is written
@@ -94,18 +100,18 @@ def test_bad_rows_are_refused_with_a_sample(what: str, kind: str) -> None:
     bench = Bench().holding({})
     job: GroupJob = RowsJob(bench.files(), Target.LOG)
     if kind == "update":
-        job = UpdateJob(bench.files(), bench.lookup(), ("ts", "v"))
+        job = UpdateJob(bench.files(), bench.view(), ("ts", "v"))
     with pytest.raises(InvalidRequestError, match=message):
-        job.shaped(batch({}, row))
+        job.prepare(batch({}, row))
 
 
 @pytest.mark.parametrize("what", ["a null key", "an empty key", "a null ordering value"])
 def test_bad_keys_are_refused_by_deletes(what: str) -> None:
     row, message = BAD[what]
     bench = Bench().holding({})
-    job = DeleteJob(bench.files(), bench.lookup(), SCHEMA.names, unconditional=False)
+    job = DeleteJob(bench.files(), bench.view(), SCHEMA.names, unconditional=False)
     with pytest.raises(InvalidRequestError, match=message):
-        job.shaped(batch({}, row))
+        job.prepare(batch({}, row))
 
 
 def test_rows_of_other_partitions_than_the_named_are_refused() -> None:
@@ -113,18 +119,18 @@ def test_rows_of_other_partitions_than_the_named_are_refused() -> None:
     job = RowsJob(bench.files(), Target.BASE, partitions=frozenset({"d0"}))
     assert written(job, batch({}))
     with pytest.raises(InvalidRequestError, match="rows of partition 'd1' are not to be written"):
-        written(job, batch({"day": "d1"}), place=("d1", 0))
+        written(job, batch({"day": "d1"}), partition="d1")
 
 
 def test_the_ordering_counts_only_where_rows_merge_by_it() -> None:
     by_commit = Bench(merge_mode=MergeMode.COMMIT_TIME_ORDERING)
     job = RowsJob(by_commit.files(), Target.LOG)
     assert job.ordering == ()
-    assert job.shaped(batch({"ts": None})).keys.to_pylist() == ["a"]
+    assert job.prepare(batch({"ts": None})).keys.to_pylist() == ["a"]
     bench = Bench()
     assert RowsJob(bench.files(), Target.LOG).ordering == ("ts",)
-    assert UpdateJob(bench.files(), bench.lookup(), ("v",)).ordering == ()
-    assert UpdateJob(bench.files(), bench.lookup(), ("v", "ts")).ordering == ("ts",)
+    assert UpdateJob(bench.files(), bench.view(), ("v",)).ordering == ()
+    assert UpdateJob(bench.files(), bench.view(), ("v", "ts")).ordering == ("ts",)
 
 
 # -- which file a group gets
@@ -211,10 +217,10 @@ def test_rows_are_taken_as_the_base_file_is_written() -> None:
     def parts() -> Iterator[KeyedRows]:
         for number in range(3):
             asked.append(number)
-            shaped = job.shaped(batch({"id": f"k{number}"}))
-            yield KeyedRows(shaped.rows, shaped.keys)
+            prepared = job.prepare(batch({"id": f"k{number}"}))
+            yield KeyedRows(prepared.rows, prepared.keys)
 
-    stats = job.write(PLACE, parts())
+    stats = job.write(GROUP, parts())
     assert asked == []
     (stat,) = stats
     assert asked == [0, 1, 2]
@@ -226,7 +232,7 @@ def test_rows_are_taken_as_the_base_file_is_written() -> None:
 
 def test_an_update_merges_new_values_into_the_rows_that_are_there() -> None:
     bench = Bench().holding({"v": 5.0}, {"id": "b", "v": 6.0, "ts": 3})
-    job = UpdateJob(bench.files(), bench.lookup(), ("v",))
+    job = UpdateJob(bench.files(), bench.view(), ("v",))
     given = batch({"id": "b", "v": 9.0}, {"id": "absent"}).select(["v", "day", "id"])
     (stat,) = written(job, given)
     assert stat.num_writes == 1
@@ -236,10 +242,10 @@ def test_an_update_merges_new_values_into_the_rows_that_are_there() -> None:
 @pytest.mark.parametrize("options", [{}, COW], ids=["mor", "cow"])
 def test_an_update_of_nothing_that_is_there_writes_no_file(options: dict[str, Any]) -> None:
     bench = Bench(**options).holding({})
-    job = UpdateJob(bench.files(), bench.lookup(), ("v",))
+    job = UpdateJob(bench.files(), bench.view(), ("v",))
     given = batch({"id": "absent"}).select(["id", "day", "v"])
     assert written(job, given) == []
-    assert written(job, given, place=("d7", 0)) == []
+    assert written(job, given, partition="d7") == []
     assert bench.new_files() == []
 
 
@@ -248,8 +254,8 @@ def test_a_delete_without_the_partition_is_looked_up_in_all_of_them(
     options: dict[str, Any],
 ) -> None:
     bench = Bench(**options).holding({}, {"day": "d1"}, {"day": "d2", "id": "b"})
-    job = DeleteJob(bench.files(), bench.lookup(), ("id",), unconditional=False)
-    stats = written(job, batch({}, {"id": "absent"}).select(["id"]), place=("", 0))
+    job = DeleteJob(bench.files(), bench.view(), ("id",), unconditional=False)
+    stats = written(job, batch({}, {"id": "absent"}).select(["id"]), partition="")
     assert [stat.partition_path for stat in stats] == ["d0", "d1"]
     assert [stat.num_deletes for stat in stats] == [1, 1]
 
@@ -257,10 +263,10 @@ def test_a_delete_without_the_partition_is_looked_up_in_all_of_them(
 @pytest.mark.parametrize("options", [{}, COW], ids=["mor", "cow"])
 def test_a_delete_of_nothing_that_is_there_writes_no_file(options: dict[str, Any]) -> None:
     bench = Bench(**options).holding({})
-    job = DeleteJob(bench.files(), bench.lookup(), ("id", "day"), unconditional=False)
+    job = DeleteJob(bench.files(), bench.view(), ("id", "day"), unconditional=False)
     assert written(job, batch({"id": "absent"}).select(["id", "day"])) == []
-    job = DeleteJob(bench.files(), bench.lookup(), ("id",), unconditional=False)
-    assert written(job, batch({"id": "absent"}).select(["id"]), place=("", 0)) == []
+    job = DeleteJob(bench.files(), bench.view(), ("id",), unconditional=False)
+    assert written(job, batch({"id": "absent"}).select(["id"]), partition="") == []
 
 
 def test_a_delete_that_lacks_nothing_needs_no_lookup() -> None:
@@ -269,19 +275,19 @@ def test_a_delete_that_lacks_nothing_needs_no_lookup() -> None:
     (stat,) = written(job, batch({}).select(["id", "day", "ts"]))
     assert stat.num_deletes == 1
     job = DeleteJob(bench.files(), None, ("id", "day"), unconditional=True)
-    assert job.shaped(batch({}).select(["id", "day"])).keys.to_pylist() == ["a"]
+    assert job.prepare(batch({}).select(["id", "day"])).keys.to_pylist() == ["a"]
 
 
 def test_an_empty_batch_has_the_shape_of_any_other() -> None:
     bench = Bench().holding({})
     jobs: list[tuple[GroupJob, list[str]]] = [
         (RowsJob(bench.files(), Target.LOG), SCHEMA.names),
-        (UpdateJob(bench.files(), bench.lookup(), ("v",)), ["id", "day", "v"]),
+        (UpdateJob(bench.files(), bench.view(), ("v",)), ["id", "day", "v"]),
         (DeleteJob(bench.files(), None, ("id", "day"), unconditional=True), ["id", "day"]),
-        (DeleteJob(bench.files(), bench.lookup(), ("id",), unconditional=True), ["id"]),
+        (DeleteJob(bench.files(), bench.view(), ("id",), unconditional=True), ["id"]),
     ]
     for job, names in jobs:
-        full, empty = job.shaped(batch({}).select(names)), job.shaped(batch().select(names))
+        full, empty = job.prepare(batch({}).select(names)), job.prepare(batch().select(names))
         assert empty.rows.num_rows == len(empty.keys) == len(empty.paths) == 0
         assert empty.rows.schema == full.rows.schema
         assert empty.paths.type == full.paths.type

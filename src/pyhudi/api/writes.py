@@ -26,10 +26,9 @@ from pyhudi.plan.predicate.tree import Predicate
 from pyhudi.services.maintenance import Upkeep
 from pyhudi.table.rows.named_partitions import named_partitions
 from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH
-from pyhudi.write.buffer import GatheredDeletes
 from pyhudi.write.column_owners import Owned, owned_columns, ranked, refuse_joined
 from pyhudi.write.deletes import (
-    gathered_deletes,
+    LocatedDeletes,
     given_keys,
     is_located,
     keyed_rows,
@@ -162,7 +161,7 @@ class Writing:
         else:
             keys = given_keys(record_batches(what), self._writer.schema, config)
 
-        def find() -> GatheredDeletes:
+        def find() -> LocatedDeletes:
             if keys is None:
                 scan = self._read(columns=lookup_columns(config), where=what)
                 found = scan.to_reader().read_all()  # `to_arrow` would show a progress of its own
@@ -171,7 +170,7 @@ class Writing:
             else:
                 rows = self._read(columns=lookup_columns(config)).to_batches()
                 found = looked_up(keys, rows, config)
-            return gathered_deletes(found, config, unconditional=unconditional)
+            return LocatedDeletes(found, unconditional)
 
         # What a predicate finds depends on what others write; keys are the caller's own. On a
         # joined table an owner's part must not come behind a delete that it does not know of.

@@ -23,7 +23,7 @@ from pyhudi.format.files.file_names import FileGroupId, group_of_path
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.format.timeline.writer_identity import WriterIdentity
-from pyhudi.index.bucket_inference import bucket_number
+from pyhudi.index.simple_bucket import bucket_number
 from pyhudi.storage.protocol import Storage
 
 _KEYS_SHOWN = 5

@@ -43,7 +43,7 @@ LOOK_AROUND_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class BucketLayout:
+class KnownLayout:
     """How many buckets there are, and by partition the file ids that they are known to have."""
 
     count: int
@@ -57,7 +57,7 @@ class Checks:
     is_checked: bool = False  # whether its logs, too, must not meet another write's
     is_blind: bool = False  # whether it read nothing of the table
     is_part: bool = False  # whether its rows are parts, and those it counts as inserts are new
-    layout: BucketLayout | None = None
+    layout: KnownLayout | None = None
     clears: Cleared | None = None
     strategy: Strategy = Strategy.BUCKET
     keeps_files: bool = False  # whether the files are still needed after a conflict
@@ -196,7 +196,7 @@ class CompletionCheck:
         reached = self._log.clock.at_least_ms() or found.modified_ms
         return reached - found.modified_ms < LOOK_AROUND_MS
 
-    def _layout_offence(self, layout: BucketLayout, ledger: Ledger) -> LayoutOffence | None:
+    def _layout_offence(self, layout: KnownLayout, ledger: Ledger) -> LayoutOffence | None:
         for instant in self._others.instants(ledger):
             metadata = self._others.metadata(instant)
             found = first_offence(instant.requested, metadata, layout.count, layout.known)

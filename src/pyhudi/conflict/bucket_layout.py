@@ -23,7 +23,7 @@ from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import FileGroupId, parse_data_file
 from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
-from pyhudi.index.bucket_inference import bucket_number
+from pyhudi.index.simple_bucket import bucket_number
 
 
 class Offence(Enum):

@@ -45,7 +45,7 @@ from typing import TypeAlias
 
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.conflict_strategy import Strategy
-from pyhudi.index.bucket_inference import bucket_number
+from pyhudi.index.simple_bucket import bucket_number
 
 #: True for the partitions that an overwrite or a delete of partitions replaces.
 Cleared: TypeAlias = Callable[[str], bool]

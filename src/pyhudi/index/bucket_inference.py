@@ -24,8 +24,7 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.hashing import java_list_hashes
 from pyhudi.format.table.bucket_config import BUCKETS_MAX
 from pyhudi.index.hash_values import extracted_key_values
-
-_NUMBER_LENGTH = 8
+from pyhudi.index.simple_bucket import bucket_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +47,6 @@ class NoSimpleBuckets:
     why: str
     group: FileGroupId | None = None  # the one that shows it, if one does
     is_numbered: bool = True  # the file ids begin with bucket numbers
-
-
-def bucket_number(file_id: str) -> int | None:
-    """Return the bucket that a file id begins with; None if it begins with none.
-
-    >>> bucket_number("00000012-57eb-4d0f-a1b2-6b1f3c1d2e3f-0"), bucket_number("f3a0-0")
-    (12, None)
-    """
-    number = file_id[:_NUMBER_LENGTH]
-    is_number = len(number) == _NUMBER_LENGTH and number.isascii() and number.isdigit()
-    return int(number) if is_number else None
 
 
 def possible_counts(

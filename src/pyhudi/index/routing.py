@@ -1,16 +1,17 @@
-"""From rows to the file groups they belong in.
+"""Which rows of a batch go to which file group?
 
-A row belongs to the partition of its path and to the bucket of its record key there. `placed` takes
-a batch apart into these groups, in the order of (partition, bucket), so that the same rows always
-make the same files; within a group, rows keep the order in which they came. `latest_per_key` then
-leaves one row of each key, the one that merging them would leave: a write that holds a key twice
-must not depend on how it is cut into blocks.
+A row goes to the partition of its path, and there to the file group that the partition's layout
+assigns to its record key. `Routing` has the layouts for one write; it is made once the write has
+begun and travels to its tasks. `split` takes a batch apart in the order of (partition, ordinal), so
+that the same rows always make the same files. `targets` only says where each row goes, for rows
+that come sorted from elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -18,119 +19,140 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyhudi.errors import InvalidRequestError
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.table_config import TableConfig
-from pyhudi.index.simple_bucket import bucket_ids
-from pyhudi.table.ordering import dense_ranks
-from pyhudi.table.rows.bad_rows import sample, true_rows
+from pyhudi.index.layout import BucketLayout, LayoutRule
 from pyhudi.table.rows.partition_paths import partition_paths
 from pyhudi.table.rows.record_keys import record_keys
 
-Place = tuple[str, int]  # partition, bucket
+
+@dataclass(frozen=True, slots=True)
+class PreparedBatch:
+    """Rows with all that decides where they go."""
+
+    rows: pa.RecordBatch
+    keys: pa.StringArray
+    paths: pa.DictionaryArray  # partition paths, each once in the dictionary
+
+    def take(self, indices: pa.Array) -> PreparedBatch:
+        rows, keys = self.rows.take(indices), self.keys.take(indices)
+        return PreparedBatch(rows, keys, self.paths.take(indices))
+
+
+def prepared(rows: pa.RecordBatch, config: TableConfig) -> PreparedBatch:
+    """Return the rows with keys and paths; InvalidRequestError with a sample of wrong ones."""
+    return PreparedBatch(rows, record_keys(rows, config), partition_paths(rows, config))
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """The rows of a batch that belong to one bucket of one partition."""
+class RoutedRows:
+    """The rows of a batch that go to one file group, in the order they came."""
 
-    partition: str
-    bucket: int
+    group: FileGroupId
     keys: pa.StringArray
     rows: pa.RecordBatch
 
 
-def placed(
-    batch: pa.RecordBatch, config: TableConfig, bucket_count: int, hash_fields: Sequence[str] = ()
-) -> Iterator[Placed]:
-    """The batch in groups of one partition and bucket each, ordered by both.
+@dataclass(frozen=True)
+class Routing:
+    """Where the rows of one write go."""
 
-    Without hash fields the bucket depends on all record key fields. A wrong row is found before
-    the first group is given.
-    """
-    fields = _hash_fields(config, hash_fields)
-    keys = record_keys(batch, config)
-    paths = partition_paths(batch, config)
-    buckets = np.asarray(bucket_ids(keys, fields, bucket_count))
-    return _groups(batch, keys, paths, buckets, bucket_count)
+    default: LayoutRule  # of partitions that have no layout of their own
+    layouts: Mapping[str, BucketLayout] = field(default_factory=dict)
+
+    def layout(self, partition: str) -> BucketLayout:
+        known = self.layouts.get(partition)
+        return self.default.layout(partition) if known is None else known
+
+    def layouts_of(self, paths: pa.DictionaryArray) -> list[BucketLayout]:
+        """Return the layout of each partition of the dictionary."""
+        return [self.layout(path) for path in paths.dictionary.to_pylist()]
+
+    @cached_property
+    def shared(self) -> BucketLayout | None:
+        """A layout that assigns keys as all of them do; None if they differ."""
+        any_ = self.default.layout("")
+        differ = any(known.assignment != any_.assignment for known in self.layouts.values())
+        return None if differ else any_
+
+    def ordinals(self, batch: PreparedBatch) -> npt.NDArray[np.int32]:
+        """Return the ordinal of each row in the layout of its partition."""
+        if self.shared is not None:
+            return self.shared.assign(batch.keys)
+        layouts = self.layouts_of(batch.paths)
+        numbers = {layout.assignment: n for n, layout in enumerate(layouts)}
+        by_path = np.array([numbers[layout.assignment] for layout in layouts], np.int64)
+        by_row = by_path[np.asarray(batch.paths.indices)]
+        ordinals = np.empty(len(batch.keys), np.int32)
+        for number in numbers.values():
+            rows = np.flatnonzero(by_row == number)
+            ordinals[rows] = layouts[number].assign(batch.keys.take(pa.array(rows)))
+        return ordinals
+
+    def targets(self, batch: PreparedBatch) -> Targets:
+        return Targets(self, batch.paths, self.ordinals(batch))
+
+    def split(self, batch: PreparedBatch) -> Iterator[RoutedRows]:
+        """Yield the groups of the batch, ordered by partition and ordinal."""
+        targets = Targets(self, _sorted_dictionary(batch.paths), self.ordinals(batch))
+        codes = targets.codes
+        order = np.argsort(codes, kind="stable")
+        codes = codes[order]
+        keys, rows = batch.keys, batch.rows
+        if (np.diff(order) != 1).any():  # rows that are in order already need no copy
+            keys, rows = keys.take(pa.array(order)), rows.take(pa.array(order))
+        starts = np.flatnonzero(np.diff(codes, prepend=-1))
+        for start, end in pairwise([*starts.tolist(), len(codes)]):
+            group = targets.group(int(order[start]))
+            yield RoutedRows(group, keys[start:end], rows[start:end])
+
+    def successor(self, group: FileGroupId) -> FileGroupId:
+        """Return the group that now takes the rows of one that an earlier routing had.
+
+        Another engine may have given a bucket its first file, and a file id of its own, since.
+        """
+        layout = self.layout(group.partition)
+        return layout.group(layout.ordinal(group.file_id))
+
+    def groups_of(self, keys: pa.Array, partitions: Collection[str]) -> Iterator[FileGroupId]:
+        """Yield the groups that take one of the keys, in each of the partitions."""
+        assigned: dict[object, list[int]] = {}
+        for layout in map(self.layout, partitions):
+            if layout.assignment not in assigned:
+                assigned[layout.assignment] = np.unique(layout.assign(keys)).tolist()
+            yield from map(layout.group, assigned[layout.assignment])
 
 
-def _hash_fields(config: TableConfig, hash_fields: Sequence[str]) -> Sequence[str]:
-    """Hudi's default is the record key fields by name, which is not the same as no names."""
-    if others := [name for name in hash_fields if name not in config.record_key_fields]:
-        raise InvalidRequestError(
-            f"rows cannot be put in buckets by {others[0]!r}",
-            why=f"it is none of the record key fields {', '.join(config.record_key_fields)}",
-            next_step="Give hash fields that are part of the record key",
-        )
-    return hash_fields or config.record_key_fields
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The file group of each row of a batch."""
+
+    routing: Routing
+    paths: pa.DictionaryArray
+    ordinals: npt.NDArray[np.int32]
+
+    @property
+    def codes(self) -> npt.NDArray[np.int64]:
+        """A number for each row, the same for those of one group; it grows with the index of the
+        partition in the dictionary, then with the ordinal."""
+        routing = self.routing
+        layouts = [routing.shared] if routing.shared else routing.layouts_of(self.paths)
+        width = max((layout.size for layout in layouts), default=1)
+        codes: npt.NDArray[np.int64] = np.asarray(self.paths.indices, np.int64) * width
+        return codes + self.ordinals
+
+    def group(self, row: int) -> FileGroupId:
+        layout = self.routing.layout(self.paths[row].as_py())
+        return layout.group(int(self.ordinals[row]))
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Targets:
+        return Targets(self.routing, self.paths.take(pa.array(indices)), self.ordinals[indices])
 
 
-def _groups(
-    batch: pa.RecordBatch,
-    keys: pa.StringArray,
-    paths: pa.DictionaryArray,
-    buckets: npt.NDArray[np.int32],
-    bucket_count: int,
-) -> Iterator[Placed]:
+def _sorted_dictionary(paths: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return the same paths with their dictionary in byte order."""
     by_path = pc.sort_indices(paths.dictionary)
-    rank = np.empty(len(by_path), np.int64)
-    rank[np.asarray(by_path)] = np.arange(len(by_path))
-    codes = rank[np.asarray(paths.indices)] * bucket_count + buckets
-    order = np.argsort(codes, kind="stable")
-    codes = codes[order]
-    if (np.diff(order) != 1).any():  # rows that are in order already need no copy
-        keys, batch = keys.take(pa.array(order)), batch.take(pa.array(order))
-    starts = np.flatnonzero(np.diff(codes, prepend=-1))
-    names = paths.dictionary.take(by_path)
-    for start, end in pairwise([*starts.tolist(), len(codes)]):
-        partition, bucket = divmod(int(codes[start]), bucket_count)
-        yield Placed(names[partition].as_py(), bucket, keys[start:end], batch[start:end])
-
-
-def latest_per_key(
-    keys: pa.StringArray, rows: pa.RecordBatch, ordering_fields: Sequence[str], *, event_time: bool
-) -> tuple[pa.StringArray, pa.RecordBatch]:
-    """One row of each key, in the order they came.
-
-    Under event time it is the one with the greatest ordering value, the later of equals; under
-    commit time it is the last.
-    """
-    kept = latest_places(keys, rows, ordering_fields if event_time else ())
-    if kept is None:
-        return keys, rows
-    return keys.take(pa.array(kept)), rows.take(pa.array(kept))
-
-
-def latest_places(
-    keys: pa.StringArray, rows: pa.RecordBatch, ordering_fields: Sequence[str]
-) -> npt.NDArray[np.int64] | None:
-    """Where the latest row of each key is, in the order they came; None if each key is there once.
-
-    Without ordering fields the last one is the latest.
-    """
-    encoded = keys.dictionary_encode()
-    if len(encoded.dictionary) == len(keys):
-        return None
-    order = np.arange(len(keys))
-    if ordering_fields:
-        ranks = dense_ranks([rows.column(name) for name in ordering_fields])
-        order = np.argsort(ranks, kind="stable")
-    winners = np.empty(len(encoded.dictionary), np.int64)
-    winners[np.asarray(encoded.indices)[order]] = order  # the last assignment stays
-    return np.sort(winners)
-
-
-def refuse_null_ordering(batch: pa.RecordBatch, fields: Sequence[str]) -> None:
-    """InvalidRequestError if some row has no ordering value: Hudi could not merge it.
-
-    For tables under event time; elsewhere nothing depends on the values.
-    """
-    for name in fields:
-        column = batch.column(name)
-        if column.null_count:
-            rows = true_rows(column.is_null())
-            raise InvalidRequestError(
-                f"{column.null_count} of {len(column)} rows have no ordering value",
-                why=f"null in {name!r}: {sample(rows, {name: column})}",
-                next_step="Give each row a value there, or leave these rows out",
-            )
+    rank = np.empty(len(by_path), np.int32)
+    rank[np.asarray(by_path)] = np.arange(len(by_path), dtype=np.int32)
+    indices = pa.array(rank[np.asarray(paths.indices)])
+    return pa.DictionaryArray.from_arrays(indices, paths.dictionary.take(by_path))

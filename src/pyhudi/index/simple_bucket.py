@@ -37,14 +37,25 @@ def file_id(bucket: int) -> str:
     return f"{bucket:08d}{_FIXED_TAIL}"
 
 
+def bucket_number(file_id: str) -> int | None:
+    """Return the bucket that a file id begins with; None if it begins with none.
+
+    >>> bucket_number("00000012-57eb-4d0f-a1b2-6b1f3c1d2e3f-0"), bucket_number("f3a0-0")
+    (12, None)
+    """
+    number = file_id[:_NUMBER_LENGTH]
+    is_number = len(number) == _NUMBER_LENGTH and number.isascii() and number.isdigit()
+    return int(number) if is_number else None
+
+
 def bucket_of_file(file_id: str) -> int:
     """Return the bucket whose rows a file group holds; the id's tail may be fixed or random."""
-    number = file_id[:_NUMBER_LENGTH]
-    if not (len(number) == _NUMBER_LENGTH and number.isascii() and number.isdigit()):
+    bucket = bucket_number(file_id)
+    if bucket is None:
         raise UnsupportedTableError(
             f"the file group {file_id!r} has no bucket",
             why="the file id of a bucket begins with eight digits; the engine that wrote or"
             " clustered the table has another index",
             next_step="Write the table with that engine; reading it works as before",
         )
-    return int(number)
+    return bucket

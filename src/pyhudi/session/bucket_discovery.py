@@ -21,12 +21,8 @@ import pyarrow as pa
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import BUCKET_COUNT, SimpleBuckets
-from pyhudi.index.bucket_inference import (
-    NoSimpleBuckets,
-    PossibleCounts,
-    bucket_number,
-    possible_counts,
-)
+from pyhudi.index.bucket_inference import NoSimpleBuckets, PossibleCounts, possible_counts
+from pyhudi.index.simple_bucket import bucket_number
 from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, Split
 from pyhudi.read.load import TableLoader
 from pyhudi.read.plan import Now, Question, Reader

@@ -1,4 +1,5 @@
-"""Bucket ids as a function for Spark: over Arrow arrays where Spark has that, else over pandas."""
+"""Ordinals of a layout as a function for Spark: over Arrow arrays where Spark has that, else over
+pandas."""
 
 from __future__ import annotations
 
@@ -6,13 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from pyhudi.errors import HudiError
 from pyhudi.format.table.table_config import TableConfig
-from pyhudi.index.simple_bucket import bucket_ids
+from pyhudi.index.layout import BucketLayout
 from pyhudi.spark.write_task import NO_BUCKET
 from pyhudi.table.rows.record_keys import record_keys, rows_without_key
 
@@ -23,10 +25,11 @@ except ImportError:  # needed by Spark 3.5 alone, which says so itself
 
 
 class _Buckets:
-    """Bucket ids of key columns, each batch at once, wherever a Python worker runs."""
+    """The ordinals of key columns, each batch at once, wherever a Python worker runs."""
 
-    def __init__(self, config: TableConfig) -> None:
+    def __init__(self, config: TableConfig, layout: BucketLayout) -> None:
         self._config = config
+        self._layout = layout
 
     def __call__(self, *columns: pa.Array) -> pa.Array:
         config = self._config
@@ -34,23 +37,21 @@ class _Buckets:
         columns = tuple(c if pa.types.is_decimal(c.type) else c.cast(pa.string()) for c in columns)
         batch = pa.RecordBatch.from_arrays(list(columns), names=list(config.record_key_fields))
         try:
-            return self._ids(batch)
+            return pa.array(self._ordinals(batch))
         except HudiError:
             # Some rows have no certain key. The task that gets one says so, with all its columns.
             fit = ~np.asarray(rows_without_key(batch, config))
             buckets = np.full(batch.num_rows, NO_BUCKET, np.int32)
-            buckets[fit] = self._ids(batch.filter(pa.array(fit)))
+            buckets[fit] = self._ordinals(batch.filter(pa.array(fit)))
             return pa.array(buckets)
 
-    def _ids(self, batch: pa.RecordBatch) -> pa.Array:
-        buckets = self._config.buckets
-        assert buckets is not None
-        return bucket_ids(record_keys(batch, self._config), buckets.hash_fields, buckets.count)
+    def _ordinals(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        return self._layout.assign(record_keys(batch, self._config))
 
 
-def bucket_function(config: TableConfig) -> Callable[..., Column]:
-    """From the columns of the record key, as their texts or as they are, to the bucket."""
-    buckets = _Buckets(config)
+def bucket_function(config: TableConfig, layout: BucketLayout) -> Callable[..., Column]:
+    """From the columns of the record key, as their texts or as they are, to the ordinal."""
+    buckets = _Buckets(config, layout)
 
     # Spark reads the hints to find out what to give.
     def over_arrays(*columns: pa.Array) -> pa.Array:

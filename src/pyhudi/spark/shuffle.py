@@ -1,12 +1,17 @@
-"""Bringing rows together: each (partition, bucket) in one task, sorted by place.
+"""Bringing rows together: those of a file group in one task, sorted.
 
-The bucket of a row is computed in the JVM where that is certain: the index hashes Java's hash of
-the key's text, and Spark can call the very method (`java_method`), so that no row goes to Python
-for it. Keys of several fields, and decimals, are hashed by a function of ours, vectorised, that is
-given the key columns alone.
+Where a row goes is for the write's `Routing` to say, and the tasks go by that. Spark has to compute
+the same ordinal beforehand, to bring rows together. It can because all partitions have simple
+buckets, as many in each: then the ordinal is a hash of the record key modulo their number, whatever
+the partition. Tasks compute it again for some rows and refuse a difference.
 
-`place` is one number to shuffle and to sort by (see `sorted_rows`). A salt of the instant makes
-sure that two groups whose hashes coincide once do not do so always.
+The hash is computed in the JVM where that is certain: the index hashes Java's hash of the key's
+text, and Spark can call the very method (`java_method`), so that no row goes to Python for it. Keys
+of several fields, and decimals, are hashed by a function of ours, vectorised, that is given the key
+columns alone.
+
+The *sort key* is one number to shuffle and to sort by (see `sorted_groups`). A salt of the instant
+makes sure that two groups whose hashes coincide once do not do so always.
 
 Spark's adaptive execution sizes the tasks once it knows how many bytes there are. An input that
 Spark knows to be tiny skips the shuffle and is written by one task.
@@ -24,9 +29,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from pyhudi.format.table.table_config import KeyGenerator, TableConfig
+from pyhudi.index.layout import SimpleLayout
+from pyhudi.index.routing import Routing
 from pyhudi.spark.bucket_udf import bucket_function
 from pyhudi.spark.types import spark_type
-from pyhudi.spark.write_task import BUCKET, NO_BUCKET, PLACE
+from pyhudi.spark.write_task import BUCKET, NO_BUCKET, SORT_KEY
 from pyhudi.table.partitions import DEFAULT_PARTITION
 from pyhudi.write.sorted_groups import KEY_BITS
 
@@ -63,24 +70,30 @@ _MEASURED = frozenset(
 )
 
 
-def placed(
-    frame: DataFrame, config: TableConfig, schema: pa.Schema, *, salt: str, by_partition: bool
+def routed(
+    frame: DataFrame,
+    config: TableConfig,
+    schema: pa.Schema,
+    routing: Routing,
+    *,
+    salt: str,
+    by_partition: bool,
 ) -> DataFrame:
-    """The frame with bucket and place, shuffled and sorted by it; a tiny one as it is, in one
-    task, which then finds out itself.
+    """Return the frame with bucket and sort key, shuffled and sorted by it; a tiny one as it is,
+    in one task, which then asks the routing itself.
     """
     if estimated_bytes(frame) <= TINY_BYTES:
         return frame.coalesce(1)
-    frame = frame.withColumn(BUCKET, _bucket(frame, config, schema))
+    frame = frame.withColumn(BUCKET, _bucket(frame, config, schema, routing))
     partition = [_partition_text(name) for name in config.partition_fields if by_partition]
     group = ", ".join([_literal(salt), *partition, BUCKET])
     key = _key_text(config, schema)
-    place = f"(xxhash64({group}) & {~_KEY_MASK}L) | (xxhash64({key}) & {_KEY_MASK}L)"
-    return _together(frame.withColumn(PLACE, F.expr(place))).sortWithinPartitions(PLACE)
+    sort_key = f"(xxhash64({group}) & {~_KEY_MASK}L) | (xxhash64({key}) & {_KEY_MASK}L)"
+    return _together(frame.withColumn(SORT_KEY, F.expr(sort_key))).sortWithinPartitions(SORT_KEY)
 
 
 def _together(frame: DataFrame) -> DataFrame:
-    group = F.expr(f"shiftright({PLACE}, {KEY_BITS})")
+    group = F.expr(f"shiftright({SORT_KEY}, {KEY_BITS})")
     conf = frame.sparkSession.conf
     if conf.get("spark.sql.adaptive.enabled", "true") == "true":
         return frame.repartition(group)
@@ -105,22 +118,24 @@ def estimated_bytes(frame: DataFrame) -> float:
 # ---- buckets. Expressions are SQL texts: each is one call to the JVM, however long.
 
 
-def _bucket(frame: DataFrame, config: TableConfig, schema: pa.Schema) -> Column:
-    assert config.buckets is not None
+def _bucket(frame: DataFrame, config: TableConfig, schema: pa.Schema, routing: Routing) -> Column:
+    """The ordinal that the routing gives a row, by the record key alone."""
+    layout = routing.shared
+    assert isinstance(layout, SimpleLayout), "no other index is written yet"
     names = config.record_key_fields
     texts = [_text(name, schema.field(name).type) for name in names]
     is_plain = len(names) == 1 and config.key_generator is not KeyGenerator.COMPLEX
     if is_plain and texts[0] is not None and _may_reflect(frame.sparkSession):
-        return F.expr(_hashed(texts[0], names[0], config.buckets.count))
+        return F.expr(_hashed(texts[0], names[0], layout.buckets.count))
     columns = (
         F.expr(text or _as_stored(name, schema.field(name).type))
         for name, text in zip(names, texts, strict=True)
     )
-    return bucket_function(config)(*columns)
+    return bucket_function(config, layout)(*columns)
 
 
 def _hashed(text: str, name: str, count: int) -> str:
-    """As `simple_bucket.bucket_ids`, for a key of one field.
+    """As `SimpleLayout.assign`, for a key of one field.
 
     A key that looks like several fields, this one among them, is hashed by parts.
     """

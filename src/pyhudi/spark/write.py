@@ -22,7 +22,7 @@ from pyhudi.format.table.column_owners import RANK_COLUMN, ROW_RANK
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.plan.scan import ScanPlan
 from pyhudi.spark.scan import split_bytes
-from pyhudi.spark.shuffle import placed, quoted
+from pyhudi.spark.shuffle import quoted, routed
 from pyhudi.spark.types import empty_batch
 from pyhudi.spark.worker_setup import worker_python
 from pyhudi.spark.write_task import (
@@ -44,7 +44,7 @@ from pyhudi.version import __version__
 from pyhudi.write.files.spec import WriteOverError, WriteSpec
 from pyhudi.write.intent import WriteIntent
 from pyhudi.write.plan import MakePlan, WritePlans
-from pyhudi.write.rebase import files_by_place
+from pyhudi.write.rebase import files_by_group
 from pyhudi.write.result import WriteResult
 from pyhudi.write.retry import Work
 from pyhudi.write.writer import TableWriter
@@ -145,14 +145,17 @@ class SparkWrites:
 
             def write(spec: WriteSpec) -> list[WriteStat]:
                 plan = make_plan(spec)
-                rows = placed(frame, config, schema, salt=spec.requested, by_partition=by_partition)
+                routing, salt = plan.job.files.routing, spec.requested
+                rows = routed(frame, config, schema, routing, salt=salt, by_partition=by_partition)
                 task = WriteTask(
                     writer.storage, spec.requested, plan.job, reports=writer.board.is_watched
                 )
                 return plan.finish(self._results(rows, spec, task))
 
             def rewrite(spec: WriteSpec, stats: Sequence[WriteStat]) -> list[WriteStat]:
-                plan, files = make_plan(spec), files_by_place(stats)
+                plan = make_plan(spec)
+                routing, written = plan.job.files.routing, files_by_group(stats).items()
+                files = {routing.successor(group): paths for group, paths in written}
                 reports = writer.board.is_watched
                 task = RewriteTask(writer.storage, spec.requested, plan.job, files, reports=reports)
                 tasks = min(len(files), REWRITE_TASKS_MAX)

@@ -27,9 +27,9 @@ from pyhudi.errors import (
     UnavailableError,
     UnsupportedTableError,
 )
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.index.routing import Place
-from pyhudi.index.simple_bucket import bucket_ids
+from pyhudi.index.routing import PreparedBatch, Targets
 from pyhudi.plan.scan import ReadSpec, SliceRead, Split
 from pyhudi.read.slice import read_split
 from pyhudi.spark.scan import refuse_other_release
@@ -39,19 +39,20 @@ from pyhudi.storage.objects.write_fence import raise_fence
 from pyhudi.storage.protocol import Storage
 from pyhudi.version import __version__
 from pyhudi.world import real_world
-from pyhudi.write.deletes import gathered_deletes
+from pyhudi.write.deletes import LocatedDeletes
 from pyhudi.write.files.spec import KeyedRows, WriteOverError
 from pyhudi.write.group_files import Files
 from pyhudi.write.rebase import written_rows
-from pyhudi.write.sorted_groups import Arrived, grouped, in_place, joined_rows
+from pyhudi.write.sorted_groups import KeyedBatch, grouped, joined_rows, sorted_by_group
 from pyhudi.write.tasks import GroupJob
 
-#: Columns that tell a task where a row belongs.
+#: Columns that tell a task where a row goes: its bucket, which is the ordinal in a simple layout,
+#: and the number by which the rows of a task are sorted.
 BUCKET: Final = "__pyhudi_bucket"
-PLACE: Final = "__pyhudi_place"
-#: In the place of a bucket: the JVM cannot tell.
+SORT_KEY: Final = "__pyhudi_sort_key"
+#: Instead of a bucket: the JVM cannot compute it.
 NO_BUCKET: Final = -1
-#: Rows of a batch whose buckets are looked at once more.
+#: Rows of a batch whose buckets are computed once more.
 _CHECKED_ROWS = 32
 
 STAT: Final = "stat"
@@ -110,7 +111,7 @@ class Task:
 
 
 class WriteTask(Task):
-    """Writes the groups of the rows that it is given: sorted by place, or few and without one."""
+    """Writes the groups of the rows that it is given: sorted by sort key, or few and without."""
 
     def __init__(
         self, storage: Storage, requested: str, job: GroupJob, *, reports: bool = False
@@ -123,41 +124,42 @@ class WriteTask(Task):
         if first is None:
             return
         batches = chain([first], batches)
-        arrived: Iterable[Arrived] = map(self._arrived, batches)
-        if PLACE not in first.schema.names:
-            arrived = [self._placed(list(batches))]
-        for place, rows in grouped(arrived, self._job.ordering):
-            yield from self._job.write(place, rows)
+        keyed: Iterable[KeyedBatch] = map(self._keyed, batches)
+        if SORT_KEY not in first.schema.names:
+            keyed = [self._sorted(list(batches))]
+        for group, rows in grouped(keyed, self._job.ordering):
+            yield from self._job.write(group, rows)
 
-    def _placed(self, batches: list[pa.RecordBatch]) -> Arrived:
-        """All rows at once, with the place that Spark would have given them, more or less."""
-        parts = [self._job.shaped(batch) for batch in batches]
+    def _sorted(self, batches: list[pa.RecordBatch]) -> KeyedBatch:
+        """All rows at once, in the order that Spark would have given them, more or less."""
+        parts = [self._job.prepare(batch) for batch in batches]
         rows = joined_rows([KeyedRows(part.rows, part.keys) for part in parts])
         paths = parts[0].paths
         if len(parts) > 1:
             texts = [part.paths.dictionary_decode() for part in parts]
             paths = pa.concat_arrays(texts).dictionary_encode()
-        buckets = self._job.files.config.buckets
-        assert buckets is not None
-        return in_place(rows, paths, buckets)
+        batch = PreparedBatch(rows.rows, rows.keys, paths)
+        return sorted_by_group(batch, self._job.files.routing)
 
-    def _arrived(self, batch: pa.RecordBatch) -> Arrived:
-        buckets = np.asarray(batch.column(BUCKET))
-        places = np.asarray(batch.column(PLACE))
-        shaped = self._job.shaped(batch.drop_columns([BUCKET, PLACE]))
-        if (odd := buckets == NO_BUCKET).any():
-            _refuse_odd_keys(shaped.keys.filter(pa.array(odd)))
-        self._refuse_other_buckets(shaped.keys, buckets)
-        return Arrived(shaped.rows, shaped.keys, shaped.paths, buckets, places)
+    def _keyed(self, batch: pa.RecordBatch) -> KeyedBatch:
+        ordinals = np.asarray(batch.column(BUCKET))
+        sort_keys = np.asarray(batch.column(SORT_KEY))
+        prepared = self._job.prepare(batch.drop_columns([BUCKET, SORT_KEY]))
+        if (odd := ordinals == NO_BUCKET).any():
+            _refuse_odd_keys(prepared.keys.filter(pa.array(odd)))
+        self._refuse_other_ordinals(prepared, ordinals)
+        targets = Targets(self._job.files.routing, prepared.paths, ordinals)
+        return KeyedBatch(KeyedRows(prepared.rows, prepared.keys), targets, sort_keys)
 
-    def _refuse_other_buckets(self, keys: pa.StringArray, buckets: npt.NDArray[np.int32]) -> None:
-        """A row in the wrong bucket would be there twice one day: some rows of each batch are
-        hashed again."""
-        known = self._job.files.config.buckets
-        assert known is not None
-        some = np.linspace(0, len(keys) - 1, min(len(keys), _CHECKED_ROWS), dtype=np.int64)
-        again = bucket_ids(keys.take(pa.array(some)), known.hash_fields, known.count)
-        if (np.asarray(again) != buckets[some]).any():
+    def _refuse_other_ordinals(self, batch: PreparedBatch, ordinals: npt.NDArray[np.int32]) -> None:
+        """Raise if Spark's SQL and the routing disagree about some rows, which are hashed again.
+
+        A row in the wrong bucket would be there twice one day.
+        """
+        count = len(ordinals)
+        some = np.linspace(0, count - 1, min(count, _CHECKED_ROWS), dtype=np.int64)
+        again = self._job.files.routing.ordinals(batch.take(pa.array(some)))
+        if (again != ordinals[some]).any():
             raise InvalidRequestError(
                 "rows cannot be placed by Spark",
                 why="it puts some keys into other buckets than pyhudi does",
@@ -167,14 +169,14 @@ class WriteTask(Task):
 
 
 class RewriteTask(Task):
-    """Writes rows anew that lie in files of the same write: numbers of places in."""
+    """Writes rows anew that lie in files of the same write: numbers of file groups in."""
 
     def __init__(
         self,
         storage: Storage,
         requested: str,
         job: GroupJob,
-        files: Mapping[Place, tuple[str, ...]],
+        files: Mapping[FileGroupId, tuple[str, ...]],
         *,
         reports: bool,
     ) -> None:
@@ -186,8 +188,8 @@ class RewriteTask(Task):
         layout = self._job.files.spec.layout
         numbers = (number for batch in batches for number in batch.column(0).to_pylist())
         for number in numbers:
-            place, paths = self._files[number]
-            yield from self._job.write(place, written_rows(self._storage, layout, paths))
+            group, paths = self._files[number]
+            yield from self._job.write(group, written_rows(self._storage, layout, paths))
 
 
 class DeleteWhereTask(Task):
@@ -218,10 +220,10 @@ class DeleteWhereTask(Task):
         found = list(read_split(self._storage, self._spec, Split((read,))))
         if not found:
             return
-        keys, config = pa.Table.from_batches(found), self._files.config
-        groups = gathered_deletes(keys, config, unconditional=self._unconditional).groups
-        for place in sorted(groups):
-            yield from self._files.deletes(place, groups[place])
+        located = LocatedDeletes(pa.Table.from_batches(found), self._unconditional)
+        deletes = located.split(self._files.config, self._files.routing)
+        for group in sorted(deletes):
+            yield from self._files.deletes(group, deletes[group])
 
 
 class Unwatched:

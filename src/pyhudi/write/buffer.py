@@ -1,8 +1,10 @@
-"""Changes gathered for the file groups they go to, as far as memory allows.
+"""Rows held by file group, as far as memory allows.
 
 Input comes as a stream of batches and is evaluated once. Each batch is checked as it comes, so
-what fits in memory is known to be good before anything is written. A write that is larger than
-that puts out the fullest file groups, each as another log file of the same instant.
+what fits in memory is known to be good before anything is written. Where the rows go is known once
+the write has begun, and may be another place when it begins again: `route` brings them there. A
+write that is larger than memory puts out the fullest file groups, each as another log file of the
+same instant.
 """
 
 from __future__ import annotations
@@ -10,14 +12,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.merge_rules import MergeMode
 from pyhudi.format.table.table_config import TableConfig
-from pyhudi.index.routing import Place, Placed, latest_per_key, placed, refuse_null_ordering
+from pyhudi.index.routing import PreparedBatch, RoutedRows, Routing, prepared
 from pyhudi.table.large_columns import one_batch
 from pyhudi.table.rows.input_rows import conformed
-from pyhudi.write.files.spec import DeleteRows, KeyedRows
+from pyhudi.table.rows.latest import latest_per_key, refuse_null_ordering
+from pyhudi.write.files.spec import KeyedRows
 
 
 def ordering_columns(config: TableConfig, names: Collection[str]) -> tuple[str, ...]:
@@ -28,22 +33,29 @@ def ordering_columns(config: TableConfig, names: Collection[str]) -> tuple[str, 
 
 
 @dataclass(slots=True)
-class _Pending:
-    rows: list[Placed] = field(default_factory=list)
+class _Group:
+    """The rows of one file group, as they came."""
+
+    parts: list[RoutedRows] = field(default_factory=list)
     bytes: int = 0
 
+    def add(self, part: RoutedRows, part_bytes: int) -> None:
+        self.parts.append(part)
+        self.bytes += part_bytes
 
-class GatheredRows:
-    """Rows to write, by partition and bucket."""
+
+class RowBuffer:
+    """Rows to write, by file group once they are routed."""
 
     def __init__(self, config: TableConfig, schema: pa.Schema) -> None:
-        assert config.buckets is not None
         self._config = config
-        self._buckets = config.buckets
         self._schema = schema
         # An update need not have all columns; without its ordering value, the last row counts.
         self._ordering = ordering_columns(config, schema.names)
-        self._groups: dict[Place, _Pending] = {}
+        self._routing: Routing | None = None
+        self._unrouted: list[PreparedBatch] = []
+        self._groups: dict[FileGroupId, _Group] = {}
+        self._partitions: set[str] = set()
         self.bytes = 0
 
     def fill(self, batches: Iterator[pa.RecordBatch], bytes_max: int | None) -> bool:
@@ -54,52 +66,78 @@ class GatheredRows:
                 return False
         return True
 
-    def _add(self, batch: pa.RecordBatch) -> None:
-        if not batch.num_rows:
+    def _add(self, rows: pa.RecordBatch) -> None:
+        if not rows.num_rows:
             return
-        refuse_null_ordering(batch, self._ordering)
-        count, fields = self._buckets.count, self._buckets.hash_fields
-        for group in placed(batch, self._config, count, fields):
-            pending = self._groups.setdefault((group.partition, group.bucket), _Pending())
-            size = max(1, batch.nbytes * group.rows.num_rows // batch.num_rows)
-            pending.rows.append(group)
-            pending.bytes += size
-            self.bytes += size
+        refuse_null_ordering(rows, self._ordering)
+        batch = prepared(rows, self._config)
+        self._partitions.update(_used(batch.paths))
+        if self._routing is not None:
+            self._put(batch, self._routing)
+        else:
+            self._unrouted.append(batch)
+            self.bytes += rows.nbytes
+
+    def _put(self, batch: PreparedBatch, routing: Routing) -> None:
+        size, count = batch.rows.nbytes, batch.rows.num_rows
+        for part in routing.split(batch):
+            part_bytes = max(1, size * part.rows.num_rows // count)
+            self._groups.setdefault(part.group, _Group()).add(part, part_bytes)
+            self.bytes += part_bytes
 
     def partitions(self) -> list[str]:
-        return sorted({partition for partition, _ in self._groups})
+        """The partitions that rows have come for."""
+        return sorted(self._partitions)
 
-    def taken(self, bytes_left: int = 0) -> Iterator[tuple[Place, KeyedRows]]:
+    def route(self, routing: Routing) -> None:
+        """Bring the rows, and those to come, to the file groups of this routing."""
+        known, self._routing = self._routing, routing
+        if known is not None and _agree(known, routing, self._partitions):
+            return
+        parts = (part for group in self._groups.values() for part in group.parts)
+        batches = self._unrouted or [_batch_again(part) for part in parts]
+        self._unrouted, self._groups, self.bytes = [], {}, 0
+        batches.reverse()
+        while batches:  # none is held longer than it takes
+            self._put(batches.pop(), routing)
+
+    def taken(self, bytes_left: int = 0) -> Iterator[tuple[FileGroupId, KeyedRows]]:
         """Groups, taken out until no more than so many bytes are left; all of them for 0."""
-        places = sorted(self._groups)
+        groups = sorted(self._groups)
         if bytes_left:
-            places.sort(key=lambda place: -self._groups[place].bytes)
-        for place in places:
+            groups.sort(key=lambda group: -self._groups[group].bytes)
+        for group in groups:
             if bytes_left and self.bytes <= bytes_left:
                 return
-            pending = self._groups.pop(place)
-            self.bytes -= pending.bytes
-            yield place, self._one_per_key(pending.rows)
+            held = self._groups.pop(group)
+            self.bytes -= held.bytes
+            yield group, self._one_per_key(held.parts)
 
-    def kept(self) -> Iterator[tuple[Place, KeyedRows]]:
+    def buffered(self) -> Iterator[tuple[FileGroupId, KeyedRows]]:
         """All groups, which stay here: the write may have to be repeated."""
-        for place in sorted(self._groups):
-            yield place, self._one_per_key(self._groups[place].rows)
+        for group in sorted(self._groups):
+            yield group, self._one_per_key(self._groups[group].parts)
 
-    def _one_per_key(self, groups: list[Placed]) -> KeyedRows:
-        keys, rows = groups[0].keys, groups[0].rows
-        if len(groups) > 1:
-            rows = one_batch([group.rows for group in groups])
-            keys = pa.concat_arrays([group.keys for group in groups])
+    def _one_per_key(self, parts: list[RoutedRows]) -> KeyedRows:
+        keys, rows = parts[0].keys, parts[0].rows
+        if len(parts) > 1:
+            rows = one_batch([part.rows for part in parts])
+            keys = pa.concat_arrays([part.keys for part in parts])
         keys, rows = latest_per_key(keys, rows, self._ordering, event_time=bool(self._ordering))
         return KeyedRows(rows, keys)
 
 
-@dataclass(frozen=True, slots=True)
-class GatheredDeletes:
-    """Deletes to write, by partition and bucket."""
+def _used(paths: pa.DictionaryArray) -> Iterator[str]:
+    used = np.flatnonzero(np.bincount(np.asarray(paths.indices)))
+    yield from paths.dictionary.take(pa.array(used)).to_pylist()
 
-    groups: dict[Place, DeleteRows]
 
-    def partitions(self) -> list[str]:
-        return sorted({partition for partition, _ in self.groups})
+def _agree(one: Routing, other: Routing, partitions: Collection[str]) -> bool:
+    return all(one.layout(partition) == other.layout(partition) for partition in partitions)
+
+
+def _batch_again(part: RoutedRows) -> PreparedBatch:
+    """The rows as they were before they were routed."""
+    indices = pa.array(np.zeros(len(part.keys), np.int32))
+    paths = pa.DictionaryArray.from_arrays(indices, pa.array([part.group.partition]))
+    return PreparedBatch(part.rows, part.keys, paths)

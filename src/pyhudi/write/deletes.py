@@ -9,21 +9,23 @@ author never saw; it is written only when asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyhudi.errors import InvalidRequestError
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.table_config import TableConfig
-from pyhudi.index.routing import Place, latest_per_key, refuse_null_ordering
-from pyhudi.index.simple_bucket import bucket_ids
+from pyhudi.index.routing import PreparedBatch, Routing
+from pyhudi.table.large_columns import one_batch
 from pyhudi.table.rows.input_rows import conformed
+from pyhudi.table.rows.latest import latest_per_key, refuse_null_ordering
 from pyhudi.table.rows.partition_paths import partition_paths
 from pyhudi.table.rows.record_keys import record_keys
 from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY
-from pyhudi.write.buffer import GatheredDeletes, ordering_columns
+from pyhudi.write.buffer import ordering_columns
 from pyhudi.write.files.spec import DeleteRows
 
 
@@ -43,7 +45,7 @@ def given_keys(
 def keyed_rows(batch: pa.RecordBatch, schema: pa.Schema, config: TableConfig) -> pa.Table:
     """One batch of `given_keys`; InvalidRequestError if its columns are not what is needed."""
     given = batch.schema.names
-    batch = batch.select([place for place, n in enumerate(given) if n not in META_COLUMNS])
+    batch = batch.select([at for at, n in enumerate(given) if n not in META_COLUMNS])
     names = [name for name in schema.names if name in batch.schema.names]
     missing = [name for name in config.record_key_fields if name not in names]
     unknown = [name for name in batch.schema.names if name not in names]
@@ -114,53 +116,48 @@ def _matching(
     batch: pa.RecordBatch, wanted: pa.Array, keys: pa.Table, *, by_partition: bool
 ) -> pa.Table:
     present = _joint(batch) if by_partition else batch.column(RECORD_KEY)
-    place = pc.index_in(present, value_set=wanted)
-    hit = place.is_valid()
+    at = pc.index_in(present, value_set=wanted)
+    hit = at.is_valid()
     rows = pa.Table.from_batches([batch]).filter(hit)
-    given = keys.take(place.filter(hit))
+    given = keys.take(at.filter(hit))
     for name in keys.column_names:
         if name not in (RECORD_KEY, PARTITION_PATH):
             rows = rows.set_column(rows.column_names.index(name), name, given.column(name))
     return rows
 
 
-def gathered_deletes(
-    keys: pa.Table, config: TableConfig, *, unconditional: bool
-) -> GatheredDeletes:
-    """The deletes by partition and bucket."""
-    assert config.buckets is not None
-    if not keys.num_rows:
-        return GatheredDeletes({})
-    record = keys.column(RECORD_KEY).combine_chunks()
-    buckets = np.asarray(bucket_ids(record, config.buckets.hash_fields, config.buckets.count))
-    path = keys.column(PARTITION_PATH).combine_chunks().dictionary_encode()
-    codes = np.asarray(path.indices, np.int64) * config.buckets.count + buckets
-    ordering = (
-        None if unconditional else _ordering(keys, ordering_columns(config, config.ordering_fields))
-    )
-    return GatheredDeletes(dict(_groups(record, path.dictionary, codes, ordering, config)))
+@dataclass(frozen=True, slots=True)
+class LocatedDeletes:
+    """Deletes with all that they need: `RECORD_KEY`, `PARTITION_PATH` and ordering columns."""
+
+    keys: pa.Table
+    unconditional: bool
+
+    def partitions(self) -> list[str]:
+        if not self.keys.num_rows:
+            return []
+        return sorted(self.keys.column(PARTITION_PATH).unique().to_pylist())
+
+    def split(self, config: TableConfig, routing: Routing) -> dict[FileGroupId, DeleteRows]:
+        """Return the deletes of each file group, in the order of the groups."""
+        if not self.keys.num_rows:
+            return {}
+        ordering = ordering_columns(config, config.ordering_fields)
+        if self.unconditional:
+            ordering = ()
+        wanted = self.keys.select([RECORD_KEY, PARTITION_PATH, *ordering])
+        rows = one_batch(wanted.to_batches())
+        keys, paths = rows.column(RECORD_KEY), rows.column(PARTITION_PATH).dictionary_encode()
+        # Of the rows only what a delete has besides its key: they are moved, and deletes are many.
+        batch = PreparedBatch(rows.select(list(ordering or [RECORD_KEY])), keys, paths)
+        return {
+            part.group: DeleteRows(part.keys, _ordering(part.rows, ordering))
+            for part in routing.split(batch)
+        }
 
 
-def _ordering(keys: pa.Table, names: Sequence[str]) -> pa.Array | None:
-    columns = [keys.column(name).combine_chunks() for name in names]
+def _ordering(rows: pa.RecordBatch, names: Sequence[str]) -> pa.Array | None:
+    columns = [rows.column(name) for name in names]
     if len(columns) > 1:
         return pa.StructArray.from_arrays(columns, names=list(names))
     return columns[0] if columns else None
-
-
-def _groups(
-    record: pa.Array,
-    paths: pa.Array,
-    codes: np.ndarray[tuple[int], np.dtype[np.int64]],
-    ordering: pa.Array | None,
-    config: TableConfig,
-) -> Iterator[tuple[Place, DeleteRows]]:
-    assert config.buckets is not None
-    order = np.argsort(codes, kind="stable")
-    sorted_codes = codes[order]
-    starts = np.flatnonzero(np.diff(sorted_codes, prepend=-1))
-    for start, end in zip(starts, [*starts[1:], len(codes)], strict=True):
-        partition, bucket = divmod(int(sorted_codes[start]), config.buckets.count)
-        rows = pa.array(order[start:end])
-        values = None if ordering is None else ordering.take(rows)
-        yield (paths[partition].as_py(), bucket), DeleteRows(record.take(rows), values)

@@ -32,14 +32,14 @@ from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.write_fence import raise_fence, remove_fence
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.world import World
-from pyhudi.write.buffer import GatheredRows
+from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.column_owners import refuse_joined
 from pyhudi.write.deletes import keyed_rows
 from pyhudi.write.group_files import Files
 from pyhudi.write.intent import WriteIntent
 from pyhudi.write.plan import WritePlans
 from pyhudi.write.result import WriteResult, write_result
-from pyhudi.write.spill import Logs, streamed_logs
+from pyhudi.write.spill import SpillingLogWriter, spilled_logs
 from pyhudi.write.writer import TableWriter
 
 
@@ -87,7 +87,7 @@ def begin(writer: TableWriter, intent: WriteIntent) -> DetachedWrite | WriteResu
         if (done := writer.registered(transaction, intent)) is not None:
             return done
         spec = replace(writer.spec(transaction.requested), is_fenced=True)
-        files = Files(writer.storage, spec, config, writer.file_ids())
+        files = Files(writer.storage, spec, config, writer.routing())
     except BaseException:
         transaction.abandon()
         raise
@@ -102,15 +102,15 @@ def begin(writer: TableWriter, intent: WriteIntent) -> DetachedWrite | WriteResu
 def write_rows(write: DetachedWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
     """Write a task's rows as logs, half of what is held whenever memory is full."""
     most = write.settings.buffer_bytes_max
-    rows = GatheredRows(write.files.config, write.files.spec.layout.data)
+    rows = RowBuffer(write.files.config, write.files.spec.layout.data)
     is_whole = rows.fill(batches, most)
-    yield from streamed_logs(write.files, rows, () if is_whole else batches, most)
+    yield from spilled_logs(write.files, rows, () if is_whole else batches, most)
 
 
 def write_deletes(write: DetachedWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
     """Write deletes of a task's keys, which come with all that a delete needs."""
     files, most = write.files, write.settings.buffer_bytes_max
-    logs = Logs(files)
+    logs = SpillingLogWriter(files)
     held: list[pa.Table] = []
     for batch in batches:
         held.append(keyed_rows(batch, files.spec.layout.data, files.config))

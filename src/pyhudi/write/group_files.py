@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.table_config import TableConfig, TableType
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.index.routing import Place
+from pyhudi.index.routing import Routing
 from pyhudi.plan.scan import merge_rule
-from pyhudi.read.lookup import Lookup
+from pyhudi.read.lookup import GroupView
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import BaseFile
 from pyhudi.table.snapshot import grouped_files
@@ -23,7 +23,6 @@ from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.merged_base import rewrite_base
 from pyhudi.write.files.spec import (
     DeleteRows,
-    FileIds,
     KeyedRows,
     WriteSpec,
     create_partition_metadata,
@@ -42,21 +41,21 @@ class Files:
     storage: Storage
     spec: WriteSpec
     config: TableConfig
-    file_ids: FileIds
-    bases: Mapping[Place, BaseFile] = field(default_factory=dict)  # those that are replaced
-    live: Lookup | None = None  # the keys that are there, for parts of rows
+    routing: Routing
+    bases: Mapping[FileGroupId, BaseFile] = field(default_factory=dict)  # those that are replaced
+    live: GroupView | None = None  # the keys that are there, for parts of rows
 
     @property
     def is_mor(self) -> bool:
         return self.config.table_type is TableType.MERGE_ON_READ
 
-    def live_keys(self, place: Place) -> pa.Array | None:
-        """The keys that a bucket has, where they matter."""
-        return None if self.live is None else self.live.keys(self.storage, place)
+    def live_keys(self, group: FileGroupId) -> pa.Array | None:
+        """The keys that a group has, where they matter."""
+        return None if self.live is None else self.live.keys(self.storage, group)
 
-    def logs(self, place: Place, rows: Iterable[KeyedRows]) -> Iterator[WriteStat]:
+    def logs(self, group: FileGroupId, rows: Iterable[KeyedRows]) -> Iterator[WriteStat]:
         """One log file, or more where the rows are more than a task should hold."""
-        group, live = self.file_ids(*place), self.live_keys(place)
+        live = self.live_keys(group)
         count = 0
         pieces = _pieces(rows, PIECE_BYTES)
         piece = next(pieces, None)
@@ -72,37 +71,40 @@ class Files:
                 yield stat
             piece = following
 
-    def base(self, place: Place, rows: Iterable[KeyedRows]) -> WriteStat:
+    def base(self, group: FileGroupId, rows: Iterable[KeyedRows]) -> WriteStat:
         """A base file of these rows alone, whatever was there."""
-        create_partition_metadata(self.storage, place[0], self.spec.requested)
-        previous = self.bases.get(place)
-        return write_base(self.storage, self.spec, self.file_ids(*place), rows, previous=previous)
+        create_partition_metadata(self.storage, group.partition, self.spec.requested)
+        previous = self.bases.get(group)
+        return write_base(self.storage, self.spec, group, rows, previous=previous)
 
-    def merged_base(self, place: Place, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
+    def merged_base(self, group: FileGroupId, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
         """The previous base file with the rows merged in, or the rows alone where there is none."""
-        if place not in self.bases:
-            yield self.base(place, rows)
+        if group not in self.bases:
+            yield self.base(group, rows)
             return
         held = list(rows)
         if held:
-            yield self._rewritten(place, rows=joined_rows(held))
+            yield self._rewritten(group, rows=joined_rows(held))
 
-    def deletes(self, place: Place, deletes: DeleteRows) -> Iterator[WriteStat]:
+    def deletes(self, group: FileGroupId, deletes: DeleteRows) -> Iterator[WriteStat]:
         """A log of deletes, or the base file without them; nothing where nothing is there."""
         if self.is_mor:
-            group = self.file_ids(*place)
             yield from write_log(self.storage, self.spec, group, deletes=deletes)
-        elif place in self.bases:
-            yield self._rewritten(place, deletes=deletes)
+        elif group in self.bases:
+            yield self._rewritten(group, deletes=deletes)
 
     def _rewritten(
-        self, place: Place, *, rows: KeyedRows | None = None, deletes: DeleteRows | None = None
+        self,
+        group: FileGroupId,
+        *,
+        rows: KeyedRows | None = None,
+        deletes: DeleteRows | None = None,
     ) -> WriteStat:
         return rewrite_base(
             self.storage,
             self.spec,
-            self.file_ids(*place),
-            self.bases[place],
+            group,
+            self.bases[group],
             rows=rows,
             deletes=deletes,
             rule=merge_rule(self.config),

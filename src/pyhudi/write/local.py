@@ -7,7 +7,7 @@ transaction's, and the decision log's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.index.routing import Place
-from pyhudi.index.simple_bucket import file_id
 from pyhudi.plan.scan import merge_rule
-from pyhudi.write.buffer import GatheredDeletes, GatheredRows
+from pyhudi.write.buffer import RowBuffer
+from pyhudi.write.deletes import LocatedDeletes
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.merged_base import rewrite_base
 from pyhudi.write.files.spec import (
@@ -32,11 +31,11 @@ from pyhudi.write.group_files import Files
 from pyhudi.write.intent import WriteIntent
 from pyhudi.write.new_keys import NewKeys
 from pyhudi.write.plan import MakePlan, WritePlans
-from pyhudi.write.rebase import files_by_place, written_rows
+from pyhudi.write.rebase import files_by_group, written_rows
 from pyhudi.write.result import WriteResult
 from pyhudi.write.retry import Work
 from pyhudi.write.seeds import replaced_for_good
-from pyhudi.write.spill import Logs, streamed_logs
+from pyhudi.write.spill import SpillingLogWriter, spilled_logs
 from pyhudi.write.writer import TableWriter
 
 
@@ -60,18 +59,18 @@ class LocalWriter(TableWriter):
     ) -> WriteResult:
         config = self.ready()
         now = replace(self.spec(""), part=part)
-        rows = GatheredRows(config, now.layout.data)
+        rows = RowBuffer(config, now.layout.data)
         batches = self.board.counting(batches)
         is_whole = rows.fill(batches, self.settings.buffer_bytes_max if self.is_mor else None)
 
         def write(spec: WriteSpec) -> list[WriteStat]:
             spec = replace(spec, part=part)
             if not self.is_mor:
-                return self._rewrite(spec, dict(rows.kept()), {})
+                return self._rewrite(spec, rows=rows)
             if is_whole and part is not None:
                 return self._append_parts(spec, rows)
             if is_whole:
-                return self._append_logs(spec, rows.partitions(), rows.kept())
+                return self._append_logs(spec, rows)
             return self._stream_logs(spec, rows, batches)
 
         partitions = rows.partitions() if is_whole and self.is_mor else ()
@@ -93,7 +92,7 @@ class LocalWriter(TableWriter):
             if (done := self._finished(intent)) is not None:
                 return done  # its keys are in the table by now
             now = self.spec("")
-            rows = GatheredRows(config, now.layout.data)
+            rows = RowBuffer(config, now.layout.data)
             rows.fill(self.board.counting(batches), None)
             keys = NewKeys(self, rows)
             keys.require()
@@ -101,8 +100,8 @@ class LocalWriter(TableWriter):
             def write(spec: WriteSpec) -> list[WriteStat]:
                 keys.require()
                 if not self.is_mor:
-                    return self._rewrite(spec, dict(rows.kept()), {})
-                return self._append_logs(spec, rows.partitions(), rows.kept())
+                    return self._rewrite(spec, rows=rows)
+                return self._append_logs(spec, rows)
 
             partitions = rows.partitions() if self.is_mor else ()
             schema = now.avro_schema
@@ -110,20 +109,20 @@ class LocalWriter(TableWriter):
 
         return self.in_turn(commit)
 
-    def delete(self, find: Callable[[], GatheredDeletes], intent: WriteIntent) -> WriteResult:
+    def delete(self, find: Callable[[], LocatedDeletes], intent: WriteIntent) -> WriteResult:
         """Delete what `find` finds, once the instant has begun: what changes later is a conflict.
 
         It is asked again if the write has to be repeated.
         """
         return self.in_turn(lambda: self._delete(find, intent))
 
-    def _delete(self, find: Callable[[], GatheredDeletes], intent: WriteIntent) -> WriteResult:
+    def _delete(self, find: Callable[[], LocatedDeletes], intent: WriteIntent) -> WriteResult:
         self.ready()
 
         def write(spec: WriteSpec) -> list[WriteStat]:
             deletes = find()
             if not self.is_mor:
-                return self._rewrite(spec, {}, deletes.groups)
+                return self._rewrite(spec, deletes=deletes)
             return self._append_deletes(spec, deletes)
 
         return self.commit(Work(intent, write))
@@ -141,13 +140,14 @@ class LocalWriter(TableWriter):
             config, now = self.ready(), self.spec("")
             data = now.layout.data
             chosen = [field for field in data if columns is None or field.name in columns]
-            rows = GatheredRows(config, pa.schema(chosen))
+            rows = RowBuffer(config, pa.schema(chosen))
             rows.fill(self.board.counting(batches), None)
 
             def write(spec: WriteSpec) -> list[WriteStat]:
                 plan = make_plan(spec)
-                groups = ((place, plan.job.write(place, iter([r]))) for place, r in rows.kept())
-                return plan.finish(list(self.noted(s for _, stats in groups for s in stats)))
+                rows.route(plan.job.files.routing)
+                written = (plan.job.write(group, iter([r])) for group, r in rows.buffered())
+                return plan.finish(list(self.noted(s for stats in written for s in stats)))
 
             return self.commit(Work(intent, write, schema=now.avro_schema))
 
@@ -155,30 +155,31 @@ class LocalWriter(TableWriter):
 
     # -- merge on read: logs
 
-    def _append_logs(
-        self, spec: WriteSpec, partitions: list[str], groups: Iterator[tuple[Place, KeyedRows]]
-    ) -> list[WriteStat]:
-        self.prepare(partitions)
-        return [stat for place, rows in groups for stat in self._log_files(spec, place, rows)]
+    def _append_logs(self, spec: WriteSpec, rows: RowBuffer) -> list[WriteStat]:
+        self.prepare(rows.partitions())
+        rows.route(self.groups.routing(rows.partitions()))
+        stats: list[WriteStat] = []
+        for group, keyed in rows.buffered():
+            stats += self.noted(write_log(self.storage, spec, group, rows=keyed))
+        return stats
 
-    def _log_files(self, spec: WriteSpec, place: Place, rows: KeyedRows) -> tuple[WriteStat, ...]:
-        group = FileGroupId(place[0], self.groups(*place))
-        return tuple(self.noted(write_log(self.storage, spec, group, rows=rows)))
-
-    def _append_parts(self, spec: WriteSpec, rows: GatheredRows) -> list[WriteStat]:
+    def _append_parts(self, spec: WriteSpec, rows: RowBuffer) -> list[WriteStat]:
         plans = WritePlans(self)
-        logs = Logs(plans.part_files(spec))
-        added = (logs.add(place, rows=parts, more=False) for place, parts in rows.kept())
+        files = plans.part_files(spec)
+        logs = SpillingLogWriter(files)
+        rows.route(files.routing)
+        added = (logs.add(group, rows=parts, more=False) for group, parts in rows.buffered())
         return plans.opened(list(self.noted(stat for stats in added for stat in stats)))
 
     def _stream_logs(
-        self, spec: WriteSpec, rows: GatheredRows, batches: Iterator[pa.RecordBatch]
+        self, spec: WriteSpec, rows: RowBuffer, batches: Iterator[pa.RecordBatch]
     ) -> list[WriteStat]:
-        files = Files(self.storage, spec, self.config, self.file_ids())
         if spec.part is not None:
             files = WritePlans(self).part_files(spec)
+        else:
+            files = Files(self.storage, spec, self.config, self.routing())
         most = self.settings.buffer_bytes_max
-        stats = list(self.noted(streamed_logs(files, rows, batches, most)))
+        stats = list(self.noted(spilled_logs(files, rows, batches, most)))
         return WritePlans(self).opened(stats)
 
     def _rewrite_logs(
@@ -186,17 +187,17 @@ class LocalWriter(TableWriter):
     ) -> list[WriteStat]:
         """Write rows anew that came as a stream and lie in files of the same write."""
         spec = replace(spec, part=part)
-        files = files_by_place(stats).values()
+        files = files_by_group(stats).values()
         written = (written_rows(self.storage, spec.layout, paths) for paths in files)
         batches = (part.rows for parts in written for part in parts)
-        return self._stream_logs(spec, GatheredRows(self.config, spec.layout.data), batches)
+        return self._stream_logs(spec, RowBuffer(self.config, spec.layout.data), batches)
 
-    def _append_deletes(self, spec: WriteSpec, deletes: GatheredDeletes) -> list[WriteStat]:
+    def _append_deletes(self, spec: WriteSpec, deletes: LocatedDeletes) -> list[WriteStat]:
         self.prepare(deletes.partitions())
         stats: list[WriteStat] = []
-        for place, keys in sorted(deletes.groups.items(), key=lambda item: item[0]):
-            group = FileGroupId(place[0], self.groups(*place))
-            stats += self.noted(write_log(self.storage, spec, group, deletes=keys))
+        groups = deletes.split(self.config, self.groups.routing(deletes.partitions()))
+        for group in sorted(groups):
+            stats += self.noted(write_log(self.storage, spec, group, deletes=groups[group]))
         return stats
 
     # -- copy on write: base files
@@ -204,23 +205,29 @@ class LocalWriter(TableWriter):
     def _rewrite(
         self,
         spec: WriteSpec,
-        rows: Mapping[Place, KeyedRows],
-        deletes: Mapping[Place, DeleteRows],
+        *,
+        rows: RowBuffer | None = None,
+        deletes: LocatedDeletes | None = None,
     ) -> list[WriteStat]:
         slices = self.current_slices(are_rewritten=True)
-        bases = {place: s.base for place, s in slices.items() if s.base is not None}
+        routing = self.routing(slices)
+        new: dict[FileGroupId, KeyedRows] = {}
+        gone: dict[FileGroupId, DeleteRows] = {}
+        if rows is not None:
+            rows.route(routing)
+            new = dict(rows.buffered())
+        if deletes is not None:
+            gone = deletes.split(self.config, routing)
+        bases = {group: s.base for group, s in slices.items() if s.base is not None}
         rule = merge_rule(self.config)
         stats: list[WriteStat] = []
-        for place in sorted({*rows, *deletes}):
-            previous = bases.get(place)
-            if previous is None and place not in rows:
+        for group in sorted({*new, *gone}):
+            previous = bases.get(group)
+            if previous is None and group not in new:
                 continue  # nothing there to delete
-            partition, bucket = place
-            if partition not in self.with_metadata:
-                create_partition_metadata(self.storage, partition, spec.requested)
-                self.with_metadata.add(partition)
-            id_ = previous.name.file_id if previous else file_id(bucket)
-            group = FileGroupId(partition, id_)
+            if group.partition not in self.with_metadata:
+                create_partition_metadata(self.storage, group.partition, spec.requested)
+                self.with_metadata.add(group.partition)
             if group in self.replaced(self.log.ledger):
                 raise replaced_for_good([group])
             stat = rewrite_base(
@@ -228,8 +235,8 @@ class LocalWriter(TableWriter):
                 spec,
                 group,
                 previous,
-                rows=rows.get(place),
-                deletes=deletes.get(place),
+                rows=new.get(group),
+                deletes=gone.get(group),
                 rule=rule,
             )
             stats += self.noted([stat])

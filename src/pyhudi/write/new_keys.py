@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyhudi.commit.concurrent import is_seed
 from pyhudi.table.state import TableState
 from pyhudi.timeline.timeline import WRITE_ACTIONS
-from pyhudi.write.buffer import GatheredRows
+from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.plan import WritePlans
 from pyhudi.write.tasks import refuse_known_keys
 from pyhudi.write.writer import TableWriter
@@ -20,7 +20,7 @@ from pyhudi.write.writer import TableWriter
 class NewKeys:
     """The check of the keys of one write. Only the buckets that its rows go to are opened."""
 
-    def __init__(self, writer: TableWriter, rows: GatheredRows) -> None:
+    def __init__(self, writer: TableWriter, rows: RowBuffer) -> None:
         self._writer = writer
         self._rows = rows
         self._checked: TableState | None = None
@@ -32,8 +32,9 @@ class NewKeys:
             return
         state = writer.state()
         known = WritePlans(writer).known_keys(state)
-        for place, rows in self._rows.kept():
-            refuse_known_keys(rows, known.keys(writer.storage, place), writer.config)
+        self._rows.route(writer.routing(writer.current_slices(state)))
+        for group, rows in self._rows.buffered():
+            refuse_known_keys(rows, known.keys(writer.storage, group), writer.config)
         self._checked = state
 
     def _has_news(self, state: TableState) -> bool:

@@ -15,9 +15,7 @@ from pyhudi.errors import ConflictError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.index.routing import Place
-from pyhudi.index.simple_bucket import bucket_of_file
-from pyhudi.read.lookup import Lookup
+from pyhudi.read.lookup import GroupView
 from pyhudi.read.plan import AtRequest, Now, Point, Question, Reader
 from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
 from pyhudi.table.state import TableState
@@ -64,97 +62,114 @@ class WritePlans:
         A key counts as there only by writes that were requested before this one. Readers put logs
         in that order, and a later one's row would stand behind our part of it.
         """
-        live = self._lookup([RECORD_KEY, PARTITION_PATH], AtRequest(spec.requested))
-        return replace(self.files(spec), live=live)
+        state = self._writer.state()
+        live = self._view(state, [RECORD_KEY, PARTITION_PATH], AtRequest(spec.requested))
+        return replace(self.files(spec, state), live=live)
 
     def append(self, spec: WriteSpec) -> WritePlan:
         return self._rows(spec, Target.LOAD)
 
     def append_new(self, spec: WriteSpec) -> WritePlan:
         """As append, but no key may be there already."""
-        return self._rows(spec, Target.LOAD, self.known_keys(self._writer.state()))
+        state = self._writer.state()
+        job = RowsJob(
+            self.files(spec, state), self._target(Target.LOAD), known=self.known_keys(state)
+        )
+        return WritePlan(job, self.opened)
 
-    def known_keys(self, state: TableState) -> Lookup:
-        """Plan a lookup of the keys that the table has in this state."""
-        return self._lookup([RECORD_KEY, PARTITION_PATH], state=state)
+    def known_keys(self, state: TableState) -> GroupView:
+        """Return a view of the keys that the table has in this state."""
+        return self._view(state, [RECORD_KEY, PARTITION_PATH])
 
-    def _rows(self, spec: WriteSpec, target: Target, known: Lookup | None = None) -> WritePlan:
-        target = target if self._writer.is_mor else Target.MERGED_BASE
-        return WritePlan(RowsJob(self.files(spec), target, known=known), self.opened)
+    def _rows(self, spec: WriteSpec, target: Target) -> WritePlan:
+        return WritePlan(RowsJob(self.files(spec), self._target(target)), self.opened)
+
+    def _target(self, target: Target) -> Target:
+        return target if self._writer.is_mor else Target.MERGED_BASE
 
     def update(self, spec: WriteSpec, columns: Collection[str]) -> WritePlan:
-        job = UpdateJob(self.files(spec), self._lookup(None), tuple(columns))
+        state = self._writer.state()
+        job = UpdateJob(self.files(spec, state), self._view(state, None), tuple(columns))
         return WritePlan(job, self.opened)
 
     def delete(
         self, spec: WriteSpec, given: Collection[str], *, is_located: bool, unconditional: bool
     ) -> WritePlan:
         """Of these keys; `given` are the columns that come with them."""
-        lookup = None if is_located else self._lookup(lookup_columns(self._writer.config))
-        job = DeleteJob(self.files(spec), lookup, given, unconditional=unconditional)
+        state, view = None, None
+        if not is_located:
+            state = self._writer.state()
+            view = self._view(state, lookup_columns(self._writer.config))
+        job = DeleteJob(self.files(spec, state), view, given, unconditional=unconditional)
         return WritePlan(job, self.opened)
 
     def overwrite(self, spec: WriteSpec, replaces: PartitionScope) -> WritePlan:
         """Plan to put rows into the place of all that these partitions hold."""
-        files = self.files(spec, stood_for=True)
-        there = self._writer.current_slices()
+        state = self._writer.state()
+        files = self.files(spec, state, stood_for=True)
+        there = self._writer.current_slices(state)
 
         def finish(stats: list[WriteStat]) -> list[WriteStat]:
-            written = {_place(stat) for stat in stats}
+            written = {_group(stat) for stat in stats}
             is_cleared = replaces.of(stats)
-            emptied = [p for p in there if p not in written and is_cleared(p[0])]
+            emptied = [g for g in there if g not in written and is_cleared(g.partition)]
             self._refuse_replaced(stats)
-            return [*stats, *(files.base(place, ()) for place in sorted(emptied))]
+            return [*stats, *(files.base(group, ()) for group in sorted(emptied))]
 
         return WritePlan(RowsJob(files, Target.BASE, partitions=replaces.partitions), finish)
 
     # -- what they need
 
-    def files(self, spec: WriteSpec, *, stood_for: bool = False) -> Files:
-        """How tasks write; with `stood_for` they know the base files that theirs stand for."""
-        writer = self._writer
-        bases = {}
-        if stood_for or not writer.is_mor:
-            slices = writer.current_slices(are_rewritten=not stood_for)
-            bases = {place: s.base for place, s in slices.items() if s.base is not None}
-        return Files(writer.storage, spec, writer.config, writer.file_ids(), bases)
+    def files(
+        self, spec: WriteSpec, state: TableState | None = None, *, stood_for: bool = False
+    ) -> Files:
+        """How tasks write; with `stood_for` they know the base files that theirs stand for.
 
-    def _lookup(
-        self,
-        columns: list[str] | None,
-        point: Point | None = None,
-        state: TableState | None = None,
-    ) -> Lookup:
+        Rows go to the file groups of the state, where a plan has looked at one.
+        """
+        writer = self._writer
+        bases, slices = {}, None
+        if stood_for or not writer.is_mor:
+            slices = writer.current_slices(state, are_rewritten=not stood_for)
+            bases = {group: s.base for group, s in slices.items() if s.base is not None}
+        elif state is not None:
+            slices = writer.current_slices(state)
+        return Files(writer.storage, spec, writer.config, writer.routing(slices), bases)
+
+    def _view(
+        self, state: TableState, columns: list[str] | None, point: Point | None = None
+    ) -> GroupView:
         reader = Reader(self._writer.loader)
         question = Question(None if columns is None else tuple(columns), meta=True)
-        state = state or self._writer.state()
-        return Lookup.of(reader.plan_snapshot(state, point or Now(), question))
+        return GroupView.of(reader.plan_snapshot(state, point or Now(), question))
 
     def opened(self, stats: list[WriteStat]) -> list[WriteStat]:
         """Seed the buckets that the write would otherwise open with a log."""
         self._refuse_replaced(stats)
         if self._writer.is_mor:
-            opened = {_place(stat) for stat in stats if stat.log_files is None}
-            logs = {_place(stat): stat for stat in stats if stat.log_files is not None}
-            self._writer.prepare({partition for partition, _ in logs}, opened)
-            self._refuse_moved(logs.values())
+            opened = {_group(stat) for stat in stats if stat.log_files is None}
+            appended = {_group(stat): None for stat in stats if stat.log_files is not None}
+            self._writer.prepare(sorted({group.partition for group in appended}), opened)
+            self._refuse_moved(appended)
         return stats
 
-    def _refuse_moved(self, stats: Iterable[WriteStat]) -> None:
+    def _refuse_moved(self, groups: Collection[FileGroupId]) -> None:
         """Another engine may have given a bucket its first file, and another id, meanwhile."""
-        for stat in stats:
-            partition, bucket = _place(stat)
-            known = self._writer.groups.known(partition, bucket)
-            if known is not None and known != stat.file_id:
+        layouts = self._writer.groups.layouts({group.partition for group in groups})
+        for group in groups:
+            layout = layouts.get(group.partition)
+            if layout is not None and not layout.has(group):
+                bucket, partition = layout.ordinal(group.file_id), group.partition
+                known = layout.group(bucket).file_id
                 raise ConflictError(
                     f"bucket {bucket} of partition {partition!r} was opened by another writer",
-                    why=f"it has the file group {known}, and the rows are in {stat.file_id}",
+                    why=f"it has the file group {known}, and the rows are in {group.file_id}",
                     next_step="Write again",
                 )
 
     def _refuse_replaced(self, stats: Iterable[WriteStat]) -> None:
-        self._writer.refuse_replaced({FileGroupId(_place(s)[0], s.file_id or "") for s in stats})
+        self._writer.refuse_replaced({_group(stat) for stat in stats})
 
 
-def _place(stat: WriteStat) -> Place:
-    return stat.partition_path or "", bucket_of_file(stat.file_id or "")
+def _group(stat: WriteStat) -> FileGroupId:
+    return FileGroupId(stat.partition_path or "", stat.file_id or "")

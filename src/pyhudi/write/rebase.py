@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.files.log_file import CorruptSpan, decode_blocks
 from pyhudi.format.table.column_owners import RANK_COLUMN, ROW_RANK
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.index.routing import Place
-from pyhudi.index.simple_bucket import bucket_of_file
 from pyhudi.read.batch_size import batch_rows
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.log_blocks import LocatedBlock, decode_log_block
@@ -28,15 +27,15 @@ from pyhudi.write.files.spec import KeyedRows, not_whole, taken_away
 _BATCH_ROWS = 1 << 16
 
 
-def files_by_place(stats: Iterable[WriteStat]) -> dict[Place, tuple[str, ...]]:
-    """The files of each bucket, in the order in which they were written."""
-    found: dict[Place, list[WriteStat]] = {}
+def files_by_group(stats: Iterable[WriteStat]) -> dict[FileGroupId, tuple[str, ...]]:
+    """Return the files of each group, in the order in which they were written."""
+    found: dict[FileGroupId, list[WriteStat]] = {}
     for stat in stats:
-        place = (stat.partition_path or "", bucket_of_file(stat.file_id or ""))
-        found.setdefault(place, []).append(stat)
+        group = FileGroupId(stat.partition_path or "", stat.file_id or "")
+        found.setdefault(group, []).append(stat)
     return {
-        place: tuple(s.data_path for s in sorted(files, key=lambda s: s.log_version or 0))
-        for place, files in found.items()
+        group: tuple(s.data_path for s in sorted(files, key=lambda s: s.log_version or 0))
+        for group, files in found.items()
     }
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from pyhudi.commit.transaction import Transaction, preparing
@@ -31,7 +31,9 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import BUCKET_COUNT
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
-from pyhudi.index.simple_bucket import bucket_of_file, file_id
+from pyhudi.index.layout import BucketLayout, SimpleLayout, SimpleRule
+from pyhudi.index.routing import Routing
+from pyhudi.index.simple_bucket import bucket_of_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import FileSlice
 from pyhudi.table.snapshot import grouped_files, is_replaced, latest_slice
@@ -52,7 +54,7 @@ BeginSeed = Callable[[], Transaction]
 
 
 class BucketGroups:
-    """Partition and bucket → file id, with partitions seeded on demand."""
+    """The layouts of partitions in which every bucket has a file group; seeded on demand."""
 
     def __init__(
         self,
@@ -62,22 +64,18 @@ class BucketGroups:
     ) -> None:
         assert config.buckets is not None
         self._storage = storage
+        self._rule = SimpleRule(config.buckets)
         self._count = config.buckets.count
         self._is_kept = BUCKET_COUNT in config.properties.values
         self._replaced = replaced
-        self._known: dict[str, tuple[str, ...]] = {}
+        self._known: dict[str, SimpleLayout] = {}
 
-    def __call__(self, partition: str, bucket: int) -> str:
-        """The file id of a bucket, in a partition that was prepared."""
-        return self._known[partition][bucket]
+    def routing(self, partitions: Iterable[str]) -> Routing:
+        """Return where rows of these partitions go, all of which were prepared."""
+        return Routing(self._rule, {p: self._known[p] for p in partitions})
 
-    def known(self, partition: str, bucket: int) -> str | None:
-        """The file id of a bucket, if the partition is known to be complete."""
-        ids = self._known.get(partition)
-        return None if ids is None else ids[bucket]
-
-    def of_partitions(self, partitions: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """The file ids of those partitions that are known to be complete."""
+    def layouts(self, partitions: Iterable[str]) -> dict[str, BucketLayout]:
+        """Return the layouts of those partitions that are known to be complete."""
         return {p: self._known[p] for p in partitions if p in self._known}
 
     def prepare(
@@ -86,7 +84,7 @@ class BucketGroups:
         ledger: Callable[[], Ledger],
         begin: BeginSeed,
         spec: Callable[[str], WriteSpec],
-        opened: frozenset[tuple[str, int]] = frozenset(),
+        opened: Collection[FileGroupId] = (),
     ) -> None:
         """Make sure that every bucket of the partitions has a committed file group.
 
@@ -119,18 +117,17 @@ class BucketGroups:
                 self._keep(partition, groups)
 
     def _missing(
-        self, found: Mapping[str, Mapping[int, str]], opened: frozenset[tuple[str, int]]
+        self, found: Mapping[str, Mapping[int, str]], opened: Collection[FileGroupId]
     ) -> dict[str, list[int]]:
-        """Partition → buckets that have no committed file and get none from the caller."""
-        missing = {
-            partition: [
-                bucket
-                for bucket in range(self._count)
-                if bucket not in groups and (partition, bucket) not in opened
-            ]
-            for partition, groups in found.items()
-        }
-        return {partition: buckets for partition, buckets in missing.items() if buckets}
+        """Partition → ordinals that have no committed file and get none from the caller."""
+        missing: dict[str, list[int]] = {}
+        for partition, groups in found.items():
+            layout = self._rule.layout(partition)
+            own = {layout.ordinal(g.file_id) for g in opened if g.partition == partition}
+            lacking = [n for n in range(layout.size) if n not in groups and n not in own]
+            if lacking:
+                missing[partition] = lacking
+        return missing
 
     def _seed(
         self,
@@ -153,12 +150,12 @@ class BucketGroups:
     ) -> CommitMetadata:
         """Write the empty base files that are missing."""
         stats: dict[str, tuple[WriteStat, ...]] = {}
-        for partition, buckets in wanted.items():
+        for partition, ordinals in wanted.items():
             found = self._found(partition, ledger())
-            missing = [bucket for bucket in buckets if bucket not in found]
-            if not missing:
+            layout = self._rule.layout(partition)
+            groups = [layout.group(ordinal) for ordinal in ordinals if ordinal not in found]
+            if not groups:
                 continue
-            groups = [FileGroupId(partition, file_id(bucket)) for bucket in missing]
             if hidden := self._replaced(ledger()).intersection(groups):
                 raise replaced_for_good(hidden)
             create_partition_metadata(self._storage, partition, spec.requested)
@@ -172,38 +169,42 @@ class BucketGroups:
     def _forget_replaced(self, ledger: Ledger) -> None:
         """Another engine may have overwritten a partition: rows in a replaced group are hidden."""
         for group in self._replaced(ledger):
-            if group.file_id in self._known.get(group.partition, ()):
+            layout = self._known.get(group.partition)
+            if layout is not None and layout.has(group):
                 del self._known[group.partition]
                 self._storage.delete(_groups_path(group.partition))
 
     def _found(self, partition: str, ledger: Ledger) -> dict[int, str]:
-        """Bucket → file id of the groups that have a committed file."""
+        """Ordinal → file id of the groups that have a committed file."""
         objects = self._storage.list_folder(partition).objects
         files = ((stat.path, stat.size) for stat in objects)
         replaced = self._replaced(ledger)
+        layout = self._rule.layout(partition)
         found: dict[int, str] = {}
         for group in grouped_files(partition, files):
             if FileGroupId(partition, group.file_id) in replaced:
                 continue
             if not any(ledger.is_committed(file.name.requested) for file in group.files):
                 continue
-            bucket = bucket_of_file(group.file_id)
-            if bucket >= self._count or found.setdefault(bucket, group.file_id) != group.file_id:
-                raise out_of_place(partition, group.file_id, self._count)
+            ordinal = layout.ordinal(group.file_id)
+            if ordinal >= layout.size or found.setdefault(ordinal, group.file_id) != group.file_id:
+                raise out_of_place(partition, group.file_id, layout.size)
         return found
 
     def are_closed(self, groups: Iterable[FileGroupId], ledger: Ledger, *, opens_all: bool) -> bool:
-        """Whether one of the buckets is without a file group for good (`replaced_for_good`).
+        """True if one of the buckets is without a file group for good (`replaced_for_good`).
 
         A write of logs `opens_all` buckets of its partitions, so there any of them counts.
         """
         wanted: dict[str, set[int]] = {}
         for group in groups:
-            wanted.setdefault(group.partition, set()).add(bucket_of_file(group.file_id))
+            ordinal = self._rule.layout(group.partition).ordinal(group.file_id)
+            wanted.setdefault(group.partition, set()).add(ordinal)
         replaced = self._replaced(ledger)
         for partition, own in wanted.items():
-            buckets = range(self._count) if opens_all else own
-            closed = {b for b in buckets if FileGroupId(partition, file_id(b)) in replaced}
+            layout = self._rule.layout(partition)
+            ordinals = range(layout.size) if opens_all else own
+            closed = {n for n in ordinals if layout.group(n) in replaced}
             if closed and closed - self._found(partition, ledger).keys():
                 return True
         return False
@@ -219,7 +220,7 @@ class BucketGroups:
         ids = _decode_groups(data, path)
         if len(ids) != self._count:
             raise self._other_count(len(ids), path)
-        self._known[partition] = ids
+        self._known[partition] = self._rule.layout_of(partition, ids)
 
     def _other_count(self, written: int, path: str) -> CorruptTableError:
         """With another number of buckets, known keys would get second rows in other buckets."""
@@ -235,27 +236,30 @@ class BucketGroups:
         )
 
     def _keep(self, partition: str, groups: dict[int, str]) -> None:
-        ids = tuple(groups[bucket] for bucket in range(self._count))
-        self._known[partition] = ids
+        ids = tuple(groups[ordinal] for ordinal in range(self._count))
+        self._known[partition] = self._rule.layout_of(partition, ids)
         self._storage.create(_groups_path(partition), json.dumps({"groups": ids}).encode())
 
 
-def bucket_slices(
-    state: TableState, times: CompletionTimes, count: int
-) -> dict[tuple[str, int], FileSlice]:
-    """Partition and bucket → the latest slice; CorruptTableError if two file groups share one."""
+def latest_slices(
+    state: TableState, times: CompletionTimes, rule: SimpleRule
+) -> dict[FileGroupId, FileSlice]:
+    """Return each group's latest slice; CorruptTableError if two file groups share a bucket."""
     now = visible_now(state.timeline)
-    slices: dict[tuple[str, int], FileSlice] = {}
+    slices: dict[FileGroupId, FileSlice] = {}
+    taken: set[tuple[str, int]] = set()
     for group in state.groups():
         if is_replaced(group, state.replaced, now):
             continue
         found = latest_slice(group, times, now)
         if found is None:
             continue
-        place = (group.partition, bucket_of_file(group.file_id))
-        if place in slices or place[1] >= count:
-            raise out_of_place(group.partition, group.file_id, count)
-        slices[place] = found
+        layout = rule.layout(group.partition)
+        ordinal = layout.ordinal(group.file_id)
+        if (group.partition, ordinal) in taken or ordinal >= layout.size:
+            raise out_of_place(group.partition, group.file_id, layout.size)
+        taken.add((group.partition, ordinal))
+        slices[FileGroupId(group.partition, group.file_id)] = found
     return slices
 
 

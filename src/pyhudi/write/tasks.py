@@ -1,7 +1,7 @@
 """What a task does with the changes of one file group: rows in, files and write stats out.
 
 A job is a value that travels to where the rows are. It first brings an arriving batch into shape
-(`shaped`), which is where bad rows are found, and is then given one group after the other. Which
+(`prepare`), which is where bad rows are found, and is then given one group after the other. Which
 file a group gets is decided here:
 
 - Rows of an upsert go into log files.
@@ -15,8 +15,7 @@ Jobs know a storage and a spec, and nothing of Spark.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 from itertools import chain
 from typing import Protocol
@@ -26,32 +25,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyhudi.errors import InvalidRequestError
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.index.routing import Place, refuse_null_ordering
-from pyhudi.read.lookup import Lookup
+from pyhudi.index.routing import PreparedBatch, prepared
+from pyhudi.read.lookup import GroupView
 from pyhudi.table.rows.bad_rows import SAMPLE_ROWS_MAX, sample, true_rows
 from pyhudi.table.rows.input_rows import conformed
-from pyhudi.table.rows.partition_paths import partition_paths
-from pyhudi.table.rows.record_keys import record_keys
+from pyhudi.table.rows.latest import refuse_null_ordering
 from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
 from pyhudi.write.buffer import ordering_columns
-from pyhudi.write.deletes import gathered_deletes, is_located, keyed_rows, looked_up
+from pyhudi.write.deletes import LocatedDeletes, is_located, keyed_rows, looked_up
 from pyhudi.write.files.spec import KeyedRows
 from pyhudi.write.group_files import EmptyBuckets, Files
 from pyhudi.write.sorted_groups import joined_rows
 
 #: From this size on, the rows of an empty bucket become a base file.
 LOAD_BYTES_MIN = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Shaped:
-    """A batch as a job wants it."""
-
-    rows: pa.RecordBatch
-    keys: pa.StringArray
-    paths: pa.DictionaryArray
 
 
 class GroupJob(Protocol):
@@ -63,11 +53,12 @@ class GroupJob(Protocol):
     @property
     def ordering(self) -> tuple[str, ...]: ...
 
-    def shaped(self, batch: pa.RecordBatch) -> Shaped:
-        """The batch in shape; InvalidRequestError with a sample of rows that cannot be written."""
+    def prepare(self, batch: pa.RecordBatch) -> PreparedBatch:
+        """Return the batch in shape; InvalidRequestError with a sample of rows that cannot be
+        written."""
         ...
 
-    def write(self, place: Place, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
+    def write(self, group: FileGroupId, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
         """Write the changes of one group, all of which are read."""
         ...
 
@@ -90,7 +81,7 @@ class RowsJob:
         target: Target,
         *,
         partitions: frozenset[str] | None = None,
-        known: Lookup | None = None,
+        known: GroupView | None = None,
     ) -> None:
         """`partitions` are the only ones that may be written, `known` has keys that may not."""
         self._files = files
@@ -107,27 +98,26 @@ class RowsJob:
     def ordering(self) -> tuple[str, ...]:
         return ordering_columns(self.files.config, self.files.spec.layout.data.names)
 
-    def shaped(self, batch: pa.RecordBatch) -> Shaped:
-        config = self.files.config
+    def prepare(self, batch: pa.RecordBatch) -> PreparedBatch:
         rows = conformed(batch, self.files.spec.layout.data)
         refuse_null_ordering(rows, self.ordering)
-        return Shaped(rows, record_keys(rows, config), partition_paths(rows, config))
+        return prepared(rows, self.files.config)
 
-    def write(self, place: Place, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
-        if self.partitions is not None and place[0] not in self.partitions:
-            raise _other_partition(place[0], next(rows), self.files.config)
+    def write(self, group: FileGroupId, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
+        if self.partitions is not None and group.partition not in self.partitions:
+            raise _other_partition(group.partition, next(rows), self.files.config)
         if self.known is not None:
-            rows = _new_rows(rows, self.known.keys(self.files.storage, place), self.files.config)
+            rows = _new_rows(rows, self.known.keys(self.files.storage, group), self.files.config)
         if self.target is Target.LOAD:
-            yield from self._load(place, rows)
+            yield from self._load(group, rows)
         elif self.target is Target.LOG:
-            yield from self.files.logs(place, rows)
+            yield from self.files.logs(group, rows)
         elif self.target is Target.BASE:
-            yield self.files.base(place, rows)
+            yield self.files.base(group, rows)
         else:
-            yield from self.files.merged_base(place, rows)
+            yield from self.files.merged_base(group, rows)
 
-    def _load(self, place: Place, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
+    def _load(self, group: FileGroupId, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
         first: list[KeyedRows] = []
         size = 0
         for part in rows:
@@ -135,11 +125,11 @@ class RowsJob:
             size += part.rows.nbytes
             if size >= LOAD_BYTES_MIN:
                 break
-        is_load = size >= LOAD_BYTES_MIN and self._empty.has(self.files.file_ids(*place))
+        is_load = size >= LOAD_BYTES_MIN and self._empty.has(group)
         if is_load:
-            yield self.files.base(place, chain(first, rows))
+            yield self.files.base(group, chain(first, rows))
         else:
-            yield from self.files.logs(place, chain(first, rows))
+            yield from self.files.logs(group, chain(first, rows))
 
 
 def _other_partition(partition: str, rows: KeyedRows, config: TableConfig) -> InvalidRequestError:
@@ -178,9 +168,9 @@ def refuse_known_keys(rows: KeyedRows, there: pa.Array, config: TableConfig) -> 
 class UpdateJob:
     """New values of some columns, for rows that are there; keys that are not are passed over."""
 
-    def __init__(self, files: Files, lookup: Lookup, columns: tuple[str, ...]) -> None:
+    def __init__(self, files: Files, view: GroupView, columns: tuple[str, ...]) -> None:
         self._files = files
-        self._lookup = lookup
+        self._view = view
         self._columns = columns
         config, data = files.config, files.spec.layout.data
         given = {*config.record_key_fields, *config.partition_fields, *columns}
@@ -194,24 +184,23 @@ class UpdateJob:
     def ordering(self) -> tuple[str, ...]:
         return ordering_columns(self.files.config, self.schema.names)
 
-    def shaped(self, batch: pa.RecordBatch) -> Shaped:
-        config = self.files.config
+    def prepare(self, batch: pa.RecordBatch) -> PreparedBatch:
         names = [name for name in batch.schema.names if name in self.schema.names]
         rows = conformed(batch.select(names), self.schema)
         refuse_null_ordering(rows, self.ordering)
-        return Shaped(rows, record_keys(rows, config), partition_paths(rows, config))
+        return prepared(rows, self.files.config)
 
-    def write(self, place: Place, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
-        updated = self._updated(place, joined_rows(list(rows)))
+    def write(self, group: FileGroupId, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
+        updated = self._updated(group, joined_rows(list(rows)))
         if self.files.is_mor:
-            yield from self.files.logs(place, updated)
-        elif place in self.files.bases:
-            yield from self.files.merged_base(place, updated)
+            yield from self.files.logs(group, updated)
+        elif group in self.files.bases:
+            yield from self.files.merged_base(group, updated)
 
-    def _updated(self, place: Place, new: KeyedRows) -> Iterator[KeyedRows]:
+    def _updated(self, group: FileGroupId, new: KeyedRows) -> Iterator[KeyedRows]:
         """The rows of the table that have one of the keys, with the new values."""
         data = self.files.spec.layout.data
-        for batch in self._lookup.rows(self.files.storage, place):
+        for batch in self._view.rows(self.files.storage, group):
             keys = batch.column(RECORD_KEY)
             at = pc.index_in(keys, value_set=new.keys)
             hit = at.is_valid()
@@ -231,11 +220,11 @@ class DeleteJob:
     """Deletes by key. What the caller did not give is looked up; keys that are not there go."""
 
     def __init__(
-        self, files: Files, lookup: Lookup | None, given: Collection[str], *, unconditional: bool
+        self, files: Files, view: GroupView | None, given: Collection[str], *, unconditional: bool
     ) -> None:
         """`given` are the columns that the caller gave."""
         self._files = files
-        self._lookup = lookup
+        self._view = view
         self._unconditional = unconditional
         self._ordering = ordering_columns(files.config, given)
 
@@ -247,7 +236,7 @@ class DeleteJob:
     def ordering(self) -> tuple[str, ...]:
         return self._ordering
 
-    def shaped(self, batch: pa.RecordBatch) -> Shaped:
+    def prepare(self, batch: pa.RecordBatch) -> PreparedBatch:
         config, data = self.files.config, self.files.spec.layout.data
         keys = keyed_rows(batch, data, config).combine_chunks()
         row = keys.to_batches()[0] if keys.num_rows else pa.RecordBatch.from_pylist([], keys.schema)
@@ -257,17 +246,21 @@ class DeleteJob:
             paths = pa.DictionaryArray.from_arrays(
                 pa.array(np.zeros(row.num_rows, np.int32)), pa.array([""])
             )
-        return Shaped(row, row.column(RECORD_KEY), paths)
+        return PreparedBatch(row, row.column(RECORD_KEY), paths)
 
-    def write(self, place: Place, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
+    def write(self, group: FileGroupId, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
         config = self.files.config
         keys = pa.Table.from_batches([part.rows for part in rows])
         if not is_located(keys, config, unconditional=self._unconditional):
-            assert self._lookup is not None
-            by_partition = PARTITION_PATH in keys.column_names
-            places = [place] if by_partition else self._lookup.places_of(place[1])
-            found = (r for p in places for r in self._lookup.rows(self.files.storage, p))
+            assert self._view is not None
+            groups: Iterable[FileGroupId] = [group]
+            if PARTITION_PATH not in keys.column_names:
+                there = self._view.partitions
+                record = keys.column(RECORD_KEY).combine_chunks()
+                groups = self.files.routing.groups_of(record, there)
+            found = (rows for g in groups for rows in self._view.rows(self.files.storage, g))
             keys = looked_up(keys, found, config)
-        groups = gathered_deletes(keys, config, unconditional=self._unconditional).groups
-        for target in sorted(groups):
-            yield from self.files.deletes(target, groups[target])
+        located = LocatedDeletes(keys, unconditional=self._unconditional)
+        deletes = located.split(config, self.files.routing)
+        for target in sorted(deletes):
+            yield from self.files.deletes(target, deletes[target])

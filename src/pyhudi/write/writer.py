@@ -20,7 +20,7 @@ from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.pruning import prune
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.transaction import Completed, Lost, Transaction, preparing
-from pyhudi.commit.validation import BucketLayout
+from pyhudi.commit.validation import KnownLayout
 from pyhudi.commit.write_ids import WriteIds
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId
@@ -31,8 +31,8 @@ from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.table_config import TableConfig, TableType
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
-from pyhudi.index.routing import Place
-from pyhudi.index.simple_bucket import file_id
+from pyhudi.index.layout import SimpleRule
+from pyhudi.index.routing import Routing
 from pyhudi.progress import Listener, ProgressBoard
 from pyhudi.read.load import TableLoader
 from pyhudi.read.lost_files import refuse_known_losses
@@ -48,11 +48,11 @@ from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.timeline.live import Ledger
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.world import World
-from pyhudi.write.files.spec import FileIds, WriteSpec, refuse_unknown
+from pyhudi.write.files.spec import WriteSpec, refuse_unknown
 from pyhudi.write.intent import WriteIntent
 from pyhudi.write.result import WriteResult, commit_metadata, write_result
 from pyhudi.write.retry import Attempts, Work
-from pyhudi.write.seeds import BucketGroups, bucket_slices, replaced_for_good
+from pyhudi.write.seeds import BucketGroups, latest_slices, replaced_for_good
 
 #: Every so many entries of the log, the writer that made it tidies up behind all of them.
 PRUNE_EVERY = 1_000
@@ -356,35 +356,39 @@ class TableWriter:
 
     # -- file groups
 
-    def prepare(self, partitions: Collection[str], opened: Collection[Place] = frozenset()) -> None:
+    def prepare(self, partitions: Collection[str], opened: Collection[FileGroupId] = ()) -> None:
         """Make sure that every bucket has a committed file, but for those that this write opens."""
         self.groups.prepare(
             partitions,
             lambda: self.log.ledger,
             lambda: Transaction.begin(self.log, self.settings, self.action, self.recovery),
             self.spec,
-            opened=frozenset(opened),
+            opened=opened,
         )
 
-    def file_ids(self) -> FileIds:
-        """The file id of each bucket. Engines that wait for each other make some of their own."""
-        if BUCKET_COUNT in self.config.properties.values and not self._is_shared:
-            return FileIds({})
-        count = self.buckets.count
-        found: dict[str, list[str]] = {}
-        for place in (slices := self.current_slices()):
-            ids = found.setdefault(place[0], [file_id(bucket) for bucket in range(count)])
-            ids[place[1]] = slices[place].file_id
-        return FileIds({partition: tuple(ids) for partition, ids in found.items()})
+    def routing(self, groups: Iterable[FileGroupId] | None = None) -> Routing:
+        """Return where rows go, by the file groups of the table if they are given or matter.
+
+        Without other engines every bucket has the file id that our writers give it.
+        """
+        has_own_ids = BUCKET_COUNT not in self.config.properties.values or self._is_shared
+        if groups is None:
+            groups = self.current_slices() if has_own_ids else ()
+        rule = SimpleRule(self.buckets)
+        return Routing(rule, rule.layouts_of(groups))
 
     @property
     def _is_shared(self) -> bool:
         return self.config.lock.is_shared
 
-    def _layout(self, stats: Iterable[WriteStat]) -> BucketLayout:
+    def _layout(self, stats: Iterable[WriteStat]) -> KnownLayout:
         """What no write that completed beside this one may have broken."""
-        partitions = {stat.partition_path or "" for stat in stats}
-        return BucketLayout(self.buckets.count, self.groups.of_partitions(partitions))
+        layouts = self.groups.layouts({stat.partition_path or "" for stat in stats})
+        known = {
+            partition: tuple(layout.group(n).file_id for n in range(layout.size))
+            for partition, layout in layouts.items()
+        }
+        return KnownLayout(self.buckets.count, known)
 
     @property
     def buckets(self) -> SimpleBuckets:
@@ -399,14 +403,19 @@ class TableWriter:
     def _are_closed(self, groups: frozenset[FileGroupId], *, opens_all: bool) -> bool:
         return self.groups.are_closed(groups, self.log.ledger, opens_all=opens_all)
 
-    def current_slices(self, *, are_rewritten: bool = False) -> dict[Place, FileSlice]:
-        """The slice of each bucket. Called after the instant began: what completes from then on
-        is found by the check for conflicts. If they are to be rewritten, none may lack a file."""
-        state = self.state()
+    def current_slices(
+        self, state: TableState | None = None, *, are_rewritten: bool = False
+    ) -> dict[FileGroupId, FileSlice]:
+        """Return the slice of each file group, in this state or the present one.
+
+        Called after the instant began: what completes from then on is found by the check for
+        conflicts. If they are to be rewritten, none may lack a file.
+        """
+        state = state or self.state()
         times = CompletionTimes(state.timeline)
         if are_rewritten:
             refuse_known_losses(self.loader, state, times)
-        return bucket_slices(state, times, self.buckets.count)
+        return latest_slices(state, times, SimpleRule(self.buckets))
 
     def state(self) -> TableState:
         """The table as it is now, for work that depends on what is there."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pyhudi.commit.validation import BucketLayout
+from pyhudi.commit.validation import KnownLayout
 from pyhudi.errors import UnavailableError
 from pyhudi.format.avro.schema import decode_arrow_schema
 from pyhudi.format.files.file_names import BaseFileName, FileGroupId, IoType, LogFileName
@@ -113,10 +113,10 @@ def table_config(kind: TableKind) -> TableConfig:
 
 
 @cache
-def bucket_layout() -> BucketLayout:
+def bucket_layout() -> KnownLayout:
     """What every write of a shared table makes sure of: that others keep to the buckets."""
     ids = tuple(file_id(bucket) for bucket in range(BUCKETS))
-    return BucketLayout(BUCKETS, dict.fromkeys(PARTITIONS, ids))
+    return KnownLayout(BUCKETS, dict.fromkeys(PARTITIONS, ids))
 
 
 def create_light_table(storage: Storage, kind: TableKind) -> None:

@@ -15,7 +15,7 @@ the winner's file, which they read. So every function here may be called again, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +28,6 @@ from pyhudi.format.files.partition_metadata import PARTITION_METADATA_FILE, part
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.markers import marker_path
-from pyhudi.index.simple_bucket import file_id
 from pyhudi.settings import LogBlockFormat
 from pyhudi.storage.objects.write_fence import may_create_file
 from pyhudi.storage.protocol import Storage
@@ -124,19 +123,6 @@ def create_partition_metadata(storage: Storage, partition: str, requested: Insta
     """
     data = partition_metadata(partition, requested)
     storage.create(data_path(partition, PARTITION_METADATA_FILE), data)
-
-
-class FileIds:
-    """The file id of every bucket: what is told, or the one that every writer of ours gives."""
-
-    __slots__ = ("_told",)
-
-    def __init__(self, told: Mapping[str, tuple[str, ...]]) -> None:
-        self._told = told
-
-    def __call__(self, partition: str, bucket: int) -> FileGroupId:
-        ids = self._told.get(partition)
-        return FileGroupId(partition, file_id(bucket) if ids is None else ids[bucket])
 
 
 class WriteOverError(ConflictError):

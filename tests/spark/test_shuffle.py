@@ -17,10 +17,12 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 import pyhudi
 from pyhudi.format.table.properties import TableProperties
 from pyhudi.format.table.table_config import TableConfig
+from pyhudi.index.layout import SimpleRule
+from pyhudi.index.routing import Routing
 from pyhudi.index.simple_bucket import bucket_ids
-from pyhudi.spark import shuffle as placing
+from pyhudi.spark import shuffle
 from pyhudi.spark.types import spark_schema
-from pyhudi.spark.write_task import BUCKET, NO_BUCKET, PLACE
+from pyhudi.spark.write_task import BUCKET, NO_BUCKET, SORT_KEY
 from pyhudi.table.partitions import DEFAULT_PARTITION
 from pyhudi.table.rows.input_rows import conformed
 from pyhudi.table.rows.record_keys import record_keys
@@ -48,6 +50,11 @@ def config(key: str, partition: str = "", **more: str) -> TableConfig:
             }
         )
     )
+
+
+def routing(config: TableConfig) -> Routing:
+    assert config.buckets is not None
+    return Routing(SimpleRule(config.buckets))
 
 
 # -- awkward values, as many of each type
@@ -172,7 +179,7 @@ def expected(config: TableConfig) -> list[int]:
 def found_buckets(frame: DataFrame) -> dict[str, list[int]]:
     """The bucket of every row, for every kind of key, by one job."""
     columns = {
-        f"k{number}": placing._bucket(frame, config, SCHEMA)
+        f"k{number}": shuffle._bucket(frame, config, SCHEMA, routing(config))
         for number, config in enumerate(KEYS.values())
     }
     found = frame.select("row", *(column.alias(name) for name, column in columns.items()))
@@ -193,7 +200,7 @@ def zone(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
 def test_the_jvm_and_the_engine_agree_on_the_bucket_of_every_key(
     spark: SparkSession, zone: str
 ) -> None:
-    assert placing._may_reflect(spark)
+    assert shuffle._may_reflect(spark)
     for what, found in found_buckets(rows_of(spark)).items():
         wanted = expected(KEYS[what])
         wrong = [n for n in range(ROWS) if found[n] not in (wanted[n], NO_BUCKET)]
@@ -208,7 +215,7 @@ def test_the_jvm_and_the_engine_agree_on_the_bucket_of_every_key(
 def test_where_java_may_not_be_called_our_own_function_gives_the_same(
     spark: SparkSession, zone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placing, "_may_reflect", lambda session: False)
+    monkeypatch.setattr(shuffle, "_may_reflect", lambda session: False)
     for what, found in found_buckets(rows_of(spark)).items():
         assert found == expected(KEYS[what]), what
 
@@ -219,7 +226,9 @@ LOOK_ALIKES = ["id:1,x", "id:1,x:2", "x:1,id:2", "id:1,id:2", "id:,", "id:a:b,c"
 def test_keys_that_look_like_several_fields_are_not_placed_wrongly(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(key,) for key in LOOK_ALIKES], "id string")
     schema = pa.schema([("id", pa.string())])
-    chosen = frame.select("id", placing._bucket(frame, KEYS["text"], schema).alias("b")).collect()
+    chosen = frame.select(
+        "id", shuffle._bucket(frame, KEYS["text"], schema, routing(KEYS["text"])).alias("b")
+    ).collect()
     assert {row["id"]: row["b"] for row in chosen} == dict.fromkeys(LOOK_ALIKES, NO_BUCKET)
 
 
@@ -234,7 +243,9 @@ def test_only_rows_without_a_certain_key_have_no_bucket(spark: SparkSession) -> 
     frame = frame.coalesce(1)
     schema = pa.schema([("first", pa.string()), ("second", pa.int32())])
     config = KEYS["several fields"]
-    chosen = frame.select("first", placing._bucket(frame, config, schema).alias("b")).collect()
+    chosen = frame.select(
+        "first", shuffle._bucket(frame, config, schema, routing(config)).alias("b")
+    ).collect()
     found = {row["first"]: row["b"] for row in chosen}
     assert [text for text in texts if found[text] == NO_BUCKET] == UNCERTAIN
     for text in ("a", "b", None):
@@ -262,13 +273,15 @@ COERCED = [
 def test_a_key_of_another_type_is_placed_as_the_table_stores_it(
     spark: SparkSession, reflects: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placing, "_may_reflect", lambda session: reflects)
+    monkeypatch.setattr(shuffle, "_may_reflect", lambda session: reflects)
     columns = [f"CAST('{text}' AS {kind}) AS c{n}" for n, (kind, _, text) in enumerate(COERCED)]
     frame = spark.sql(f"SELECT {', '.join(columns)}")
     found = frame.select(
         *(
-            placing._bucket(frame, config(f"c{n}"), pa.schema([(f"c{n}", type_)])).alias(f"c{n}")
-            for n, (_, type_, _) in enumerate(COERCED)
+            shuffle._bucket(
+                frame, config(name), pa.schema([(name, type_)]), routing(config(name))
+            ).alias(name)
+            for name, (_, type_, _) in ((f"c{n}", case) for n, case in enumerate(COERCED))
         )
     ).collect()[0]
     for number, (kind, type_, text) in enumerate(COERCED):
@@ -330,18 +343,20 @@ def test_the_rows_of_a_bucket_come_to_one_task_together_and_sorted(
     conf("spark.sql.adaptive.enabled", adaptive)
     conf("spark.sql.shuffle.partitions", "8")
     conf("spark.sql.adaptive.coalescePartitions.enabled", "false")
-    monkeypatch.setattr(placing, "TINY_BYTES", -1)
-    made = placing.placed(many_rows(spark), GROUPS, GROUPED, salt="s", by_partition=True)
+    monkeypatch.setattr(shuffle, "TINY_BYTES", -1)
+    made = shuffle.routed(
+        many_rows(spark), GROUPS, GROUPED, routing(GROUPS), salt="s", by_partition=True
+    )
     found = tasks(made)
     assert len(found) == 8
     assert sum(map(len, found.values())) == 3_000
     homes = defaultdict(set)
     for task, rows in found.items():
-        places = [row[PLACE] for row in rows]
-        assert places == sorted(places)
+        sort_keys = [row[SORT_KEY] for row in rows]
+        assert sort_keys == sorted(sort_keys)
         keys: dict[str, list[int]] = defaultdict(list)
         for number, row in enumerate(rows):
-            homes[row["day"], row[BUCKET]].add((task, row[PLACE] >> KEY_BITS))
+            homes[row["day"], row[BUCKET]].add((task, row[SORT_KEY] >> KEY_BITS))
             keys[row["id"]].append(number)
         assert all(len(seen) == 2 for seen in keys.values())
     assert all(len(home) == 1 for home in homes.values())
@@ -352,21 +367,25 @@ def test_the_rows_of_a_bucket_come_to_one_task_together_and_sorted(
 def test_without_partitions_a_bucket_is_one_group_over_all_of_them(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placing, "TINY_BYTES", -1)
-    made = placing.placed(many_rows(spark), GROUPS, GROUPED, salt="s", by_partition=False)
+    monkeypatch.setattr(shuffle, "TINY_BYTES", -1)
+    made = shuffle.routed(
+        many_rows(spark), GROUPS, GROUPED, routing(GROUPS), salt="s", by_partition=False
+    )
     codes = defaultdict(set)
     for row in made.collect():
-        codes[row[BUCKET]].add(row[PLACE] >> KEY_BITS)
+        codes[row[BUCKET]].add(row[SORT_KEY] >> KEY_BITS)
     assert all(len(found) == 1 for found in codes.values())
 
 
 def test_another_write_has_other_places(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placing, "TINY_BYTES", -1)
+    monkeypatch.setattr(shuffle, "TINY_BYTES", -1)
     frame = spark.createDataFrame([("a", "d")], GROUPED.names)
     places = {
-        placing.placed(frame, GROUPS, GROUPED, salt=salt, by_partition=True).collect()[0][PLACE]
+        shuffle.routed(
+            frame, GROUPS, GROUPED, routing(GROUPS), salt=salt, by_partition=True
+        ).collect()[0][SORT_KEY]
         for salt in ("20260101000000001", "20260101000000002")
     }
     assert len(places) == 2
@@ -375,11 +394,13 @@ def test_another_write_has_other_places(
 def test_null_empty_and_the_default_partition_are_one_group(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placing, "TINY_BYTES", -1)
+    monkeypatch.setattr(shuffle, "TINY_BYTES", -1)
     days = [None, "", DEFAULT_PARTITION, "x"]
     frame = spark.createDataFrame([("a", day) for day in days], "id string, day string")
-    made = placing.placed(frame, GROUPS, GROUPED, salt="s", by_partition=True).collect()
-    codes = {row["day"]: row[PLACE] >> KEY_BITS for row in made}
+    made = shuffle.routed(
+        frame, GROUPS, GROUPED, routing(GROUPS), salt="s", by_partition=True
+    ).collect()
+    codes = {row["day"]: row[SORT_KEY] >> KEY_BITS for row in made}
     assert codes[None] == codes[""] == codes[DEFAULT_PARTITION] != codes["x"]
 
 
@@ -395,7 +416,7 @@ def test_a_tiny_input_is_one_task_without_a_shuffle(
     frame = spark.range(100, numPartitions=4).select(
         F.col("id").cast("string").alias("id"), F.lit("d").alias("day")
     )
-    made = placing.placed(frame, GROUPS, GROUPED, salt="s", by_partition=True)
+    made = shuffle.routed(frame, GROUPS, GROUPED, routing(GROUPS), salt="s", by_partition=True)
     assert "Exchange" not in plan_text(made, capsys)
     assert len(tasks(made)) == 1
 
@@ -409,7 +430,7 @@ def test_an_input_that_is_not_tiny_is_spread(
     frame = spark.range(300_000, numPartitions=4).select(
         F.col("id").cast("string").alias("id"), F.lit("d").alias("day")
     )
-    made = placing.placed(frame, GROUPS, GROUPED, salt="s", by_partition=True)
+    made = shuffle.routed(frame, GROUPS, GROUPED, routing(GROUPS), salt="s", by_partition=True)
     assert plan_text(made, capsys).count("Exchange hashpartitioning") == 1
     counted = made.groupBy(F.spark_partition_id()).count().collect()
     assert len(counted) > 1
@@ -419,11 +440,13 @@ def test_an_input_that_is_not_tiny_is_spread(
 def test_where_spark_does_not_adapt_there_are_not_more_tasks_than_useful(
     spark: SparkSession, conf: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(placing, "TINY_BYTES", -1)
+    monkeypatch.setattr(shuffle, "TINY_BYTES", -1)
     conf("spark.sql.adaptive.enabled", "false")
     for asked, given in (("200", 32), ("3", 3)):
         conf("spark.sql.shuffle.partitions", asked)
-        made = placing.placed(many_rows(spark), GROUPS, GROUPED, salt="s", by_partition=True)
+        made = shuffle.routed(
+            many_rows(spark), GROUPS, GROUPED, routing(GROUPS), salt="s", by_partition=True
+        )
         assert made.rdd.getNumPartitions() == given
 
 
@@ -432,12 +455,12 @@ def test_estimates_are_sparks_own_and_cost_no_evaluation(spark: SparkSession) ->
         raise AssertionError("evaluated")
 
     small = spark.range(10)
-    assert placing.estimated_bytes(small) == 80
-    assert placing.estimated_bytes(spark.range(1 << 30)) == 8 << 30
+    assert shuffle.estimated_bytes(small) == 80
+    assert shuffle.estimated_bytes(spark.range(1 << 30)) == 8 << 30
     # What Spark knows nothing of counts as large.
-    assert placing.estimated_bytes(small.mapInArrow(fails, "id long")) > placing.TINY_BYTES
+    assert shuffle.estimated_bytes(small.mapInArrow(fails, "id long")) > shuffle.TINY_BYTES
     unknown = spark.createDataFrame(spark.sparkContext.parallelize([(1,)]), "id long")
-    assert placing.estimated_bytes(unknown) > placing.TINY_BYTES
+    assert shuffle.estimated_bytes(unknown) > shuffle.TINY_BYTES
 
 
 # -- through a whole write
@@ -450,12 +473,12 @@ def test_a_key_that_looks_like_several_fields_is_refused_by_name(
         tmp_path / "t", GROUPED, record_key="id", buckets=pyhudi.SimpleBuckets(4)
     )
     frame = spark.createDataFrame([("plain", "d"), ("id:1,x:2", "d")], GROUPED.names)
-    monkeypatch.setattr(placing, "estimated_bytes", lambda frame: float("inf"))
+    monkeypatch.setattr(shuffle, "estimated_bytes", lambda frame: float("inf"))
     with pytest.raises(pyhudi.InvalidRequestError, match="'id:1,x:2' looks like a key of several"):
         table.upsert(frame)
     assert table.read().to_arrow().num_rows == 0
     # A tiny input is placed without the JVM, which then has no say.
-    monkeypatch.setattr(placing, "estimated_bytes", lambda frame: 0.0)
+    monkeypatch.setattr(shuffle, "estimated_bytes", lambda frame: 0.0)
     table.upsert(frame)
     table.upsert(pa.table({"id": ["plain", "id:1,x:2"], "day": ["e", "e"]}))
     found = table.read(columns=["id", "day"]).to_arrow().to_pylist()
