@@ -263,7 +263,7 @@ def plan_archive(folder: str, going: int) -> Planned:
     """It lists the timeline itself, which counts as planning by the clock and not by memory."""
     writer = opened(folder)
     _, loading_s, loaded_mb = watched(lambda: (writer.open(), writer.log.refresh()))
-    active = len(writer.log.ledger.completed)
+    active = len(writer.log.live.completed)
     policy = replace(AT_ONCE, keep_min=active - going, keep_max=active - going + 1)
     plan, planning_s, listed_mb = watched(lambda: archive(writer, policy, dry_run=True))
     assert isinstance(plan, ArchivePlan)

@@ -54,7 +54,7 @@ EMPTY_WORDS = {
 SET_FROM_OUTSIDE: dict[str, set[str]] = {
     "pyhudi/api/table.py": {"writer.after_commit"},
     "pyhudi/commit/clock.py": {"tried.waited_ms", "tried.waits_ms"},
-    "pyhudi/commit/foreign_writers.py": {"ledger.is_ours"},
+    "pyhudi/commit/foreign_writers.py": {"live.is_ours"},
     "pyhudi/commit/log.py": {
         "known.settled",
         "self._known.settled",

@@ -46,7 +46,7 @@ from pyhudi.storage.objects.store_clock import CLOCK_AHEAD_MAX_MS
 from pyhudi.storage.protocol import Folder, ObjectStat, Storage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.timeline.instant_time import clock_time, following_time
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 from worlds import START_MS, Clock, still_world
 
 TIMELINE = ".hoodie/timeline"
@@ -455,17 +455,17 @@ def test_what_is_decided_just_before_archiving_lists_the_timeline_is_not_missed(
     dying = bench.log("dying", storage=FaultyStorage(bench.storage, [crash]))
     refresh = a.refresh
 
-    def then_another_decides() -> Ledger:
+    def then_another_decides() -> LiveTimeline:
         found = refresh()
         with pytest.raises(UnavailableError):
             dying.append(replace(job, begin=None))
         return found
 
     monkeypatch.setattr(a, "refresh", then_another_decides)
-    with a.guarded() as (ledger, _):
-        assert job.requested in ledger.completed
-        assert job.requested not in ledger.pending
-    assert job.requested not in a.ledger.pending
+    with a.guarded() as (live, _):
+        assert job.requested in live.completed
+        assert job.requested not in live.pending
+    assert job.requested not in a.live.pending
 
 
 # -- settling first

@@ -35,7 +35,7 @@ from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice
 from pyhudi.table.schema import with_meta_columns
 from pyhudi.table.snapshot import grouped_files, is_replaced, latest_slice
 from pyhudi.timeline.completion import only, visible_now
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 from pyhudi.write.files.base_file import write_base
 from pyhudi.write.writer import TableWriter
 
@@ -51,13 +51,13 @@ def plan_compaction(
     logs that completed before its own requested time, whatever is under way.
     """
     writer.open()
-    ledger = writer.log.refresh()
-    seen = ledger.highest
+    live = writer.log.refresh()
+    seen = live.highest
     slices = [s for s in _compactable(writer) if groups is None or _group(s) in groups]
     if not slices:
         return None
 
-    def unchanged(now: Ledger) -> Refused | None:
+    def unchanged(now: LiveTimeline) -> Refused | None:
         """A write that completed since would be older than the plan, and not in it."""
         changed = now.completed_after(seen)
         return Refused(Rule.CONFLICT, changed[0].requested) if changed else None
@@ -186,7 +186,7 @@ def _with_logs(writer: TableWriter) -> list[FileSlice]:
 
 def _planned(writer: TableWriter) -> set[FileGroupId]:
     taken: set[FileGroupId] = set()
-    for instant in writer.log.ledger.pending_of(*_SERVICES):
+    for instant in writer.log.live.pending_of(*_SERVICES):
         if instant.action is Action.CLUSTERING:
             continue
         path = writer.log.path(Instant(instant.requested, instant.action, State.REQUESTED))

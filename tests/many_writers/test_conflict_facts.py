@@ -201,7 +201,7 @@ def rolled_back(scene: Scene) -> str:
     judge.open()
     [pending] = judge.log.refresh().pending_of(Action.COMMIT, Action.DELTACOMMIT)
     judge.recovery.abort(pending)
-    rollback = judge.log.ledger.named_by[pending.requested]
+    rollback = judge.log.live.rolled_back_by[pending.requested]
     judge.recovery.undo(rollback)
     return rollback
 

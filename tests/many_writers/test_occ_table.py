@@ -217,7 +217,7 @@ def rollback_of_s(*, is_done: bool) -> Script:
         [pending] = judge.log.refresh().pending_of(Action.COMMIT, Action.DELTACOMMIT)
         judge.recovery.abort(pending)
         if is_done:
-            judge.recovery.undo(judge.log.ledger.named_by[pending.requested])
+            judge.recovery.undo(judge.log.live.rolled_back_by[pending.requested])
 
     return script
 

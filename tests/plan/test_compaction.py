@@ -43,7 +43,7 @@ from pyhudi.plan.compaction_rebase import (
 from pyhudi.table.snapshot import grouped_files, with_files
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 from pyhudi.timeline.timeline import Timeline
 
 NO_PLANS = PendingPlans({})
@@ -270,7 +270,7 @@ KNOWN = Timeline.of([delta(5, 6), delta(7)])
         ([delta(5, 6), delta(7, 8)], at(7)),  # it was under way
         ([delta(5, 6), delta(7), delta(9, 10)], at(9)),
         ([delta(5, 6), delta(7), delta(6, 5)], at(6)),  # by a clock that is behind
-        ([delta(5, 6), delta(1, 2)], None),  # archived since the ledger was read
+        ([delta(5, 6), delta(1, 2)], None),  # archived since the live timeline was read
         ([delta(5, 6), instant(Action.CLEAN, 9, 10), instant(Action.ROLLBACK, 11, 12)], None),
         ([delta(5, 6), instant(Action.REPLACECOMMIT, 9, 10)], at(9)),
         ([delta(5, 6), *compaction(9)], at(9)),
@@ -282,7 +282,7 @@ KNOWN = Timeline.of([delta(5, 6), delta(7)])
 def test_a_plan_is_good_until_something_completes_or_is_planned(
     now: list[Instant], expected: str | None
 ) -> None:
-    found = changes_since(KNOWN, PendingPlans({at(3): frozenset()}), Ledger(now))
+    found = changes_since(KNOWN, PendingPlans({at(3): frozenset()}), LiveTimeline(now))
     assert (None if found is None else found.requested) == expected
 
 
@@ -382,10 +382,10 @@ def test_a_base_file_that_is_told_takes_the_place_of_those_of_attempts_that_died
 def test_a_plan_is_made_anew_when_archiving_may_have_taken_what_it_never_saw(
     now: list[Instant], expected: bool
 ) -> None:
-    ledger = Ledger(now)
-    for rollback in ledger.rollbacks():
-        ledger.name(at(7 if rollback.requested == at(11) else 5), rollback.requested)
-    assert missed_archived_writes(KNOWN, ledger) is expected
+    live = LiveTimeline(now)
+    for rollback in live.rollbacks():
+        live.add_rollback(at(7 if rollback.requested == at(11) else 5), rollback.requested)
+    assert missed_archived_writes(KNOWN, live) is expected
 
 
 def test_an_adjusted_plan_says_nothing_of_partitions_that_were_not_asked_for() -> None:

@@ -66,7 +66,7 @@ from pyhudi.services.compaction.schedule import WHOLE_MAX, PlanDraft
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import Heartbeat
 from pyhudi.storage.protocol import Folder, Storage
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 from pyhudi.write.result import WriteResult
 
 GROUP = FileGroupId("mo", file_id(0))
@@ -317,8 +317,8 @@ def test_files_that_another_engine_does_not_name_are_in_a_plan_that_was_overtake
     drafted = work._drafted
     unnamed: list[str] = []
 
-    def slow(ledger: Ledger, policy: CompactionPolicy, **how: bool) -> PlanDraft:
-        draft = drafted(ledger, policy, **how)
+    def slow(live: LiveTimeline, policy: CompactionPolicy, **how: bool) -> PlanDraft:
+        draft = drafted(live, policy, **how)
         written = scene.table("two").upsert(rows("two", "a", ts=9))
         [named] = [o.path for o in scene.storage.list("mo") if written.instant in o.path]
         unnamed.append(named.replace(".log.1_", ".log.2_"))

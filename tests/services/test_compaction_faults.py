@@ -37,7 +37,7 @@ from pyhudi.services.compaction.schedule import PlanDraft
 from pyhudi.storage.objects.heartbeats import Heartbeat, heartbeat_path
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import ObjectStat, Storage
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 from pyhudi.write.local import LocalWriter
 
 HOUR_MS = 3_600_000
@@ -306,8 +306,8 @@ def test_a_plan_has_a_write_that_completed_and_was_archived_while_it_waited_for_
     drafted = work._drafted
     drafts: list[PlanDraft] = []
 
-    def slow(ledger: Ledger, policy: CompactionPolicy, **how: bool) -> PlanDraft:
-        drafts.append(drafted(ledger, policy, **how))
+    def slow(live: LiveTimeline, policy: CompactionPolicy, **how: bool) -> PlanDraft:
+        drafts.append(drafted(live, policy, **how))
         if len(drafts) == 1:
             bench.write(*range(4, 12))
             bench.clock.sleep(10_000)

@@ -8,10 +8,10 @@ from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.timeline.cut import (
     at_cut,
     cleans_beyond,
-    common_writes,
     cut_time,
     is_archived_since,
     is_rolled_back,
+    shared_writes,
 )
 from pyhudi.timeline.timeline import Timeline
 
@@ -114,7 +114,7 @@ def test_archiving_shows_by_the_oldest_write_that_is_no_longer_there() -> None:
     assert is_archived_since(first, listed(done(3, 4), done(5, 6)), at(1))
     # The second listing begins behind what was archived: nothing of it is in question.
     assert not is_archived_since(first, listed(done(3, 4), done(5, 6)), at(3))
-    assert common_writes(first, listed(done(5, 6), done(7, 8))) == [at(5)]
+    assert shared_writes(first, listed(done(5, 6), done(7, 8))) == [at(5)]
 
 
 def test_a_savepointed_write_does_not_tell_that_nothing_was_archived() -> None:

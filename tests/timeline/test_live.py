@@ -1,4 +1,4 @@
-"""The ledger: a listing and the entries since are the timeline."""
+"""The live timeline: a listing and the entries since are the timeline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pyhudi.format.timeline.decision_entry import Entry, EntryKind, Target, creation
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
-from pyhudi.timeline.live import BEFORE_ALL, Ledger
+from pyhudi.timeline.live import BEFORE_ALL, LiveTimeline
 
 
 def at(number: int) -> str:
@@ -46,12 +46,12 @@ def instants(*names: str) -> list[Instant]:
 
 
 def test_an_empty_timeline_has_no_time() -> None:
-    assert Ledger().highest == BEFORE_ALL
-    assert Ledger().completed_after(BEFORE_ALL) == []
+    assert LiveTimeline().highest == BEFORE_ALL
+    assert LiveTimeline().completed_after(BEFORE_ALL) == []
 
 
 def test_a_listing_tells_what_is_pending_and_what_completed() -> None:
-    ledger = Ledger(
+    live = LiveTimeline(
         instants(
             f"{at(1)}.deltacommit.requested",
             f"{at(1)}.deltacommit.inflight",
@@ -61,51 +61,51 @@ def test_a_listing_tells_what_is_pending_and_what_completed() -> None:
             f"{at(3)}_{at(5)}.commit",
         )
     )
-    assert list(ledger.pending) == [at(2)]
-    assert [i.requested for i in ledger.completed_after(at(4))] == [at(3)]
-    assert [i.requested for i in ledger.completed_after(at(3))] == [at(1), at(3)]
-    assert ledger.highest == at(5)
+    assert list(live.pending) == [at(2)]
+    assert [i.requested for i in live.completed_after(at(4))] == [at(3)]
+    assert [i.requested for i in live.completed_after(at(3))] == [at(1), at(3)]
+    assert live.highest == at(5)
 
 
 def test_a_savepoint_is_not_taken_for_the_write_it_keeps() -> None:
-    ledger = Ledger(instants(f"{at(1)}.deltacommit.requested", f"{at(1)}_{at(9)}.savepoint"))
-    assert at(1) in ledger.pending
-    assert not ledger.is_completed(at(1))
-    assert ledger.highest == at(9)
+    live = LiveTimeline(instants(f"{at(1)}.deltacommit.requested", f"{at(1)}_{at(9)}.savepoint"))
+    assert at(1) in live.pending
+    assert not live.is_completed(at(1))
+    assert live.highest == at(9)
 
 
 def test_a_rollback_that_is_done_leaves_only_ghosts_of_its_target() -> None:
-    ledger = Ledger()
+    live = LiveTimeline()
     for entry in (begin(1), abort(1, 2), complete(2, 3, Action.ROLLBACK)):
-        ledger.note(entry)
-    assert ledger.pending == {}
-    assert ledger.named_by == {at(1): at(2)}
-    listed = Ledger(
+        live.note(entry)
+    assert live.pending == {}
+    assert live.rolled_back_by == {at(1): at(2)}
+    listed = LiveTimeline(
         instants(f"{at(1)}.deltacommit.inflight", f"{at(2)}_{at(3)}.rollback")
     )  # a zombie brought the inflight file back
     assert listed.rollbacks_to_look_at() == [at(2)]
-    listed.name(at(1), at(2))
+    listed.add_rollback(at(1), at(2))
     assert listed.pending == {}
 
 
 def test_a_plan_outlives_rollbacks_of_failed_runs_of_it() -> None:
     plan, rollback = f"{at(1)}.compaction.requested", f"{at(2)}.rollback.inflight"
-    under_way = Ledger(instants(plan, rollback))
-    under_way.name(at(1), at(2), is_final=False)
-    assert under_way.named_by == {at(1): at(2)}
-    done = Ledger(instants(plan, f"{at(2)}_{at(3)}.rollback"))
-    done.name(at(1), at(2), is_final=False)
-    assert (list(done.pending), done.named_by) == ([at(1)], {})
-    done.name(at(1), at(2))
-    assert (done.pending, done.named_by) == ({}, {at(1): at(2)})
+    under_way = LiveTimeline(instants(plan, rollback))
+    under_way.add_rollback(at(1), at(2), is_final=False)
+    assert under_way.rolled_back_by == {at(1): at(2)}
+    done = LiveTimeline(instants(plan, f"{at(2)}_{at(3)}.rollback"))
+    done.add_rollback(at(1), at(2), is_final=False)
+    assert (list(done.pending), done.rolled_back_by) == ([at(1)], {})
+    done.add_rollback(at(1), at(2))
+    assert (done.pending, done.rolled_back_by) == ({}, {at(1): at(2)})
 
 
 def test_files_older_than_the_active_timeline_count_as_committed() -> None:
-    ledger = Ledger(instants(f"{at(5)}_{at(6)}.deltacommit", f"{at(7)}.deltacommit.inflight"))
-    assert ledger.is_committed(at(4))
-    assert ledger.is_committed(at(5))
-    assert not ledger.is_committed(at(7))
-    assert not ledger.is_committed(at(8))
+    live = LiveTimeline(instants(f"{at(5)}_{at(6)}.deltacommit", f"{at(7)}.deltacommit.inflight"))
+    assert live.is_committed(at(4))
+    assert live.is_committed(at(5))
+    assert not live.is_committed(at(7))
+    assert not live.is_committed(at(8))
 
 
 @st.composite
@@ -152,15 +152,15 @@ def test_folding_entries_equals_listing_the_timeline(
     history: list[Entry], data: st.DataObject
 ) -> None:
     listed_after = data.draw(st.integers(0, len(history)))
-    folded = Ledger(files(history[:listed_after]))
+    folded = LiveTimeline(files(history[:listed_after]))
     # The listing may also be later than the first entries that are folded into it.
     for entry in history[data.draw(st.integers(0, listed_after)) :]:
         folded.note(entry)
-    listed = Ledger(files(history))
+    listed = LiveTimeline(files(history))
     for entry in history:
         if entry.target is not None:
-            folded.name(entry.target.instant, entry.instant or "")
-            listed.name(entry.target.instant, entry.instant or "")
+            folded.add_rollback(entry.target.instant, entry.instant or "")
+            listed.add_rollback(entry.target.instant, entry.instant or "")
     assert {r: i.action for r, i in folded.pending.items()} == {
         r: i.action for r, i in listed.pending.items()
     }
@@ -170,17 +170,17 @@ def test_folding_entries_equals_listing_the_timeline(
 
 
 def test_an_instant_of_the_log_is_requested_until_it_completes() -> None:
-    ledger = Ledger()
-    ledger.note(begin(1))
-    assert ledger.pending[at(1)] == Instant(InstantTime(at(1)), Action.DELTACOMMIT, State.REQUESTED)
-    assert ledger.pending_of(Action.DELTACOMMIT) == [ledger.pending[at(1)]]
-    assert ledger.times_after(BEFORE_ALL) == {at(1)}
+    live = LiveTimeline()
+    live.note(begin(1))
+    assert live.pending[at(1)] == Instant(InstantTime(at(1)), Action.DELTACOMMIT, State.REQUESTED)
+    assert live.pending_of(Action.DELTACOMMIT) == [live.pending[at(1)]]
+    assert live.times_after(BEFORE_ALL) == {at(1)}
 
 
 def test_how_a_service_began_is_known_from_the_listing_and_from_the_log() -> None:
     names = (f"{at(1)}.compaction.requested", f"{at(1)}_{at(2)}.commit", f"{at(3)}_{at(4)}.commit")
-    ledger = Ledger(instants(*names))
-    assert ledger.began_as == {at(1): Action.COMPACTION}
-    ledger.note(complete(5, 6, Action.COMPACTION))
-    ledger.note(complete(7, 8))
-    assert ledger.began_as == {at(1): Action.COMPACTION, at(5): Action.COMPACTION}
+    live = LiveTimeline(instants(*names))
+    assert live.began_as == {at(1): Action.COMPACTION}
+    live.note(complete(5, 6, Action.COMPACTION))
+    live.note(complete(7, 8))
+    assert live.began_as == {at(1): Action.COMPACTION, at(5): Action.COMPACTION}

@@ -28,7 +28,7 @@ from pyhudi.read.archive import History
 from pyhudi.read.schema import RecordedSchema, last_recorded
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.storage.objects.timeline_files import load_timeline_file
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 SEED_KEY = "pyhudi.seed"
@@ -64,41 +64,39 @@ class Rivals:
 
     # -- completed since we began
 
-    def completed(self, own: OwnWrite, ledger: Ledger) -> Iterator[OtherWrite]:
+    def completed(self, own: OwnWrite, live: LiveTimeline) -> Iterator[OtherWrite]:
         """By completion time. To a write that is not checked, only replace commits matter."""
         is_checked = own.opened or own.appended or own.parts or own.clears is not None
-        for instant in self.instants(ledger):
+        for instant in self.instants(live):
             if not is_checked and instant.action is not Action.REPLACECOMMIT:
                 continue
             yield self._seen(instant)
 
-    def named(self, requested: str, ledger: Ledger) -> OtherWrite:
+    def named(self, requested: str, live: LiveTimeline) -> OtherWrite:
         """One of those that completed since."""
-        return next(self._seen(i) for i in self.instants(ledger) if i.requested == requested)
+        return next(self._seen(i) for i in self.instants(live) if i.requested == requested)
 
     def _seen(self, instant: Instant) -> OtherWrite:
         if instant.requested not in self._completed:
             self._completed[instant.requested] = self._other(instant)
         return self._completed[instant.requested]
 
-    def instants(self, ledger: Ledger) -> Iterator[Instant]:
-        active = ledger.completed_after(self._requested)
-        found = sorted([*self._archived(ledger), *active], key=lambda i: i.completed or "")
+    def instants(self, live: LiveTimeline) -> Iterator[Instant]:
+        active = live.completed_after(self._requested)
+        found = sorted([*self._archived(live), *active], key=lambda i: i.completed or "")
         for instant in found:
             if instant.action in WRITE_ACTIONS and instant.requested != self._requested:
                 yield instant
 
-    def _archived(self, ledger: Ledger) -> Iterator[Instant]:
+    def _archived(self, live: LiveTimeline) -> Iterator[Instant]:
         gone = None
         if self._pending is not None:
-            known = {*ledger.pending, *ledger.completed, *ledger.named_by, self._requested}
+            known = {*live.pending, *live.completed, *live.rolled_back_by, self._requested}
             gone = self._pending - known
             if not gone:
                 return
-        for write in self._history.writes(self._requested, ledger.highest):
-            if (
-                gone is None or write.requested in gone
-            ) and write.requested not in ledger.completed:
+        for write in self._history.writes(self._requested, live.highest):
+            if (gone is None or write.requested in gone) and write.requested not in live.completed:
                 self._metadata[write.requested] = write.metadata
                 yield self._as_instant(write)
 
@@ -109,9 +107,9 @@ class Rivals:
         times = InstantTime(write.requested), InstantTime(write.completed)
         return Instant(times[0], action, State.COMPLETED, times[1])
 
-    def schema(self, ledger: Ledger) -> RecordedSchema | None:
+    def schema(self, live: LiveTimeline) -> RecordedSchema | None:
         """The schema that the writes which completed since have left; None if they left none."""
-        return last_recorded(self.instants(ledger), ledger.began_as, self.metadata)
+        return last_recorded(self.instants(live), live.began_as, self.metadata)
 
     def metadata(self, instant: Instant) -> CommitMetadata:
         if instant.requested not in self._metadata:
@@ -154,29 +152,29 @@ class Rivals:
 
     # -- under way
 
-    def services(self, own: OwnWrite, ledger: Ledger) -> Iterator[OtherWrite]:
+    def services(self, own: OwnWrite, live: LiveTimeline) -> Iterator[OtherWrite]:
         """Table services; read only if our write has what they could harm."""
-        for instant in ledger.pending_of(*_SERVICES):
+        for instant in live.pending_of(*_SERVICES):
             kind = _SERVICES[instant.action]
             has_cause = own.touched if kind is Kind.CLUSTERING else own.opened | own.fresh
-            if has_cause and not self._is_given_up(instant, ledger):
+            if has_cause and not self._is_given_up(instant, live):
                 if instant.requested not in self._plans:
                     self._plans[instant.requested] = load_planned_groups(self._log, instant)
                 yield OtherWrite(instant.requested, None, self._plans[instant.requested], kind)
 
-    def _is_given_up(self, instant: Instant, ledger: Ledger) -> bool:
+    def _is_given_up(self, instant: Instant, live: LiveTimeline) -> bool:
         """Whether a rollback under way ends the plan for good: nobody carries it out any more."""
-        is_named = instant.requested in ledger.named_by
+        is_named = instant.requested in live.rolled_back_by
         return is_named and self._log.rollback_of(instant.requested) is not None
 
-    def under_way(self, own: OwnWrite, ledger: Ledger) -> Iterator[OtherWrite]:
+    def under_way(self, own: OwnWrite, live: LiveTimeline) -> Iterator[OtherWrite]:
         """Writes that may go before ours although they have not completed."""
         if not (own.opened or own.appended):
             return
-        for instant in ledger.pending_of(Action.REPLACECOMMIT):
+        for instant in live.pending_of(Action.REPLACECOMMIT):
             if instant.requested > own.requested and (found := self._inflight(instant)):
                 yield OtherWrite(instant.requested, None, touched_groups(found), Kind.REPLACE)
-        for instant in ledger.pending_of(*_WRITES):
+        for instant in live.pending_of(*_WRITES):
             if instant.requested == own.requested:
                 continue
             priority = self.identity(instant).priority
@@ -191,7 +189,7 @@ class Rivals:
                     has_deletes_without_keys=not self._is_mor,
                 )
 
-    def unseeing(self, ledger: Ledger) -> list[Instant]:
+    def unseeing(self, live: LiveTimeline) -> list[Instant]:
         """Earlier writes that have begun and are not inflight yet.
 
         Hudi's writers look around in between, and take what they find completed then for older
@@ -200,7 +198,7 @@ class Rivals:
         """
         return [
             instant
-            for instant in ledger.pending_of(*_WRITES, Action.REPLACECOMMIT)
+            for instant in live.pending_of(*_WRITES, Action.REPLACECOMMIT)
             if instant.state is State.REQUESTED and instant.requested < self._requested
         ]
 
@@ -220,7 +218,7 @@ class Rivals:
     def writer(self, other: OtherWrite) -> WriterIdentity:
         if other.requested in self._metadata:
             return parse_writer(self._metadata[other.requested].extra_metadata)
-        instant = self._log.ledger.pending.get(other.requested)
+        instant = self._log.live.pending.get(other.requested)
         return WriterIdentity() if instant is None else self.identity(instant)
 
     def identity(self, instant: Instant) -> WriterIdentity:

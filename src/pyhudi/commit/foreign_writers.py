@@ -14,7 +14,7 @@ from pyhudi.read.log_view import KnownLog
 from pyhudi.storage.objects.timeline_listing import times_after
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.instant_time import shifted_time
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 from pyhudi.world import World
 
 #: How often to look at all.
@@ -40,7 +40,7 @@ class Foreigners:
     def found(
         self,
         known: KnownLog,
-        ledger: Ledger,
+        live: LiveTimeline,
         completes: str | None,
         catch_up: Callable[[], KnownLog],
     ) -> str | None:
@@ -48,12 +48,12 @@ class Foreigners:
 
         `completes` is the instant that is about to complete. `catch_up` reads the log's end again.
         """
-        since = self._unlooked_since(known, ledger, completes)
+        since = self._unlooked_since(known, live, completes)
         if since is None:
             return None
         now = self._world.elapsed_ms()
-        if not ledger.is_ours and now - self._glanced_at <= GLANCE_AGAIN_MS:
-            now, times = self._glanced_at, ledger.times_after(since)
+        if not live.is_ours and now - self._glanced_at <= GLANCE_AGAIN_MS:
+            now, times = self._glanced_at, live.times_after(since)
         else:
             times = times_after(self._storage, self._folder, since)
         unknown = times - known.times
@@ -63,15 +63,17 @@ class Foreigners:
         self._glanced_at = now
         if since == known.first_time:
             self._looked_at = now
-        ledger.is_ours = not unknown
+        live.is_ours = not unknown
         return min(unknown, default=None)
 
-    def _unlooked_since(self, known: KnownLog, ledger: Ledger, completes: str | None) -> str | None:
+    def _unlooked_since(
+        self, known: KnownLog, live: LiveTimeline, completes: str | None
+    ) -> str | None:
         """From when on to look now; None if that was done just now."""
         now = self._world.elapsed_ms()
         if known.first_time is None:
             return None
-        if not ledger.is_ours or now - self._looked_at > LOOK_AGAIN_MS:
+        if not live.is_ours or now - self._looked_at > LOOK_AGAIN_MS:
             return known.first_time
         if completes is not None and now - self._glanced_at > GLANCE_AGAIN_MS:
             return max(known.first_time, shifted_time(completes, -GLANCE_BACK_MS))

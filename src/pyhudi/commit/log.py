@@ -63,7 +63,7 @@ from pyhudi.storage.objects.store_clock import StoreClock
 from pyhudi.storage.objects.timeline_listing import list_timeline
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.timeline.instant_time import clock_time
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 from pyhudi.world import World, jittered_ms, new_uuid
 
 #: A process that needed longer since it read the log's end reads it again before it goes on.
@@ -117,7 +117,7 @@ class DecisionLog:
             self.clock, zone, timeline_folder, is_shared=self.is_shared, skew_ms=skew_ms
         )
         self._known: KnownLog | None = None
-        self._ledger: Ledger | None = None
+        self._live: LiveTimeline | None = None
         self._rollbacks = RollbackTargets(storage, timeline_folder)
         self._foreigners = Foreigners(storage, timeline_folder, world)
         self._read_at = 0
@@ -127,7 +127,7 @@ class DecisionLog:
         """Return a log that knows as much, and neither appends nor carries out: for dry runs."""
         log = copy(self)
         log._known = None if self._known is None else self._known.copied()
-        log._ledger = None
+        log._live = None
         log._is_read_only = True
         return log
 
@@ -138,14 +138,14 @@ class DecisionLog:
 
     # -- what is known
 
-    def refresh(self) -> Ledger:
+    def refresh(self) -> LiveTimeline:
         """The timeline now, with the log's last entry carried out, unless it is read-only."""
         if self._is_read_only:
             self._catch_up()
-            self._ledger = None
+            self._live = None
             return self._current(is_guarded=False)
         if self.is_shared and self._is_settled(self._catch_up()):
-            self._ledger = None
+            self._live = None
             return self._current(is_guarded=False)  # without the lock, which others wait for
         for _ in range(self._settings.commit_rounds):
             with self._locked() as held:
@@ -156,7 +156,7 @@ class DecisionLog:
         raise too_busy(self.storage.uri, self._settings.commit_rounds)
 
     @contextmanager
-    def guarded(self) -> Iterator[tuple[Ledger, Callable[[], bool]]]:
+    def guarded(self) -> Iterator[tuple[LiveTimeline, Callable[[], bool]]]:
         """Hold the lock, where one guards the table, for work that no entry decides.
 
         Gives the timeline as it is now, and a call that says whether the work may still go on.
@@ -185,7 +185,7 @@ class DecisionLog:
     def _other_lock(self) -> Refused | None:
         if (change := self._lease.change()) is None:
             return None
-        self._ledger = None  # it has the last entry, which only its lock lets us carry out
+        self._live = None  # it has the last entry, which only its lock lets us carry out
         return Refused(Rule.OTHER_LOCK, detail=change)
 
     @property
@@ -201,9 +201,9 @@ class DecisionLog:
             self._known.note(entry)
 
     @property
-    def ledger(self) -> Ledger:
+    def live(self) -> LiveTimeline:
         """The timeline as this process last saw it."""
-        return self.refresh() if self._ledger is None else self._ledger
+        return self.refresh() if self._live is None else self._live
 
     def is_whole_from(self, n: int) -> bool:
         known = self._known
@@ -219,7 +219,7 @@ class DecisionLog:
 
     def rollback_of(self, requested: str) -> str | None:
         """The rollback, of any state, that undoes the instant; for instants that are long gone."""
-        return self._rollbacks.naming(requested, self.ledger)
+        return self._rollbacks.naming(requested, self.live)
 
     def who_gave_up(self, requested: str) -> str:
         """Whoever decided that the instant is rolled back, as the log says it; another engine's
@@ -233,7 +233,7 @@ class DecisionLog:
 
     def forget(self) -> None:
         """List the timeline again at the next occasion."""
-        self._ledger = None
+        self._live = None
 
     def path(self, instant: Instant) -> str:
         return f"{self.folder}/{instant.file_name}"
@@ -313,17 +313,17 @@ class DecisionLog:
             return None
         if mine is not None and mine.n not in known.voided:
             return tried.decided(mine)  # an earlier round appended it, and only the reply was lost
-        ledger, tail = self._current(), known.n
-        foreign = self._foreign(ledger, proposal)
+        live, tail = self._current(), known.n
+        foreign = self._foreign(live, proposal)
         if self._known is not known or known.n != tail:
             return None  # looking for foreigners read more of the log: its new end is not settled
-        draft = foreign or proposal.draft(self, ledger)  # 4
+        draft = foreign or proposal.draft(self, live)  # 4
         if isinstance(draft, Refused | AlreadyDone):
             return self._surely(draft, tried)
-        if self._times.must_wait(ledger.highest, tried, known.times):
+        if self._times.must_wait(live.highest, tried, known.times):
             return None
         staged = self._staged(draft, tried)
-        entry = draft.entry(self._blank(), self._next_time(ledger), staged)  # 5
+        entry = draft.entry(self._blank(), self._next_time(live), staged)  # 5
         if not self._is_safe(held):
             return None
         tried.drafts[entry.id] = draft
@@ -386,7 +386,7 @@ class DecisionLog:
 
     def _open(self) -> KnownLog:
         """Begin at the tail, knowing nothing of what was before."""
-        self._ledger, self._lease.has_news = None, True
+        self._live, self._lease.has_news = None, True
         for _ in range(READ_ATTEMPTS_MAX):
             known = KnownLog()
             numbered = last_entries(self.storage)
@@ -412,11 +412,11 @@ class DecisionLog:
         self._known.note(entry)
         self._known.settled = max(self._known.settled, entry.n - 1)
         if entry.kind is EntryKind.VOID:
-            self._ledger = None
-        elif self._ledger is not None:
-            self._ledger.note(entry)
-            if self._ledger.noted > NOTED_MAX:
-                self._ledger = None  # listed anew, it has no more than is on the timeline
+            self._live = None
+        elif self._live is not None:
+            self._live.note(entry)
+            if self._live.noted > NOTED_MAX:
+                self._live = None  # listed anew, it has no more than is on the timeline
 
     # -- step 3: settle, and the timeline
 
@@ -424,7 +424,7 @@ class DecisionLog:
         """Make sure that the last entry is carried out, or void it; False if the race is lost."""
         assert self._known is not None
         if self.is_shared:
-            self._ledger = None  # the other engine may have written
+            self._live = None  # the other engine may have written
         tail = self._known.tail
         if not self._is_settled(self._known):
             assert tail is not None
@@ -441,9 +441,9 @@ class DecisionLog:
             if not self._verify(tail) or not self._is_safe(held):
                 return False
             self._carry_out(tail)
-            self._ledger = None if self.is_shared else self._ledger
-            if self._ledger is not None:
-                self._ledger.note(tail)  # it may have been listed before
+            self._live = None if self.is_shared else self._live
+            if self._live is not None:
+                self._live.note(tail)  # it may have been listed before
         return True
 
     def _is_settled(self, known: KnownLog) -> bool:
@@ -455,58 +455,58 @@ class DecisionLog:
             known.settled = tail.n
         return tail.n <= known.settled
 
-    def _is_overtaken(self, entry: Entry, ledger: Ledger) -> bool:
-        return is_overtaken(entry, ledger, partial(self._still_inflight, entry))
+    def _is_overtaken(self, entry: Entry, live: LiveTimeline) -> bool:
+        return is_overtaken(entry, live, partial(self._still_inflight, entry))
 
-    def _instead_of(self, overtaken: Entry, ledger: Ledger) -> Entry:
+    def _instead_of(self, overtaken: Entry, live: LiveTimeline) -> Entry:
         """What makes an overtaken entry void."""
         void = self._blank(kind=EntryKind.VOID, voids=overtaken.n)
         made = overtaken.creates
         assert made is not None
-        if not has_taken_plan_away(overtaken, ledger, self._rollbacks):
+        if not has_taken_plan_away(overtaken, live, self._rollbacks):
             return void
         if made.staged is not None and self.storage.stat(made.staged) is None:
             return void  # swept up, so long ago was it
-        return decided_again(void, overtaken, self._next_time(ledger))
+        return decided_again(void, overtaken, self._next_time(live))
 
-    def _current(self, *, is_guarded: bool = True) -> Ledger:
-        """The ledger; listed where the log alone does not tell.
+    def _current(self, *, is_guarded: bool = True) -> LiveTimeline:
+        """The live timeline; listed where the log alone does not tell.
 
         Who archives takes the lock of a shared table, so nobody does while it is held.
         """
-        if self._ledger is None:
+        if self._live is None:
             started = self.world.elapsed_ms()
-            self._ledger = self._listed(is_guarded=is_guarded and self.is_shared)
+            self._live = self._listed(is_guarded=is_guarded and self.is_shared)
             self._foreigners.listed(started)
-        return self._ledger
+        return self._live
 
-    def _listed(self, *, is_guarded: bool) -> Ledger:
+    def _listed(self, *, is_guarded: bool) -> LiveTimeline:
         assert self._known is not None
-        ledger = Ledger(list_timeline(self.storage, self.folder, is_guarded=is_guarded))
-        for rollback in ledger.rollbacks_to_look_at():
+        live = LiveTimeline(list_timeline(self.storage, self.folder, is_guarded=is_guarded))
+        for rollback in live.rollbacks_to_look_at():
             if undone := self._rollbacks.undone_by(rollback):
-                ledger.name(undone.target, rollback, is_final=undone.is_final)
+                live.add_rollback(undone.target, rollback, is_final=undone.is_final)
         for target, abort in self._known.aborts.items():
             # What stands on the timeline counts: another engine may have planned a rollback since.
-            if abort.instant is not None and target not in ledger.named_by:
-                ledger.name(target, abort.instant)
-        return ledger
+            if abort.instant is not None and target not in live.rolled_back_by:
+                live.add_rollback(target, abort.instant)
+        return live
 
-    def _foreign(self, ledger: Ledger, proposal: Proposal | None) -> Refused | None:
+    def _foreign(self, live: LiveTimeline, proposal: Proposal | None) -> Refused | None:
         """On a table without a lock, whether somebody else writes who does not heed the log."""
         assert self._known is not None
         if self.is_shared:
             return None
         found = self._foreigners.found(
-            self._known, ledger, None if proposal is None else proposal.completes, self._catch_up
+            self._known, live, None if proposal is None else proposal.completes, self._catch_up
         )
         return None if found is None else Refused(Rule.FOREIGN, found)
 
     # -- steps 5 to 8
 
-    def _next_time(self, ledger: Ledger) -> str:
+    def _next_time(self, live: LiveTimeline) -> str:
         assert self._known is not None
-        return self._times.after(max(ledger.highest, self._known.highest))
+        return self._times.after(max(live.highest, self._known.highest))
 
     def _blank(self, kind: EntryKind = EntryKind.BEGIN, voids: int | None = None) -> Entry:
         assert self._known is not None

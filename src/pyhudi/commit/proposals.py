@@ -1,6 +1,6 @@
 """What can be appended to the decision log, when each is legal, and how an append turns out.
 
-A proposal is drafted once in each round of `DecisionLog.append`, on a ledger that is up to date.
+A proposal is drafted once in each round of `DecisionLog.append`, on a current live timeline.
 `draft` judges first and makes the bytes afterwards, so that they may depend on the verdict. The
 verdict stays true until the entry is created, because every other entry would have taken the number
 that this one needs. The table of proposals is section 3 of `docs/protocol/README.md`.
@@ -17,7 +17,7 @@ from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, Unavail
 from pyhudi.format.timeline.decision_entry import Entry, EntryKind, Target, creation
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.plan.writable import USE_LOCK
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 
 
 class Rule(StrEnum):
@@ -171,11 +171,11 @@ def refusal_error(
 LOCK_RULES = (Rule.FOREIGN, Rule.OTHER_LOCK)
 
 Outcome = Decided | AlreadyDone | Refused
-Check = Callable[[Ledger], Refused | None]
+Check = Callable[[LiveTimeline], Refused | None]
 
 
 class Facts(Protocol):
-    """What a proposal may ask beside the ledger."""
+    """What a proposal may ask beside the live timeline."""
 
     def is_whole_from(self, n: int) -> bool:
         """True if every entry from number n to the log's end was seen, chained to the next."""
@@ -191,7 +191,7 @@ class Proposal(Protocol):
     def completes(self) -> str | None:
         """Return the pending instant that it completes, if it is a completion."""
 
-    def draft(self, facts: Facts, ledger: Ledger) -> Draft | Refused | AlreadyDone:
+    def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
         """Judge it on the timeline as it is, and then say what its entry is to hold."""
 
     def before_effect(self, entry: Entry) -> None:
@@ -211,13 +211,13 @@ class Begin:
     def completes(self) -> None:
         return None
 
-    def refusal(self, facts: Facts, ledger: Ledger) -> Refused | AlreadyDone | None:
-        for restore in ledger.pending_of(Action.RESTORE):
+    def refusal(self, facts: Facts, live: LiveTimeline) -> Refused | AlreadyDone | None:
+        for restore in live.pending_of(Action.RESTORE):
             return Refused(Rule.RESTORE_PENDING, restore.requested)
-        return self.check(ledger)
+        return self.check(live)
 
-    def draft(self, facts: Facts, ledger: Ledger) -> Draft | Refused | AlreadyDone:
-        return self.refusal(facts, ledger) or Draft(EntryKind.BEGIN, self.action, self.plan)
+    def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
+        return self.refusal(facts, live) or Draft(EntryKind.BEGIN, self.action, self.plan)
 
     def before_effect(self, entry: Entry) -> None:
         assert entry.time is not None
@@ -238,25 +238,25 @@ class Complete:
     def completes(self) -> str:
         return self.requested
 
-    def refusal(self, facts: Facts, ledger: Ledger) -> Refused | AlreadyDone | None:
-        if done := ledger.completed.get(self.requested):
+    def refusal(self, facts: Facts, live: LiveTimeline) -> Refused | AlreadyDone | None:
+        if done := live.completed.get(self.requested):
             return AlreadyDone(done)
-        if rollback := ledger.named_by.get(self.requested):
+        if rollback := live.rolled_back_by.get(self.requested):
             return Refused(Rule.ROLLED_BACK, rollback)
         if self.begin is not None and not facts.is_whole_from(self.begin):
             return Refused(Rule.LOG_NOT_WHOLE)
         # An inflight file alone is ours: this process slept until another engine had undone all.
-        is_pending = self.requested in ledger.pending
+        is_pending = self.requested in live.pending
         if not is_pending or not facts.is_inflight(self.requested, self.action):
             return Refused(Rule.NOT_INFLIGHT)
-        return self.check(ledger)
+        return self.check(live)
 
     def drafted(self, data: bytes, basis: object = None) -> Draft:
         kind = EntryKind.COMPLETE
         return Draft(kind, self.action, data, self.requested, self.begin, basis=basis)
 
-    def draft(self, facts: Facts, ledger: Ledger) -> Draft | Refused | AlreadyDone:
-        return self.refusal(facts, ledger) or self.drafted(self.data)
+    def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
+        return self.refusal(facts, live) or self.drafted(self.data)
 
     def before_effect(self, entry: Entry) -> None:
         pass
@@ -274,20 +274,20 @@ class Abort:
     def completes(self) -> None:
         return None
 
-    def refusal(self, facts: Facts, ledger: Ledger) -> Refused | AlreadyDone | None:
+    def refusal(self, facts: Facts, live: LiveTimeline) -> Refused | AlreadyDone | None:
         requested = self.target.requested
-        if requested in ledger.completed:
+        if requested in live.completed:
             return Refused(Rule.COMPLETED, requested)
-        if rollback := ledger.named_by.get(requested):
+        if rollback := live.rolled_back_by.get(requested):
             return Refused(Rule.ROLLED_BACK, rollback)
-        if requested not in ledger.pending:
+        if requested not in live.pending:
             return Refused(Rule.NOT_PENDING, requested)
         return None
 
-    def draft(self, facts: Facts, ledger: Ledger) -> Draft | Refused | AlreadyDone:
+    def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
         target = Target(self.target.requested, self.target.action, self.begin)
         made = Draft(EntryKind.ABORT, Action.ROLLBACK, self.plan, target=target)
-        return self.refusal(facts, ledger) or made
+        return self.refusal(facts, live) or made
 
     def before_effect(self, entry: Entry) -> None:
         pass

@@ -46,11 +46,11 @@ class FailedWriteRecovery:
         aborted = []
         pending = self._log.refresh().pending
         self._alive_until = {r: t for r, t in self._alive_until.items() if r in pending}
-        for instant in self._log.ledger.pending_of(*ROLLED_BACK_ACTIONS):
+        for instant in self._log.live.pending_of(*ROLLED_BACK_ACTIONS):
             has_failed = instant.requested not in own and self._has_failed(instant)
             if has_failed and isinstance(self.abort(instant), Decided):
                 aborted.append(instant.requested)
-        for rollback in self._log.ledger.pending_of(Action.ROLLBACK):
+        for rollback in self._log.live.pending_of(Action.ROLLBACK):
             self.undo(rollback.requested)
         return tuple(aborted)
 
@@ -59,9 +59,9 @@ class FailedWriteRecovery:
     def failed(self, own: frozenset[str] = frozenset()) -> tuple[str, ...]:
         """Writes that `recover` would give up, as far as one can tell without touching anything."""
         found = []
-        ledger = self._log.refresh()
-        for instant in ledger.pending_of(*ROLLED_BACK_ACTIONS):
-            if instant.requested in own or ledger.named_by.get(instant.requested) is not None:
+        live = self._log.refresh()
+        for instant in live.pending_of(*ROLLED_BACK_ACTIONS):
+            if instant.requested in own or live.rolled_back_by.get(instant.requested) is not None:
                 continue
             sign = self._last_sign_ms(instant)
             age = self._log.clock.estimate_ms() - (sign or 0)
@@ -71,7 +71,7 @@ class FailedWriteRecovery:
         return tuple(found)
 
     def _has_failed(self, instant: Instant) -> bool:
-        if self._log.ledger.named_by.get(instant.requested) is not None:
+        if self._log.live.rolled_back_by.get(instant.requested) is not None:
             return False  # already given up
         if self._settings.failed_writes is FailedWrites.EAGER:
             return True

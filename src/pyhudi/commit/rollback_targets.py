@@ -9,7 +9,7 @@ from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.plan_files import decode_rollback_plan
 from pyhudi.plan.rollback import is_final
 from pyhudi.storage.protocol import Storage
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class RollbackTargets:
             self._undone[rollback] = undone
         return self._undone[rollback]
 
-    def naming(self, requested: str, ledger: Ledger) -> str | None:
+    def naming(self, requested: str, live: LiveTimeline) -> str | None:
         """The rollback, of any state, that undoes the instant for good."""
-        later = (i.requested for i in ledger.rollbacks() if i.requested > requested)
+        later = (i.requested for i in live.rollbacks() if i.requested > requested)
         undone = ((rollback, self.undone_by(rollback)) for rollback in sorted(later))
         return next((r for r, u in undone if u and u.is_final and u.target == requested), None)

@@ -20,34 +20,34 @@ from dataclasses import replace
 from pyhudi.commit.rollback_targets import RollbackTargets
 from pyhudi.format.timeline.decision_entry import Entry, EntryKind
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
-from pyhudi.timeline.live import PLANNED_ACTIONS, Ledger
+from pyhudi.timeline.live import PLANNED_ACTIONS, LiveTimeline
 
 
-def is_overtaken(entry: Entry, ledger: Ledger, is_inflight: Callable[[], bool]) -> bool:
+def is_overtaken(entry: Entry, live: LiveTimeline, is_inflight: Callable[[], bool]) -> bool:
     """Whether a foreign engine went past the entry, or took its instant away."""
     assert entry.time is not None
     assert entry.instant is not None
-    if entry.guarded and ledger.highest >= entry.time:
+    if entry.guarded and live.highest >= entry.time:
         return True
     if entry.target is not None:
         target = entry.target.instant
-        rollback = ledger.named_by.get(target, entry.instant)
-        return target in ledger.completed or rollback != entry.instant
+        rollback = live.rolled_back_by.get(target, entry.instant)
+        return target in live.completed or rollback != entry.instant
     if entry.kind is EntryKind.COMPLETE:
-        is_open = entry.instant in ledger.pending and entry.instant not in ledger.named_by
+        is_open = entry.instant in live.pending and entry.instant not in live.rolled_back_by
         return not is_open or not is_inflight()
     return False
 
 
-def has_taken_plan_away(entry: Entry, ledger: Ledger, rollbacks: RollbackTargets) -> bool:
+def has_taken_plan_away(entry: Entry, live: LiveTimeline, rollbacks: RollbackTargets) -> bool:
     """Whether it is an abort of a plan that is gone, and was neither carried out nor undone."""
     target = entry.target
     if target is None or target.action not in PLANNED_ACTIONS:
         return False
     requested = target.instant
-    if requested in ledger.pending or ledger.is_completed(requested):
+    if requested in live.pending or live.is_completed(requested):
         return False
-    return rollbacks.naming(requested, ledger) is None
+    return rollbacks.naming(requested, live) is None
 
 
 def decided_again(void: Entry, abort: Entry, time: str) -> Entry:

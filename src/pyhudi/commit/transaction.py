@@ -161,7 +161,7 @@ class Transaction:
         log = self._log
         try:
             self.requested, self.number = self._begun()
-            self._others = Rivals(log, self.requested, self.action, frozenset(log.ledger.pending))
+            self._others = Rivals(log, self.requested, self.action, frozenset(log.live.pending))
             log.storage.create(log.path(self._instant(State.INFLIGHT)), self._introduction())
         except BaseException:
             self._stop_beating()  # or it would look alive for as long as this process lives
@@ -302,7 +302,7 @@ class Transaction:
         return Lost(error, conflict.retry, waits_for, keeps_files=checks.keeps_files)
 
     def _given_up(self, refused: Refused, loser: Loser) -> ConflictError:
-        done = self._log.ledger.completed.get(refused.instant or "")
+        done = self._log.live.completed.get(refused.instant or "")
         by = parse_label(self._log.who_gave_up(self.requested))
         completed = None if done is None else done.completed
         return given_up_error(self._log.storage, loser, refused, by, completed)
@@ -385,7 +385,7 @@ class Transaction:
                 raise_fence(self._log.storage, self.requested)
             self._recovery.abort(self._instant(State.REQUESTED))
             self._stop_beating()  # a beat behind the rollback would bring the heartbeat back
-            if rollback := self._log.ledger.named_by.get(self.requested):
+            if rollback := self._log.live.rolled_back_by.get(self.requested):
                 self._recovery.undo(rollback)
                 if self.is_fenced:
                     remove_fence(self._log.storage, self.requested)

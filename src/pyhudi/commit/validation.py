@@ -36,7 +36,7 @@ from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit
 from pyhudi.format.timeline.decision_entry import Entry
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.read.schema import RecordedSchema, is_same_schema, schema_change
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 
 #: How long a writer of another engine may take from its beginning until it has read the timeline.
 LOOK_AROUND_MS = 10_000
@@ -118,11 +118,11 @@ class CompletionCheck:
         self._checks = checks
         self._schema = avro_schema
 
-    def verdict(self, ledger: Ledger) -> Verdict:
+    def verdict(self, live: LiveTimeline) -> Verdict:
         """Judge the write on the timeline as it is."""
         try:
-            judged = self._denied() or self._judged(ledger)
-            return self._outdated(ledger) or judged if isinstance(judged, Accepted) else judged
+            judged = self._denied() or self._judged(live)
+            return self._outdated(live) or judged if isinstance(judged, Accepted) else judged
         except (CorruptTableError, UnsupportedTableError) as error:
             return Denied(error)
         except UnavailableError as error:  # asked before anything was decided
@@ -138,25 +138,25 @@ class CompletionCheck:
         lost = ownership_lost(self._log.storage, self._checks.owned)
         return None if lost is None else Denied(lost)
 
-    def _judged(self, ledger: Ledger) -> Verdict:
+    def _judged(self, live: LiveTimeline) -> Verdict:
         own, checks, others = self._own, self._checks, self._others
-        if self._must_wait(ledger):
+        if self._must_wait(live):
             return NotYet()
-        conflict = first_conflict(own, others.services(own, ledger), checks.strategy)
+        conflict = first_conflict(own, others.services(own, live), checks.strategy)
         if conflict is not None:
             return conflict
         offence = None
         if checks.layout is not None:
-            offence = self._layout_offence(checks.layout, ledger)
+            offence = self._layout_offence(checks.layout, live)
             if offence is not None and offence.kind.breaks_table:
                 return offence
-        found = self._overlap(ledger)
+        found = self._overlap(live)
         if offence is not None and isinstance(found, Accepted):  # in a bucket it has no file of
-            other = others.named(offence.requested, ledger)
+            other = others.named(offence.requested, live)
             return Conflict(ConflictRule.REPLACED, other, offence.group, Retry.WRITE)
         return found
 
-    def _overlap(self, ledger: Ledger) -> Conflict | Accepted:
+    def _overlap(self, live: LiveTimeline) -> Conflict | Accepted:
         """Return the conflict with a write, unless committing behind it settles that.
 
         Nothing has to be decided or written anew for a write whose logs are in their place: it is
@@ -164,7 +164,7 @@ class CompletionCheck:
         """
         own, others = self._own, self._others
         behind: set[str] = set()
-        for other in chain(others.completed(own, ledger), others.under_way(own, ledger)):
+        for other in chain(others.completed(own, live), others.under_way(own, live)):
             conflict = first_conflict(own, [other], self._checks.strategy)
             if conflict is None:
                 continue
@@ -173,19 +173,19 @@ class CompletionCheck:
             behind.add(other.requested)
         return Accepted(frozenset(behind))
 
-    def _outdated(self, ledger: Ledger) -> SchemaChanged | None:
+    def _outdated(self, live: LiveTimeline) -> SchemaChanged | None:
         """Return the schema that others recorded since, if it is not the write's own."""
         own = self._schema
-        now = None if own is None else self._others.schema(ledger)
+        now = None if own is None else self._others.schema(live)
         if own is None or now is None or is_same_schema(own, now.avro_json):
             return None
         return SchemaChanged(now, schema_change(own, now.avro_json))
 
-    def _must_wait(self, ledger: Ledger) -> bool:
+    def _must_wait(self, live: LiveTimeline) -> bool:
         """True if a writer of another engine is about to read the timeline; it takes a moment."""
         if self._checks.layout is None or not (self._own.appended or self._own.opened):
             return False
-        return any(map(self._is_fresh, self._others.unseeing(ledger)))
+        return any(map(self._is_fresh, self._others.unseeing(live)))
 
     def _is_fresh(self, requested: Instant) -> bool:
         """True if it was requested, by the store's clock, less than a moment ago."""
@@ -196,8 +196,8 @@ class CompletionCheck:
         reached = self._log.clock.at_least_ms() or found.modified_ms
         return reached - found.modified_ms < LOOK_AROUND_MS
 
-    def _layout_offence(self, layout: KnownLayout, ledger: Ledger) -> LayoutOffence | None:
-        for instant in self._others.instants(ledger):
+    def _layout_offence(self, layout: KnownLayout, live: LiveTimeline) -> LayoutOffence | None:
+        for instant in self._others.instants(live):
             metadata = self._others.metadata(instant)
             found = first_offence(instant.requested, metadata, layout.count, layout.known)
             if found is not None:
@@ -218,10 +218,10 @@ class WriteCompletion:
     def completes(self) -> str:
         return self.complete.requested
 
-    def draft(self, facts: Facts, ledger: Ledger) -> Draft | Refused | AlreadyDone:
-        if (no := self.complete.refusal(facts, ledger)) is not None:
+    def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
+        if (no := self.complete.refusal(facts, live)) is not None:
             return no
-        verdict = self.check.verdict(ledger)
+        verdict = self.check.verdict(live)
         if not isinstance(verdict, Accepted):
             return _refused(verdict)
         data = encode_commit_metadata(self.metadata, self.sync)

@@ -68,9 +68,9 @@ class WriteIds:
         others = [r for r in self._attempts(write_id) if r != before and r not in own]
         if not others:
             return None
-        ledger = self._log.refresh()
+        live = self._log.refresh()
         for requested in others:
-            pending = ledger.pending.get(requested)
+            pending = live.pending.get(requested)
             if before is not None and requested > before and pending is not None:
                 raise TakenOverError(
                     f"the write {write_id!r} was taken over",
@@ -79,13 +79,13 @@ class WriteIds:
                 )
             if pending is not None:
                 self._recovery.abort(pending)
-        ledger = self._log.ledger
+        live = self._log.live
         for requested in others:
-            if (done := ledger.completed.get(requested)) is not None:
+            if (done := live.completed.get(requested)) is not None:
                 self._check(done, write_id, operation)
                 return done
-            undone = ledger.named_by.get(requested) or self._log.rollback_of(requested)
-            if undone is not None or not ledger.is_committed(requested):
+            undone = live.rolled_back_by.get(requested) or self._log.rollback_of(requested)
+            if undone is not None or not live.is_committed(requested):
                 continue
             if (archived := self._history.instant(requested)) is not None:
                 done = as_instant(archived)

@@ -10,7 +10,7 @@ disappear.
 from __future__ import annotations
 
 from pyhudi.format.timeline.instant import Action
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 from pyhudi.timeline.timeline import Timeline
 
 #: Instants that may need older files than writes do.
@@ -23,24 +23,24 @@ def clean_changes_since(then: Timeline, now: Timeline) -> list[str]:
     return sorted(came | _vanished(then, now))
 
 
-def weighty_instants(ledger: Ledger) -> set[tuple[str, Action]]:
+def weighty_instants(live: LiveTimeline) -> set[tuple[str, Action]]:
     """Return the instants of a live timeline after which a plan has to be made again."""
-    found = {(i.requested, i.action) for i in ledger.completed.values() if i.action in _WEIGHTY}
-    for instant in ledger.pending.values():
+    found = {(i.requested, i.action) for i in live.completed.values() if i.action in _WEIGHTY}
+    for instant in live.pending.values():
         if _is_service(instant.action) or instant.action in _WEIGHTY:
             found.add((instant.requested, instant.action))
-    return found | set(ledger.began_as.items())
+    return found | set(live.began_as.items())
 
 
 def logged_changes_since(
-    known: set[tuple[str, Action]], then: Timeline, ledger: Ledger
+    known: set[tuple[str, Action]], then: Timeline, live: LiveTimeline
 ) -> list[str]:
     """Return what `clean_changes_since` does, by the decision log.
 
     `known` is what was there before `then` was loaded. The live timeline keeps what is archived,
     which `then` lacks.
     """
-    came = weighty_instants(ledger) - known - _weighty(then)
+    came = weighty_instants(live) - known - _weighty(then)
     return sorted(requested for requested, _ in came)
 
 

@@ -31,36 +31,36 @@ from pyhudi.plan.compaction import (
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
 
 _LATER = "it is left to the next plan, for writes kept completing"
 
 
-def changes_since(known: Timeline, plans: PendingPlans, ledger: Ledger) -> Instant | None:
+def changes_since(known: Timeline, plans: PendingPlans, live: LiveTimeline) -> Instant | None:
     """Return an instant that the plan's timeline lacks: a completed write, or another plan."""
-    services = (i for i in ledger.pending_of(*SERVICES) if i.requested not in plans.groups)
-    return next(unseen_writes(known, ledger), None) or next(services, None)
+    services = (i for i in live.pending_of(*SERVICES) if i.requested not in plans.groups)
+    return next(unseen_writes(known, live), None) or next(services, None)
 
 
-def missed_archived_writes(known: Timeline, ledger: Ledger) -> bool:
-    """True if archiving took instants that `known` has as active before `ledger` was listed.
+def missed_archived_writes(known: Timeline, live: LiveTimeline) -> bool:
+    """True if archiving took instants that `known` has as active before `live` was listed.
 
     Archiving may then also have taken a write that completed since, and neither of the two shows
     it. It goes by the order of requests, and stops before what is pending. A completed write that
     was rolled back is missing as well, and so are its files.
     """
-    ended = known.pending_writes - ledger.pending.keys() - ledger.named_by.keys()
-    return not (known.completion_times.keys() | ended) <= ledger.completed.keys()
+    ended = known.pending_writes - live.pending.keys() - live.rolled_back_by.keys()
+    return not (known.completion_times.keys() | ended) <= live.completed.keys()
 
 
-def unseen_writes(known: Timeline, ledger: Ledger) -> Iterator[Instant]:
+def unseen_writes(known: Timeline, live: LiveTimeline) -> Iterator[Instant]:
     """Yield completed writes that a timeline does not have.
 
     They are compared by name and not by their times, since another engine takes those from its own
     clock. A write that is missing because it was archived does not count.
     """
-    for instant in ledger.completed.values():
+    for instant in live.completed.values():
         requested = instant.requested
         if (
             instant.action in WRITE_ACTIONS

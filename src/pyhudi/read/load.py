@@ -49,10 +49,10 @@ from pyhudi.table.state import TableState
 from pyhudi.timeline.cut import (
     at_cut,
     cleans_beyond,
-    common_writes,
     cut_time,
     is_archived_since,
     is_rolled_back,
+    shared_writes,
 )
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_orphaned_inflights
 
@@ -193,7 +193,7 @@ class TableLoader:
             return None
         archived: tuple[Instant, ...] = ()
         if is_archived_since(first, second, start):
-            if not common_writes(first, second):
+            if not shared_writes(first, second):
                 return None
             archived = self._archived_since(first, start)
         state = self._state(at_cut(first, second, archived), partitions, known)

@@ -226,7 +226,7 @@ def _kept_from(
         kept_from = cleaned.kept_from
     if policy.by is CleanBy.VERSIONS and not is_open:
         with writer.turn:
-            return writer.log.ledger.highest  # they keep no point in time
+            return writer.log.live.highest  # they keep no point in time
     return kept_from
 
 

@@ -4,8 +4,8 @@ Nothing here is needed for the table to be right, except that a file of a given-
 gone before the active timeline moves past that instant, for readers count older files as
 committed. Everything may be repeated, by several at once.
 
-What was seen is judged by a ledger read *after* it was seen: an object belongs to an instant that
-was decided before the object existed, so that ledger knows the instant if it is alive.
+What was seen is judged by a live timeline read *after* it was seen: an object belongs to an
+instant that was begun before the object existed, so that timeline has the instant if it is alive.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pyhudi.storage.objects.progress import PROGRESS_FOLDER
 from pyhudi.storage.objects.timeline_listing import list_timeline, removable_orphans
 from pyhudi.storage.objects.write_fence import FENCE_FOLDER
 from pyhudi.storage.protocol import ObjectStat
-from pyhudi.timeline.live import PLANNED_ACTIONS, Ledger
+from pyhudi.timeline.live import PLANNED_ACTIONS, LiveTimeline
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.write.writer import TableWriter
 
@@ -93,17 +93,17 @@ class Repair:
         conflicts = list(self._storage.list(CONFLICT_FOLDER))
         fences = list(self._storage.list(FENCE_FOLDER))
         self._log.forget()
-        ledger = self._log.refresh()
+        live = self._log.refresh()
         now = self._log.clock.read_ms()
-        unknown = self._pending_files(ledger)
+        unknown = self._pending_files(live)
         for requested in sorted({*marked, *unknown}):
-            self._sweep_instant(requested, ledger, now, unknown.get(requested, ()))
-        self._sweep_late_inflights(ledger)
+            self._sweep_instant(requested, live, now, unknown.get(requested, ()))
+        self._sweep_late_inflights(live)
         for stat in beats:
-            self._sweep_beat(stat, ledger, now)
+            self._sweep_beat(stat, live, now)
         for stat in staged:
             requested = file_name(stat.path).partition(".")[0]
-            if requested in ledger.completed or now - stat.modified_ms >= self._grace_ms:
+            if requested in live.completed or now - stat.modified_ms >= self._grace_ms:
                 self._remove(stat.path)
         hearts = self._storage.stat_all([heartbeat_path(file_name(s.path)) for s in fences])
         for stat, beat in zip(fences, hearts, strict=True):
@@ -119,19 +119,19 @@ class Repair:
         names = (file_name(folder) for folder in folders)
         return [name for name in names if is_instant_time(name)]
 
-    def _pending_files(self, ledger: Ledger) -> dict[str, list[Instant]]:
+    def _pending_files(self, live: LiveTimeline) -> dict[str, list[Instant]]:
         """Pending files of instants that are neither pending nor completed: ghosts, perhaps."""
         objects = self._storage.list_folder(self._log.folder).objects
         names = (file_name(stat.path) for stat in objects)
         found: dict[str, list[Instant]] = {}
         for name in (name for name in names if is_timeline_file(name) and "_" not in name):
             file = Instant.parse(name)
-            if file.requested not in ledger.pending and file.requested not in ledger.completed:
+            if file.requested not in live.pending and file.requested not in live.completed:
                 found.setdefault(file.requested, []).append(file)
         return found
 
     def _sweep_instant(
-        self, requested: str, ledger: Ledger, now: int, pending: Sequence[Instant]
+        self, requested: str, live: LiveTimeline, now: int, pending: Sequence[Instant]
     ) -> None:
         """Markers of a completed instant go; those of a given-up one tell what else has to.
 
@@ -142,15 +142,15 @@ class Repair:
         listing, and one look for all files that the markers name.
         """
         objects = marker_stats(self._storage, requested)
-        if requested in ledger.completed:
+        if requested in live.completed:
             self._remove_all([stat.path for stat in objects])
             return
-        if requested in ledger.pending:
+        if requested in live.pending:
             return
         newest = max((stat.modified_ms for stat in objects), default=0)
-        if not self._is_undone(requested, ledger):
+        if not self._is_undone(requested, live):
             is_old = not pending and now - newest >= self._grace_ms
-            if not is_old or not self._is_nowhere(requested, ledger):
+            if not is_old or not self._is_nowhere(requested, live):
                 return
         marked = [m.data_file for m in load_markers(self._storage, requested, objects)]
         there = [stat.path for stat in self._storage.stat_all(marked) if stat is not None]
@@ -161,30 +161,30 @@ class Repair:
         if now - newest >= self._grace_ms:
             self._remove_all([stat.path for stat in objects])
 
-    def _sweep_late_inflights(self, ledger: Ledger) -> None:
+    def _sweep_late_inflights(self, live: LiveTimeline) -> None:
         """Inflight files that stand alone: they came when their instant was archived, or undone."""
         listed = list_timeline(self._storage, self._log.folder, with_orphans=True)
         for stray in removable_orphans(self._storage, self._log.folder, listed):
             self._remove(self._log.path(stray))
-        for service in ledger.pending_of(Action.CLEAN):
+        for service in live.pending_of(Action.CLEAN):
             if self._storage.stat(self._log.path(service.in_state(State.REQUESTED))) is None:
                 self._remove(self._log.path(service.in_state(State.INFLIGHT)))
                 self._log.forget()
 
-    def _is_undone(self, requested: str, ledger: Ledger) -> bool:
+    def _is_undone(self, requested: str, live: LiveTimeline) -> bool:
         """Whether a rollback of the instant has completed."""
-        rollback = ledger.named_by.get(requested) or self._log.rollback_of(requested)
-        return rollback is not None and rollback in ledger.completed
+        rollback = live.rolled_back_by.get(requested) or self._log.rollback_of(requested)
+        return rollback is not None and rollback in live.completed
 
-    def _is_nowhere(self, requested: str, ledger: Ledger) -> bool:
+    def _is_nowhere(self, requested: str, live: LiveTimeline) -> bool:
         """Whether no timeline knows the instant, and no reader shows its files.
 
         So it is with a plan that somebody removed by hand, or with Hudi's tools, when an executor
         had begun. When the active timeline had passed it, it would look committed.
         """
-        if requested in ledger.named_by or ledger.is_committed(requested):
+        if requested in live.rolled_back_by or live.is_committed(requested):
             return False
-        if not _has_write(ledger) or completed_by_log(self._storage, {requested}):
+        if not _has_write(live) or completed_by_log(self._storage, {requested}):
             return False  # not the instant is lost, but the timeline
         return History(self._storage, self._log.history_folder).instant(requested) is None
 
@@ -202,7 +202,7 @@ class Repair:
             if name is not None and not _is_alive(name.requested, before):
                 found.setdefault(name.requested, []).append(stat)
         self._log.forget()
-        ledger, now = self._log.refresh(), self._log.clock.read_ms()
+        live, now = self._log.refresh(), self._log.clock.read_ms()
         listed = list_timeline(self._storage, self._log.folder, with_orphans=True)
         known_instants: set[str] = {instant.requested for instant in listed}
         history = History(self._storage, self._log.history_folder)
@@ -210,13 +210,13 @@ class Repair:
         gone: set[str] = set()
         nowhere: set[str] = set()
         for requested in sorted(found.keys() - known_instants):
-            if _is_alive(requested, ledger):
+            if _is_alive(requested, live):
                 continue
-            if self._is_undone(requested, ledger):
+            if self._is_undone(requested, live):
                 gone.add(requested)
-            elif requested not in ledger.named_by:
+            elif requested not in live.rolled_back_by:
                 nowhere.add(requested)
-        if nowhere and not _has_write(ledger):
+        if nowhere and not _has_write(live):
             raise lost_timeline(self._storage, self._log.folder, found[min(nowhere)][0].path)
         done = completed_by_log(self._storage, nowhere)
         self._kept += [stat.path for requested in sorted(done) for stat in found[requested]]
@@ -224,11 +224,11 @@ class Repair:
         for requested in sorted(gone):
             self._remove_older(found[requested], now - self._grace_ms)
 
-    def _sweep_beat(self, stat: ObjectStat, ledger: Ledger, now: int) -> None:
+    def _sweep_beat(self, stat: ObjectStat, live: LiveTimeline, now: int) -> None:
         requested = file_name(stat.path)
-        decided = requested in ledger.completed or self._is_undone(requested, ledger)
+        decided = requested in live.completed or self._is_undone(requested, live)
         old = now - stat.modified_ms >= self._grace_ms
-        if decided or (old and requested not in ledger.pending):
+        if decided or (old and requested not in live.pending):
             self._remove(heartbeat_path(requested))
 
     def _remove_older(self, stats: Iterable[ObjectStat], before_ms: int) -> None:
@@ -246,14 +246,14 @@ class Repair:
             self._removed += paths
 
 
-def _has_write(ledger: Ledger) -> bool:
+def _has_write(live: LiveTimeline) -> bool:
     """Whether a write has completed, as on every table with data: the last is never archived."""
-    return any(instant.action in WRITE_ACTIONS for instant in ledger.completed.values())
+    return any(instant.action in WRITE_ACTIONS for instant in live.completed.values())
 
 
-def _is_alive(requested: str, ledger: Ledger) -> bool:
+def _is_alive(requested: str, live: LiveTimeline) -> bool:
     """Whether files of the instant count, or may count one day."""
-    return requested in ledger.pending or ledger.is_committed(requested)
+    return requested in live.pending or live.is_committed(requested)
 
 
 def repair_table(

@@ -73,7 +73,7 @@ def is_rolled_back(first: Timeline, second: Timeline) -> bool:
         return True
     if first.completion_times.keys() & second.pending_writes:
         return True
-    kept = common_writes(first, second)
+    kept = shared_writes(first, second)
     return any(
         instant.requested > kept[0] and instant.requested not in second.completion_times
         for instant in first.writes
@@ -104,7 +104,7 @@ def cleans_beyond(first: Timeline, second: Timeline) -> tuple[Instant, ...]:
     )
 
 
-def common_writes(first: Timeline, second: Timeline) -> list[str]:
+def shared_writes(first: Timeline, second: Timeline) -> list[str]:
     """Return the requested times of writes that both listings show, oldest first."""
     return sorted(unsaved_writes(first) & unsaved_writes(second))
 

@@ -25,17 +25,17 @@ BEFORE_ALL: Final = "0" * 17
 PLANNED_ACTIONS: Final = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
 
 
-class Ledger:
-    """The instants of a timeline, kept up to date by entries.
+class LiveTimeline:
+    """The instants of a timeline, kept current by entries of the decision log.
 
-    `named_by` holds the targets of rollbacks: the instant that is given up → the rollback's time.
-    The caller adds those of rollbacks that a foreign engine planned, for a listing does not tell.
+    `rolled_back_by` maps the target of each rollback to the rollback's time. The caller adds the
+    targets of rollbacks that a foreign engine planned, since a listing does not show them.
     """
 
     def __init__(self, names: Iterable[Instant] = ()) -> None:
         self.pending: dict[str, Instant] = {}
         self.completed: dict[str, Instant] = {}
-        self.named_by: dict[str, str] = {}
+        self.rolled_back_by: dict[str, str] = {}
         self.began_as: dict[str, Action] = {}  # how completed services began, as in a timeline
         self.highest = BEFORE_ALL
         self.is_ours = False  # whether all its times were found in the log
@@ -64,7 +64,7 @@ class Ledger:
     # -- folding
 
     def note(self, entry: Entry) -> None:
-        """The entry was decided; the ones before it have been carried out."""
+        """Fold an entry that was appended. The entries before it have been applied."""
         if entry.kind is EntryKind.VOID:
             return
         self.noted += 1
@@ -76,7 +76,7 @@ class Ledger:
             self._complete(entry.instant, entry.action, entry.time)
             return
         if entry.target is not None:
-            self.named_by[entry.target.instant] = entry.instant
+            self.rolled_back_by[entry.target.instant] = entry.instant
         if entry.instant in self.completed:
             return  # the listing was later than the entry
         begun = Instant(InstantTime(entry.instant), entry.action, State.REQUESTED)
@@ -87,7 +87,7 @@ class Ledger:
         if action is not action.completed_as:
             self.began_as[requested] = action
         if action is Action.ROLLBACK:
-            for target, rollback in self.named_by.items():
+            for target, rollback in self.rolled_back_by.items():
                 if rollback == requested:
                     self.pending.pop(target, None)  # what a zombie adds to it counts for nothing
         if requested not in self.completed:
@@ -96,15 +96,15 @@ class Ledger:
             )
             self._by_completion.append((time, requested))
 
-    def name(self, target: str, rollback: str, *, is_final: bool = True) -> None:
-        """The rollback undoes the target. What is left of it once that is done is a ghost.
+    def add_rollback(self, target: str, rollback: str, *, is_final: bool = True) -> None:
+        """Note that the rollback has this target, which does not count once it completed.
 
-        One that is not final undoes what a failed run of a plan left. The plan stays, and is
-        carried out anew, under the same name.
+        A rollback that is not final removes only what a failed execution of a plan left. The plan
+        stays, and is executed again under the same name.
         """
         if rollback in self.completed and not is_final:
             return
-        self.named_by[target] = rollback
+        self.rolled_back_by[target] = rollback
         if rollback in self.completed:
             self.pending.pop(target, None)
 

@@ -92,7 +92,7 @@ def begin(writer: TableWriter, intent: WriteIntent) -> DetachedWrite | WriteResu
         transaction.abandon()
         raise
     transaction.leave()
-    pending = tuple(writer.log.ledger.pending)
+    pending = tuple(writer.log.live.pending)
     return DetachedWrite(files, writer.settings, transaction.number, intent, pending)
 
 
@@ -192,7 +192,7 @@ def abandon(write: DetachedWrite, world: World) -> None:
     """Give the write up, unless its end has been decided; harmless when repeated."""
     storage, requested = write.files.storage, write.requested
     writer, transaction = _taken_up(write, world)
-    if requested in writer.log.ledger.pending:
+    if requested in writer.log.live.pending:
         raise_fence(storage, requested)  # tasks that still run need not go on
         transaction.abandon()
     if storage.stat(heartbeat_path(requested)) is None:

@@ -228,7 +228,7 @@ class LocalWriter(TableWriter):
             if group.partition not in self.with_metadata:
                 create_partition_metadata(self.storage, group.partition, spec.requested)
                 self.with_metadata.add(group.partition)
-            if group in self.replaced(self.log.ledger):
+            if group in self.replaced(self.log.live):
                 raise replaced_for_good([group])
             stat = rewrite_base(
                 self.storage,

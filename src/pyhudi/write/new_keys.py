@@ -40,11 +40,11 @@ class NewKeys:
     def _has_news(self, state: TableState) -> bool:
         """True if a write has completed that the state does not have, and that may have rows.
 
-        The ledger is as of the instant's begin, so this costs no look at the timeline. Seeds have
-        no rows; the first write to a partition makes one itself.
+        The live timeline is as of the instant's begin, so this costs no look at the timeline. Seeds
+        have no rows; the first write to a partition makes one itself.
         """
         loader, timeline = self._writer.loader, state.timeline
-        done = self._writer.log.ledger.completed.values()
+        done = self._writer.log.live.completed.values()
         writes = (i for i in done if i.action in WRITE_ACTIONS)
         return any(
             not timeline.is_committed(instant.requested) and not is_seed(loader.metadata(instant))

@@ -39,7 +39,7 @@ from pyhudi.table.file_group import FileSlice
 from pyhudi.table.snapshot import grouped_files, is_replaced, latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes, visible_now
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 from pyhudi.write.files.base_file import write_seed
 from pyhudi.write.files.spec import WriteSpec, create_partition_metadata
 
@@ -60,7 +60,7 @@ class BucketGroups:
         self,
         storage: Storage,
         config: TableConfig,
-        replaced: Callable[[Ledger], frozenset[FileGroupId]],
+        replaced: Callable[[LiveTimeline], frozenset[FileGroupId]],
     ) -> None:
         assert config.buckets is not None
         self._storage = storage
@@ -81,7 +81,7 @@ class BucketGroups:
     def prepare(
         self,
         partitions: Iterable[str],
-        ledger: Callable[[], Ledger],
+        live: Callable[[], LiveTimeline],
         begin: BeginSeed,
         spec: Callable[[str], WriteSpec],
         opened: Collection[FileGroupId] = (),
@@ -95,15 +95,15 @@ class BucketGroups:
         for partition in wanted:
             if partition not in self._known:
                 self._load(partition)
-        self._forget_replaced(ledger())
+        self._forget_replaced(live())
         unknown = [partition for partition in wanted if partition not in self._known]
         for _ in range(SEED_ATTEMPTS_MAX):
-            found = {partition: self._found(partition, ledger()) for partition in unknown}
+            found = {partition: self._found(partition, live()) for partition in unknown}
             missing = self._missing(found, opened)
             if not missing:
                 break
             try:
-                self._seed(missing, ledger, begin(), spec)
+                self._seed(missing, live, begin(), spec)
             except ConflictError:
                 continue  # somebody else seeded one of them
         else:
@@ -132,13 +132,13 @@ class BucketGroups:
     def _seed(
         self,
         wanted: Mapping[str, Sequence[int]],
-        ledger: Callable[[], Ledger],
+        live: Callable[[], LiveTimeline],
         transaction: Transaction,
         spec: Callable[[str], WriteSpec],
     ) -> None:
         try:
             write = spec(transaction.requested)
-            metadata = self._seeds(wanted, ledger, write)
+            metadata = self._seeds(wanted, live, write)
             with preparing(f"the partitions {', '.join(map(repr, list(wanted)[:3]))}"):
                 transaction.complete(metadata, Checks(is_checked=True)).or_raise()
         except BaseException:
@@ -146,17 +146,17 @@ class BucketGroups:
             raise
 
     def _seeds(
-        self, wanted: Mapping[str, Sequence[int]], ledger: Callable[[], Ledger], spec: WriteSpec
+        self, wanted: Mapping[str, Sequence[int]], live: Callable[[], LiveTimeline], spec: WriteSpec
     ) -> CommitMetadata:
         """Write the empty base files that are missing."""
         stats: dict[str, tuple[WriteStat, ...]] = {}
         for partition, ordinals in wanted.items():
-            found = self._found(partition, ledger())
+            found = self._found(partition, live())
             layout = self._rule.layout(partition)
             groups = [layout.group(ordinal) for ordinal in ordinals if ordinal not in found]
             if not groups:
                 continue
-            if hidden := self._replaced(ledger()).intersection(groups):
+            if hidden := self._replaced(live()).intersection(groups):
                 raise replaced_for_good(hidden)
             create_partition_metadata(self._storage, partition, spec.requested)
             stats[partition] = tuple(write_seed(self._storage, spec, group) for group in groups)
@@ -166,32 +166,34 @@ class BucketGroups:
             operation_type=SEED_OPERATION,
         )
 
-    def _forget_replaced(self, ledger: Ledger) -> None:
+    def _forget_replaced(self, live: LiveTimeline) -> None:
         """Another engine may have overwritten a partition: rows in a replaced group are hidden."""
-        for group in self._replaced(ledger):
+        for group in self._replaced(live):
             layout = self._known.get(group.partition)
             if layout is not None and layout.has(group):
                 del self._known[group.partition]
                 self._storage.delete(_groups_path(group.partition))
 
-    def _found(self, partition: str, ledger: Ledger) -> dict[int, str]:
+    def _found(self, partition: str, live: LiveTimeline) -> dict[int, str]:
         """Ordinal → file id of the groups that have a committed file."""
         objects = self._storage.list_folder(partition).objects
         files = ((stat.path, stat.size) for stat in objects)
-        replaced = self._replaced(ledger)
+        replaced = self._replaced(live)
         layout = self._rule.layout(partition)
         found: dict[int, str] = {}
         for group in grouped_files(partition, files):
             if FileGroupId(partition, group.file_id) in replaced:
                 continue
-            if not any(ledger.is_committed(file.name.requested) for file in group.files):
+            if not any(live.is_committed(file.name.requested) for file in group.files):
                 continue
             ordinal = layout.ordinal(group.file_id)
             if ordinal >= layout.size or found.setdefault(ordinal, group.file_id) != group.file_id:
                 raise out_of_place(partition, group.file_id, layout.size)
         return found
 
-    def are_closed(self, groups: Iterable[FileGroupId], ledger: Ledger, *, opens_all: bool) -> bool:
+    def are_closed(
+        self, groups: Iterable[FileGroupId], live: LiveTimeline, *, opens_all: bool
+    ) -> bool:
         """True if one of the buckets is without a file group for good (`replaced_for_good`).
 
         A write of logs `opens_all` buckets of its partitions, so there any of them counts.
@@ -200,12 +202,12 @@ class BucketGroups:
         for group in groups:
             ordinal = self._rule.layout(group.partition).ordinal(group.file_id)
             wanted.setdefault(group.partition, set()).add(ordinal)
-        replaced = self._replaced(ledger)
+        replaced = self._replaced(live)
         for partition, own in wanted.items():
             layout = self._rule.layout(partition)
             ordinals = range(layout.size) if opens_all else own
             closed = {n for n in ordinals if layout.group(n) in replaced}
-            if closed and closed - self._found(partition, ledger).keys():
+            if closed and closed - self._found(partition, live).keys():
                 return True
         return False
 

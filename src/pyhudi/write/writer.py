@@ -45,7 +45,7 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import FileSlice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.world import World
 from pyhudi.write.files.spec import WriteSpec, refuse_unknown
@@ -186,8 +186,8 @@ class TableWriter:
 
     def is_under_way(self, requested: str) -> bool:
         """Whether the write has neither ended nor been given up, as far as we know."""
-        ledger = self.log.ledger
-        return requested in ledger.pending and requested not in ledger.named_by
+        live = self.log.live
+        return requested in live.pending and requested not in live.rolled_back_by
 
     def start_over(self) -> None:
         """What was counted so far is to be done again."""
@@ -263,7 +263,7 @@ class TableWriter:
         Readers count a file that is older than all writes of the timeline as committed, and a
         first write that was given up may still leave one.
         """
-        writes = (i for i in self.log.ledger.completed.values() if i.action in WRITE_ACTIONS)
+        writes = (i for i in self.log.live.completed.values() if i.action in WRITE_ACTIONS)
         if not self._has_beginning and next(writes, None) is None:
             self.commit_nothing("the table")
         self._has_beginning = True
@@ -319,15 +319,15 @@ class TableWriter:
 
     def _current_schema(self) -> str:
         config, known = self.config, self._schema
-        ledger = self.log.ledger
-        if known is not None and not ledger.is_committed(known.instant.requested):
+        live = self.log.live
+        if known is not None and not live.is_committed(known.instant.requested):
             known = None  # a restore undid it
         since = "" if known is None else known.instant.completed or ""
-        new = ledger.completed_after(since)
-        self._schema = known = last_recorded(new, ledger.began_as, self._metadata, known)
+        new = live.completed_after(since)
+        self._schema = known = last_recorded(new, live.began_as, self._metadata, known)
         if known is not None:
             return known.avro_json
-        is_first = not any(i.action in WRITE_ACTIONS for i in ledger.completed.values())
+        is_first = not any(i.action in WRITE_ACTIONS for i in live.completed.values())
         found = config.create_schema if is_first else avro_in_force(self.loader, self.state())
         if found:
             return found
@@ -337,10 +337,10 @@ class TableWriter:
             next_step="Write it once with Apache Hudi, or create it with create_table",
         )
 
-    def replaced(self, ledger: Ledger) -> frozenset[FileGroupId]:
+    def replaced(self, live: LiveTimeline) -> frozenset[FileGroupId]:
         """The file groups that replace commits took out of the table."""
         since, groups = self._replacements
-        for instant in ledger.completed_after(since):
+        for instant in live.completed_after(since):
             if instant.action is Action.REPLACECOMMIT:
                 groups |= {
                     FileGroupId(partition, file_id)
@@ -360,7 +360,7 @@ class TableWriter:
         """Make sure that every bucket has a committed file, but for those that this write opens."""
         self.groups.prepare(
             partitions,
-            lambda: self.log.ledger,
+            lambda: self.log.live,
             lambda: Transaction.begin(self.log, self.settings, self.action, self.recovery),
             self.spec,
             opened=opened,
@@ -397,11 +397,11 @@ class TableWriter:
 
     def refuse_replaced(self, groups: Collection[FileGroupId]) -> None:
         """UnsupportedTableError if another engine took one of the file groups out of the table."""
-        if hidden := self.replaced(self.log.ledger).intersection(groups):
+        if hidden := self.replaced(self.log.live).intersection(groups):
             raise replaced_for_good(hidden)
 
     def _are_closed(self, groups: frozenset[FileGroupId], *, opens_all: bool) -> bool:
-        return self.groups.are_closed(groups, self.log.ledger, opens_all=opens_all)
+        return self.groups.are_closed(groups, self.log.live, opens_all=opens_all)
 
     def current_slices(
         self, state: TableState | None = None, *, are_rewritten: bool = False

@@ -28,7 +28,7 @@ from pyhudi.storage.locks.lock import HeldLock
 from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, last_sign_ms
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.timeline.instant_time import clock_time
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 from simulation.planted.conflicts import RIVAL_BUGS
 from simulation.planted.services import SERVICE_BUGS
 from simulation.planted.shared import SHARED_BUGS
@@ -56,12 +56,12 @@ def _early_time() -> AbstractContextManager[Any]:
     early: dict[int, str] = {}  # by log: one process appends one thing at a time
 
     def weak_append(self: DecisionLog, proposal: Proposal) -> Outcome:
-        known = self._known is not None and self._ledger is not None
+        known = self._known is not None and self._live is not None
         now = clock_time(self.world.now_ms(), self._zone)
-        early[id(self)] = next_time(self, self._ledger) if known and self._ledger else now
+        early[id(self)] = next_time(self, self._live) if known and self._live else now
         return append(self, proposal)
 
-    def weak_time(self: DecisionLog, ledger: Ledger) -> str:
+    def weak_time(self: DecisionLog, live: LiveTimeline) -> str:
         return early[id(self)]
 
     return _all(
@@ -75,11 +75,11 @@ def _rollback_outside_the_log() -> AbstractContextManager[Any]:
 
     def weak(self: FailedWriteRecovery, instant: Instant) -> Outcome:
         log = self._log
-        ledger = log.refresh()
-        if instant.requested in ledger.named_by or instant.requested not in ledger.pending:
+        live = log.refresh()
+        if instant.requested in live.rolled_back_by or instant.requested not in live.pending:
             return Refused(Rule.NOT_PENDING, instant.requested)
         plan = plan_rollback(instant, load_markers(log.storage, instant.requested), log.storage.uri)
-        time = InstantTime(log._next_time(ledger))
+        time = InstantTime(log._next_time(live))
         planned = Instant(time, Action.ROLLBACK, State.REQUESTED)
         data = encode_rollback_plan(plan, log.world.random_bytes(16))
         log.storage.create(log.path(planned), data)
@@ -88,7 +88,7 @@ def _rollback_outside_the_log() -> AbstractContextManager[Any]:
 
     return _all(
         patch.object(FailedWriteRecovery, "abort", weak),
-        patch.object(DecisionLog, "_foreign", lambda self, ledger, job: None),
+        patch.object(DecisionLog, "_foreign", lambda self, live, job: None),
     )
 
 
@@ -104,7 +104,7 @@ def _no_chain_rule() -> AbstractContextManager[Any]:
 
 def _abort_not_checked_again() -> AbstractContextManager[Any]:
     """A verdict on a heartbeat stands, whatever the timeline says by then (HUDI-5675)."""
-    return patch.object(Abort, "refusal", lambda self, facts, ledger: None)
+    return patch.object(Abort, "refusal", lambda self, facts, live: None)
 
 
 def _rollback_removes_all_heartbeats() -> AbstractContextManager[Any]:
@@ -137,7 +137,7 @@ def _own_clock_for_heartbeats() -> AbstractContextManager[Any]:
 def _local_clock_only() -> AbstractContextManager[Any]:
     """A time may be smaller than one that is on the timeline."""
 
-    def weak(self: DecisionLog, ledger: Ledger) -> str:
+    def weak(self: DecisionLog, live: LiveTimeline) -> str:
         return clock_time(self.clock.bounded_now_ms(), self._zone)
 
     return patch.object(DecisionLog, "_next_time", weak)
@@ -146,14 +146,14 @@ def _local_clock_only() -> AbstractContextManager[Any]:
 def _complete_ignores_aborts() -> AbstractContextManager[Any]:
     refusal = Complete.refusal
 
-    def weak(self: Complete, facts: Any, ledger: Ledger) -> Refused | AlreadyDone | None:
-        known = ledger.named_by, ledger.pending
+    def weak(self: Complete, facts: Any, live: LiveTimeline) -> Refused | AlreadyDone | None:
+        known = live.rolled_back_by, live.pending
         begun = Instant(InstantTime(self.requested), self.action, State.REQUESTED)
-        ledger.named_by, ledger.pending = {}, {**ledger.pending, self.requested: begun}
+        live.rolled_back_by, live.pending = {}, {**live.pending, self.requested: begun}
         try:
-            return refusal(self, facts, ledger)
+            return refusal(self, facts, live)
         finally:
-            ledger.named_by, ledger.pending = known
+            live.rolled_back_by, live.pending = known
 
     return patch.object(Complete, "refusal", weak)
 

@@ -27,7 +27,7 @@ from pyhudi.table import snapshot
 from pyhudi.table.file_group import FileGroupFiles, FileSlice, LogFile
 from pyhudi.table.snapshot import file_slices
 from pyhudi.timeline.completion import CompletionTimes, Visibility
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.write.files import spec as write_files
 
@@ -40,8 +40,8 @@ _Bug = Callable[[], AbstractContextManager[Any]]
 def _conflicts_by_requested_time() -> AbstractContextManager[Any]:
     """Hudi's default strategy: who began before us and completed meanwhile is not looked at."""
 
-    def weak(self: Rivals, ledger: Ledger) -> Iterator[Instant]:
-        for instant in ledger.completed.values():
+    def weak(self: Rivals, live: LiveTimeline) -> Iterator[Instant]:
+        for instant in live.completed.values():
             if instant.action in WRITE_ACTIONS and instant.requested > self._requested:
                 yield instant
 
@@ -73,7 +73,7 @@ def _base_files_unchecked() -> AbstractContextManager[Any]:
 
 def _compactions_harm_nobody() -> AbstractContextManager[Any]:
     """A base file completes although a compaction that does not know it is under way."""
-    return patch.object(Rivals, "services", lambda self, own, ledger: iter(()))
+    return patch.object(Rivals, "services", lambda self, own, live: iter(()))
 
 
 def _parts_left_alone() -> AbstractContextManager[Any]:
@@ -87,7 +87,7 @@ def _keys_taken_for_new() -> AbstractContextManager[Any]:
 
 
 def _priority_ignored() -> AbstractContextManager[Any]:
-    return patch.object(Rivals, "under_way", lambda self, own, ledger: iter(()))
+    return patch.object(Rivals, "under_way", lambda self, own, live: iter(()))
 
 
 def _cleared_unasked() -> AbstractContextManager[Any]:

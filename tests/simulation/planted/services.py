@@ -45,7 +45,7 @@ _EVERYTHING = Visibility(frozenset(), "9" * 18)
 
 def _planned_without_a_look() -> AbstractContextManager[Any]:
     """A plan is begun although writes completed since the table was loaded for it."""
-    return patch.object(Scheduling, "_news", lambda self, ledger: None)
+    return patch.object(Scheduling, "_news", lambda self, live: None)
 
 
 def _late_logs_compacted() -> AbstractContextManager[Any]:
@@ -97,7 +97,7 @@ def _cleaned_without_a_look() -> AbstractContextManager[Any]:
     """A clean is begun and carried out as planned, whatever came since the table was loaded."""
     return _all(
         patch.object(Cleanings, "_listed_news", lambda self, facts: None),
-        patch.object(Cleanings, "_unchanged", lambda self, facts, decided: lambda ledger: None),
+        patch.object(Cleanings, "_unchanged", lambda self, facts, decided: lambda live: None),
         patch.object(Cleanings, "_examined", lambda self, requested, planned: (0, frozenset())),
     )
 

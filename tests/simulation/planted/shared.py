@@ -15,28 +15,28 @@ from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.proposals import AlreadyDone, Complete, Refused
 from pyhudi.commit.validation import CompletionCheck
 from pyhudi.format.timeline.instant import Instant, InstantTime, State
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 
 _Bug = Callable[[], AbstractContextManager[Any]]
 
 
 def _overtaken_carried_out() -> AbstractContextManager[Any]:
     """No entry is voided: what a crashed writer decided is published behind a later write."""
-    return patch.object(DecisionLog, "_is_overtaken", lambda self, entry, ledger: False)
+    return patch.object(DecisionLog, "_is_overtaken", lambda self, entry, live: False)
 
 
 def _own_inflight_not_asked() -> AbstractContextManager[Any]:
     """A write completes although the other engine has taken its pending files away."""
     refusal = Complete.refusal
 
-    def weak(self: Complete, facts: Any, ledger: Ledger) -> Refused | AlreadyDone | None:
-        known = ledger.pending
+    def weak(self: Complete, facts: Any, live: LiveTimeline) -> Refused | AlreadyDone | None:
+        known = live.pending
         begun = Instant(InstantTime(self.requested), self.action, State.REQUESTED)
-        ledger.pending = {self.requested: begun, **known}
+        live.pending = {self.requested: begun, **known}
         try:
-            return refusal(self, facts, ledger)
+            return refusal(self, facts, live)
         finally:
-            ledger.pending = known
+            live.pending = known
 
     return _all(
         patch.object(Complete, "refusal", weak),
@@ -56,7 +56,7 @@ def _lock_not_asked_again() -> AbstractContextManager[Any]:
 
 def _nobody_looks_around() -> AbstractContextManager[Any]:
     """A write completes although the other engine, which began before, will take it for older."""
-    return patch.object(CompletionCheck, "_must_wait", lambda self, ledger: False)
+    return patch.object(CompletionCheck, "_must_wait", lambda self, live: False)
 
 
 @contextmanager

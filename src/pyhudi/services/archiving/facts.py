@@ -105,13 +105,13 @@ def ghosts(log: DecisionLog, timeline: Timeline) -> tuple[Instant, ...]:
 
     Somebody who slept brought a file of theirs back, after everything of them had been removed.
     """
-    ledger = log.ledger
-    unknown = (i for i in timeline.pending if i.requested not in ledger.pending)
+    live = log.live
+    unknown = (i for i in timeline.pending if i.requested not in live.pending)
     return tuple(
         instant
         for instant in unknown
-        if instant.requested not in ledger.completed
-        and log.rollback_of(instant.requested) in ledger.completed
+        if instant.requested not in live.completed
+        and log.rollback_of(instant.requested) in live.completed
     )
 
 

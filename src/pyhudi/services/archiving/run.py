@@ -205,7 +205,7 @@ class Archiver:
         """Whether all was done that is due, and the archive if it is left to be merged."""
         is_same = False
         try:
-            with self._log.guarded() as (_ledger, may_go_on):
+            with self._log.guarded() as (_live, may_go_on):
                 is_over, grown = self._round(done, may_go_on)
                 if grown is not None and self._log.is_shared:
                     self._merge(grown, done)
@@ -468,7 +468,7 @@ def pause_archiving(
 
 
 def _writes(writer: TableWriter) -> int:
-    done = writer.log.ledger.completed.values()
+    done = writer.log.live.completed.values()
     return sum(instant.action in WRITE_ACTIONS for instant in done)
 
 

@@ -81,7 +81,7 @@ from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.storage.objects.timeline_listing import list_timeline
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
 from pyhudi.write.local import LocalWriter
 
@@ -283,11 +283,11 @@ class Cleanings:
         """
         known = dict(facts.holds.consumers)
 
-        def check(ledger: Ledger) -> Refused | None:
+        def check(live: LiveTimeline) -> Refused | None:
             if self._log.is_shared:
                 news = self._listed_news(facts)
             else:
-                news = _outdated(logged_changes_since(decided, facts.state.timeline, ledger))
+                news = _outdated(logged_changes_since(decided, facts.state.timeline, live))
             if news is not None:
                 return news
             for name, since in live_consumers(self._storage, facts.now_ms):
@@ -402,11 +402,11 @@ class Cleanings:
         A look right before: an inflight file of a clean that was archived would stand for a plan
         that nobody can read.
         """
-        ledger = self._log.refresh()
-        if requested in ledger.pending and self._has_plan(requested):
+        live = self._log.refresh()
+        if requested in live.pending and self._has_plan(requested):
             self._storage.create(self._path(requested, State.INFLIGHT), b"")
             return None
-        done = ledger.completed.get(requested)
+        done = live.completed.get(requested)
         return Cleaned(requested, "" if done is None else done.completed or "", 0, 0)
 
     def _path(self, requested: str, state: State) -> str:
@@ -450,7 +450,7 @@ class Cleanings:
     def _has_its_plan(self, requested: str) -> Check:
         """Asked when it completes: one that was archived meanwhile is not completed once more."""
 
-        def check(_: Ledger) -> Refused | None:
+        def check(_: LiveTimeline) -> Refused | None:
             return None if self._has_plan(requested) else Refused(Rule.NOT_PENDING, requested)
 
         return check

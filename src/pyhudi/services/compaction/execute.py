@@ -105,7 +105,7 @@ from pyhudi.storage.objects.markers import load_markers, marker_objects
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 
 #: Makes the base files of a plan: its requested time, the table's schema, its operations.
 Merge: TypeAlias = Callable[[str, str, Sequence[CompactionOperation]], Iterable[WriteStat]]
@@ -156,7 +156,7 @@ class Compactions:
     def pending(self) -> list[Instant]:
         """Plans that wait to be carried out, oldest first."""
         with self._turn:
-            return [i for i in self.plans() if i.requested not in self._log.ledger.named_by]
+            return [i for i in self.plans() if i.requested not in self._log.live.rolled_back_by]
 
     def plans(self) -> list[Instant]:
         """Return plans that are not cancelled, also those that another engine is about to begin
@@ -167,14 +167,14 @@ class Compactions:
 
     def _is_cancelled(self, plan: Instant) -> bool:
         """True if a rollback targets the plan itself, not just the files of one failed run."""
-        is_named = plan.requested in self._log.ledger.named_by
+        is_named = plan.requested in self._log.live.rolled_back_by
         return is_named and self._log.rollback_of(plan.requested) is not None
 
     def held(self, plans: Iterable[Instant]) -> list[HudiError]:
         """Of each plan that another engine is about to begin anew, and has been silent about for
         too long: that nobody else can carry it out."""
         with self._turn:
-            named = self._log.ledger.named_by
+            named = self._log.live.rolled_back_by
             held = [(i.requested, named[i.requested]) for i in plans if i.requested in named]
             return [begun_anew(*names) for names in held if self._is_silent(*names)]
 
@@ -224,10 +224,10 @@ class Compactions:
             return outcome.reason, None
 
     def _drafted(
-        self, ledger: Ledger, policy: CompactionPolicy, *, is_whole: bool = False
+        self, live: LiveTimeline, policy: CompactionPolicy, *, is_whole: bool = False
     ) -> PlanDraft:
-        """A plan from the table as it is now, which is not before the ledger."""
-        plans = load_plans_beside(self._log, ledger, {})
+        """A plan from the table as it is now, which is not before the live timeline."""
+        plans = load_plans_beside(self._log, live, {})
         state = self._load_whole() if is_whole else self._load()
         times = self._times(state)
         preview = plan_compaction(state, times, plans, policy)
@@ -237,11 +237,11 @@ class Compactions:
         return PlanDraft(without_old_slices(preview, state), plans, preview)
 
     def _adjusted(
-        self, draft: PlanDraft, ledger: Ledger, most: int, *, policy: CompactionPolicy
+        self, draft: PlanDraft, live: LiveTimeline, most: int, *, policy: CompactionPolicy
     ) -> PlanDraft:
-        """The plan with what the ledger has and the draft does not."""
-        plans = load_plans_beside(self._log, ledger, draft.plans.groups)
-        unseen = unseen_writes(draft.state.timeline, ledger)
+        """The plan with what the live timeline has and the draft does not."""
+        plans = load_plans_beside(self._log, live, draft.plans.groups)
+        unseen = unseen_writes(draft.state.timeline, live)
         # Another engine may leave files that its commit does not name; but there the lock is held,
         # and nobody wins the race while folders are listed.
         state = self._advance(draft.state, unseen, is_told=not self._log.is_shared)
@@ -304,8 +304,8 @@ class Compactions:
 
     def _pending(self, requested: str) -> Instant:
         """The instant, if its plan waits to be carried out."""
-        instant = self._log.ledger.pending.get(requested)
-        rollback = self._log.ledger.named_by.get(requested)
+        instant = self._log.live.pending.get(requested)
+        rollback = self._log.live.rolled_back_by.get(requested)
         if rollback is not None and instant is not None and not self._is_cancelled(instant):
             raise begun_anew(requested, rollback)
         if instant is None or rollback is not None or instant.action is not Action.COMPACTION:
@@ -375,7 +375,7 @@ class Compactions:
         return outcome
 
     def _objection(
-        self, requested: str, metadata: CommitMetadata, ledger: Ledger
+        self, requested: str, metadata: CommitMetadata, live: LiveTimeline
     ) -> Refused | None:
         """Asked under the lock, where there is one."""
         if not self._has_plan(requested):
@@ -460,9 +460,9 @@ class Compactions:
         Hudi planned, too: its file groups would stay taken if that Hudi never came back.
         """
         with self._turn:
-            ledger = self._log.refresh()
-            instant = ledger.pending.get(requested)
-            rollback = ledger.named_by.get(requested)
+            live = self._log.refresh()
+            instant = live.pending.get(requested)
+            rollback = live.rolled_back_by.get(requested)
             if rollback is None:
                 if instant is None or instant.action not in _CANCELLABLE:
                     raise nothing_to_cancel(self._log, requested)

@@ -21,9 +21,9 @@ from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 def load_completed(log: DecisionLog, requested: str) -> Instant | None:
     """The instant, if it has completed, wherever it is by now."""
-    ledger = log.refresh()
-    if requested in ledger.completed or requested in ledger.pending:
-        return ledger.completed.get(requested)
+    live = log.refresh()
+    if requested in live.completed or requested in live.pending:
+        return live.completed.get(requested)
     found = _history(log).instant(requested)
     if found is None or found.action not in {action.value for action in WRITE_ACTIONS}:
         return None
@@ -40,12 +40,12 @@ def load_completed_metadata(log: DecisionLog, done: Instant) -> CommitMetadata:
 
 def is_cancelled(log: DecisionLog, requested: str) -> bool:
     """True if a rollback says that no file of the instant will ever count."""
-    ledger = log.refresh()
-    if requested in ledger.completed:
+    live = log.refresh()
+    if requested in live.completed:
         return False
     if log.rollback_of(requested) is not None:
         return True
-    if requested in ledger.pending:
+    if requested in live.pending:
         return False
     history = _history(log)
     return history.instant(requested) is None and history.is_undone(requested)

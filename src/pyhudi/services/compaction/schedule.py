@@ -50,7 +50,7 @@ from pyhudi.services.compaction.merge_slice import broken_plan, planned_slice
 from pyhudi.table.committed_files import LostFile, with_committed
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
-from pyhudi.timeline.live import Ledger
+from pyhudi.timeline.live import LiveTimeline
 
 #: How often a plan is adjusted before it becomes smaller each time.
 WHOLE_MAX = 8
@@ -79,8 +79,8 @@ class Scheduling:
     def __init__(
         self,
         planned: PlanDraft,
-        adjust: Callable[[PlanDraft, Ledger, int], PlanDraft],
-        begin_anew: Callable[[Ledger], PlanDraft],
+        adjust: Callable[[PlanDraft, LiveTimeline, int], PlanDraft],
+        begin_anew: Callable[[LiveTimeline], PlanDraft],
         sync: bytes,
     ) -> None:
         """`adjust` takes in what is new, and leaves a plan of at most so many file groups."""
@@ -88,7 +88,7 @@ class Scheduling:
         self._adjust = adjust
         self._adjusted = 0  # how often
         self._begin_anew = begin_anew
-        self._ledger: Ledger | None = None  # the last one; one that was listed since is another
+        self._live: LiveTimeline | None = None  # the last one; one that was listed since is another
         self._sync = sync
         self._encoded: tuple[CompactionPreview, bytes] | None = None  # a large plan takes long
 
@@ -96,19 +96,17 @@ class Scheduling:
     def completes(self) -> None:
         return None
 
-    def draft(self, facts: Facts, ledger: Ledger) -> Draft | Refused | AlreadyDone:
-        refused = Begin(Action.COMPACTION).refusal(facts, ledger)
+    def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
+        refused = Begin(Action.COMPACTION).refusal(facts, live)
         if refused is not None:
             return refused
-        if ledger is not self._ledger and missed_archived_writes(
-            self._planned.state.timeline, ledger
-        ):
-            self._planned = self._begin_anew(ledger)
-        self._ledger = ledger
-        if self._news(ledger) is not None:
+        if live is not self._live and missed_archived_writes(self._planned.state.timeline, live):
+            self._planned = self._begin_anew(live)
+        self._live = live
+        if self._news(live) is not None:
             self._adjusted += 1
-            self._planned = self._adjust(self._planned, ledger, self._most())
-        found, preview = self._news(ledger), self._planned.preview
+            self._planned = self._adjust(self._planned, live, self._most())
+        found, preview = self._news(live), self._planned.preview
         if preview.is_empty:
             return Refused(Rule.CONFLICT, reason=preview)
         if found is not None:
@@ -123,16 +121,16 @@ class Scheduling:
             return sys.maxsize
         return max(1, len(self._planned.preview.slices) // 2)
 
-    def _news(self, ledger: Ledger) -> Instant | None:
-        return changes_since(self._planned.state.timeline, self._planned.plans, ledger)
+    def _news(self, live: LiveTimeline) -> Instant | None:
+        return changes_since(self._planned.state.timeline, self._planned.plans, live)
 
     def before_effect(self, entry: Entry) -> None:
         """Do nothing: a plan has no heartbeat until a process starts to execute it."""
 
 
-def load_plans_beside(log: DecisionLog, ledger: Ledger, known: PlannedGroups) -> PendingPlans:
+def load_plans_beside(log: DecisionLog, live: LiveTimeline, known: PlannedGroups) -> PendingPlans:
     """Pending plans and their file groups; those that are known are not read again."""
-    services = ledger.pending_of(*SERVICES)
+    services = live.pending_of(*SERVICES)
     return PendingPlans(
         {i.requested: known.get(i.requested) or load_planned_groups(log, i) for i in services}
     )
