@@ -122,13 +122,13 @@ def fault(what: str, error: Exception) -> HudiError:
 
     To be called where the exception is handled.
     """
-    told = HudiError(
+    wrapped = HudiError(
         f"{what} ended unexpectedly",
         why=f"{type(error).__name__}: {error}",
         next_step=f"Report it if this is a fault of pyhudi. {format_exc().rstrip()}",
     )
-    told.__cause__ = error
-    return told
+    wrapped.__cause__ = error
+    return wrapped
 
 
 def first_of(errors: Sequence[HudiError], done: Iterable[object]) -> HudiError:

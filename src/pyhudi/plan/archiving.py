@@ -161,8 +161,10 @@ class ArchiveFacts:
     @cached_property
     def known_instants(self) -> frozenset[str]:
         """Instants that are on the timeline, in the archive, or the target of a rollback."""
-        undone = (target for targets in self.rollback_targets.values() for target in targets)
-        return frozenset({*(i.requested for i in self.timeline.instants), *self.archived, *undone})
+        targeted = (target for targets in self.rollback_targets.values() for target in targets)
+        return frozenset(
+            {*(i.requested for i in self.timeline.instants), *self.archived, *targeted}
+        )
 
     @cached_property
     def unfinished_rollbacks(self) -> frozenset[str]:
@@ -286,9 +288,9 @@ class _Planning:
         verdicts = tuple(self._verdicts(count, stop.why))
         leaving = {v.instant.requested for v in verdicts if v.goes} | self._gone
         begin = self._begin(leaving)
-        undone = {t for targets in self._facts.rollback_targets.values() for t in targets}
-        undone -= {i.requested for i in self._facts.timeline.pending}
-        gone_by = (t for t in undone if t < begin and self._is_aborted(t))
+        targeted = {t for targets in self._facts.rollback_targets.values() for t in targets}
+        targeted -= {i.requested for i in self._facts.timeline.pending}
+        gone_by = (t for t in targeted if t < begin and self._is_aborted(t))
         passed = tuple(sorted(t for t in gone_by if not self._is_swept(t)))
         unknown = self._facts.unknown
         in_the_way = unknown[min(unknown)] if unknown else ""

@@ -152,11 +152,11 @@ class Judge:
             base = group.bases[0]
             rows.add(group, base, _LATEST if self._sees(base) else self._unseen(base))
             return
-        placed = self._placed(group, replaced)
+        verdicts = self._placed(group, replaced)
         for file in group.files:
-            verdict = placed.get(file.path)
+            verdict = verdicts.get(file.path)
             if verdict is None:  # perhaps another attempt's file, beside the one that counts
-                twin = placed.get(file.name.requested) if self._sees(file) else None
+                twin = verdicts.get(file.name.requested) if self._sees(file) else None
                 verdict = twin or self._unseen(file)
             rows.add(group, file, verdict)
 
@@ -179,9 +179,9 @@ class Judge:
         The verdict of a slice with a base file is there by its instant, too.
         """
         slices = file_slices(group, self._times, self._now)
-        placed: dict[str, FileVerdict] = {}
+        verdicts: dict[str, FileVerdict] = {}
         if not slices:
-            return placed
+            return verdicts
         cuts = self._cuts(group, slices, replaced)
         for number, slice_ in enumerate(slices):
             verdict = self._slice_verdict(slice_, number, cuts, is_replaced=bool(replaced))
@@ -192,10 +192,10 @@ class Judge:
                 verdict = next(held, verdict)
             for file in files:
                 kept = self._kept_file(file) if verdict.goes else None
-                placed[file.path] = kept or verdict
+                verdicts[file.path] = kept or verdict
             if slice_.base is not None:
-                placed[slice_.base_instant] = placed[slice_.base.path]
-        return placed
+                verdicts[slice_.base_instant] = verdicts[slice_.base.path]
+        return verdicts
 
     def _cuts(
         self, group: FileGroupFiles, slices: tuple[FileSlice, ...], replaced: frozenset[str]

@@ -77,8 +77,8 @@ def bound_of_plan(requested: str, plan: CleanerPlan) -> CleanBound:
 
 
 def _recorded_since(extra: object) -> str | None:
-    told = extra.get(RETAINED_SINCE_KEY) if isinstance(extra, dict) else None
-    return told if isinstance(told, str) and is_instant_time(told) else None
+    recorded = extra.get(RETAINED_SINCE_KEY) if isinstance(extra, dict) else None
+    return recorded if isinstance(recorded, str) and is_instant_time(recorded) else None
 
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -95,13 +95,13 @@ def retention_after(
     bounds = [clean for clean in cleans if clean.is_bound]
     if not bounds:
         return Retention()
-    told = [bound.since for bound in bounds if bound.since is not None]
+    recorded = [bound.since for bound in bounds if bound.since is not None]
     foreign = [bound for bound in bounds if bound.since is None]
     done = {**archived, **state.timeline.completion_times}
     return Retention(
         earliest=max(bound.earliest or bound.last for bound in bounds),
         since=max(
-            [*told, _since_by_request(state, foreign, done), _since_by_versions(foreign, done)]
+            [*recorded, _since_by_request(state, foreign, done), _since_by_versions(foreign, done)]
         ),
     )
 

@@ -19,28 +19,28 @@ from pyhudi.plan.table_definition import TableDefinition
 _COLUMNS_MAX = 5  # of a schema that is wholly different, in an error
 
 
-def definition_differences(asked: TableDefinition, found: TableConfig) -> tuple[str, ...]:
+def definition_differences(requested: TableDefinition, found: TableConfig) -> tuple[str, ...]:
     """Return a phrase for each choice that differs from the table's; () if none does."""
     compared: dict[str, tuple[object, object]] = {
         "owners of columns": (
             "declared" if RANK_COLUMN in found.ordering_fields else "none",
-            "declared" if asked.owners is not None else "none",
+            "declared" if requested.owners is not None else "none",
         ),
-        "database": (found.database, asked.database),
-        "table type": (found.table_type, asked.table_type),
-        "table version": (found.version, asked.version),
-        "record key": (found.record_key_fields, asked.record_key),
-        "partition columns": (found.partition_fields, asked.partition_by),
-        "key generator": (found.key_generator, asked.key_generator),
-        "ordering": (found.ordering_fields, asked.ordering),
-        "merge mode": (found.merge_mode, asked.merge_mode),
-        "hive style partitions": (found.hive_style, asked.hive_style),
-        "URL encoded partitions": (found.url_encode, asked.url_encode),
-        "buckets": (found.buckets, asked.buckets),
-        "concurrency mode": (found.concurrency, asked.concurrency),
-        "conflict strategy": (found.conflict_strategy, asked.conflict_strategy),
-        "lock": (found.lock, asked.lock),
-        "address of the lock": (found.lock_address, asked.lock_address),
+        "database": (found.database, requested.database),
+        "table type": (found.table_type, requested.table_type),
+        "table version": (found.version, requested.version),
+        "record key": (found.record_key_fields, requested.record_key),
+        "partition columns": (found.partition_fields, requested.partition_by),
+        "key generator": (found.key_generator, requested.key_generator),
+        "ordering": (found.ordering_fields, requested.ordering),
+        "merge mode": (found.merge_mode, requested.merge_mode),
+        "hive style partitions": (found.hive_style, requested.hive_style),
+        "URL encoded partitions": (found.url_encode, requested.url_encode),
+        "buckets": (found.buckets, requested.buckets),
+        "concurrency mode": (found.concurrency, requested.concurrency),
+        "conflict strategy": (found.conflict_strategy, requested.conflict_strategy),
+        "lock": (found.lock, requested.lock),
+        "address of the lock": (found.lock_address, requested.lock_address),
     }
     return tuple(
         f"{what}: {_shown(there)} in the table, {_shown(here)} requested"
@@ -50,19 +50,19 @@ def definition_differences(asked: TableDefinition, found: TableConfig) -> tuple[
 
 
 def schema_differences(
-    asked: pa.Schema, found: pa.Schema, *, nulls: bool = True
+    requested: pa.Schema, found: pa.Schema, *, nulls: bool = True
 ) -> tuple[str, ...]:
     """Return a phrase for each column that one of them lacks or has otherwise.
 
     Without `nulls` it does not matter which columns may be null.
     """
-    phrases = [*_column_differences(asked, found, nulls=nulls)]
+    phrases = [*_column_differences(requested, found, nulls=nulls)]
     more = len(phrases) - _COLUMNS_MAX
     return (*phrases[:_COLUMNS_MAX], *([f"{more} more columns differ"] if more > 0 else []))
 
 
-def _column_differences(asked: pa.Schema, found: pa.Schema, *, nulls: bool) -> Iterator[str]:
-    there, here = ({field.name: field for field in schema} for schema in (found, asked))
+def _column_differences(requested: pa.Schema, found: pa.Schema, *, nulls: bool) -> Iterator[str]:
+    there, here = ({field.name: field for field in schema} for schema in (found, requested))
     for name in there:
         if name not in here:
             yield f"column {name!r} is in the table, and was not requested"

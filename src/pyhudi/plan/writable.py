@@ -66,8 +66,8 @@ def with_overrides(
         config = replace(config, lock=lock)
     if lock_address is not None:
         if config.lock_address not in (None, lock_address):
-            given, kept = str(lock_address), str(config.lock_address)
-            raise _contradiction("lock_options", given, kept, _OR_USE_LOCK)
+            given, recorded = str(lock_address), str(config.lock_address)
+            raise _contradiction("lock_options", given, recorded, _OR_USE_LOCK)
         config = replace(config, lock_address=lock_address)
     return config
 
@@ -76,30 +76,32 @@ _OR_USE_LOCK = f", or call {USE_LOCK} once if the table is to have this lock fro
 
 
 def _contradiction(
-    what: str, given: object, kept: object, otherwise: str = ""
+    what: str, given: object, recorded: object, otherwise: str = ""
 ) -> InvalidRequestError:
     return InvalidRequestError(
         f"{what}={given!r} cannot be used with this table",
-        why=f"the table itself says {kept!r}, and all its writers must agree",
+        why=f"the table itself says {recorded!r}, and all its writers must agree",
         next_step=f"Leave {what} out{otherwise}",
     )
 
 
-def with_first_lock(values: Mapping[str, str], told: TableConfig) -> dict[str, str]:
+def with_first_lock(values: Mapping[str, str], overrides: TableConfig) -> dict[str, str]:
     """Return the properties of a table that recorded no lock, with its first writer's.
 
     InvalidRequestError if they name another by now: of two first writers, one is refused.
     """
-    with_overrides(TableConfig.of(TableProperties(values)), None, told.lock, told.lock_address)
-    kept = lock_properties(told.lock, told.lock_address)
+    with_overrides(
+        TableConfig.of(TableProperties(values)), None, overrides.lock, overrides.lock_address
+    )
+    recorded = lock_properties(overrides.lock, overrides.lock_address)
     provider = values.get(LOCK_PROVIDER)
-    if provider not in (None, kept[LOCK_PROVIDER]):
+    if provider not in (None, recorded[LOCK_PROVIDER]):
         raise InvalidRequestError(
-            f"lock={told.lock.value!r} cannot be used with this table",
+            f"lock={overrides.lock.value!r} cannot be used with this table",
             why=f"its {LOCK_PROVIDER} is {provider}, and all its writers must agree",
             next_step=f"Name the lock that it has, or call {USE_LOCK} once if it is to have this",
         )
-    return {**values, **kept}
+    return {**values, **recorded}
 
 
 def refuse_unwritable(config: TableConfig) -> None:

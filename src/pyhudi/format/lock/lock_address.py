@@ -129,11 +129,11 @@ def recorded_lock_address(kind: LockKind, properties: TableProperties) -> LockAd
     if kind not in OPTION_PREFIXES:
         return None
     prefix, names = OPTION_PREFIXES[kind], ADDRESS_OPTIONS[kind]
-    kept = {name: text for name in names if (text := properties.text(f"{prefix}{name}"))}
+    recorded = {name: text for name in names if (text := properties.text(f"{prefix}{name}"))}
     try:
-        return _PARSERS[kind](kept, properties.text(TABLE_NAME) or "")
+        return _PARSERS[kind](recorded, properties.text(TABLE_NAME) or "")
     except _UnusableOptionError as unusable:
-        if unusable.option not in kept:
+        if unusable.option not in recorded:
             return None
         raise properties.malformed(f"{prefix}{unusable.option}", unusable.expected) from None
 
@@ -143,7 +143,7 @@ def address_properties(address: LockAddress | None) -> dict[str, str]:
     match address:
         case ZookeeperAddress():
             prefix = OPTION_PREFIXES[LockKind.ZOOKEEPER]
-            kept = {
+            recorded = {
                 "url": address.url,
                 "base_path": address.base_path,
                 "lock_key": address.lock_key,
@@ -154,7 +154,7 @@ def address_properties(address: LockAddress | None) -> dict[str, str]:
             }
         case DynamodbAddress():
             prefix = OPTION_PREFIXES[LockKind.DYNAMODB]
-            kept = {
+            recorded = {
                 "table": address.table,
                 "partition_key": address.partition_key,
                 "region": address.region,
@@ -162,7 +162,7 @@ def address_properties(address: LockAddress | None) -> dict[str, str]:
             }
         case None:
             return {}
-    return {f"{prefix}{name}": text for name, text in kept.items()}
+    return {f"{prefix}{name}": text for name, text in recorded.items()}
 
 
 def require_fitting_address(kind: LockKind, address: LockAddress | None) -> None:

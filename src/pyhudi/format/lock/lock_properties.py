@@ -55,8 +55,8 @@ def has_recorded_lock(config: TableConfig) -> bool:
 
 def is_lock_recorded(config: TableConfig) -> bool:
     """True if the table records everything about the lock that this configuration names."""
-    kept = recorded_lock_address(config.lock, config.properties)
-    return has_recorded_lock(config) and kept == config.lock_address
+    recorded = recorded_lock_address(config.lock, config.properties)
+    return has_recorded_lock(config) and recorded == config.lock_address
 
 
 def described_lock(config: TableConfig) -> str:

@@ -85,31 +85,31 @@ class LocalStorage:
         return self.create_from(path, (data,)) is not None
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> int | None:
-        place = self._locate(path)
+        absolute_path = self._locate(path)
         with self._temporary(path, is_named=False) as temporary:
             size = temporary.fill(chunks)
             with reporting("create", path, self.uri):
-                return size if temporary.link(place) else None
+                return size if temporary.link(absolute_path) else None
 
     def replace(self, path: str, data: bytes, *, etag: str) -> str | None:
-        place = self._locate(path)
-        with reporting("replace", path, self.uri), held(place) as current:
+        absolute_path = self._locate(path)
+        with reporting("replace", path, self.uri), held(absolute_path) as current:
             if current is None or version(current) != etag:
                 return None
             return self._overwrite(path, data, current)
 
     def write(self, path: str, data: bytes) -> str:
-        place = self._locate(path)
+        absolute_path = self._locate(path)
         while True:
-            with reporting("write", path, self.uri), held(place) as current:
+            with reporting("write", path, self.uri), held(absolute_path) as current:
                 if current is not None:
                     return self._overwrite(path, data, current)
             with self._temporary(path, is_named=False) as temporary:
                 temporary.fill((data,))
                 with reporting("write", path, self.uri):
-                    if temporary.link(place):
+                    if temporary.link(absolute_path):
                         return temporary.etag
-            if os.path.lexists(place) and not os.path.isfile(place):
+            if os.path.lexists(absolute_path) and not os.path.isfile(absolute_path):
                 raise InvalidRequestError(
                     f"{path!r} cannot be written",
                     why="something that is not a file has that name",
@@ -139,22 +139,22 @@ class LocalStorage:
         raise FileNotFoundError(path)
 
     def stat(self, path: str) -> ObjectStat | None:
-        place = self._locate(path)
+        absolute_path = self._locate(path)
         with reporting("stat", path, self.uri):
-            found = regular_file(place)
+            found = regular_file(absolute_path)
         return None if found is None else _object_stat(path, found)
 
     def stat_all(self, paths: Sequence[str]) -> Sequence[ObjectStat | None]:
         return [self.stat(path) for path in paths]
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectStat]:
-        place, beginning = self._locate_folder(prefix)
-        return _walk(self.uri, place, beginning, table_folder(after or ""))
+        absolute_path, beginning = self._locate_folder(prefix)
+        return _walk(self.uri, absolute_path, beginning, table_folder(after or ""))
 
     def list_folder(self, prefix: str) -> Folder:
-        place, beginning = self._locate_folder(prefix)
+        absolute_path, beginning = self._locate_folder(prefix)
         folders, objects = [], []
-        for path, entry in _entries(self.uri, place, beginning):
+        for path, entry in _entries(self.uri, absolute_path, beginning):
             if path.endswith("/"):
                 folders.append(path[:-1])
             elif found := _entry_stat(self.uri, path, entry):
@@ -164,14 +164,17 @@ class LocalStorage:
     def delete(self, path: str) -> None:
         # Not forced to disk: a journal keeps the order of changes, so what is created later
         # does not survive a crash that reverts this.
-        place = self._locate(path)
-        with reporting("delete", path, self.uri), held(place, _DELETE_PATIENCE_S) as current:
+        absolute_path = self._locate(path)
+        with (
+            reporting("delete", path, self.uri),
+            held(absolute_path, _DELETE_PATIENCE_S) as current,
+        ):
             if current is not None:
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(place)
+                    os.unlink(absolute_path)
                 if path.startswith(f"{MARKER_ROOT}/"):
                     root = os.path.join(self._root, MARKER_ROOT)
-                    remove_empty_folders(os.path.dirname(place), root)
+                    remove_empty_folders(os.path.dirname(absolute_path), root)
 
     def delete_all(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -185,10 +188,10 @@ class LocalStorage:
             return pa.OSFile(self._locate(path))
 
     def _locate(self, path: str) -> str:
-        place = os.path.join(self._root, table_path(path))
-        if os.path.realpath(place) != place:
+        absolute_path = os.path.join(self._root, table_path(path))
+        if os.path.realpath(absolute_path) != absolute_path:
             raise _symbolic_link(path)
-        return place
+        return absolute_path
 
     def _locate_folder(self, prefix: str) -> tuple[str, str]:
         """Return the absolute path of the folder, and the prefix of the paths in it."""
@@ -209,14 +212,14 @@ class LocalStorage:
             temporary.close()
 
 
-def _walk(uri: str, place: str, beginning: str, after: str) -> Iterator[ObjectStat]:
+def _walk(uri: str, absolute_path: str, beginning: str, after: str) -> Iterator[ObjectStat]:
     """Yield the files below the folder whose paths are greater than `after`, in byte order.
 
     Reading folders and asking each file for its size, as here, takes about two thirds of the time
     of obstore's listing of the same hundred thousand files, which is also in no order.
     """
     folders = [
-        iter(_entries(uri, place, beginning, after))
+        iter(_entries(uri, absolute_path, beginning, after))
     ]  # a stack: a tree may be deeper than ours
     while folders:
         for path, entry in folders[-1]:
@@ -231,7 +234,7 @@ def _walk(uri: str, place: str, beginning: str, after: str) -> Iterator[ObjectSt
 
 
 def _entries(
-    uri: str, place: str, beginning: str, after: str = ""
+    uri: str, absolute_path: str, beginning: str, after: str = ""
 ) -> Sequence[tuple[str, os.DirEntry[str]]]:
     """Return paths of files, and of folders with a slash behind, in byte order.
 
@@ -241,7 +244,7 @@ def _entries(
         return ()
     found = []
     try:
-        with reporting("list", beginning, uri), os.scandir(place) as entries:
+        with reporting("list", beginning, uri), os.scandir(absolute_path) as entries:
             for entry in entries:
                 path = beginning + entry.name
                 if path < after and not after.startswith(path):

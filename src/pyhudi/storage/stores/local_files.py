@@ -42,10 +42,10 @@ class TemporaryFile:
     def __init__(self, folder: str, path: str, uri: str, *, is_named: bool = True) -> None:
         self._path, self._uri = path, uri  # for errors: what it will be called, in which table
         self._folder = folder
-        self._place: str | None = None
+        self._absolute_path: str | None = None
         descriptor = None if is_named else _unnamed_file(folder)
         if descriptor is None:
-            self._place, descriptor = _new_locked_file(folder)
+            self._absolute_path, descriptor = _new_locked_file(folder)
         self._descriptor = descriptor
 
     def fill(self, chunks: Iterable[bytes], *, after_ns: int = 0) -> int:
@@ -69,22 +69,22 @@ class TemporaryFile:
     def etag(self) -> str:
         return version(os.fstat(self._descriptor))
 
-    def link(self, place: str) -> bool:
+    def link(self, absolute_path: str) -> bool:
         """Give the file its name; False if the name is taken."""
-        regular_file(place)  # raises if the name is too long, before a folder is made
+        regular_file(absolute_path)  # raises if the name is too long, before a folder is made
         for _ in range(_REMOVED_MAX):
             with contextlib.suppress(FileNotFoundError):  # its last file was removed
-                return self._linked(place)
-        return self._linked(place)
+                return self._linked(absolute_path)
+        return self._linked(absolute_path)
 
-    def _linked(self, place: str) -> bool:
-        folder = os.path.dirname(place)
+    def _linked(self, absolute_path: str) -> bool:
+        folder = os.path.dirname(absolute_path)
         make_folder(folder)
         try:
-            if self._place is None:
-                self._link_unnamed(place)
+            if self._absolute_path is None:
+                self._link_unnamed(absolute_path)
             else:
-                os.link(self._place, place)
+                os.link(self._absolute_path, absolute_path)
         except FileExistsError:
             return False
         # From now on the lock would keep others from deleting a file that is no longer ours alone.
@@ -93,22 +93,22 @@ class TemporaryFile:
             _sync_folder(folder)
         return True
 
-    def _link_unnamed(self, place: str) -> None:
+    def _link_unnamed(self, absolute_path: str) -> None:
         source = f"{_DESCRIPTORS}/{self._descriptor}"
         # With a folder's descriptor, which an absolute path does not need, Python asks for the link
         # in the way that follows the one in /proc.
-        os.link(source, place, src_dir_fd=self._descriptor)
+        os.link(source, absolute_path, src_dir_fd=self._descriptor)
 
-    def rename(self, place: str) -> None:
+    def rename(self, absolute_path: str) -> None:
         """Give the file the name of another, which must be locked."""
-        assert self._place is not None, "only a file with a name can be renamed"
-        os.rename(self._place, place)
-        _sync_folder(os.path.dirname(place))
+        assert self._absolute_path is not None, "only a file with a name can be renamed"
+        os.rename(self._absolute_path, absolute_path)
+        _sync_folder(os.path.dirname(absolute_path))
 
     def close(self) -> None:
-        if self._place is not None:
+        if self._absolute_path is not None:
             with contextlib.suppress(FileNotFoundError):  # a rename took the name away
-                os.unlink(self._place)
+                os.unlink(self._absolute_path)
         _unlock(self._descriptor)
 
 
@@ -125,14 +125,14 @@ def _has_unnamed_files(device: int, folder: str) -> bool:
 
     It is tried, since systems differ in what they lack.
     """
-    place = os.path.join(folder, uuid.uuid4().hex)
+    absolute_path = os.path.join(folder, uuid.uuid4().hex)
     try:
         descriptor = os.open(folder, _UNNAMED_FLAGS, 0o666)
     except OSError:
         return False
     try:
-        os.link(f"{_DESCRIPTORS}/{descriptor}", place, src_dir_fd=descriptor)
-        os.unlink(place)
+        os.link(f"{_DESCRIPTORS}/{descriptor}", absolute_path, src_dir_fd=descriptor)
+        os.unlink(absolute_path)
     except OSError:
         return False
     finally:
@@ -142,30 +142,30 @@ def _has_unnamed_files(device: int, folder: str) -> bool:
 
 def _new_locked_file(folder: str) -> tuple[str, int]:
     while True:
-        place = os.path.join(folder, uuid.uuid4().hex)
-        descriptor = os.open(place, _CREATE_FLAGS, 0o666)
+        absolute_path = os.path.join(folder, uuid.uuid4().hex)
+        descriptor = os.open(absolute_path, _CREATE_FLAGS, 0o666)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
-            return place, descriptor
+            return absolute_path, descriptor
         _unlock(descriptor)  # a sweep came between creating and locking
 
 
 def sweep(folder: str) -> None:
     """Remove the temporary files of processes that ended before they could."""
     with os.scandir(folder) as entries:
-        places = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
-    for place in places:
+        absolute_paths = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
+    for absolute_path in absolute_paths:
         with contextlib.suppress(FileNotFoundError, BlockingIOError):  # another process is using it
-            descriptor = os.open(place, READ_FLAGS)
+            descriptor = os.open(absolute_path, READ_FLAGS)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(place)
+                os.unlink(absolute_path)
             finally:
                 _unlock(descriptor)
 
 
 @contextlib.contextmanager
-def held(place: str, patience_s: float | None = None) -> Iterator[os.stat_result | None]:
+def held(absolute_path: str, patience_s: float | None = None) -> Iterator[os.stat_result | None]:
     """Keep others from replacing or deleting the file; None if there is no such file.
 
     With a patience, a process that holds it for longer counts as frozen and is not waited for any
@@ -173,13 +173,13 @@ def held(place: str, patience_s: float | None = None) -> Iterator[os.stat_result
     """
     while True:
         try:
-            descriptor = os.open(place, READ_FLAGS)
+            descriptor = os.open(absolute_path, READ_FLAGS)
         except (FileNotFoundError, NotADirectoryError):
             yield None
             return
         try:
             _lock(descriptor, patience_s)
-            locked, named = os.fstat(descriptor), regular_file(place)
+            locked, named = os.fstat(descriptor), regular_file(absolute_path)
             if named is None or os.path.samestat(locked, named):
                 yield named
                 return
@@ -211,9 +211,9 @@ def _unlock(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def regular_file(place: str) -> os.stat_result | None:
+def regular_file(absolute_path: str) -> os.stat_result | None:
     try:
-        found = os.lstat(place)
+        found = os.lstat(absolute_path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found if stat.S_ISREG(found.st_mode) else None
