@@ -49,7 +49,7 @@ from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.services.archiving import run as archiving
 from pyhudi.services.archiving.run import ArchiveResult, archive
-from pyhudi.services.cleaning import execute as cleaning
+from pyhudi.services.cleaning import schedule as cleaning
 from pyhudi.services.cleaning.execute import clean
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world

@@ -48,7 +48,7 @@ from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
 path, requested = sys.argv[1:]
-Compactions._decided = lambda *_, **__: os._exit(9)
+Compactions._complete = lambda *_, **__: os._exit(9)
 writer = LocalWriter(open_storage(path, None), real_world(), WriteSettings())
 compactions(writer).execute(requested)
 """
@@ -205,7 +205,7 @@ def test_a_plan_that_hudi_is_carrying_out_is_left_alone(judge: JudgeClient, tmp_
             until(lambda: scene.files_of(planned), "Hudi has written")
             stack.enter_context(judge.frozen())
         assert scene.is_inflight(planned)
-        assert compactions(writer(scene)).is_attended(planned)
+        assert compactions(writer(scene)).is_being_executed(planned)
         assert compactions(writer(scene)).execute(planned) is None
         with pytest.raises(pyhudi.ConflictError, match="its heartbeat is fresh"):
             compactions(writer(scene)).cancel(planned)

@@ -412,11 +412,11 @@ class Interrupted:
     def _times(self, state: TableState) -> CompletionTimes:
         if self.loads == 1:
             self._event()
-        return self._whole._times(state)
+        return self._whole.planning._times(state)
 
     def cleanings(self) -> Cleanings:
         writer = self.writer
-        records, kept = CommitRecords(writer.loader), self._whole._kept
+        records, kept = CommitRecords(writer.loader), self._whole.planning._kept
         return Cleanings(writer.log, self._load, self._times, kept, records, writer.settings)
 
 
@@ -490,7 +490,7 @@ def test_a_compaction_begun_and_completed_since_the_load_is_noticed_without_a_li
 
     loaded = Interrupted(scene, event)
     work = loaded.cleanings()
-    work._listed_news = lambda facts: None  # type: ignore[method-assign]
+    work.planning._listed_news = lambda facts: None  # type: ignore[method-assign]
     assert work.schedule(CleanPolicy.versions(1)) is not None
     assert loaded.loads == 2
 
@@ -525,7 +525,7 @@ def test_another_clean_decided_since_the_load_is_noticed_without_a_listing(
 
     loaded = Interrupted(scene, event)
     work = loaded.cleanings()
-    work._listed_news = lambda facts: None  # type: ignore[method-assign]
+    work.planning._listed_news = lambda facts: None  # type: ignore[method-assign]
     assert work.schedule(CleanPolicy.versions(1)) is None
     assert loaded.loads == 2
     assert len(scene.completed("clean")) == int(is_complete)
@@ -631,10 +631,10 @@ def test_a_table_on_which_services_never_rest_is_an_error() -> None:
 
     def busy(state: TableState) -> CompletionTimes:
         plan_clustering(scene.writer("busy"), [])
-        return whole._times(state)
+        return whole.planning._times(state)
 
     records = CommitRecords(writer.loader)
-    work = Cleanings(writer.log, writer.state, busy, whole._kept, records, writer.settings)
+    work = Cleanings(writer.log, writer.state, busy, whole.planning._kept, records, writer.settings)
     with pytest.raises(UnavailableError, match="could not be cleaned"):
         work.schedule(CleanPolicy.versions(1))
 
@@ -1153,10 +1153,12 @@ def test_whoever_slept_until_the_clean_was_archived_does_not_bring_it_back() -> 
             cleaned(scene, CleanPolicy.commits(2))
             scene.table("more").upsert(rows("more", "a", ts=80))
             archive(scene.storage, TIMELINE, requests(scene)[-1])
-        return whole._times(state)
+        return whole.planning._times(state)
 
     records = CommitRecords(writer.loader)
-    work = Cleanings(writer.log, writer.state, sleeping, whole._kept, records, writer.settings)
+    work = Cleanings(
+        writer.log, writer.state, sleeping, whole.planning._kept, records, writer.settings
+    )
     assert work.execute(requested).files == 0
     assert not any(name.startswith(requested) for name in scene.names())
 
@@ -1173,7 +1175,7 @@ def test_a_plan_that_cannot_be_carried_out_can_be_cancelled() -> None:
     before = states(scene)
     outside = "/elsewhere/f_0-0-0_20260101000000010.parquet"
     requested = plan_on_timeline(scene, naming(outside, earliest="20990101000000000"))
-    with pytest.raises(ConflictError, match="seems to be carrying it out"):
+    with pytest.raises(ConflictError, match="seems to execute it"):
         cancelled(scene, requested)
     scene.clock.sleep(10 * 60_000)
     with pytest.raises(CorruptTableError, match="cancel_clean"):

@@ -62,7 +62,7 @@ from pyhudi.services.compaction import run as module
 from pyhudi.services.compaction.execute import Compactions
 from pyhudi.services.compaction.result import LOOKED_FOR_MAX, CompactionResult
 from pyhudi.services.compaction.run import compact, compactions, is_compaction_due
-from pyhudi.services.compaction.schedule import WHOLE_MAX, PlanDraft
+from pyhudi.services.compaction.schedule import WHOLE_MAX, CompactionPlanning, PlanDraft
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import Heartbeat
 from pyhudi.storage.protocol import Folder, Storage
@@ -259,8 +259,9 @@ def written_while_planning(
 
         return looked
 
-    for name in ("_drafted", "_adjusted"):
-        monkeypatch.setattr(Compactions, name, followed(getattr(Compactions, name)))
+    for name in ("drafted", "adjusted"):
+        look = getattr(CompactionPlanning, name)
+        monkeypatch.setattr(CompactionPlanning, name, followed(look))
     return written
 
 
@@ -314,7 +315,7 @@ def test_files_that_another_engine_does_not_name_are_in_a_plan_that_was_overtake
     for number in range(3):
         scene.table("one").upsert(rows("one", "a", ts=number))
     work = service(scene)
-    drafted = work._drafted
+    drafted = work.planning.drafted
     unnamed: list[str] = []
 
     def slow(live: LiveTimeline, policy: CompactionPolicy, **how: bool) -> PlanDraft:
@@ -325,7 +326,7 @@ def test_files_that_another_engine_does_not_name_are_in_a_plan_that_was_overtake
         scene.storage.create(unnamed[0], scene.storage.read(named))
         return draft
 
-    work._drafted = slow  # type: ignore[method-assign]
+    work.planning.drafted = slow  # type: ignore[method-assign]
     planned = work.schedule()
     assert planned is not None
     [operation] = plan_of(scene, planned).operations or ()
@@ -337,17 +338,17 @@ def test_a_plan_of_another_process_is_heeded_that_comes_while_one_is_made(
 ) -> None:
     scene = scene_with_logs()
     scene.table("tu").upsert(rows("tu", "t", day="tu"))
-    drafted = Compactions._drafted
+    drafted = CompactionPlanning.drafted
     others: list[str] = []
 
-    def slow(self: Compactions, *args: Any, **kwargs: Any) -> PlanDraft:
+    def slow(self: CompactionPlanning, *args: Any, **kwargs: Any) -> PlanDraft:
         draft = drafted(self, *args, **kwargs)
         if not others:
             others.append("")
             others.append(service(scene).schedule(CompactionPolicy(partitions=("mo",))) or "")
         return draft
 
-    monkeypatch.setattr(Compactions, "_drafted", slow)
+    monkeypatch.setattr(CompactionPlanning, "drafted", slow)
     preview, planned = service(scene).scheduled()
     assert planned is not None
     assert [o.partition_path for o in plan_of(scene, planned).operations or ()] == ["tu"]
@@ -480,7 +481,7 @@ def test_a_plan_that_somebody_carries_out_is_left_alone() -> None:
     done = compact(scene.writer("compactor"))
     assert (done.results, done.pending) == ((), (planned,))
     assert f"plan {planned} is pending" in str(done)
-    with pytest.raises(ConflictError, match="its heartbeat is fresh"):
+    with pytest.raises(ConflictError, match="seems to execute it"):
         service(scene).cancel(planned)
     scene.clock.sleep(2 * WriteSettings().heartbeat_timeout_ms)
     assert len(compact(scene.writer("compactor")).results) == 1

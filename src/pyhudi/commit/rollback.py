@@ -5,12 +5,11 @@ instant compete for the next number of the log, and each looks for the other. So
 notice at once and one of them decides, and a writer that wakes up too late is told. Undoing can be
 repeated by anybody at any time, for it only deletes files of an instant that was given up, and
 those names are never used again.
-
-A heartbeat's age is taken by the store's clock, never by the clock of the machine that asks.
 """
 
 from __future__ import annotations
 
+from pyhudi.commit.liveness import Liveness
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.proposals import Abort, Complete, Decided, Outcome
 from pyhudi.errors import CorruptTableError, UnavailableError
@@ -23,7 +22,7 @@ from pyhudi.format.timeline.plan_files import (
 from pyhudi.format.timeline.service_metadata import encode_rollback_metadata
 from pyhudi.plan.rollback import files_to_delete, is_final, plan_rollback, rollback_metadata
 from pyhudi.settings import FailedWrites, WriteSettings
-from pyhudi.storage.objects.heartbeats import heartbeat_path, last_sign_ms
+from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 
@@ -39,13 +38,12 @@ class FailedWriteRecovery:
         self._storage = log.storage
         self._world = log.world
         self._settings = settings
-        self._alive_until: dict[str, int] = {}  # instant → steady time before which it is alive
+        self._liveness = Liveness(log, settings)
 
     def recover(self, own: frozenset[str] = frozenset()) -> tuple[str, ...]:
         """Undo every failed write; the instants that this call gave up itself."""
         aborted = []
-        pending = self._log.refresh().pending
-        self._alive_until = {r: t for r, t in self._alive_until.items() if r in pending}
+        self._liveness.forget_all_but(self._log.refresh().pending)
         for instant in self._log.live.pending_of(*ROLLED_BACK_ACTIONS):
             has_failed = instant.requested not in own and self._has_failed(instant)
             if has_failed and isinstance(self.abort(instant), Decided):
@@ -63,10 +61,8 @@ class FailedWriteRecovery:
         for instant in live.pending_of(*ROLLED_BACK_ACTIONS):
             if instant.requested in own or live.rolled_back_by.get(instant.requested) is not None:
                 continue
-            sign = self._last_sign_ms(instant)
-            age = self._log.clock.estimate_ms() - (sign or 0)
             is_eager = self._settings.failed_writes is FailedWrites.EAGER
-            if is_eager or age > self._settings.heartbeat_timeout_ms:
+            if is_eager or not self._liveness.seems_writer_alive(instant):
                 found.append(instant.requested)
         return tuple(found)
 
@@ -75,39 +71,7 @@ class FailedWriteRecovery:
             return False  # already given up
         if self._settings.failed_writes is FailedWrites.EAGER:
             return True
-        return self._is_silent(instant)
-
-    def _is_silent(self, instant: Instant) -> bool:
-        """Whether the store has not heard of the writer for longer than it may be silent."""
-        elapsed = self._world.elapsed_ms()
-        if elapsed < self._alive_until.get(instant.requested, elapsed):
-            return False
-        sign = self._last_sign_ms(instant)
-        if sign is None:
-            return True
-        timeout = self._settings.heartbeat_timeout_ms
-        self._log.clock.observe(sign)
-        reached = self._log.clock.at_least_ms() or sign
-        age = max(reached, self._world.now_ms()) - sign
-        if age > timeout:
-            # Both are hints when a closer look is worth its cost. The verdict is the store's, and
-            # its clock comes first: while we sleep in between, the writer may give more signs.
-            now = self._log.clock.read_ms()
-            sign = self._last_sign_ms(instant)
-            age = timeout + 1 if sign is None else now - sign
-        if age > timeout:
-            return True
-        age = max(0, age)
-        self._alive_until[instant.requested] = elapsed + timeout - age
-        return False
-
-    def _last_sign_ms(self, instant: Instant) -> int | None:
-        requested_file = self._log.path(instant.in_state(State.REQUESTED))
-        sign = last_sign_ms(self._storage, instant.requested, requested_file)
-        if sign is None:
-            self._log.refresh()  # its begin may not have been carried out yet
-            sign = last_sign_ms(self._storage, instant.requested, requested_file)
-        return sign
+        return not self._liveness.is_writer_alive(instant)
 
     # -- deciding
 

@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from pyhudi.commit import rollback
+from pyhudi.commit.liveness import Liveness
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.proposals import Abort, AlreadyDone, Complete, Outcome, Proposal, Refused, Rule
 from pyhudi.commit.rollback import FailedWriteRecovery
@@ -25,7 +26,7 @@ from pyhudi.format.timeline.plan_files import encode_rollback_plan
 from pyhudi.plan.rollback import files_to_delete, plan_rollback
 from pyhudi.simulate.table import table as light_table
 from pyhudi.storage.locks.lock import HeldLock
-from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, last_sign_ms
+from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, heartbeat_path, last_sign_ms
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.timeline.live import LiveTimeline
@@ -126,12 +127,12 @@ def _no_conflict_check() -> AbstractContextManager[Any]:
 def _own_clock_for_heartbeats() -> AbstractContextManager[Any]:
     """Another machine's silence is measured with this machine's clock."""
 
-    def weak(self: FailedWriteRecovery, instant: Instant) -> bool:
-        requested = Instant(instant.requested, instant.action, State.REQUESTED)
-        sign = last_sign_ms(self._storage, instant.requested, self._log.path(requested))
-        return self._world.now_ms() - (sign or 0) > self._settings.heartbeat_timeout_ms
+    def weak(self: Liveness, instant: Instant) -> bool:
+        signs = heartbeat_path(instant.requested), self._log.path(instant.in_state(State.REQUESTED))
+        sign = last_sign_ms(self._log.storage, *signs)
+        return self._log.world.now_ms() - (sign or 0) <= self._timeout_ms
 
-    return patch.object(FailedWriteRecovery, "_is_silent", weak)
+    return patch.object(Liveness, "is_writer_alive", weak)
 
 
 def _local_clock_only() -> AbstractContextManager[Any]:

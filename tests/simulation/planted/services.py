@@ -15,7 +15,6 @@ from pyhudi.errors import InvalidRequestError
 from pyhudi.format.timeline.archive import VERSION_FILE, encode_archive_version
 from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.plan import archiving, compaction
-from pyhudi.plan.clean_records import clean_metadata
 from pyhudi.plan.clean_verdicts import CleanRule, Pins
 from pyhudi.plan.compaction import PendingPlans
 from pyhudi.read import load
@@ -26,9 +25,12 @@ from pyhudi.services.archiving.archive_files import ArchiveFiles, Snapshot
 from pyhudi.services.archiving.run import Archiver
 from pyhudi.services.cleaning import execute as cleaning
 from pyhudi.services.cleaning import holds as clean_holds
+from pyhudi.services.cleaning import schedule as clean_schedule
 from pyhudi.services.cleaning.execute import Cleanings
 from pyhudi.services.cleaning.result import Cleaned
+from pyhudi.services.cleaning.schedule import CleanPlanning
 from pyhudi.services.compaction.schedule import Scheduling
+from pyhudi.services.planned_action import Execution
 from pyhudi.storage.objects import timeline_listing as listed_timeline
 from pyhudi.table.file_group import FileSlice
 from pyhudi.table.snapshot import latest_slice
@@ -72,7 +74,7 @@ def _holds(weak: Callable[[Pins], Pins]) -> AbstractContextManager[Any]:
     def load_less(*arguments: Any) -> Pins:
         return weak(load_all(*arguments))
 
-    return patch.object(cleaning, "load_holds", load_less)
+    return patch.object(clean_schedule, "load_holds", load_less)
 
 
 def _pending_plans_cleaned() -> AbstractContextManager[Any]:
@@ -89,15 +91,15 @@ def _consumers_cleaned() -> AbstractContextManager[Any]:
     """Nobody asks who has not read yet."""
     return _all(
         _holds(lambda holds: replace(holds, consumers=())),
-        patch.object(cleaning, "live_consumers", lambda storage, now_ms: ()),
+        patch.object(clean_schedule, "live_consumers", lambda storage, now_ms: ()),
     )
 
 
 def _cleaned_without_a_look() -> AbstractContextManager[Any]:
     """A clean is begun and carried out as planned, whatever came since the table was loaded."""
     return _all(
-        patch.object(Cleanings, "_listed_news", lambda self, facts: None),
-        patch.object(Cleanings, "_unchanged", lambda self, facts, decided: lambda live: None),
+        patch.object(CleanPlanning, "_listed_news", lambda self, facts: None),
+        patch.object(CleanPlanning, "_unchanged", lambda self, facts, decided: lambda live: None),
         patch.object(Cleanings, "_examined", lambda self, requested, planned: (0, frozenset())),
     )
 
@@ -119,14 +121,14 @@ def _cancelled_cleans_tell_nothing() -> AbstractContextManager[Any]:
 
     def weak(self: Cleanings, requested: str) -> Cleaned:
         pending = {instant.requested for instant in self.pending()}
-        if requested not in pending or self._seems_attended(requested):
+        if requested not in pending or self._seems_executed(requested):
             raise InvalidRequestError("not now", why="it is not pending", next_step="Wait")
         if self._log.is_inflight(requested, Action.CLEAN):
             return cancel(self, requested)
-        if (done := self._make_inflight(requested)) is not None:
-            return done
-        metadata = clean_metadata(requested, cleaning._NO_PLAN, {}, frozenset(), 0)
-        return Cleaned(requested, self._complete(requested, metadata), 0, 0)
+        if (ended := self._make_inflight(requested)) is not None:
+            return self._ended_before(requested, ended, 0)
+        run = Execution(requested, cleaning._Plan(cleaning._NO_PLAN, {}), 0)
+        return self._finished(run, 0, self._complete(run, 0))
 
     return patch.object(Cleanings, "cancel", weak)
 

@@ -1,9 +1,8 @@
-"""Deciding a compaction plan: begun as it is if nothing completed meanwhile, or else adjusted.
-And what plans say that are on the timeline already, whoever made them.
+"""Which plan? Compaction plans are made from the table, and adjusted when they are decided.
 
-The decision log asks a job for its plan each time it tries to take the next number. What completed
-since the plan was made is seen then, and nothing can complete between that look and the decision:
-it would take the number.
+A plan may be made at any moment, whatever is under way. The decision log asks for it each time it
+tries to take the next number. What completed since the plan was made is seen then, and nothing can
+complete between that look and the decision: it would take the number.
 
 So a plan competes with the writers for the number, and on a table of a hundred thousand files it
 would lose each time if it were made as a whole each time, for that takes seconds. Even listing the
@@ -14,40 +13,49 @@ smaller, down to one file group, and is made about as fast as a small write is. 
 touched stays first, by the policy's order, so that the busiest file groups are not passed over for
 ever.
 
-With a lock nobody is faster, but whoever waits for it has slept meanwhile. A write may have
-completed then, and may even have been archived: only from the table as it is now does one see it.
+With a lock no process is faster, but a process that waits for it has slept meanwhile. A write may
+have completed then, and may even have been archived: only the table as it is now shows it.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.log import BACK_OFF_FIRST_MS, DecisionLog
 from pyhudi.commit.pending_plans import load_planned_groups
-from pyhudi.commit.proposals import AlreadyDone, Begin, Draft, Facts, Refused, Rule
-from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.commit.proposals import (
+    AlreadyDone,
+    Begin,
+    Decided,
+    Draft,
+    Facts,
+    Refused,
+    Rule,
+    refusal_error,
+)
 from pyhudi.format.timeline.decision_entry import Entry, EntryKind
 from pyhudi.format.timeline.instant import Action, Instant
-from pyhudi.format.timeline.plan_files import (
-    CompactionOperation,
-    encode_compaction_plan,
-)
+from pyhudi.format.timeline.plan_files import encode_compaction_plan
 from pyhudi.plan.compaction import (
     SERVICES,
+    CompactionPolicy,
     CompactionPreview,
     PendingPlans,
     PlannedGroups,
-    omitted_file,
-    unnamed_files,
+    plan_compaction,
 )
-from pyhudi.plan.compaction_rebase import changes_since, missed_archived_writes
-from pyhudi.read.archive import History
-from pyhudi.read.lost_files import CommitRecords, loss_error
-from pyhudi.services.compaction.merge_slice import broken_plan, planned_slice
-from pyhudi.table.committed_files import LostFile, with_committed
+from pyhudi.plan.compaction_rebase import (
+    adjusted_plan,
+    changes_since,
+    missed_archived_writes,
+    unseen_writes,
+    without_old_slices,
+    written_since,
+)
+from pyhudi.read.lost_files import CommitRecords
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.timeline.live import LiveTimeline
@@ -73,21 +81,97 @@ class Advance(Protocol):
     ) -> TableState: ...
 
 
-class Scheduling:
-    """The proposal of a plan."""
+class CompactionPlanning:
+    """Makes plans from the table as it is, and adjusts them to what completed since."""
 
     def __init__(
         self,
+        log: DecisionLog,
+        *,
+        load: Callable[[], TableState],
+        load_whole: Callable[[], TableState],
+        advance: Advance,
+        times: Callable[[TableState], CompletionTimes],
+        records: CommitRecords,
+    ) -> None:
+        """`load` gives the table as it is now, `load_whole` also where archiving changed what it
+        knew, `advance` one with writes that completed since, and `times` what of the archive
+        slicing needs."""
+        self._log = log
+        self._load = load
+        self._load_whole = load_whole
+        self._advance = advance
+        self._times = times
+        self._records = records
+
+    def preview(self, policy: CompactionPolicy) -> CompactionPreview:
+        """Return the plan that would be made now."""
+        return self.drafted(self._log.refresh(), policy).preview
+
+    def schedule(self, policy: CompactionPolicy) -> tuple[CompactionPreview, str | None]:
+        """Make a plan; return what is in it and what is not, and its requested time.
+
+        None instead of a time if nothing is to be compacted.
+        """
+        draft = self.drafted(self._log.refresh(), policy)
+        if draft.preview.is_empty:
+            return draft.preview, None
+        scheduling = Scheduling(self, policy, draft, self._log.world.random_bytes(16))
+        # What completes while it sleeps must be worked in, and that loses the next race.
+        outcome = self._log.append(scheduling, back_off_ms=BACK_OFF_FIRST_MS)
+        if isinstance(outcome, Decided):
+            assert isinstance(outcome.draft.basis, CompactionPreview)
+            return outcome.draft.basis, outcome.entry.instant
+        assert isinstance(outcome, Refused)
+        if not isinstance(outcome.reason, CompactionPreview):  # it became empty
+            raise refusal_error(outcome, self._log.storage.uri)
+        return outcome.reason, None
+
+    def drafted(
+        self, live: LiveTimeline, policy: CompactionPolicy, *, is_whole: bool = False
+    ) -> PlanDraft:
+        """Return a plan from the table as it is now, which is not before the live timeline."""
+        plans = load_plans_beside(self._log, live, {})
+        state = self._load_whole() if is_whole else self._load()
+        times = self._times(state)
+        preview = plan_compaction(state, times, plans, policy)
+        groups = {(slice_.partition, slice_.file_id) for slice_ in preview.slices}
+        what = f"the table at {self._log.storage.uri} cannot be compacted"
+        self._records.refuse_lost(state, times, groups, what)
+        return PlanDraft(without_old_slices(preview, state), plans, preview)
+
+    def adjusted(
+        self, draft: PlanDraft, live: LiveTimeline, policy: CompactionPolicy, most: int
+    ) -> PlanDraft:
+        """Return the plan with what the live timeline has and the draft does not.
+
+        It has `most` file groups at most.
+        """
+        plans = load_plans_beside(self._log, live, draft.plans.groups)
+        unseen = unseen_writes(draft.state.timeline, live)
+        # Another engine may leave files that its commit does not name; but there the lock is held,
+        # and no process wins the race while folders are listed.
+        state = self._advance(draft.state, unseen, is_told=not self._log.is_shared)
+        since = written_since(draft.preview, draft.state, state, policy, most)
+        times = self._times(since.written)
+        preview = adjusted_plan(draft.preview, since, times, plans, policy, most=most)
+        return PlanDraft(state, plans, preview)
+
+
+class Scheduling:
+    """Proposes a plan, which is adjusted in each round that finds something new."""
+
+    def __init__(
+        self,
+        planning: CompactionPlanning,
+        policy: CompactionPolicy,
         planned: PlanDraft,
-        adjust: Callable[[PlanDraft, LiveTimeline, int], PlanDraft],
-        begin_anew: Callable[[LiveTimeline], PlanDraft],
         sync: bytes,
     ) -> None:
-        """`adjust` takes in what is new, and leaves a plan of at most so many file groups."""
+        self._planning = planning
+        self._policy = policy
         self._planned = planned
-        self._adjust = adjust
         self._adjusted = 0  # how often
-        self._begin_anew = begin_anew
         self._live: LiveTimeline | None = None  # the last one; one that was listed since is another
         self._sync = sync
         self._encoded: tuple[CompactionPreview, bytes] | None = None  # a large plan takes long
@@ -101,11 +185,12 @@ class Scheduling:
         if refused is not None:
             return refused
         if live is not self._live and missed_archived_writes(self._planned.state.timeline, live):
-            self._planned = self._begin_anew(live)
+            self._planned = self._planning.drafted(live, self._policy, is_whole=True)
         self._live = live
         if self._news(live) is not None:
             self._adjusted += 1
-            self._planned = self._adjust(self._planned, live, self._most())
+            adjusted = self._planning.adjusted
+            self._planned = adjusted(self._planned, live, self._policy, self._most())
         found, preview = self._news(live), self._planned.preview
         if preview.is_empty:
             return Refused(Rule.CONFLICT, reason=preview)
@@ -134,31 +219,3 @@ def load_plans_beside(log: DecisionLog, live: LiveTimeline, known: PlannedGroups
     return PendingPlans(
         {i.requested: known.get(i.requested) or load_planned_groups(log, i) for i in services}
     )
-
-
-def refuse_omitted(
-    log: DecisionLog,
-    records: CommitRecords,
-    state: TableState,
-    operations: Mapping[FileGroupId, CompactionOperation],
-    requested: str,
-) -> None:
-    """CorruptTableError for a file whose rows the plan would hide: its write had completed by the
-    plan's time, and the plan does not name it. The file is lost if it is not there either."""
-    committed = records.load(state, [planned_slice(o) for o in operations.values()])
-    whole = with_committed(state, committed.files)
-    timeline = state.timeline
-    unnamed = {file.name.requested for file in unnamed_files(whole, operations, requested)}
-    archived = frozenset(time for time in unnamed if timeline.is_archived(time))
-    history = History(log.storage, log.history_folder)
-    times = CompletionTimes(timeline, history.completion_times(archived))
-    omitted = omitted_file(whole, times, operations, requested)
-    if omitted is None:
-        return
-    listed = {file.path for group in state.groups() for file in group.files}
-    if omitted in listed:
-        raise broken_plan(requested, f"it leaves out {omitted!r}, which had completed by then")
-    file = next(file for file in committed.files if file.path == omitted)
-    lost = LostFile(file.path, file.commit, file.size, None)
-    what = f"the compaction {requested} cannot be carried out"
-    raise loss_error(log.storage, timeline, lost, what)

@@ -136,11 +136,7 @@ class Heartbeat:
             self._storage.delete(self._path)
 
 
-def last_sign_ms(storage: Storage, requested: str, requested_file: str) -> int | None:
-    """Return when the store last saw a sign of the instant's writer; None if there is none.
-
-    Another process may apply a begin before its owner's first beat, so the requested file counts as
-    a sign of life too.
-    """
-    found = (storage.stat(path) for path in (heartbeat_path(requested), requested_file))
+def last_sign_ms(storage: Storage, *signs: str) -> int | None:
+    """Return when the store last dated one of the objects; None if none of them is there."""
+    found = (storage.stat(path) for path in signs)
     return max((stat.modified_ms for stat in found if stat is not None), default=None)

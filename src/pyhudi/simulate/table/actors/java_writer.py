@@ -294,7 +294,7 @@ class JavaWriter:
     def _is_silent(self, instant: Instant) -> bool:
         """By its own clock, as Hudi has it."""
         path = self._path(instant.in_state(State.REQUESTED))
-        sign = last_sign_ms(self._storage, instant.requested, path) or 0
+        sign = last_sign_ms(self._storage, heartbeat_path(instant.requested), path) or 0
         return self._world.now_ms() - sign > self._stage.settings.heartbeat_timeout_ms
 
     def _is_planned(self, timeline: Timeline, target: Instant) -> bool:
