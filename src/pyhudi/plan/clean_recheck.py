@@ -1,6 +1,6 @@
 """What makes a clean plan stale: instants that appeared, or disappeared, since it was made.
 
-`services.cleaning.execute` explains why writes that complete meanwhile are not among them.
+`services.cleaning.schedule` explains why writes that complete meanwhile are not among them.
 
 A live timeline shows the same for every change that is in the decision log, and costs no listing.
 It has no savepoints, because these have the times of other instants, and does not show writes that
