@@ -148,7 +148,7 @@ class CleanPlanning:
     def _unchanged(self, facts: CleanFacts, decided: set[tuple[str, Action]]) -> Check:
         """Return a check for when the plan is decided: does something now need what it removes?
 
-        `decided` is what the log told of before the facts were loaded.
+        `decided` is what the log held before the facts were loaded.
         """
         known = dict(facts.holds.consumers)
 

@@ -74,7 +74,7 @@ class PlanDraft:
 
 
 class Advance(Protocol):
-    """Gives a table with writes that completed since; told ones name all their files."""
+    """Gives a table with writes that completed since; with `is_told`, they name all their files."""
 
     def __call__(
         self, state: TableState, completed: Iterable[Instant], *, is_told: bool
