@@ -63,7 +63,7 @@ class Kind(StrEnum):
 
 
 class ConflictRule(StrEnum):
-    """Which rule fired, in words for the user."""
+    """Which rule fired, in words for the user. Names stand in `error.facts` and in the table."""
 
     SAME_FILE_GROUP = "first committer wins: both wrote the file group"
     HIDDEN_ROWS = "its base file would hide what completed meanwhile in the file group"
@@ -74,7 +74,7 @@ class ConflictRule(StrEnum):
     LOG_COMPACTION_PENDING = "a log compaction under way would undo its base file"
     REPLACE_PENDING = "a later overwrite under way writes the file group"
     PRIORITY = "a writer of higher priority is writing the file group"
-    PARTIAL_ROWS_ALONE = "rows that it has new values for may be gone"
+    PARTS_ALONE = "rows that it has new values for may be gone"
     KEYS_TAKEN_FOR_NEW = "keys that it took for new may be in the base file of a compaction"
 
 
@@ -164,7 +164,7 @@ def _completed_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) ->
     if other.passes_logs:
         return None
     if (group := _shared(own.parts, other.removals, strategy)) is not None:
-        return Conflict(ConflictRule.PARTIAL_ROWS_ALONE, other, group, Retry.WRITE)
+        return Conflict(ConflictRule.PARTS_ALONE, other, group, Retry.WRITE)
     if (group := _shared(own.appended, other.groups, strategy)) is not None:
         return Conflict(ConflictRule.SAME_FILE_GROUP, other, group, _retry(own, other))
     cleared = own.clears

@@ -208,7 +208,7 @@ def _old_logs_passed() -> AbstractContextManager[Any]:
 def _fresh_ones_archived() -> AbstractContextManager[Any]:
     """What was decided a moment ago is archived: whoever slept carries it out once more."""
     return _all(
-        patch.object(archiving._Planning, "_is_fresh", lambda self, instant: False),
+        patch.object(archiving._Planning, "_is_recent", lambda self, instant: False),
         patch.object(archiving_facts, "fresh_times", lambda log, before_ms: None),
     )
 
