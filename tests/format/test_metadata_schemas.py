@@ -51,7 +51,7 @@ def test_schemas_are_those_in_files_that_hudi_wrote(golden: GoldenTables) -> Non
 
 
 def test_every_schema_links_and_names_its_namespace() -> None:
-    assert len(OURS) == 14
+    assert len(OURS) == 12
     for schema in OURS.values():
         assert linked_type(schema)
         assert schema["namespace"] == "org.apache.hudi.avro.model"

@@ -219,11 +219,9 @@ STRIKES: list[tuple[str, Strike]] = [
 
 def struck(bench: Bench, strike: Strike, n: int) -> tuple[bool | None, bool]:
     """Whether a write of which an operation fails is visible, by its word; and if one did fail."""
-    table = bench.table("b")
     storage = strike(bench.storage, n)
-    table._writer.storage = storage
     try:
-        table.upsert(rows("b", day="tu"))
+        bench.table("b", storage).upsert(rows("b", day="tu"))
     except OutcomeUnknownError:
         return None, True
     except HudiError:
