@@ -106,7 +106,7 @@ def test_columns_of_several_types_are_refused() -> None:
 
 @pytest.mark.parametrize("uri", [None, 5, b"/data", ["/data"]], ids=str)
 def test_what_is_no_address_is_refused(uri: Any) -> None:
-    with pytest.raises(InvalidRequestError, match="is not an address of a table"):
+    with pytest.raises(InvalidRequestError, match="is not the address of a table"):
         table_address(uri)
 
 

@@ -266,7 +266,7 @@ def test_columns_come_in_the_order_asked_for_also_over_logs(memory: Storage) -> 
     ("columns", "message"),
     [
         (["nope"], "no column 'nope'"),
-        ([], "no column is asked"),
+        ([], "no column is requested"),
         ("v", "is a text"),
         (["v", "v"], "twice"),
     ],

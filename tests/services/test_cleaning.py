@@ -646,7 +646,7 @@ def test_a_pending_clean_is_finished_before_a_new_one_is_planned() -> None:
     scene = written("cow")
     requested = cleanings(scene).schedule(CleanPolicy.commits(3))
     assert requested is not None
-    assert f"the clean {requested} is pending" in str(preview(scene, CleanPolicy.commits(1)))
+    assert f"clean {requested} is still pending" in str(preview(scene, CleanPolicy.commits(1)))
     result = cleaned(scene, CleanPolicy.commits(1))
     assert result.cleans[0].instant == requested
     assert len(result.cleans) == 2

@@ -211,11 +211,11 @@ def test_a_consumer_cannot_register_as_of_what_is_gone() -> None:
     scene, times = written()
     cleaned(scene)
     writer = scene.writer("consumer")
-    with pytest.raises(InvalidRequestError, match="cleaning has retained what is needed from"):
+    with pytest.raises(InvalidRequestError, match="cleaning has kept what is needed from"):
         register_consumer(writer, "late", since=times[1])
     assert registered_consumers(writer) == ()
     register_consumer(writer, "late", since=times[5])
-    with pytest.raises(InvalidRequestError, match="cleaning has retained what is needed from"):
+    with pytest.raises(InvalidRequestError, match="cleaning has kept what is needed from"):
         register_consumer(writer, "late", since=times[1])
     assert registered_consumers(writer)[0].since == times[5]
 

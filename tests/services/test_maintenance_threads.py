@@ -157,7 +157,7 @@ def test_after_a_frame_of_spark_its_session_compacts() -> None:
     seen: list[Any] = []
     writer.after_commit = lambda result, spark: seen.append((result.rows, spark))
     with (
-        patch("pyhudi.spark.write.placed"),
+        patch("pyhudi.spark.write.routed"),
         patch.object(SparkWrites, "_results", return_value=[]),
     ):
         writes._write(Frame(), WriteIntent(operation="UPSERT"), lambda _: Plan())  # type: ignore[arg-type,return-value]

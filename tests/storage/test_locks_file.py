@@ -71,7 +71,7 @@ def test_time_out_names_our_own_kind_by_name(memory: MemoryStorage, universe: Un
     assert error.why == "'alice, process 7' has it since 2023-11-14T22:13:20.000+00:00"
     assert error.next_step == (
         "Repeat the call when that writer is done; if it is known to be dead, "
-        "whoever runs it must delete '.hoodie/lock'"
+        "have its operator delete '.hoodie/lock'"
     )
 
 

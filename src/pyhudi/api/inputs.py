@@ -93,7 +93,7 @@ def table_address(uri: Any) -> str:
         uri = fspath(uri)
     if not isinstance(uri, str):
         raise InvalidRequestError(
-            f"{uri!r:.100} is no address of a table",
+            f"{uri!r:.100} is not the address of a table",
             why="it is neither text nor a path",
             next_step="Give a path or a URI",
         )
