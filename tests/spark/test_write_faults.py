@@ -125,7 +125,7 @@ def test_executors_with_another_release_are_refused(
         pyhudi.open_table(path).upsert(rows)
     assert "99.1" in str(refused.value)
     assert __version__ in str(refused.value)
-    shutil.rmtree(other / "engine")  # as if the release did not have it yet
+    shutil.rmtree(other / "spark")  # as if the release did not have it yet
     with (
         _workers_find(other.parent, spark),
         pytest.raises(UnavailableError, match="the executors do not have this pyhudi") as missing,
