@@ -3,7 +3,7 @@
 That a plan is gone from the timeline does not mean that it was cancelled. Another executor may have
 carried it out, under the very names that this one gave to its files, and it may have been archived
 since. So an executor that slept takes its files away only if a rollback cancelled the plan for
-good; names of such an instant are never used again. Whatever nobody can tell stays where it is.
+good; names of such an instant are never used again. Files whose fate is unknown stay.
 
 The timeline is asked before the archive: what leaves the one has come to the other before.
 """
