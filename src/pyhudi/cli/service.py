@@ -85,7 +85,7 @@ def _opened(asked: argparse.Namespace, settings: WriteSettings) -> Table:
 
 
 class _Stop:
-    """Whether somebody asked for the end."""
+    """Notes that a signal asked the process to stop."""
 
     def __init__(self) -> None:
         self.is_asked = False
@@ -114,7 +114,7 @@ def _rounds(
 def _round(table: Table, upkeep: Upkeep, *, is_dry: bool) -> bool:
     try:
         result = table.services.run(upkeep, dry_run=is_dry, keep_going=True)
-    except Exception:  # a fault of ours: told in full, and no reason to leave the table alone
+    except Exception:  # a fault of pyhudi: printed in full; the next round runs all the same
         print(f"error: upkeep: {format_exc()}", file=sys.stderr, flush=True)
         return False
     if is_dry or result.did_anything:

@@ -11,11 +11,11 @@ from pyhudi.format.timeline.plan_files import decode_compaction_plan, decode_req
 
 
 def load_planned_groups(log: DecisionLog, instant: Instant) -> frozenset[FileGroupId] | None:
-    """The file groups that a pending table service works on; None if it does not tell.
+    """Return the file groups that a pending table service works on; None if they are unknown.
 
-    None at all, if its inflight file stands alone: an executor may leave it that slept while the
-    plan was given up, and nobody can carry it out. One that cannot be read tells nothing: no new
-    plan is made beside it, and those that were are carried out all the same.
+    The set is empty if the inflight file stands alone: an executor that slept while the plan was
+    rolled back leaves such a file, and no process can execute the plan. They are unknown if the
+    plan cannot be read: then no new plan is made, and plans made earlier are executed as usual.
     """
     path = log.path(instant.in_state(State.REQUESTED))
     try:

@@ -1,9 +1,9 @@
-"""The life of one instant of ours: begun, written, and then completed or given up.
+"""The life of an instant that this process began: written, then completed or rolled back.
 
     with heartbeat and requested file → inflight → markers and data files → completed
 
-Whatever stops on the way leaves a pending instant behind, which nobody sees, and which this
-process gives up at once if it can, or the next writer does when the heartbeat has grown old.
+A write that stops on the way leaves a pending instant, which no reader shows. This process rolls
+it back at once if it can; otherwise the next writer does, when the heartbeat has expired.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class Transaction:
         return lost
 
     def _beat_again(self) -> None:
-        """Stay alive, to be given up later by whoever was told of the conflict."""
+        """Keep the heartbeat: the retry reads the files of this instant before it rolls it back."""
         if self._heartbeat is not None:
             self._heartbeat.start(self._log.world, self._settings.heartbeat_interval_ms)
 
@@ -320,7 +320,7 @@ class Transaction:
         try:
             return checks.are_closed(own.touched)
         except UnavailableError:
-            return False  # that cannot be told now, and whoever tries again is told then
+            return False  # unknown now; the next attempt finds out
         except HudiError:
             return True  # it would be refused for that
 
@@ -366,7 +366,8 @@ class Transaction:
                 self._heartbeat.end()
             storage.delete_all(marker_objects(storage, self.requested))
             if self.is_fenced:
-                remove_fence(storage, self.requested)  # last: without a heartbeat nobody gets in
+                # Last: without a heartbeat no task creates a file.
+                remove_fence(storage, self.requested)
         except HudiError:
             return
 

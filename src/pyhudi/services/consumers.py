@@ -2,7 +2,8 @@
 
 A consumer says up to which completion time it has read. It is registered by creating its object
 first and looking at the timeline then, which is what makes the promise hold against a clean that
-is planned at the same moment (`services.cleaning.schedule`): whoever is too late is told.
+is planned at the same moment (`services.cleaning.schedule`): a registration that comes too late is
+refused.
 """
 
 from __future__ import annotations

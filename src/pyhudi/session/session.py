@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.rollback import FailedWriteRecovery
-from pyhudi.format.table.table_config import TableConfig, TableType
-from pyhudi.format.timeline.instant import Action
+from pyhudi.format.table.table_config import TableConfig
 from pyhudi.read.load import TableLoader
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.protocol import Storage
@@ -29,17 +28,3 @@ class TableSession:
     loader: TableLoader
     log: DecisionLog
     recovery: FailedWriteRecovery
-
-    @property
-    def is_mor(self) -> bool:
-        return self.config.table_type is TableType.MERGE_ON_READ
-
-    @property
-    def is_shared(self) -> bool:
-        """True if the table has a lock that other engines take, too."""
-        return self.config.lock.is_shared
-
-    @property
-    def action(self) -> Action:
-        """Return what a write is called on the timeline."""
-        return Action.DELTACOMMIT if self.is_mor else Action.COMMIT
