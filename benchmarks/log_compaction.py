@@ -4,7 +4,7 @@
 
 One file group with a base file and logs of random rows of it. Read in three shapes: as they are,
 with one log of the same rows, which is what a log compaction would leave, and compacted. Beside the
-CPU of reads of all columns it tells how often each asks storage, and what it costs to get there:
+CPU of reads of all columns it shows how often each asks storage, and what it costs to get there:
 the compaction, and writing the one log, which stands for a log compaction without its reading.
 Nothing is judged here, so it is not among what `make bench` runs.
 """

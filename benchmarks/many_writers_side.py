@@ -1,6 +1,6 @@
 """A writer of `many_writers.py` in a process of its own: pyhudi's local engine, or pyhudi in Spark.
 
-The local engine's storage and world are watched from outside, which shows what no result tells:
+The local engine's storage and world are watched from outside, which shows what no result has:
 how long a lock was held, how often another writer was first to the log's next number, and how long
 this one then waited. Both are constructor arguments, so nothing of the engine is replaced.
 """

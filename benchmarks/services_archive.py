@@ -81,7 +81,7 @@ def fill_archive(folder: str, instants: int) -> tuple[float, int]:
 
 
 def lookup_ms(folder: str, instants: int) -> list[float]:
-    """Ten completion times, all over the archive, by whoever knows nothing yet; then ten others."""
+    """Look up ten completion times, all over the archive, in an empty cache; then ten others."""
     history, step, taken = History(open_storage(folder), HISTORY), instants // LOOKUPS, []
     for turn in range(2):
         wanted = {n * step + step // 2 + turn * step // 3 for n in range(LOOKUPS)}

@@ -210,7 +210,7 @@ def memory_mb() -> float:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
-    raise RuntimeError("this system does not tell a process's memory")
+    raise RuntimeError("this system does not report a process's memory")
 
 
 def watched(work: Callable[[], _T]) -> tuple[_T, float, float]:
