@@ -556,9 +556,9 @@ def extend(table: Table) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (release, "its columns were released, or declared anew"),
+        (release, "its columns were released or declared again"),
         (hand_over, "'method' belongs to owner 'bank'"),
-        (extend, "its columns were released, or declared anew"),
+        (extend, "its columns were released or declared again"),
     ],
 )
 def test_who_loses_a_column_while_writing_cannot_complete(
