@@ -732,7 +732,7 @@ def test_a_joined_table_is_created_once_and_opened_by_all_others() -> None:
     assert more.owners == {"orders": OWNERS["orders"], "payments": OWNERS["payments"]}
     with pytest.raises(InvalidRequestError, match="owner 'orders' has it"):
         create(uri, {"others": ["amount"]})
-    with pytest.raises(InvalidRequestError, match="exists and is another"):
+    with pytest.raises(InvalidRequestError, match="exists and is different"):
         create(uri, None)
 
 
