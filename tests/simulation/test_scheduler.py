@@ -423,7 +423,7 @@ def test_a_thread_that_is_no_actor_is_refused() -> None:
         thread.join()
 
     in_order(actor)
-    assert "a thread that is no actor" in str(heard[0])
+    assert "a thread that is not an actor" in str(heard[0])
 
 
 def test_the_storage_of_another_process_is_refused() -> None:
