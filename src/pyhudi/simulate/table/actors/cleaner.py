@@ -1,4 +1,4 @@
-"""Cleaning of a light table by the class of production, and consumers for whom it keeps files."""
+"""Cleaning of a toy table by the class of production, and consumers for which it retains files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pyhudi.table.state import TableState
 from pyhudi.world import World
 from pyhudi.write.writer import TableWriter
 
-#: What a table may be cleaned by: all its cleaners keep the same.
+#: What a table may be cleaned by: all its cleaners have the same policy.
 POLICIES = (
     CleanPolicy.commits(1),
     CleanPolicy.commits(2),
@@ -31,7 +31,7 @@ POLICIES = (
     CleanPolicy.versions(1),
     CleanPolicy.versions(2),
 )
-#: The same where schedules go on for hours.
+#: The same where schedules last for hours.
 LONG_POLICIES = (*POLICIES, CleanPolicy.hours(1), CleanPolicy.hours(2))
 
 
@@ -63,7 +63,7 @@ class Cleaner(Servant):
             work.run(self._policy, take_over=happens(self._chance, 0.5)).or_raise()
 
     def finish(self) -> None:
-        """Look once more when all is over, with what it knows of the table since long ago."""
+        """Read once more at the end, with what it has known of the table for long."""
         if self._work is not None and not self._work[0].crashed:
             process, work = self._work
             try:
@@ -73,7 +73,7 @@ class Cleaner(Servant):
 
 
 def cleanings(stage: Stage, process: Process) -> Cleanings:
-    """What one process does for cleans."""
+    """Return the cleanings of one process."""
     log = stage.decision_log(process)
     reader = LightReader(process.storage, stage.kind)
 
@@ -86,7 +86,7 @@ def cleanings(stage: Stage, process: Process) -> Cleanings:
 
 
 def clean_all(stage: Stage, process: Process) -> None:
-    """Carry out all that is pending, whoever else is at it."""
+    """Execute everything that is pending, whichever process also does."""
     work = cleanings(stage, process)
     for plan in work.pending():
         work.execute(plan.requested)
@@ -97,7 +97,7 @@ def clean_all(stage: Stage, process: Process) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What registering asks of a writer of production."""
+    """What registering needs of a writer of production."""
 
     storage: Storage
     world: World
@@ -109,14 +109,14 @@ class _Table:
         return self.reader.loader
 
     def open(self) -> None:
-        """A light table's properties never change."""
+        """Do nothing: a toy table's properties never change."""
 
     def state(self) -> TableState:
         return self.reader.load()
 
 
 def consumer_table(stage: Stage, process: Process) -> TableWriter:
-    """The table, as the functions for registered consumers take it."""
+    """Return the table, as the functions for registered consumers take it."""
     reader = LightReader(process.storage, stage.kind)
     table = _Table(process.storage, process.world, reader, nullcontext())
     return cast(TableWriter, table)

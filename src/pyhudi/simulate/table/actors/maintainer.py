@@ -1,7 +1,7 @@
-"""All services of a light table as one, by the function of production: whatever is due is done.
+"""All services of a toy table as one, by the function of production: whatever is due is done.
 
 The archive's policy is then raised by those of cleaning and compaction, and whether something is
-due is asked of what one long-lived process knows of the table.
+due is judged by what one long-lived process knows of the table.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from pyhudi.write.writer import TableWriter
 
 
 class Keeper(Servant):
-    """Keeps the table up."""
+    """Runs the services that are due."""
 
-    harmless = (UnavailableError, ConflictError, InvalidRequestError)  # others were faster
+    harmless = (UnavailableError, ConflictError, InvalidRequestError)  # other processes were faster
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Keeper(Servant):
 
 
 class LightWriter(TableWriter):
-    """What services ask of a writer of production, on a light table."""
+    """What services need of a writer of production, on a toy table."""
 
     def __init__(self, stage: Stage, process: Process) -> None:
         super().__init__(process.storage, process.world, stage.settings)
@@ -85,7 +85,7 @@ class LightWriter(TableWriter):
         return self.session.config
 
     def open(self) -> TableConfig:
-        """Return the configuration: a light table's properties never change."""
+        """Return the configuration: a toy table's properties never change."""
         return self.session.config
 
     def spec(self, requested: str) -> WriteSpec:
