@@ -16,6 +16,7 @@ from pyhudi.hudi_options.write_options import (
 from pyhudi.plan.table_definition import TableDefinition, legal_table_name
 from pyhudi.read.load import is_table, load_config
 from pyhudi.session.create import create_table_files
+from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.spark.types import arrow_schema
 from pyhudi.storage.locks.open_lock import open_lock
 from pyhudi.storage.open import open_storage
@@ -23,26 +24,19 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.table.rows.input_rows import storable_schema
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.world import World
-from pyhudi.write.writer import TableWriter
 from pyspark_pyhudi.address import Address
 
 
-def opened_writer(
-    address: Address, asked: HudiWrite, schema: StructType, world: World
-) -> TableWriter:
-    """The table at the address, for a write; created if there is none."""
+def opened_table(address: Address, asked: HudiWrite, schema: StructType, world: World) -> OpenTable:
+    """Return the table at the address, for a write; it is created if there is none."""
     storage = open_storage(address.uri, address.storage_options)
     if not is_table(storage):
         _create(storage, address.uri, asked, schema, world)
     config, told = load_config(storage), asked.table
     refuse_contradictions(asked, config)
-    return TableWriter(
-        storage,
-        world,
-        asked.settings,
-        buckets=told.buckets,
-        lock=told.lock,
-        lock_address=told.lock_address(told.lock or config.lock, config.name),
+    lock_address = told.lock_address(told.lock or config.lock, config.name)
+    return OpenTable(
+        storage, world, asked.settings, Overrides(told.buckets, told.lock, lock_address)
     )
 
 

@@ -22,31 +22,33 @@ from pyspark.sql import datasource as api
 from pyspark.sql.types import StructType
 
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
-from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.hudi_options.write_options import HudiWrite, Operation, parse_write_options
+from pyhudi.hudi_options.write_options import Operation, parse_write_options
 from pyhudi.hudi_options.write_table import HEARTBEAT_INTERVAL
+from pyhudi.session.session import TableSession
 from pyhudi.spark.scan import refuse_other_release
 from pyhudi.spark.types import empty_batch
 from pyhudi.storage.objects.write_fence import raise_fence
-from pyhudi.table.rows.input_rows import conformed
+from pyhudi.table.schema import META_COLUMNS
 from pyhudi.version import __version__
 from pyhudi.world import World, real_world
-from pyhudi.write.deletes import is_located, keyed_rows
+from pyhudi.write.begin import write_spec
+from pyhudi.write.column_owners import refuse_joined
+from pyhudi.write.deletes import are_located
 from pyhudi.write.detached import (
     DetachedWrite,
     abandon,
     beating,
     begin,
     complete,
-    write_deletes,
-    write_rows,
+    run_task,
 )
 from pyhudi.write.files.spec import WriteOverError
-from pyhudi.write.intent import WriteIntent
-from pyhudi.write.writer import TableWriter
+from pyhudi.write.intent import Change, Keys, Reads, WholeRows, WriteIntent
+from pyhudi.write.shape import row_shape
+from pyhudi.write.write import ready
 from pyspark_pyhudi.address import parse_address
-from pyspark_pyhudi.target import opened_writer
+from pyspark_pyhudi.target import opened_table
 
 #: Our own: makes it safe to repeat a save.
 WRITE_ID = "write_id"
@@ -84,13 +86,13 @@ class PyhudiWriter(api.DataSourceArrowWriter):
         asked = parse_write_options(others)
         if overwrite:
             _refuse_overwriting(address.uri)
-        writer = opened_writer(address, asked, schema, real_world())
-        _refuse_unfit(writer, asked, schema, address.uri)
-        intent = WriteIntent(operation=_OPERATIONS[asked.operation], write_id=write_id)
-        begun = begin(writer, intent)
+        session = ready(opened_table(address, asked, schema, real_world()))
+        refuse_joined(session.config, "a save")
+        intent = _intent(asked.operation, schema, write_id)
+        _refuse_unfit(session, intent, schema, address.uri)
+        begun = begin(session, intent)
         self._uri = address.uri
         self._release = __version__
-        self._deletes = asked.operation is Operation.DELETE
         # None if an earlier save with this write id has done it all.
         self._write = begun if isinstance(begun, DetachedWrite) else None
 
@@ -103,17 +105,16 @@ class PyhudiWriter(api.DataSourceArrowWriter):
         """As `WriteTask`: a row that cannot be written is a result, for attempts do not cure it."""
         if self._write is None:
             return Written()
-        write = self._write.of_task(task)
+        write = self._write
         try:
             refuse_other_release(self._release)
             with beating(write, world):
-                how = write_deletes if self._deletes else write_rows
-                return Written(tuple(how(write, batches)))
+                return Written(tuple(run_task(write, task, batches)))
         except UnavailableError:
             raise
         except HudiError as error:
             if not isinstance(error, WriteOverError):
-                raise_fence(write.files.storage, write.requested)
+                raise_fence(write.storage, write.requested)
             return Written(refusal=error)
 
     def commit(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
@@ -166,17 +167,26 @@ def _refuse_overwriting(uri: str) -> None:
     raise _refused('mode("overwrite")', why, uri, "table.overwrite(df, partitions='all')")
 
 
-def _refuse_unfit(writer: TableWriter, asked: HudiWrite, schema: StructType, uri: str) -> None:
+def _intent(operation: Operation, schema: StructType, write_id: str | None) -> WriteIntent:
+    change: Change = WholeRows()
+    reads = Reads.NOTHING
+    if operation is Operation.DELETE:
+        change = Keys(frozenset(n for n in schema.names if n not in META_COLUMNS))
+        reads = Reads.PLACES
+    return WriteIntent(
+        operation=_OPERATIONS[operation], change=change, reads=reads, write_id=write_id
+    )
+
+
+def _refuse_unfit(session: TableSession, intent: WriteIntent, schema: StructType, uri: str) -> None:
     """Refuse before anything begins what would be refused in every task."""
-    config, batch = writer.config, empty_batch(schema)
-    is_delete = asked.operation is Operation.DELETE
-    if config.table_type is not TableType.MERGE_ON_READ:
-        verb = "table.delete(df)" if is_delete else "table.upsert(df)"
+    config, change = session.config, intent.change
+    if not session.is_mor:
+        verb = "table.delete(df)" if isinstance(change, Keys) else "table.upsert(df)"
         why = "on a copy-on-write table all rows of a bucket must come to one task"
         raise _refused("a copy-on-write table", why, uri, verb)
-    if not is_delete:
-        conformed(batch, writer.schema)
-    elif not is_located(keyed_rows(batch, writer.schema, config), config, unconditional=False):
+    row_shape(change, write_spec(session, ""), config).prepare(empty_batch(schema))
+    if isinstance(change, Keys) and not are_located(change.columns, config, unconditional=False):
         why = "the frame lacks columns of the partition or the ordering, which must be looked up"
         raise _refused("this delete", why, uri, "table.delete(df)")
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyhudi.write.retry import Work
 
 import pyhudi
 from conformance.client import JudgeClient
@@ -32,7 +33,6 @@ from pyhudi.world import real_world
 from pyhudi.write.files.spec import create_marker, data_path, file_stat
 from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.local import LocalWriter
-from pyhudi.write.retry import Work
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+from pyhudi.write.writer import TableWriter
 
 from many_writers.services_by_hand import begin_service
 from pyhudi.commit.proposals import Begin, Complete, Decided, Refused, Rule
@@ -37,7 +38,6 @@ from pyhudi.table.snapshot import grouped_files, is_replaced, latest_slice
 from pyhudi.timeline.completion import only, visible_now
 from pyhudi.timeline.live import LiveTimeline
 from pyhudi.write.files.base_file import write_base
-from pyhudi.write.writer import TableWriter
 
 _SERVICES = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
 

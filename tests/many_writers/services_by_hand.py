@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from pyhudi.write.writer import TableWriter
+
 from pyhudi.commit.proposals import Begin, Complete, Decided
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.archive import (
@@ -39,7 +41,6 @@ from pyhudi.format.timeline.service_metadata import (
     encode_clean_metadata,
 )
 from pyhudi.storage.protocol import Storage
-from pyhudi.write.writer import TableWriter
 
 _SYNC = bytes(16)
 

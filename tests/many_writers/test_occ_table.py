@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyhudi.write.retry import LATER_MS, LOOK_MS
 
 from many_writers.compaction_by_hand import PlannedCompaction, plan_compaction
 from many_writers.scene import (
@@ -51,7 +52,6 @@ from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER
 from pyhudi.write.files.base_file import write_base
 from pyhudi.write.files.spec import create_partition_metadata
 from pyhudi.write.result import WriteResult, commit_metadata
-from pyhudi.write.retry import LATER_MS, LOOK_MS
 from written_tables import keyed
 
 G = FileGroupId("mo", file_id(0))

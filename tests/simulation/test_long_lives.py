@@ -21,13 +21,11 @@ from pyhudi.simulate.faults import Effect, Fault, FixedFaults
 from pyhudi.simulate.simulation import Process, Simulation
 from pyhudi.simulate.table.actors.archiver import policy
 from pyhudi.simulate.table.actors.compactor import LightMerge, compactions
-from pyhudi.simulate.table.actors.maintainer import LightWriter
 from pyhudi.simulate.table.checks.evidence import Violation
 from pyhudi.simulate.table.rows import TableKind
 from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import LightReader
 from pyhudi.storage.objects.decision_log import entries_after
-from pyhudi.write.local import LocalWriter
 
 HOUR_MS = 3_600_000
 #: Longer than what a refresh takes for recent, so that it does not even list what is archived.
@@ -40,14 +38,14 @@ class Service:
     """One process that maintains the table, with what it knows since it began."""
 
     def __init__(self, stage: Stage, process: Process) -> None:
-        self._writer = cast(LocalWriter, LightWriter(stage, process))
+        self._session = stage.session(process)
         self._memory = ServiceMemory()
         self._merge = LightMerge(stage, process)
         compaction = CompactionPolicy(trigger_delta_commits=1)
         self._upkeep = Upkeep(compaction=compaction, clean=POLICY, archive=policy())
 
     def run(self) -> None:
-        run_services(self._writer, self._upkeep, self._memory, merge=self._merge).or_raise()
+        run_services(self._session, self._upkeep, self._memory, merge=self._merge).or_raise()
 
 
 @pytest.mark.parametrize("kind", KINDS)

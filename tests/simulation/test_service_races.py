@@ -19,7 +19,7 @@ from pyhudi.services.consumers import register_consumer
 from pyhudi.simulate.explore import explore
 from pyhudi.simulate.simulation import Process, Simulation
 from pyhudi.simulate.table.actors.archiver import GRACE_MS, archiver
-from pyhudi.simulate.table.actors.cleaner import cleanings, consumer_table
+from pyhudi.simulate.table.actors.cleaner import cleanings
 from pyhudi.simulate.table.actors.compactor import compactions
 from pyhudi.simulate.table.actors.readers import Reader
 from pyhudi.simulate.table.checks.archive import archived_now
@@ -90,7 +90,7 @@ def a_clean_and_a_consumer(stage: Stage) -> None:
     start(stage, "one", lambda process: cleanings(stage, process).run(POLICY))
 
     def register(process: Process) -> None:
-        table = consumer_table(stage, process)
+        table = stage.session(process)
         register_consumer(table, "search", since=BEFORE_ALL, expires_after_hours=None)
         stage.history.registered["search"] = stage.place
 

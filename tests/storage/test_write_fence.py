@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyhudi.write.retry import Work
 
 from faulty_storage import FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
@@ -39,7 +40,6 @@ from pyhudi.write.files import spec as write_files
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.spec import KeyedRows, WriteSpec
 from pyhudi.write.intent import Reads, WriteIntent
-from pyhudi.write.retry import Work
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
 ROWS = pa.table({"id": ["a", "b", "c", "d"], "day": ["d0"] * 4, "ts": [1] * 4}, schema=SCHEMA)

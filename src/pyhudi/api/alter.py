@@ -7,20 +7,21 @@ from collections.abc import Mapping, Sequence
 from pyhudi.format.lock.lock_kind import parse_lock_kind
 from pyhudi.services.lock_change import use_lock
 from pyhudi.session.metadata_table import disable_metadata_table
+from pyhudi.session.open import OpenTable
 from pyhudi.wording import public_methods
+from pyhudi.write.begin import data_schema
 from pyhudi.write.column_owners import own_columns, release_columns
-from pyhudi.write.local import LocalWriter
 
 
 class Alterations:
     """Changes of what all writers of the table go by: its lock, the owners of its columns, its
     metadata table."""
 
-    def __init__(self, writer: LocalWriter) -> None:
-        self._writer = writer
+    def __init__(self, table: OpenTable) -> None:
+        self._table = table
 
     def __repr__(self) -> str:
-        return f"<alter of {self._writer.storage.uri}: {', '.join(public_methods(type(self)))}>"
+        return f"<alter of {self._table.storage.uri}: {', '.join(public_methods(type(self)))}>"
 
     def use_lock(self, lock: str, *, lock_options: Mapping[str, object] | None = None) -> None:
         """Give the table a lock, or another one, which all its writers take from now on.
@@ -33,7 +34,7 @@ class Alterations:
         Configure them, and stop them while a lock that they take is changed. If the call fails,
         call it again.
         """
-        use_lock(self._writer, parse_lock_kind(lock), lock_options)
+        use_lock(self._table, parse_lock_kind(lock), lock_options)
 
     def own_columns(self, owner: str, columns: Sequence[str]) -> None:
         """Declare that only this owner writes these columns of a joined table.
@@ -41,15 +42,18 @@ class Alterations:
         A column has one owner: of two processes that declare it at once, one is refused. The same
         declaration again changes nothing.
         """
-        writer = self._writer
-        own_columns(writer.storage, writer.config, writer.schema, owner, columns)
+        with self._table.exclusive:
+            session = self._table.session()
+            schema = data_schema(session)
+            own_columns(session.storage, session.config, schema, owner, columns)
 
     def release_columns(self, owner: str) -> None:
         """Take an owner's columns from it, so that other owners may declare them.
 
         Values that were written stay. Writes of the owner that have not completed are refused.
         """
-        release_columns(self._writer.storage, self._writer.config, owner)
+        with self._table.exclusive:
+            release_columns(self._table.storage, self._table.known().config, owner)
 
     def disable_metadata_table(self) -> None:
         """Remove Hudi's metadata table, which pyhudi does not maintain and must not let go stale.
@@ -57,8 +61,8 @@ class Alterations:
         Readers then list the table's folders. A Hudi writer builds it again unless it runs with
         `hoodie.metadata.enable=false`.
         """
-        writer = self._writer
-        with writer.turn:
+        table = self._table
+        with table.exclusive:
             disable_metadata_table(
-                writer.storage, writer.world, writer.opening.overrides, writer.settings.lock_wait_ms
+                table.storage, table.world, table.overrides, table.settings.lock_wait_ms
             )

@@ -10,18 +10,19 @@ from pyhudi.services.consumers import (
     register_consumer,
     release_consumer,
 )
+from pyhudi.session.open import OpenTable
+from pyhudi.session.session import TableSession
 from pyhudi.wording import public_methods
-from pyhudi.write.local import LocalWriter
 
 
 class Consumers:
     """Processes that read changes again and again (docs/services.md)."""
 
-    def __init__(self, writer: LocalWriter) -> None:
-        self._writer = writer
+    def __init__(self, table: OpenTable) -> None:
+        self._table = table
 
     def __repr__(self) -> str:
-        return f"<consumers of {self._writer.storage.uri}: {', '.join(public_methods(type(self)))}>"
+        return f"<consumers of {self._table.storage.uri}: {', '.join(public_methods(type(self)))}>"
 
     def register(
         self,
@@ -38,17 +39,21 @@ class Consumers:
         """
         time = None if since is None else self._time(since)
         return register_consumer(
-            self._writer, name, since=time, expires_after_hours=expires_after_hours
+            self._session(), name, since=time, expires_after_hours=expires_after_hours
         )
 
     def advance(self, name: str, since: Time) -> Consumer:
         """Record that the consumer has read up to there (`changes(...).until`), and needs nothing
         before."""
-        return advance_consumer(self._writer, name, self._time(since))
+        return advance_consumer(self._session(), name, self._time(since))
 
     def release(self, name: str) -> bool:
         """Hold nothing more for the consumer. Return whether it was registered."""
-        return release_consumer(self._writer, name)
+        return release_consumer(self._table.storage, name)
 
     def _time(self, time: Time) -> str:
-        return given_time(time, self._writer.config.zone)
+        return given_time(time, self._table.known().config.zone)
+
+    def _session(self) -> TableSession:
+        with self._table.exclusive:
+            return self._table.session()

@@ -25,19 +25,19 @@ from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.format.table.merge_rules import MergeMode
-from pyhudi.format.table.table_config import TableType
+from pyhudi.format.table.table_config import TableConfig, TableType
 from pyhudi.plan.table_definition import TableDefinition
 from pyhudi.progress import Listener, progress_listener
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.read.load import is_table as is_table_at
 from pyhudi.services.maintenance import Upkeep
 from pyhudi.session.create import create_table_files
+from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.locks.open_lock import open_lock
 from pyhudi.storage.objects.column_owners import declare_owners
 from pyhudi.table.rows.input_rows import storable_schema
 from pyhudi.world import real_world
-from pyhudi.write.local import LocalWriter
 
 Columns = str | Sequence[str]
 
@@ -65,16 +65,11 @@ def open_table(
     upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
     config = load_config(storage)
     kind = None if lock is None else parse_lock_kind(lock)
-    writer = LocalWriter(
-        storage,
-        real_world(),
-        given_settings(write_settings),
-        buckets=given_buckets(buckets),
-        lock=kind,
-        lock_address=parse_lock_address(kind or config.lock, lock_options, config.name),
-        listener=progress_listener(progress, sys.stderr),
-    )
-    return Table(TableLoader(storage, config), writer, upkeep)
+    address = parse_lock_address(kind or config.lock, lock_options, config.name)
+    overrides = Overrides(given_buckets(buckets), kind, address)
+    opening = OpenTable(storage, real_world(), given_settings(write_settings), overrides)
+    listener = progress_listener(progress, sys.stderr)
+    return Table(TableLoader(storage, config), opening, upkeep, listener)
 
 
 def create_table(
@@ -133,9 +128,10 @@ def create_table(
         owners=owners,
         **_asked_lock(lock, lock_options, name),
     )
+    opening = OpenTable(storage, real_world(), given_settings(write_settings), Overrides())
     listener = progress_listener(progress, sys.stderr)
-    writer = LocalWriter(storage, real_world(), given_settings(write_settings), listener=listener)
-    return _created(writer, definition, upkeep, exist_ok=exist_ok, any_lock=lock is None)
+    config = _created(opening, definition, exist_ok=exist_ok, any_lock=lock is None)
+    return Table(TableLoader(storage, config), opening, upkeep, listener)
 
 
 def _asked_lock(
@@ -146,20 +142,15 @@ def _asked_lock(
 
 
 def _created(
-    writer: LocalWriter,
-    definition: TableDefinition,
-    upkeep: Upkeep | None,
-    *,
-    exist_ok: bool,
-    any_lock: bool,
-) -> Table:
-    storage, world = writer.storage, writer.world
+    opening: OpenTable, definition: TableDefinition, *, exist_ok: bool, any_lock: bool
+) -> TableConfig:
+    storage, world = opening.storage, opening.world
     # Refuses a lock that this storage cannot have, or that lacks its library.
     open_lock(definition.lock, storage, world, address=definition.lock_address)
     config = create_table_files(storage, definition, world, exist_ok=exist_ok, any_lock=any_lock)
     if definition.owners is not None:
         declare_owners(storage, definition.owners)
-    return Table(TableLoader(storage, config), writer, upkeep)
+    return config
 
 
 _TABLE_TYPES = {"mor": TableType.MERGE_ON_READ, "cow": TableType.COPY_ON_WRITE}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, overload
 
 from pyhudi.api.inputs import given_upkeep
@@ -10,13 +9,14 @@ from pyhudi.errors import InvalidRequestError
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.progress import Listener
 from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.archiving.run import ArchiveResult
 from pyhudi.services.cleaning.execute import cancel_clean, clean
 from pyhudi.services.cleaning.result import Cleaned, CleanResult
 from pyhudi.services.compaction.execute import Merge
 from pyhudi.services.compaction.result import Compacted
-from pyhudi.services.compaction.run import compact, compactions
+from pyhudi.services.compaction.run import LocalMerge, compact, compactions
 from pyhudi.services.maintenance import (
     Upkeep,
     UpkeepResult,
@@ -27,19 +27,21 @@ from pyhudi.services.maintenance import (
 from pyhudi.services.repair import GRACE_MS, Repaired, repair_table
 from pyhudi.services.verification.result import Verified
 from pyhudi.services.verification.run import verify
+from pyhudi.session.open import OpenTable
+from pyhudi.session.session import TableSession
 from pyhudi.wording import public_methods
-from pyhudi.write.local import LocalWriter
 
 
 class Services:
     """What keeps a table healthy (docs/services.md): `run` does all that is due."""
 
-    def __init__(self, writer: LocalWriter) -> None:
-        self._writer = writer
+    def __init__(self, table: OpenTable, listener: Listener | None = None) -> None:
+        self._table = table
+        self._listener = listener
         self._memory = ServiceMemory()
 
     def __repr__(self) -> str:
-        return f"<services of {self._writer.storage.uri}: {', '.join(public_methods(type(self)))}>"
+        return f"<services of {self._table.storage.uri}: {', '.join(public_methods(type(self)))}>"
 
     def repair(self, *, grace_minutes: float = GRACE_MS / 60_000) -> Repaired:
         """Finish what crashed writers began, roll back what they left, and remove the remains.
@@ -58,7 +60,7 @@ class Services:
                 why="it is not a number of minutes",
                 next_step="Leave it out, or give 0 when no writer runs",
             )
-        return repair_table(self._writer, round(grace_minutes * 60_000), is_whole=True)
+        return repair_table(self._session(), round(grace_minutes * 60_000), is_whole=True)
 
     def verify(self) -> Verified:
         """Check every file and key of the table, and report what is wrong. Write nothing.
@@ -67,9 +69,9 @@ class Services:
         blocks must be readable, and each key must be in its bucket, once in its partition. Safe
         beside any writer and service. The result is true, and has no findings, if all is well.
         """
-        return verify(self._writer.storage, self._writer.world, self._writer.listener)
+        return verify(self._table.storage, self._table.world, self._listener)
 
-    # -- table services (docs/services.md). A dry run writes nothing: see TableWriter.looking.
+    # -- table services (docs/services.md). A dry run has a session that writes nothing.
 
     def run(
         self,
@@ -86,14 +88,10 @@ class Services:
         are in the result. With `dry_run` nothing happens, and printing the result says what would.
         A session as `spark` lets its tasks compact.
         """
-        with self._look(dry_run=dry_run):
-            result = run_services(
-                self._writer,
-                given_upkeep(upkeep) or Upkeep(),
-                self._memory,
-                merge=self._merge(spark),
-                dry_run=dry_run,
-            )
+        upkeep = given_upkeep(upkeep) or Upkeep()
+        session = self._session(dry_run=dry_run)
+        merge = self._merge(session, spark)
+        result = run_services(session, upkeep, self._memory, merge=merge, dry_run=dry_run)
         return result if keep_going else result.or_raise()
 
     def compact(
@@ -111,10 +109,9 @@ class Services:
         that. A plan that fails does not stop the others; its error is raised at the end.
         """
         require_policy("policy", policy, CompactionPolicy)
-        with self._look(dry_run=dry_run):
-            done = compact(
-                self._writer, policy, dry_run=dry_run, plan_only=plan_only, merge=self._merge(spark)
-            )
+        session = self._session(dry_run=dry_run)
+        merge = self._merge(session, spark)
+        done = compact(session, policy, dry_run=dry_run, plan_only=plan_only, merge=merge)
         return done.or_raise()
 
     def cancel_compaction(self, instant: str) -> str:
@@ -123,7 +120,7 @@ class Services:
         Use it for a plan that cannot be carried out, or a log compaction that a Hudi writer planned
         and left. Its logs are then in no plan, and the next one may take them.
         """
-        return compactions(self._writer).cancel(instant)
+        return compactions(self._session()).cancel(instant)
 
     @overload
     def clean(
@@ -143,8 +140,7 @@ class Services:
         With `dry_run` the plan's `files` give, for each file of the table, why it goes or stays.
         """
         require_policy("policy", policy, CleanPolicy)
-        with self._look(dry_run=dry_run):
-            done = clean(self._writer, policy, dry_run=dry_run)
+        done = clean(self._session(dry_run=dry_run), policy, dry_run=dry_run)
         return done.or_raise() if isinstance(done, CleanResult) else done
 
     def cancel_clean(self, instant: str) -> Cleaned:
@@ -152,7 +148,7 @@ class Services:
 
         Use it for a plan that cannot be carried out, and so holds back every later clean.
         """
-        return cancel_clean(self._writer, instant)
+        return cancel_clean(self._session(), instant)
 
     @overload
     def archive(
@@ -174,15 +170,16 @@ class Services:
         By this policy alone: `run` also leaves what its policy of cleaning has to count.
         """
         require_policy("policy", policy, ArchivePolicy)
-        with self._look(dry_run=dry_run):
-            return archived_table(self._writer, self._memory, policy, dry_run=dry_run)
+        session = self._session(dry_run=dry_run)
+        return archived_table(session, self._memory, policy, dry_run=dry_run)
 
-    def _look(self, *, dry_run: bool) -> AbstractContextManager[None]:
-        return self._writer.looking() if dry_run else nullcontext()
+    def _session(self, *, dry_run: bool = False) -> TableSession:
+        with self._table.exclusive:
+            return self._table.session(is_read_only=dry_run)
 
-    def _merge(self, spark: Any) -> Merge | None:
+    def _merge(self, session: TableSession, spark: Any) -> Merge:
         if spark is None:
-            return None
+            return LocalMerge(session, self._listener)
         from pyhudi.spark.compact import SparkMerge  # optional: it needs PySpark
 
-        return SparkMerge(self._writer, spark)
+        return SparkMerge(session, spark)

@@ -22,10 +22,11 @@ from pyhudi.format.table.table_config import TableType
 from pyhudi.hudi_options.read_options import parse_read_options
 from pyhudi.notebook import table_html
 from pyhudi.plan.predicate.parser import Where
-from pyhudi.progress import ProgressBoard
+from pyhudi.progress import Listener, ProgressBoard
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.read.plan import AtCompletion, AtRequest, Now, Point, Question, Reader
 from pyhudi.services.maintenance import Upkeep
+from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.column_owners import load_owners
 from pyhudi.storage.protocol import Storage
@@ -34,7 +35,6 @@ from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import RequestedTime
 from pyhudi.world import real_world
-from pyhudi.write.local import LocalWriter
 from pyhudi.write.result import WriteResult
 
 #: Before every instant: the beginning of the table.
@@ -52,21 +52,24 @@ class Table:
     """
 
     def __init__(
-        self, loader: TableLoader, writer: LocalWriter, upkeep: Upkeep | None = None
+        self,
+        loader: TableLoader,
+        opening: OpenTable,
+        upkeep: Upkeep | None = None,
+        listener: Listener | None = None,
     ) -> None:
         self._loader = loader
         self._reader = Reader(loader)
-        self._writer = writer
+        self._opening = opening
         self._upkeep = upkeep
         self._state: TableState | None = None  # loaded by the first read
-        self.inspect = Inspection(loader, self._reader, self._refreshed, writer.world)
-        self.services = Services(writer)
-        self.consumers = Consumers(writer)
-        self.alter = Alterations(writer)
-        if upkeep is not None:
-            writer.after_commit = partial(run_services_after, self.services, upkeep)
-        self._writing = Writing(writer, self.read)
-        self._watch = partial(ProgressBoard, writer.listener, writer.world)
+        self.inspect = Inspection(loader, self._reader, self._refreshed, opening.world)
+        self.services = Services(opening, listener)
+        self.consumers = Consumers(opening)
+        self.alter = Alterations(opening)
+        after = None if upkeep is None else partial(run_services_after, self.services, upkeep)
+        self._writing = Writing(opening, listener, after)
+        self._watch = partial(ProgressBoard, listener, opening.world)
 
     # -- what it is
 
@@ -300,10 +303,9 @@ class Table:
         return [(field.name, field.type) for field in without_meta_columns(arrow)]
 
     def __reduce__(self) -> tuple[object, ...]:
-        writer = self._writer
-        over = writer.opening.overrides
-        given = {"buckets": over.buckets, "lock": over.lock, "lock_address": over.lock_address}
-        return _opened_again, (writer.storage, writer.settings, given, self._upkeep)
+        opening = self._opening
+        given = (opening.storage, opening.settings, opening.overrides)
+        return _opened_again, (*given, self._upkeep)
 
     def __repr__(self) -> str:
         kind = _words(self.table_type)
@@ -311,11 +313,11 @@ class Table:
 
 
 def _opened_again(
-    storage: Storage, settings: WriteSettings, given: Mapping[str, Any], upkeep: Upkeep | None
+    storage: Storage, settings: WriteSettings, overrides: Overrides, upkeep: Upkeep | None
 ) -> Table:
     """Open a copy of a table, perhaps in another process: by its address and options alone."""
-    writer = LocalWriter(storage, real_world(), settings, **given)
-    return Table(TableLoader(storage, load_config(storage)), writer, upkeep)
+    opening = OpenTable(storage, real_world(), settings, overrides)
+    return Table(TableLoader(storage, load_config(storage)), opening, upkeep)
 
 
 def _words(choice: StrEnum) -> str:

@@ -1,6 +1,6 @@
 """The verbs that write, for rows from anywhere.
 
-Each verb is a plan (`write.plan`) and the rows it is for. Spark frames run as a Spark job,
+Each verb is an intent (`write.intent`) and the rows it is for. Spark frames run as a Spark job,
 everything else runs in this process; the table and its answer are the same.
 """
 
@@ -8,40 +8,46 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
 from traceback import format_exc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from pyhudi.api.inputs import is_spark_frame, record_batches
-from pyhudi.api.scan import Scan
 from pyhudi.api.services import Services
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table.column_owners import is_joined
 from pyhudi.format.table.table_config import TableConfig
-from pyhudi.plan.predicate.parser import is_expression
+from pyhudi.plan.predicate.parser import Where, is_expression
 from pyhudi.plan.predicate.tree import Predicate
+from pyhudi.progress import Listener, ProgressBoard
 from pyhudi.services.maintenance import Upkeep
+from pyhudi.session.open import OpenTable
+from pyhudi.session.session import TableSession
 from pyhudi.table.rows.named_partitions import named_partitions
-from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH
+from pyhudi.table.schema import META_COLUMNS
+from pyhudi.write.begin import data_schema
 from pyhudi.write.column_owners import Owned, owned_columns, ranked, refuse_joined
-from pyhudi.write.deletes import (
-    LocatedDeletes,
-    given_keys,
-    is_located,
-    keyed_rows,
-    looked_up,
-    lookup_columns,
+from pyhudi.write.executor import Executor
+from pyhudi.write.intent import (
+    Found,
+    Keys,
+    NewValues,
+    PartialRows,
+    PartitionScope,
+    Reads,
+    WholeRows,
+    WriteIntent,
 )
-from pyhudi.write.intent import PartitionScope, Reads, WriteIntent
-from pyhudi.write.local import LocalWriter
-from pyhudi.write.plan import MakePlan, WritePlans
+from pyhudi.write.local import LocalExecutor
+from pyhudi.write.plan import refuse_bad_predicate
+from pyhudi.write.repeated import finished
 from pyhudi.write.result import WriteResult
-
-if TYPE_CHECKING:
-    from pyhudi.spark.write import SparkWrites
+from pyhudi.write.write import ready, write
 
 OVERWRITE_ALL, OVERWRITE_TOUCHED = "all", "touched"
 
@@ -53,193 +59,260 @@ class UpkeepWarning(UserWarning):
 class Writing:
     """Writes of one table."""
 
-    def __init__(self, writer: LocalWriter, read: Callable[..., Scan]) -> None:
-        self._writer = writer
-        self._read = read
-        self._plans = WritePlans(writer)
+    def __init__(
+        self,
+        table: OpenTable,
+        listener: Listener | None,
+        after: Callable[[WriteResult, Any], None] | None = None,
+    ) -> None:
+        """`after` runs the services that follow each write, with its result and the Spark session
+        that wrote it, if one did."""
+        self._table = table
+        self._listener = listener
+        self._after = after
 
     # -- rows
 
     def upsert(self, rows: Any, write_id: str | None, owner: str | None = None) -> WriteResult:
-        if owner is not None:
-            return self._upsert_parts(rows, write_id, owner)
-        refuse_joined(self._writer.config, "upsert of whole rows")
-        intent = WriteIntent(operation="UPSERT", write_id=write_id)
-        if is_spark_frame(rows):
-            return self._spark.rows(rows, intent, self._plans.upsert)
-        return self._writer.write(record_batches(rows), intent)
+        source = _source(rows)
+        with self._opened() as opened:
+            if owner is not None:
+                result = self._upsert_parts(opened, source, write_id, owner)
+            else:
+                refuse_joined(opened.config, "upsert of whole rows")
+                intent = WriteIntent(operation="UPSERT", write_id=write_id)
+                result = opened.write(intent, source)
+        return self._followed(result, _spark_of(source))
 
-    def _upsert_parts(self, rows: Any, write_id: str | None, owner: str) -> WriteResult:
-        writer = self._writer
+    def _upsert_parts(
+        self, opened: _Opened, source: Any, write_id: str | None, owner: str
+    ) -> WriteResult:
         # Owners that name their writes alike still write different things. And what was done
         # before its owner released the columns was done.
         if isinstance(owner, str) and isinstance(write_id, str) and write_id:
             write_id = json.dumps([owner, write_id])
-            done = writer.finished(WriteIntent(operation="UPSERT", write_id=write_id))
-            if done is not None:
+            earlier = WriteIntent(operation="UPSERT", write_id=write_id)
+            if (done := finished(opened.session, earlier)) is not None:
                 return done
-        owned = owned_columns(writer.storage, writer.config, writer.schema, owner)
-        intent = WriteIntent(operation="UPSERT", owned=owned.relied_on, write_id=write_id)
-        if is_spark_frame(rows):
-            owned.refuse_other_columns(rows.columns)
-            make_plan: MakePlan = partial(self._plans.upsert_part, part=owned.part)
-            return self._spark.columns(rows, owned.schema, intent, make_plan)
-        return writer.write(_checked(record_batches(rows), owned), intent, owned.part)
+        session = opened.session
+        owned = owned_columns(session.storage, session.config, opened.schema, owner)
+        intent = WriteIntent(
+            operation="UPSERT",
+            change=PartialRows(owned.part),
+            owned=owned.relied_on,
+            write_id=write_id,
+        )
+        if is_spark_frame(source):
+            owned.refuse_other_columns(source.columns)
+        else:
+            source = _checked(source, owned)
+        return opened.write(intent, source)
 
     def append(self, rows: Any, write_id: str | None, *, require_new_keys: bool) -> WriteResult:
-        refuse_joined(self._writer.config, "append")
-        reads = Reads.KEYS if require_new_keys else Reads.NOTHING
-        intent = WriteIntent(operation="INSERT", reads=reads, write_id=write_id)
-        if is_spark_frame(rows):
-            make_plan = self._plans.append_new if require_new_keys else self._plans.append
-            return self._spark.rows(rows, intent, make_plan)
-        batches = record_batches(rows)
-        if require_new_keys:
-            return self._writer.append_new(batches, intent)
-        return self._writer.write(batches, intent)
+        source = _source(rows)
+        intent = WriteIntent(
+            operation="INSERT",
+            change=WholeRows(loads=True),
+            reads=Reads.KEYS if require_new_keys else Reads.NOTHING,
+            write_id=write_id,
+        )
+        with self._opened() as opened:
+            refuse_joined(opened.config, "append")
+            result = opened.write(intent, source)
+        return self._followed(result, _spark_of(source))
 
     def update(self, rows: Any, columns: Sequence[str], write_id: str | None) -> WriteResult:
-        refuse_joined(self._writer.config, "update")
-        schema = self._update_schema(columns)
-        make_plan: MakePlan = partial(self._plans.update, columns=frozenset(columns))
-        intent = WriteIntent(operation="UPSERT", reads=Reads.ROWS, write_id=write_id)
-        if is_spark_frame(rows):
-            return self._spark.columns(rows, schema, intent, make_plan)
-        batches = (_chosen(batch, schema) for batch in record_batches(rows))
-        return self._writer.write_plan(batches, schema.names, intent, make_plan)
-
-    def _update_schema(self, columns: Sequence[str]) -> pa.Schema:
-        """The columns that an update must have: those that find the row, and the new values."""
-        if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
-            raise InvalidRequestError(
-                f"columns={columns!r:.100} cannot be updated",
-                why="they are not a list of names",
-                next_step="Write columns=['a', 'b']",
+        source = _source(rows)
+        with self._opened() as opened:
+            refuse_joined(opened.config, "update")
+            _refuse_unfit_columns(columns, opened.config, opened.schema)
+            intent = WriteIntent(
+                operation="UPSERT",
+                change=NewValues(frozenset(columns)),
+                reads=Reads.ROWS,
+                write_id=write_id,
             )
-        config, schema = self._writer.config, self._writer.schema
-        finding = {*config.record_key_fields, *config.partition_fields}
-        problems = {
-            "the table has no such column": [n for n in columns if n not in schema.names],
-            "record key and partition say which row it is": [n for n in columns if n in finding],
-        }
-        for why, names in problems.items():
-            if names:
-                raise InvalidRequestError(
-                    f"column {names[0]!r} cannot be updated",
-                    why=why,
-                    next_step="Name other columns, or delete the row and upsert the new one",
-                )
-        if not columns:
-            raise InvalidRequestError(
-                "nothing is to be updated",
-                why="columns is empty",
-                next_step="Name the columns whose values are new",
-            )
-        return pa.schema([f for f in schema if f.name in finding or f.name in columns])
+            result = opened.write(intent, source)
+        return self._followed(result, _spark_of(source))
 
     # -- deletes
 
     def delete(
         self, what: Any, write_id: str | None, *, unconditional: bool, spark: Any
     ) -> WriteResult:
-        config = self._writer.config
-        # All rows of a joined table have one rank: what a delete finds was there before it.
-        unconditional = unconditional or is_joined(config)
-        if is_spark_frame(what):
-            return self._delete_frame(what, config, write_id, unconditional=unconditional)
         if isinstance(what, str | Predicate) or is_expression(what):
-            keys = None
-            self._read(where=what)  # an error in the predicate is told before anything begins
-            if spark is not None:
-                return self._spark.delete_where(
-                    spark,
-                    lambda: self._read(columns=lookup_columns(config), where=what).plan,
-                    self._plans,
-                    WriteIntent(operation="DELETE", reads=Reads.ROWS, write_id=write_id),
-                    unconditional=unconditional,
-                )
-        else:
-            keys = given_keys(record_batches(what), self._writer.schema, config)
+            return self._delete_found(what, write_id, unconditional=unconditional, spark=spark)
+        source, names = _source_and_names(what)
+        given = frozenset(name for name in names if name not in META_COLUMNS)
+        with self._opened() as opened:
+            # All rows of a joined table have one rank: what a delete finds was there before it.
+            is_all = unconditional or is_joined(opened.config)
+            # Keys are the caller's own, so what others write matters not. On a joined table an
+            # owner's part must not come behind a delete that it does not know of.
+            intent = WriteIntent(
+                operation="DELETE",
+                change=Keys(given, is_all),
+                reads=Reads.ROWS if is_joined(opened.config) else Reads.PLACES,
+                write_id=write_id,
+            )
+            result = opened.write(intent, source)
+        return self._followed(result, _spark_of(source))
 
-        def find() -> LocatedDeletes:
-            if keys is None:
-                scan = self._read(columns=lookup_columns(config), where=what)
-                found = scan.to_reader().read_all()  # `to_arrow` would show a progress of its own
-            elif is_located(keys, config, unconditional=unconditional):
-                found = keys
-            else:
-                rows = self._read(columns=lookup_columns(config)).to_batches()
-                found = looked_up(keys, rows, config)
-            return LocatedDeletes(found, unconditional)
-
-        # What a predicate finds depends on what others write; keys are the caller's own. On a
-        # joined table an owner's part must not come behind a delete that it does not know of.
-        reads = Reads.ROWS if keys is None or is_joined(config) else Reads.PLACES
-        intent = WriteIntent(operation="DELETE", reads=reads, write_id=write_id)
-        return self._writer.delete(find, intent)
-
-    def _delete_frame(
-        self, frame: Any, config: TableConfig, write_id: str | None, *, unconditional: bool
+    def _delete_found(
+        self, where: Where, write_id: str | None, *, unconditional: bool, spark: Any
     ) -> WriteResult:
-        schema = self._writer.schema
-        given = [name for name in frame.columns if name not in META_COLUMNS]
-        located = keyed_rows(_empty(schema, given), schema, config)
-        by_partition = PARTITION_PATH in located.column_names
-        make_plan: MakePlan = partial(
-            self._plans.delete,
-            given=frozenset(given),
-            is_located=is_located(located, config, unconditional=unconditional),
-            unconditional=unconditional,
-        )
-        wanted = pa.schema([field for field in schema if field.name in given])
-        reads = Reads.ROWS if is_joined(config) else Reads.PLACES
-        intent = WriteIntent(operation="DELETE", reads=reads, write_id=write_id)
-        return self._spark.columns(frame, wanted, intent, make_plan, by_partition=by_partition)
+        with self._opened() as opened:
+            is_all = unconditional or is_joined(opened.config)
+            found = Found(where, is_all)
+            refuse_bad_predicate(opened.session, found)
+            # What a predicate finds depends on what others write.
+            intent = WriteIntent(
+                operation="DELETE", change=found, reads=Reads.ROWS, write_id=write_id
+            )
+            result = opened.write(intent, iter(()) if spark is None else spark)
+        return self._followed(result, spark)
 
     # -- partitions
 
     def overwrite(self, rows: Any, partitions: Any, write_id: str | None) -> WriteResult:
+        source = _source(rows)
         is_all = partitions == OVERWRITE_ALL
-        replaces = PartitionScope(self._named(partitions), is_whole_table=is_all)
-        intent = WriteIntent(
-            operation="INSERT_OVERWRITE_TABLE" if is_all else "INSERT_OVERWRITE",
-            replaces=replaces,
-            write_id=write_id,
-        )
-        make_plan: MakePlan = partial(self._plans.overwrite, replaces=replaces)
-        with_rank = is_joined(self._writer.config)
-        if is_spark_frame(rows):
-            if with_rank:
-                rows = self._spark.ranked(rows)
-            return self._spark.rows(rows, intent, make_plan)
-        batches = record_batches(rows)
-        if with_rank:
-            batches = map(ranked, batches)
-        return self._writer.write_plan(batches, None, intent, make_plan)
+        with self._opened() as opened:
+            intent = WriteIntent(
+                operation="INSERT_OVERWRITE_TABLE" if is_all else "INSERT_OVERWRITE",
+                replaces=PartitionScope(_named(partitions, opened), is_whole_table=is_all),
+                write_id=write_id,
+            )
+            if is_joined(opened.config):
+                source = _with_rank(source)
+            result = opened.write(intent, source)
+        return self._followed(result, _spark_of(source))
 
     def delete_partitions(self, partitions: Any, write_id: str | None) -> WriteResult:
-        named = named_partitions(partitions, self._writer.config, self._writer.schema)
-        replaces = PartitionScope(named)
-        intent = WriteIntent(operation="DELETE_PARTITION", replaces=replaces, write_id=write_id)
-        make_plan: MakePlan = partial(self._plans.overwrite, replaces=replaces)
-        return self._writer.write_plan(iter(()), None, intent, make_plan)
-
-    def _named(self, partitions: Any) -> frozenset[str] | None:
-        if isinstance(partitions, str):
-            if partitions in (OVERWRITE_ALL, OVERWRITE_TOUCHED):
-                return None
-            raise InvalidRequestError(
-                f"partitions={partitions!r} is not known",
-                why="it is 'all', 'touched' or a list of partitions",
-                next_step=f"Write partitions=[{partitions!r}] for one partition",
+        with self._opened() as opened:
+            named = named_partitions(partitions, opened.config, opened.schema)
+            intent = WriteIntent(
+                operation="DELETE_PARTITION", replaces=PartitionScope(named), write_id=write_id
             )
-        return named_partitions(partitions, self._writer.config, self._writer.schema)
+            result = opened.write(intent, iter(()))
+        return self._followed(result, None)
+
+    # -- around each of them
+
+    @contextmanager
+    def _opened(self) -> Iterator[_Opened]:
+        """Open the table for one write, alone among the threads that share it."""
+        table = self._table
+        with table.exclusive, ProgressBoard(self._listener, table.world) as board:
+            yield _Opened(table, ready(table), board)
+
+    def _followed(self, result: WriteResult, spark: Any) -> WriteResult:
+        """Run what follows a write. Services may take long: other threads go on meanwhile."""
+        if self._after is not None:
+            self._after(result, spark)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A table that is open for one write."""
+
+    table: OpenTable
+    session: TableSession
+    board: ProgressBoard
 
     @property
-    def _spark(self) -> SparkWrites:
-        from pyhudi.spark.write import SparkWrites  # optional: it needs PySpark
+    def config(self) -> TableConfig:
+        return self.session.config
 
-        return SparkWrites(self._writer)
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns as the last completed write left them, without meta columns."""
+        return data_schema(self.session)
+
+    def write(self, intent: WriteIntent, source: Any) -> WriteResult:
+        """Write what a Spark frame or session gives, or batches of rows."""
+        executor: Executor
+        if isinstance(source, Iterator):
+            executor = LocalExecutor(self.session, intent, source, self.board)
+        else:
+            from pyhudi.spark.write import SparkExecutor  # optional: it needs PySpark
+
+            frame, spark = (source, _spark_of(source)) if is_spark_frame(source) else (None, source)
+            executor = SparkExecutor(self.session, intent, spark, frame, self.board)
+        return write(self.table, self.session, intent, executor, self.board)
+
+
+def _source(rows: Any) -> Any:
+    """Return a Spark frame as it is, and anything else as an iterator of batches."""
+    return rows if is_spark_frame(rows) else record_batches(rows)
+
+
+def _spark_of(source: Any) -> Any:
+    return source.sparkSession if is_spark_frame(source) else None
+
+
+def _source_and_names(rows: Any) -> tuple[Any, Sequence[str]]:
+    """Return the source, and the names of its columns."""
+    if is_spark_frame(rows):
+        return rows, rows.columns
+    batches = record_batches(rows)
+    first = next(batches)
+    return chain([first], batches), first.schema.names
+
+
+def _with_rank(source: Any) -> Any:
+    if not is_spark_frame(source):
+        return map(ranked, source)
+    from pyhudi.spark.write import ranked as ranked_frame  # optional: it needs PySpark
+
+    return ranked_frame(source)
+
+
+def _refuse_unfit_columns(columns: Any, config: TableConfig, schema: pa.Schema) -> None:
+    """Raise InvalidRequestError unless these columns can be updated."""
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+        raise InvalidRequestError(
+            f"columns={columns!r:.100} cannot be updated",
+            why="they are not a list of names",
+            next_step="Write columns=['a', 'b']",
+        )
+    finding = {*config.record_key_fields, *config.partition_fields}
+    problems = {
+        "the table has no such column": [n for n in columns if n not in schema.names],
+        "record key and partition say which row it is": [n for n in columns if n in finding],
+    }
+    for why, names in problems.items():
+        if names:
+            raise InvalidRequestError(
+                f"column {names[0]!r} cannot be updated",
+                why=why,
+                next_step="Name other columns, or delete the row and upsert the new one",
+            )
+    if not columns:
+        raise InvalidRequestError(
+            "nothing is to be updated",
+            why="columns is empty",
+            next_step="Name the columns whose values are new",
+        )
+
+
+def _named(partitions: Any, opened: _Opened) -> frozenset[str] | None:
+    if isinstance(partitions, str):
+        if partitions in (OVERWRITE_ALL, OVERWRITE_TOUCHED):
+            return None
+        raise InvalidRequestError(
+            f"partitions={partitions!r} is not known",
+            why="it is 'all', 'touched' or a list of partitions",
+            next_step=f"Write partitions=[{partitions!r}] for one partition",
+        )
+    return named_partitions(partitions, opened.config, opened.schema)
+
+
+def _checked(batches: Iterator[pa.RecordBatch], owned: Owned) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        owned.refuse_other_columns(batch.schema.names)
+        yield batch
 
 
 def run_services_after(
@@ -259,22 +332,3 @@ def run_services_after(
         return
     for name, error in errors:
         warnings.warn(f"{name} failed {after}: {error}", UpkeepWarning, stacklevel=2)
-
-
-def _checked(batches: Iterator[pa.RecordBatch], owned: Owned) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        owned.refuse_other_columns(batch.schema.names)
-        yield batch
-
-
-def _chosen(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch without columns that the update leaves alone."""
-    return batch.select([name for name in batch.schema.names if name in schema.names])
-
-
-def _empty(schema: pa.Schema, names: Collection[str]) -> pa.RecordBatch:
-    """No row of these columns; one that the table does not have is refused by who looks."""
-    fields = [
-        schema.field(name) if name in schema.names else pa.field(name, pa.null()) for name in names
-    ]
-    return pa.RecordBatch.from_pylist([], pa.schema(fields))

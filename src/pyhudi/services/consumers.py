@@ -20,21 +20,22 @@ from pyhudi.format.table.consumer_file import (
     checked_since,
 )
 from pyhudi.read.plan import Reader
+from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.consumers import (
     change_consumer,
     load_consumer,
     put_back_consumer,
     remove_consumer,
 )
+from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.live import BEFORE_ALL
-from pyhudi.write.writer import TableWriter
 
 #: Hours of silence after which a consumer no longer holds files, unless it says otherwise.
 EXPIRES_AFTER_HOURS: Final = 7 * 24
 
 
 def register_consumer(
-    writer: TableWriter,
+    session: TableSession,
     name: str,
     *,
     since: str | None = None,
@@ -48,7 +49,7 @@ def register_consumer(
     """
     name, hours = checked_consumer_name(name), checked_hours(expires_after_hours)
     given = None if since is None else checked_since(since)
-    now = writer.world.now_ms()
+    now = session.world.now_ms()
 
     def change(known: Consumer | None, newest: str) -> Consumer:
         known = known or Consumer(name, newest, now, now, hours)
@@ -56,25 +57,24 @@ def register_consumer(
         _refuse_future(name, read, max(newest, known.since))
         return replace(known, since=read, updated_ms=now, expires_after_hours=hours, silent_ms=0)
 
-    return _changed(writer, name, change)
+    return _changed(session, name, change)
 
 
 _Change: TypeAlias = Callable[[Consumer | None, str], Consumer]
 
 
-def _changed(writer: TableWriter, name: str, change: _Change) -> Consumer:
+def _changed(session: TableSession, name: str, change: _Change) -> Consumer:
     """Change a consumer, who is told if what it needs is gone. `change` is given the newest
     completion time."""
-    with writer.turn:
-        writer.open()
-        before = load_consumer(writer.storage, name)
-        newest = max(writer.state().timeline.completion_times.values(), default=BEFORE_ALL)
-        _refuse_lost(writer, change(None if before is None else before.consumer, newest))
-        changed = change_consumer(writer.storage, name, lambda known: change(known, newest))
+    with session.exclusive:
+        before = load_consumer(session.storage, name)
+        newest = max(session.current.load().timeline.completion_times.values(), default=BEFORE_ALL)
+        _refuse_lost(session, change(None if before is None else before.consumer, newest))
+        changed = change_consumer(session.storage, name, lambda known: change(known, newest))
         try:
-            _refuse_lost(writer, changed)
+            _refuse_lost(session, changed)
         except InvalidRequestError:
-            put_back_consumer(writer.storage, name, changed, before)
+            put_back_consumer(session.storage, name, changed, before)
             raise
         return changed
 
@@ -90,9 +90,9 @@ def _refuse_future(name: str, since: str, newest: str) -> None:
         )
 
 
-def _refuse_lost(writer: TableWriter, consumer: Consumer) -> None:
+def _refuse_lost(session: TableSession, consumer: Consumer) -> None:
     """Asked again once the consumer can be seen: what was planned before may not have seen it."""
-    kept = Reader(writer.loader).kept(writer.state())
+    kept = Reader(session.loader).kept(session.current.load())
     if consumer.since < kept.since:
         raise InvalidRequestError(
             f"the consumer {consumer.name!r} cannot be registered as of {consumer.since}",
@@ -103,14 +103,14 @@ def _refuse_lost(writer: TableWriter, consumer: Consumer) -> None:
         )
 
 
-def advance_consumer(writer: TableWriter, name: str, since: str) -> Consumer:
+def advance_consumer(session: TableSession, name: str, since: str) -> Consumer:
     """The consumer has read up to `since`, and is alive; an earlier time changes only the latter.
 
     InvalidRequestError if it is not registered, if nothing has completed as late as that, or if it
     was silent for too long and changes that it has not read are gone.
     """
     name, read = checked_consumer_name(name), checked_since(since)
-    now = writer.world.now_ms()
+    now = session.world.now_ms()
 
     def change(known: Consumer | None, newest: str) -> Consumer:
         if known is None:
@@ -123,9 +123,9 @@ def advance_consumer(writer: TableWriter, name: str, since: str) -> Consumer:
         _refuse_future(name, read, max(newest, known.since))
         return replace(known, since=max(known.since, read), updated_ms=now, silent_ms=0)
 
-    return _changed(writer, name, change)
+    return _changed(session, name, change)
 
 
-def release_consumer(writer: TableWriter, name: str) -> bool:
+def release_consumer(storage: Storage, name: str) -> bool:
     """Hold nothing more for the consumer; whether it was registered."""
-    return remove_consumer(writer.storage, checked_consumer_name(name))
+    return remove_consumer(storage, checked_consumer_name(name))

@@ -14,19 +14,19 @@ from collections.abc import Mapping
 from pyhudi.format.lock.lock_address import parse_lock_address
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.session.lock_setting import change_lock
-from pyhudi.write.writer import TableWriter
+from pyhudi.session.open import OpenTable
+from pyhudi.write.begin import commit_nothing
 
 
-def use_lock(writer: TableWriter, kind: LockKind, options: Mapping[str, object] | None) -> None:
+def use_lock(table: OpenTable, kind: LockKind, options: Mapping[str, object] | None) -> None:
     """Let all writers of the table take this lock from now on."""
-    with writer.turn, writer.opening.by_recorded_lock():
-        with writer.looking():
-            before = writer.open()
-            _ = writer.schema  # refused like any write, before anything has changed
+    with table.exclusive, table.by_recorded_lock():
+        looked = table.session(is_read_only=True)
+        looked.schema.avro()  # refused like any write, before anything has changed
+        before = looked.config
         address = parse_lock_address(kind, options, before.name)
         if address is None and kind is before.lock:
             address = before.lock_address
-        wait_ms = writer.settings.lock_wait_ms
-        change_lock(writer.storage, writer.world, before, kind, address, wait_ms=wait_ms)
-        writer.open()
-        writer.commit_nothing("the new lock")
+        wait_ms = table.settings.lock_wait_ms
+        change_lock(table.storage, table.world, before, kind, address, wait_ms=wait_ms)
+        commit_nothing(table.session(), "the new lock")

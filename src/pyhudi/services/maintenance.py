@@ -32,10 +32,10 @@ from pyhudi.services.compaction.execute import Merge
 from pyhudi.services.compaction.result import Compacted
 from pyhudi.services.compaction.run import compact, is_compaction_due
 from pyhudi.services.repair import Repaired, repair_table
+from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.consumers import load_consumers
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.wording import counted
-from pyhudi.write.local import LocalWriter
 
 #: How often a table is swept up, by whoever comes first, and the object whose age tells.
 REPAIR_EVERY_MS = 3_600_000
@@ -106,7 +106,7 @@ class UpkeepResult:
 
 
 def run_services(
-    writer: LocalWriter,
+    session: TableSession,
     upkeep: Upkeep,
     memory: ServiceMemory,
     *,
@@ -126,67 +126,68 @@ def run_services(
         return None
 
     compaction = cleaned = archived = None
-    repaired = tried("rollback", lambda: _repaired(writer, memory, dry_run=dry_run)) or Repaired(
+    repaired = tried("rollback", lambda: _repaired(session, memory, dry_run=dry_run)) or Repaired(
         (), ()
     )
     if upkeep.compaction is not None:
         policy = upkeep.compaction
-        compaction = tried("compaction", lambda: _compacted(writer, policy, merge, dry_run=dry_run))
+        compaction = tried(
+            "compaction", lambda: _compacted(session, policy, merge, dry_run=dry_run)
+        )
         errors += [("compaction", e) for e in (compaction.errors if compaction else ())]
     if upkeep.clean is not None:
-        cleaned = tried("clean", lambda: clean(writer, upkeep.clean, dry_run=dry_run))
+        cleaned = tried("clean", lambda: clean(session, upkeep.clean, dry_run=dry_run))
         failed = cleaned.errors if isinstance(cleaned, CleanResult) else ()
         errors += [("clean", error) for error in failed]
     if upkeep.archive is not None:
         archiving = upkeep.archive
         archived = tried(
             "archive",
-            lambda: _archived(writer, memory, upkeep, archiving, cleaned, dry_run=dry_run),
+            lambda: _archived(session, memory, upkeep, archiving, cleaned, dry_run=dry_run),
         )
     return UpkeepResult(
         compaction, cleaned, archived, tuple(errors), repaired.rolled_back, repaired.removed
     )
 
 
-def _repaired(writer: LocalWriter, memory: ServiceMemory, *, dry_run: bool) -> Repaired:
+def _repaired(session: TableSession, memory: ServiceMemory, *, dry_run: bool) -> Repaired:
     """Roll failed writes back; now and then sweep up as well."""
-    with writer.turn:
-        writer.open()
+    with session.exclusive:
         if dry_run:
-            return Repaired(writer.failed(), ())
-        if _is_repair_due(writer, memory):
-            return repair_table(writer)
-        return Repaired(writer.recover(), ())
+            return Repaired(session.failed(), ())
+        if _is_repair_due(session, memory):
+            return repair_table(session)
+        return Repaired(session.recover(), ())
 
 
-def _is_repair_due(writer: LocalWriter, memory: ServiceMemory) -> bool:
+def _is_repair_due(session: TableSession, memory: ServiceMemory) -> bool:
     """Whether nobody has swept the table up of late. The store is asked as seldom."""
-    now_ms, last_ms = writer.world.elapsed_ms(), memory.repaired_at_ms
+    now_ms, last_ms = session.world.elapsed_ms(), memory.repaired_at_ms
     if last_ms is not None and now_ms - last_ms < REPAIR_EVERY_MS:
         return False
     memory.repaired_at_ms = now_ms
-    found = writer.storage.stat(REPAIRED)
+    found = session.storage.stat(REPAIRED)
     if found is not None:
-        age_ms = writer.log.clock.estimate_ms() - found.modified_ms
+        age_ms = session.log.clock.estimate_ms() - found.modified_ms
         if -MARK_AHEAD_MAX_MS <= age_ms < REPAIR_EVERY_MS:
             return False
         if age_ms < 0:  # by a clock that was wrong: a local disk would keep the later time
-            writer.storage.delete(REPAIRED)
-    writer.storage.write(REPAIRED, b"")  # before it is done: one is enough
+            session.storage.delete(REPAIRED)
+    session.storage.write(REPAIRED, b"")  # before it is done: one is enough
     return True
 
 
 def _compacted(
-    writer: LocalWriter, policy: CompactionPolicy, merge: Merge | None, *, dry_run: bool
+    session: TableSession, policy: CompactionPolicy, merge: Merge | None, *, dry_run: bool
 ) -> Compacted | None:
-    if not writer.is_mor:
+    if not session.is_mor:
         return None
-    is_due = is_compaction_due(writer, policy)
-    return compact(writer, policy, merge=merge, dry_run=dry_run, plans=is_due)
+    is_due = is_compaction_due(session, policy)
+    return compact(session, policy, merge=merge, dry_run=dry_run, plans=is_due)
 
 
 def _archived(
-    writer: LocalWriter,
+    session: TableSession,
     memory: ServiceMemory,
     upkeep: Upkeep,
     asked: ArchivePolicy,
@@ -199,22 +200,22 @@ def _archived(
     if upkeep.compaction is not None:
         policy = archiving_beside(policy, upkeep.compaction)
     if upkeep.clean is not None:
-        policy = leaving(policy, _counted(writer, upkeep.clean) + 1)
+        policy = leaving(policy, _counted(session, upkeep.clean) + 1)
     kept_from = None
     if upkeep.clean is not None and cleaned is not None:
-        kept_from = _kept_from(writer, upkeep.clean, cleaned)
+        kept_from = _kept_from(session, upkeep.clean, cleaned)
     if dry_run:
-        return archived_table(writer, memory, policy, dry_run=True, kept_from=kept_from)
-    if not is_archiving_due(writer, memory, policy, asked):
+        return archived_table(session, memory, policy, dry_run=True, kept_from=kept_from)
+    if not is_archiving_due(session, memory, policy, asked):
         return ArchiveResult()
-    done = archived_table(writer, memory, policy, dry_run=False, kept_from=kept_from)
+    done = archived_table(session, memory, policy, dry_run=False, kept_from=kept_from)
     with suppress(HudiError):  # it only spares the next ones a listing
-        pause_archiving(writer, memory, policy, asked)
+        pause_archiving(session, memory, policy, asked)
     return done
 
 
 def _kept_from(
-    writer: LocalWriter, policy: CleanPolicy, cleaned: CleanResult | CleanPlan
+    session: TableSession, policy: CleanPolicy, cleaned: CleanResult | CleanPlan
 ) -> str | None:
     """The write from which on everything stays that this round's clean keeps, if it tells."""
     kept_from: str | None
@@ -225,13 +226,13 @@ def _kept_from(
         is_open = bool(cleaned.errors) or cleaned.attended is not None
         kept_from = cleaned.kept_from
     if policy.by is CleanBy.VERSIONS and not is_open:
-        with writer.turn:
-            return writer.log.live.highest  # they keep no point in time
+        with session.exclusive:
+            return session.log.live.highest  # they keep no point in time
     return kept_from
 
 
 def archived_table(
-    writer: LocalWriter,
+    session: TableSession,
     memory: ServiceMemory,
     policy: ArchivePolicy | None,
     *,
@@ -239,11 +240,10 @@ def archived_table(
     kept_from: str | None = None,
 ) -> ArchiveResult | ArchivePlan:
     """Archive, and leave what a registered consumer has not read."""
-    with writer.turn:
-        writer.open()
-        since = _oldest_read(writer, dry_run=dry_run)
+    with session.exclusive:
+        since = _oldest_read(session, dry_run=dry_run)
     return archive(
-        writer,
+        session,
         policy,
         consumers_since=since,
         kept_from=kept_from,
@@ -262,25 +262,25 @@ def leaving(policy: ArchivePolicy, count: int) -> ArchivePolicy:
     return replace(policy, keep_min=policy.keep_min + more, keep_max=policy.keep_max + more)
 
 
-def _counted(writer: LocalWriter, policy: CleanPolicy) -> int:
+def _counted(session: TableSession, policy: CleanPolicy) -> int:
     """How many of the newest writes a clean has to find on the active timeline."""
     if policy.by is not CleanBy.HOURS:
         return policy.keep if policy.by is CleanBy.COMMITS else 0
-    with writer.turn:
-        zone = writer.open().zone
-        done = writer.log.refresh().completed.values()
-        reached = writer.log.clock.at_least_ms()  # if it is later than that, more is left
-        cut = clean_cut(policy, reached or writer.world.now_ms(), zone) or ""
+    with session.exclusive:
+        zone = session.config.zone
+        done = session.log.refresh().completed.values()
+        reached = session.log.clock.at_least_ms()  # if it is later than that, more is left
+        cut = clean_cut(policy, reached or session.world.now_ms(), zone) or ""
     writes = sorted((i for i in done if i.action in WRITE_ACTIONS), key=lambda i: i.requested)
     young = (n for n, instant in enumerate(writes) if (instant.completed or "") > cut)
     return len(writes) - next(young, len(writes))
 
 
-def _oldest_read(writer: LocalWriter, *, dry_run: bool) -> str | None:
+def _oldest_read(session: TableSession, *, dry_run: bool) -> str | None:
     """Up to where the consumer has read that is furthest behind, of those that count."""
-    found = load_consumers(writer.storage)
+    found = load_consumers(session.storage)
     if not found:
         return None
-    clock = writer.log.clock
+    clock = session.log.clock
     now_ms = clock.estimate_ms() if dry_run else clock.read_ms()
     return min((f.consumer.since for f in found if f.holds_at(now_ms)), default=None)

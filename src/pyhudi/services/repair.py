@@ -33,6 +33,7 @@ from pyhudi.format.timeline.markers import MARKER_ROOT
 from pyhudi.read.archive import History
 from pyhudi.read.empty_table import lost_timeline
 from pyhudi.read.load import list_data_files
+from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.decision_log import completed_by_log
 from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
 from pyhudi.storage.objects.markers import load_markers, marker_stats
@@ -42,7 +43,6 @@ from pyhudi.storage.objects.write_fence import FENCE_FOLDER
 from pyhudi.storage.protocol import ObjectStat
 from pyhudi.timeline.live import PLANNED_ACTIONS, LiveTimeline
 from pyhudi.timeline.timeline import WRITE_ACTIONS
-from pyhudi.write.writer import TableWriter
 
 #: No single create is delayed longer than this (assumption A1 of the protocol).
 GRACE_MS = 24 * 3_600_000
@@ -257,13 +257,12 @@ def _is_alive(requested: str, live: LiveTimeline) -> bool:
 
 
 def repair_table(
-    writer: TableWriter, grace_ms: int = GRACE_MS, *, is_whole: bool = False
+    session: TableSession, grace_ms: int = GRACE_MS, *, is_whole: bool = False
 ) -> Repaired:
     """Finish what crashed writers began, and remove what they left.
 
     With `is_whole` also data files of instants that no timeline names, by a listing of all.
     """
-    with writer.turn:
-        writer.open()
-        repair = Repair(writer.log, writer.recovery, grace_ms=grace_ms)
-        return repair.run(writer.own, is_whole=is_whole)
+    with session.exclusive:
+        repair = Repair(session.log, session.recovery, grace_ms=grace_ms)
+        return repair.run(frozenset(session.own), is_whole=is_whole)

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import RLock
 
 from pyhudi.commit.log import DecisionLog
-from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.format.lock.lock_address import LockAddress
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import BUCKET_COUNT, SimpleBuckets
@@ -56,9 +56,11 @@ class OpenTable:
     def __init__(
         self, storage: Storage, world: World, settings: WriteSettings, overrides: Overrides
     ) -> None:
-        self._storage = storage
-        self._world = world
-        self._settings = settings
+        self.storage = storage
+        self.world = world
+        self.settings = settings
+        self.exclusive = RLock()  # threads that share a table take turns
+        self._own: set[str] = set()
         self.overrides = overrides
         self._session: TableSession | None = None
         self._read_only: TableSession | None = None
@@ -67,52 +69,59 @@ class OpenTable:
         self._ignores_unfit = False
         self._found: SimpleBuckets | None = None
 
-    def known(self, *, is_read_only: bool = False) -> TableSession | None:
-        """Return the last session, without a request; None if it may not be used as it is."""
-        return self._read_only if is_read_only else self._session if self._is_tested else None
+    def known(self) -> TableSession:
+        """Return the last session, without a request; open the table if there is none."""
+        known = self._session if self._is_tested else None
+        return self.session() if known is None else known
 
     def session(self, *, is_read_only: bool = False) -> TableSession:
         """Return the session under the properties as they are now.
 
         A read-only one writes nothing: it neither tests the store nor records a first lock.
         """
-        data = load_properties_file(self._storage)
+        data = load_properties_file(self.storage)
         session = self._session
         if session is None or data is None or data != self._properties:
             session = self._opened(data)
         if is_read_only:
             return self._looking(session)
         if not self._is_tested:
-            require_timeline(self._storage, session.log.folder)
+            require_timeline(self.storage, session.log.folder)
             self._require_true_store(session.config)
             self._is_tested = True
         if is_first_lock(session.config):
-            wait_ms = self._settings.lock_wait_ms
-            record_lock(self._storage, self._world, session.config, wait_ms)
-            session = self._opened(load_properties_file(self._storage))
+            wait_ms = self.settings.lock_wait_ms
+            record_lock(self.storage, self.world, session.config, wait_ms)
+            session = self._opened(load_properties_file(self.storage))
         return session
 
     def _looking(self, session: TableSession) -> TableSession:
         known = self._read_only
         if known is None or known.config is not session.config:
             log = session.log.read_only()
-            recovery = FailedWriteRecovery(log, self._settings)
-            self._read_only = known = replace(session, log=log, recovery=recovery)
+            self._read_only = known = TableSession.of(
+                self.settings,
+                session.config,
+                session.loader,
+                log,
+                current=session.current,
+                exclusive=self.exclusive,
+                own=self._own,
+            )
         return known
 
     def _opened(self, data: bytes | None) -> TableSession:
         config = self._with_buckets(self._accepted_config())
-        loader = TableLoader(self._storage, config)
+        loader = TableLoader(self.storage, config)
         log = self._decision_log(config, loader, data)
-        recovery = FailedWriteRecovery(log, self._settings)
-        self._session = TableSession(
-            self._storage, self._world, self._settings, config, loader, log, recovery
+        self._session = TableSession.of(
+            self.settings, config, loader, log, exclusive=self.exclusive, own=self._own
         )
         self._properties, self._read_only = data, None
         return self._session
 
     def _accepted_config(self) -> TableConfig:
-        config = self.overrides.config(self._storage)
+        config = self.overrides.config(self.storage)
         refuse_unwritable(config)
         return config
 
@@ -120,9 +129,9 @@ class OpenTable:
         """Return the configuration with its buckets, found in the table's files if need be."""
         if BUCKET_COUNT in config.properties.values:
             return config
-        refuse_other_buckets(self._storage, config.name)
+        refuse_other_buckets(self.storage, config.name)
         if config.buckets is None:
-            self._found = self._found or found_buckets(TableLoader(self._storage, config))
+            self._found = self._found or found_buckets(TableLoader(self.storage, config))
             config = replace(config, buckets=self._found)
         return config
 
@@ -130,25 +139,25 @@ class OpenTable:
         self, config: TableConfig, loader: TableLoader, data: bytes | None
     ) -> DecisionLog:
         return DecisionLog(
-            self._storage,
-            self._world,
-            self._settings,
+            self.storage,
+            self.world,
+            self.settings,
             timeline_folder=loader.timeline_folder,
             history_folder=loader.history_folder,
             zone=config.zone,
-            lock=kept_lock(self._storage, self._world, config, passes_unfit=self._ignores_unfit),
+            lock=kept_lock(self.storage, self.world, config, passes_unfit=self._ignores_unfit),
             skew_ms=config.clock_skew_ms if config.lock.is_shared else 0,
-            lock_change=partial(lock_change, self._storage, config, data),
+            lock_change=partial(lock_change, self.storage, config, data),
         )
 
     def _require_true_store(self, config: TableConfig) -> None:
         """Race for objects, once for each table, unless the storage is true by construction."""
-        if is_atomic_by_construction(self._storage) or self._storage.stat(PROBED) is not None:
+        if is_atomic_by_construction(self.storage) or self.storage.stat(PROBED) is not None:
             return
-        verify_atomic_create(self._storage, self._world)
+        verify_atomic_create(self.storage, self.world)
         if config.lock is LockKind.STORAGE:
-            verify_atomic_replace(self._storage, self._world)
-        self._storage.create(PROBED, b"")
+            verify_atomic_replace(self.storage, self.world)
+        self.storage.create(PROBED, b"")
 
     @contextmanager
     def by_recorded_lock(self) -> Iterator[None]:

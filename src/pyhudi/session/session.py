@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from threading import RLock
+from typing import Any
 
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.rollback import FailedWriteRecovery
-from pyhudi.format.table.table_config import TableConfig
+from pyhudi.format.table.table_config import TableConfig, TableType
+from pyhudi.format.timeline.instant import Action
+from pyhudi.read.current_state import CurrentState
 from pyhudi.read.load import TableLoader
+from pyhudi.session.bucket_groups import BucketGroups
+from pyhudi.session.recorded_schema import SchemaInForce
+from pyhudi.session.replaced_groups import ReplacedGroups
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.protocol import Storage
 from pyhudi.world import World
@@ -28,3 +36,57 @@ class TableSession:
     loader: TableLoader
     log: DecisionLog
     recovery: FailedWriteRecovery
+    current: CurrentState
+    schema: SchemaInForce
+    groups: BucketGroups
+    replaced: ReplacedGroups
+    exclusive: AbstractContextManager[Any]  # held by one thread at a time, of those that share it
+    own: set[str]  # instants that this process works on: no repair rolls them back
+
+    @classmethod
+    def of(
+        cls,
+        settings: WriteSettings,
+        config: TableConfig,
+        loader: TableLoader,
+        log: DecisionLog,
+        *,
+        current: CurrentState | None = None,
+        exclusive: AbstractContextManager[Any] | None = None,
+        own: set[str] | None = None,
+    ) -> TableSession:
+        """Open a session; those of one process share `exclusive` and `own`."""
+        current = current or CurrentState(loader)
+        replaced = ReplacedGroups(loader, log)
+        return cls(
+            log.storage,
+            log.world,
+            settings,
+            config,
+            loader,
+            log,
+            FailedWriteRecovery(log, settings),
+            current,
+            SchemaInForce(config, loader, log, current),
+            BucketGroups(log.storage, config, log, replaced),
+            replaced,
+            RLock() if exclusive is None else exclusive,
+            set() if own is None else own,
+        )
+
+    @property
+    def is_mor(self) -> bool:
+        return self.config.table_type is TableType.MERGE_ON_READ
+
+    @property
+    def action(self) -> Action:
+        """The action of a write of rows."""
+        return Action.DELTACOMMIT if self.is_mor else Action.COMMIT
+
+    def recover(self) -> tuple[str, ...]:
+        """Roll back what failed writers left; return their instants."""
+        return self.recovery.recover(frozenset(self.own))
+
+    def failed(self) -> tuple[str, ...]:
+        """Return the instants that `recover` would roll back, and change nothing."""
+        return self.recovery.failed(frozenset(self.own))

@@ -18,11 +18,11 @@ from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.plan_files import CompactionOperation
 from pyhudi.services.compaction.merge_slice import CompactionSpec, compact_slice
 from pyhudi.services.compaction.run import compaction_spec
+from pyhudi.session.session import TableSession
 from pyhudi.spark.write import collected_stats
 from pyhudi.spark.write_task import Task
 from pyhudi.storage.objects.write_fence import remove_fence
 from pyhudi.storage.protocol import Storage
-from pyhudi.write.writer import TableWriter
 
 #: More tasks than this cost the driver more than they help the cluster.
 TASKS_MAX = 2_000
@@ -32,26 +32,25 @@ _MB = 1 << 20
 class SparkMerge:
     """Makes the base files of a plan in Spark's tasks, in the place of `LocalMerge`."""
 
-    def __init__(self, writer: TableWriter, session: SparkSession) -> None:
-        self._writer = writer
+    def __init__(self, session: TableSession, spark: SparkSession) -> None:
         self._session = session
+        self._spark = spark
 
     def __call__(
         self, requested: str, schema: str, operations: Sequence[CompactionOperation]
     ) -> list[WriteStat]:
         if not operations:
             return []
-        storage = self._writer.storage
+        storage = self._session.storage
         work = balanced(operations, TASKS_MAX)
-        spec = compaction_spec(self._writer, requested, schema, operations)
+        spec = compaction_spec(self._session, requested, schema, operations)
         task = CompactionTask(storage, spec, work)
-        numbers = self._session.range(0, len(work), 1, len(work))
+        numbers = self._spark.range(0, len(work), 1, len(work))
         try:
             return collected_stats(numbers, requested, task, what="the compaction")
         finally:
-            remove_fence(
-                storage, requested
-            )  # a task that fails closes it, which stops a write only
+            # A task that fails raises it, which stops a write only.
+            remove_fence(storage, requested)
 
 
 class CompactionTask(Task):

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
@@ -20,7 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from pyhudi.errors import ConflictError, HudiError, UnavailableError
 from pyhudi.format.table.column_owners import RANK_COLUMN, ROW_RANK
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.plan.scan import ScanPlan
+from pyhudi.progress import ProgressBoard
+from pyhudi.session.session import TableSession
 from pyhudi.spark.scan import split_bytes
 from pyhudi.spark.shuffle import quoted, routed
 from pyhudi.spark.types import empty_batch
@@ -30,7 +30,7 @@ from pyhudi.spark.write_task import (
     REFUSAL,
     RESULT_SCHEMA,
     STAT,
-    DeleteWhereTask,
+    DeleteFoundTask,
     RewriteTask,
     Task,
     WriteTask,
@@ -38,16 +38,14 @@ from pyhudi.spark.write_task import (
     decode_stat,
 )
 from pyhudi.storage.objects.progress import JobProgress, clear_progress
-from pyhudi.table.rows.input_rows import conformed
-from pyhudi.table.schema import META_COLUMNS
 from pyhudi.version import __version__
+from pyhudi.write.begin import write_spec
 from pyhudi.write.files.spec import WriteOverError, WriteSpec
-from pyhudi.write.intent import WriteIntent
-from pyhudi.write.plan import MakePlan, WritePlans
+from pyhudi.write.intent import Reads, WriteIntent
+from pyhudi.write.plan import WritePlan
 from pyhudi.write.rebase import files_by_group
-from pyhudi.write.result import WriteResult
-from pyhudi.write.retry import Work
-from pyhudi.write.writer import TableWriter
+from pyhudi.write.shape import KeyShape, row_shape
+from pyhudi.write.tasks import FoundDeletesTask
 
 _CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|OPERATION_CANCELLED")
 _RAISED = re.compile(r"^(?:pyhudi\.errors\.)(\w+): (.+)$", re.MULTILINE)
@@ -61,123 +59,76 @@ _NOT_THERE = re.compile(
 REWRITE_TASKS_MAX = 200
 
 
-class SparkWrites:
+class SparkExecutor:
     """Runs write plans as Spark jobs."""
 
-    def __init__(self, writer: TableWriter) -> None:
-        self._writer = writer
+    is_fenced = True
+    can_repeat = False  # computing the input once more could give other rows
+    partitions = ()
 
-    def rows(self, frame: DataFrame, intent: WriteIntent, make_plan: MakePlan) -> WriteResult:
-        """Write whole rows: the table's columns, and Hudi's own, which are left out."""
-        given = frame.schema
-        conformed(empty_batch(given), self._writer.schema)
-        if not set(META_COLUMNS).isdisjoint(given.names):
-            frame = frame.drop(*META_COLUMNS)
-        return self._write(frame, intent, make_plan)
-
-    def columns(
+    def __init__(
         self,
-        frame: DataFrame,
-        schema: pa.Schema,
+        session: TableSession,
         intent: WriteIntent,
-        make_plan: MakePlan,
-        *,
-        by_partition: bool = True,
-    ) -> WriteResult:
-        """Write what these columns say; the others are left alone."""
-        frame = frame.selectExpr(*(quoted(n) for n in frame.columns if n in schema.names))
-        conformed(empty_batch(frame.schema), schema)
-        return self._write(frame, intent, make_plan, by_partition=by_partition)
+        spark: SparkSession,
+        frame: DataFrame | None,
+        board: ProgressBoard,
+    ) -> None:
+        """Take the frame of the write's rows, if it has any.
 
-    @staticmethod
-    def ranked(frame: DataFrame) -> DataFrame:
-        """Whole rows of a joined table, with the rank that all rows have."""
-        return frame.withColumn(RANK_COLUMN, F.lit(ROW_RANK))
+        InvalidRequestError if the frame's columns are not what the write needs.
+        """
+        self._intent = intent
+        self._board = board
+        self._storage, self._config = session.storage, session.config
+        spec = write_spec(session, "", part=intent.part)
+        self.schema = spec.avro_schema if intent.brings_rows else None
+        # A base file of a table without logs holds more rows than this write's.
+        brings_all = intent.adds_rows and intent.reads is Reads.NOTHING
+        self.can_rebase = session.is_mor and brings_all
+        self._spark = spark
+        self._shape = row_shape(intent.change, spec, session.config)
+        self._frame = frame
+        if frame is not None:
+            columns = self._shape.columns(frame.columns)
+            if len(columns) < len(frame.columns):
+                self._frame = frame = frame.selectExpr(*map(quoted, columns))
+            self._shape.prepare(empty_batch(frame.schema))
 
-    def delete_where(
-        self,
-        session: SparkSession,
-        plan_read: Callable[[], ScanPlan],
-        plans: WritePlans,
-        intent: WriteIntent,
-        *,
-        unconditional: bool,
-    ) -> WriteResult:
-        """Delete what a read finds, once the instant has begun, each slice where it is read."""
+    def check_keys(self, session: TableSession) -> None:
+        """Leave it to the tasks: the rows are computed once."""
 
-        def write(spec: WriteSpec) -> list[WriteStat]:
-            plan = plan_read()
-            splits = plan.splits(split_bytes(plan))
-            task = DeleteWhereTask(
-                self._writer.storage,
-                spec.requested,
-                plans.files(spec),
-                (plan.spec, splits),
-                unconditional=unconditional,
-                reports=self._writer.board.is_watched,
-            )
+    def run(self, plan: WritePlan) -> list[WriteStat]:
+        spec, task = plan.spec, plan.task
+        reports = self._board.is_watched
+        if isinstance(task, FoundDeletesTask):
+            splits = task.scan.splits(split_bytes(task.scan))
             if not splits:
                 return []
-            numbers = session.range(0, len(splits), 1, len(splits))
-            return plans.opened(self._results(numbers, spec, task))
+            numbers = self._spark.range(0, len(splits), 1, len(splits))
+            return self._results(numbers, spec, DeleteFoundTask(task, splits, reports=reports))
+        assert self._frame is not None
+        rows = routed(
+            self._frame,
+            self._config,
+            spec.whole_layout.data,
+            plan.routing,
+            salt=spec.requested,
+            by_partition=not isinstance(self._shape, KeyShape) or self._shape.by_partition,
+        )
+        return self._results(rows, spec, WriteTask(task, reports=reports))
 
-        def commit() -> WriteResult:
-            self._writer.ready()
-            return self._writer.commit(Work(intent, write, is_fenced=True))
-
-        return self._writer.in_turn(commit, session)
-
-    def _write(
-        self,
-        frame: DataFrame,
-        intent: WriteIntent,
-        make_plan: MakePlan,
-        *,
-        by_partition: bool = True,
-    ) -> WriteResult:
-        writer = self._writer
-        brings_rows = intent.reads_nothing or intent.owned is not None
-
-        def commit() -> WriteResult:
-            config = writer.ready()
-            now = writer.spec("")
-            schema = now.layout.data
-
-            def write(spec: WriteSpec) -> list[WriteStat]:
-                plan = make_plan(spec)
-                routing, salt = plan.job.files.routing, spec.requested
-                rows = routed(frame, config, schema, routing, salt=salt, by_partition=by_partition)
-                task = WriteTask(
-                    writer.storage, spec.requested, plan.job, reports=writer.board.is_watched
-                )
-                return plan.finish(self._results(rows, spec, task))
-
-            def rewrite(spec: WriteSpec, stats: Sequence[WriteStat]) -> list[WriteStat]:
-                plan = make_plan(spec)
-                routing, written = plan.job.files.routing, files_by_group(stats).items()
-                files = {routing.successor(group): paths for group, paths in written}
-                reports = writer.board.is_watched
-                task = RewriteTask(writer.storage, spec.requested, plan.job, files, reports=reports)
-                tasks = min(len(files), REWRITE_TASKS_MAX)
-                numbers = frame.sparkSession.range(0, len(files), 1, max(tasks, 1))
-                return plan.finish(self._results(numbers, spec, task))
-
-            # Computing the input once more could give other rows: it is not for us to repeat.
-            work = Work(
-                intent,
-                write,
-                is_repeatable=False,
-                is_fenced=True,
-                schema=now.avro_schema,
-                # A base file of a table without logs holds more rows than this write's.
-                rewrite=rewrite if writer.is_mor and brings_rows else None,
-            )
-            return writer.commit(work)
-
-        return writer.in_turn(commit, frame.sparkSession)
+    def rebase(self, plan: WritePlan, stats: Sequence[WriteStat]) -> list[WriteStat]:
+        assert not isinstance(plan.task, FoundDeletesTask)
+        written = files_by_group(stats).items()
+        files = {plan.routing.successor(group): paths for group, paths in written}
+        task = RewriteTask(plan.task, files, reports=self._board.is_watched)
+        tasks = min(len(files), REWRITE_TASKS_MAX)
+        numbers = self._spark.range(0, len(files), 1, max(tasks, 1))
+        return self._results(numbers, plan.spec, task)
 
     def _results(self, rows: DataFrame, spec: WriteSpec, task: Task) -> list[WriteStat]:
-        storage, board = self._writer.storage, self._writer.board
+        storage, board = self._storage, self._board
         board.follow(JobProgress(storage, spec.requested).load)
         try:
             return collected_stats(rows, spec.requested, task)
@@ -185,6 +136,11 @@ class SparkWrites:
             if board.is_watched:
                 with suppress(HudiError):  # what stays is swept up
                     clear_progress(storage, spec.requested)
+
+
+def ranked(frame: DataFrame) -> DataFrame:
+    """Return whole rows of a joined table, with the rank that all rows have."""
+    return frame.withColumn(RANK_COLUMN, F.lit(ROW_RANK))
 
 
 def collected_stats(

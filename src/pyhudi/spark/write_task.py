@@ -8,7 +8,7 @@ stop. What a new attempt may cure, such as storage that does not answer, is rais
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import chain
@@ -30,8 +30,7 @@ from pyhudi.errors import (
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.index.routing import PreparedBatch, Targets
-from pyhudi.plan.scan import ReadSpec, SliceRead, Split
-from pyhudi.read.slice import read_split
+from pyhudi.plan.scan import Split
 from pyhudi.spark.scan import refuse_other_release
 from pyhudi.spark.worker_setup import spare_modules
 from pyhudi.storage.objects.progress import TaskProgress
@@ -39,12 +38,10 @@ from pyhudi.storage.objects.write_fence import raise_fence
 from pyhudi.storage.protocol import Storage
 from pyhudi.version import __version__
 from pyhudi.world import real_world
-from pyhudi.write.deletes import LocatedDeletes
 from pyhudi.write.files.spec import KeyedRows, WriteOverError
-from pyhudi.write.group_files import Files
 from pyhudi.write.rebase import written_rows
 from pyhudi.write.sorted_groups import KeyedBatch, grouped, joined_rows, sorted_by_group
-from pyhudi.write.tasks import GroupJob
+from pyhudi.write.tasks import FoundDeletesTask, GroupTask
 
 #: Columns that tell a task where a row goes: its bucket, which is the ordinal in a simple layout,
 #: and the number by which the rows of a task are sorted.
@@ -113,11 +110,9 @@ class Task:
 class WriteTask(Task):
     """Writes the groups of the rows that it is given: sorted by sort key, or few and without."""
 
-    def __init__(
-        self, storage: Storage, requested: str, job: GroupJob, *, reports: bool = False
-    ) -> None:
-        super().__init__(storage, requested, reports=reports)
-        self._job = job
+    def __init__(self, task: GroupTask, *, reports: bool = False) -> None:
+        super().__init__(task.files.storage, task.files.spec.requested, reports=reports)
+        self._task = task
 
     def stats(self, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
         first = next(batches, None)
@@ -127,28 +122,28 @@ class WriteTask(Task):
         keyed: Iterable[KeyedBatch] = map(self._keyed, batches)
         if SORT_KEY not in first.schema.names:
             keyed = [self._sorted(list(batches))]
-        for group, rows in grouped(keyed, self._job.ordering):
-            yield from self._job.write(group, rows)
+        for group, rows in grouped(keyed, self._task.shape.ordering):
+            yield from self._task.write(group, rows)
 
     def _sorted(self, batches: list[pa.RecordBatch]) -> KeyedBatch:
         """All rows at once, in the order that Spark would have given them, more or less."""
-        parts = [self._job.prepare(batch) for batch in batches]
+        parts = [self._task.shape.prepare(batch) for batch in batches]
         rows = joined_rows([KeyedRows(part.rows, part.keys) for part in parts])
         paths = parts[0].paths
         if len(parts) > 1:
             texts = [part.paths.dictionary_decode() for part in parts]
             paths = pa.concat_arrays(texts).dictionary_encode()
         batch = PreparedBatch(rows.rows, rows.keys, paths)
-        return sorted_by_group(batch, self._job.files.routing)
+        return sorted_by_group(batch, self._task.files.routing)
 
     def _keyed(self, batch: pa.RecordBatch) -> KeyedBatch:
         ordinals = np.asarray(batch.column(BUCKET))
         sort_keys = np.asarray(batch.column(SORT_KEY))
-        prepared = self._job.prepare(batch.drop_columns([BUCKET, SORT_KEY]))
+        prepared = self._task.shape.prepare(batch.drop_columns([BUCKET, SORT_KEY]))
         if (odd := ordinals == NO_BUCKET).any():
             _refuse_odd_keys(prepared.keys.filter(pa.array(odd)))
         self._refuse_other_ordinals(prepared, ordinals)
-        targets = Targets(self._job.files.routing, prepared.paths, ordinals)
+        targets = Targets(self._task.files.routing, prepared.paths, ordinals)
         return KeyedBatch(KeyedRows(prepared.rows, prepared.keys), targets, sort_keys)
 
     def _refuse_other_ordinals(self, batch: PreparedBatch, ordinals: npt.NDArray[np.int32]) -> None:
@@ -158,7 +153,7 @@ class WriteTask(Task):
         """
         count = len(ordinals)
         some = np.linspace(0, count - 1, min(count, _CHECKED_ROWS), dtype=np.int64)
-        again = self._job.files.routing.ordinals(batch.take(pa.array(some)))
+        again = self._task.files.routing.ordinals(batch.take(pa.array(some)))
         if (again != ordinals[some]).any():
             raise InvalidRequestError(
                 "rows cannot be placed by Spark",
@@ -172,58 +167,33 @@ class RewriteTask(Task):
     """Writes rows anew that lie in files of the same write: numbers of file groups in."""
 
     def __init__(
-        self,
-        storage: Storage,
-        requested: str,
-        job: GroupJob,
-        files: Mapping[FileGroupId, tuple[str, ...]],
-        *,
-        reports: bool,
+        self, task: GroupTask, files: Mapping[FileGroupId, tuple[str, ...]], *, reports: bool
     ) -> None:
-        super().__init__(storage, requested, reports=reports)
-        self._job = job
+        super().__init__(task.files.storage, task.files.spec.requested, reports=reports)
+        self._task = task
         self._files = tuple(files.items())
 
     def stats(self, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
-        layout = self._job.files.spec.layout
+        layout = self._task.files.spec.layout
         numbers = (number for batch in batches for number in batch.column(0).to_pylist())
         for number in numbers:
             group, paths = self._files[number]
-            yield from self._job.write(group, written_rows(self._storage, layout, paths))
+            yield from self._task.write(group, written_rows(self._storage, layout, paths))
 
 
-class DeleteWhereTask(Task):
+class DeleteFoundTask(Task):
     """Deletes what a read finds: numbers of splits in, each of whole file slices."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        requested: str,
-        files: Files,
-        read: tuple[ReadSpec, tuple[Split, ...]],
-        *,
-        unconditional: bool,
-        reports: bool,
-    ) -> None:
-        super().__init__(storage, requested, reports=reports)
-        self._files = files
-        self._spec, self._splits = read
-        self._unconditional = unconditional
+    def __init__(self, task: FoundDeletesTask, splits: Sequence[Split], *, reports: bool) -> None:
+        super().__init__(task.files.storage, task.files.spec.requested, reports=reports)
+        self._task = task
+        self._splits = splits
 
     def stats(self, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
         numbers = (number for batch in batches for number in batch.column(0).to_pylist())
         for number in numbers:
             for read in self._splits[number].reads:
-                yield from self._deleted(read)
-
-    def _deleted(self, read: SliceRead) -> Iterator[WriteStat]:
-        found = list(read_split(self._storage, self._spec, Split((read,))))
-        if not found:
-            return
-        located = LocatedDeletes(pa.Table.from_batches(found), self._unconditional)
-        deletes = located.split(self._files.config, self._files.routing)
-        for group in sorted(deletes):
-            yield from self._files.deletes(group, deletes[group])
+                yield from self._task.write(read)
 
 
 class Unwatched:

@@ -16,20 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.table.merge_rules import MergeMode
-from pyhudi.format.table.table_config import TableConfig
-from pyhudi.index.routing import PreparedBatch, RoutedRows, Routing, prepared
+from pyhudi.index.routing import PreparedBatch, RoutedRows, Routing
 from pyhudi.table.large_columns import one_batch
-from pyhudi.table.rows.input_rows import conformed
-from pyhudi.table.rows.latest import latest_per_key, refuse_null_ordering
+from pyhudi.table.rows.latest import latest_per_key
 from pyhudi.write.files.spec import KeyedRows
-
-
-def ordering_columns(config: TableConfig, names: Collection[str]) -> tuple[str, ...]:
-    """The columns by which rows of these columns are ordered; none where the commit decides."""
-    is_event_time = config.merge_mode is MergeMode.EVENT_TIME_ORDERING
-    ordered = is_event_time and set(config.ordering_fields) <= set(names)
-    return config.ordering_fields if ordered else ()
+from pyhudi.write.shape import RowShape
 
 
 @dataclass(slots=True)
@@ -47,11 +38,8 @@ class _Group:
 class RowBuffer:
     """Rows to write, by file group once they are routed."""
 
-    def __init__(self, config: TableConfig, schema: pa.Schema) -> None:
-        self._config = config
-        self._schema = schema
-        # An update need not have all columns; without its ordering value, the last row counts.
-        self._ordering = ordering_columns(config, schema.names)
+    def __init__(self, shape: RowShape) -> None:
+        self._shape = shape
         self._routing: Routing | None = None
         self._unrouted: list[PreparedBatch] = []
         self._groups: dict[FileGroupId, _Group] = {}
@@ -61,22 +49,21 @@ class RowBuffer:
     def fill(self, batches: Iterator[pa.RecordBatch], bytes_max: int | None) -> bool:
         """Take batches until there are so many bytes of them; True when there are no more."""
         for batch in batches:
-            self._add(conformed(batch, self._schema))
+            self._add(batch)
             if bytes_max is not None and self.bytes >= bytes_max:
                 return False
         return True
 
     def _add(self, rows: pa.RecordBatch) -> None:
-        if not rows.num_rows:
+        batch = self._shape.prepare(rows)
+        if not batch.rows.num_rows:
             return
-        refuse_null_ordering(rows, self._ordering)
-        batch = prepared(rows, self._config)
         self._partitions.update(_used(batch.paths))
         if self._routing is not None:
             self._put(batch, self._routing)
         else:
             self._unrouted.append(batch)
-            self.bytes += rows.nbytes
+            self.bytes += batch.rows.nbytes
 
     def _put(self, batch: PreparedBatch, routing: Routing) -> None:
         size, count = batch.rows.nbytes, batch.rows.num_rows
@@ -123,7 +110,8 @@ class RowBuffer:
         if len(parts) > 1:
             rows = one_batch([part.rows for part in parts])
             keys = pa.concat_arrays([part.keys for part in parts])
-        keys, rows = latest_per_key(keys, rows, self._ordering, event_time=bool(self._ordering))
+        ordering = self._shape.ordering
+        keys, rows = latest_per_key(keys, rows, ordering, event_time=bool(ordering))
         return KeyedRows(rows, keys)
 
 

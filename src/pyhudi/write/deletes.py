@@ -9,7 +9,7 @@ author never saw; it is written only when asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,11 +21,10 @@ from pyhudi.format.table.table_config import TableConfig
 from pyhudi.index.routing import PreparedBatch, Routing
 from pyhudi.table.large_columns import one_batch
 from pyhudi.table.rows.input_rows import conformed
-from pyhudi.table.rows.latest import latest_per_key, refuse_null_ordering
+from pyhudi.table.rows.latest import latest_per_key, ordering_columns, refuse_null_ordering
 from pyhudi.table.rows.partition_paths import partition_paths
 from pyhudi.table.rows.record_keys import record_keys
 from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY
-from pyhudi.write.buffer import ordering_columns
 from pyhudi.write.files.spec import DeleteRows
 
 
@@ -34,16 +33,9 @@ def lookup_columns(config: TableConfig) -> list[str]:
     return [RECORD_KEY, PARTITION_PATH, *ordering_columns(config, config.ordering_fields)]
 
 
-def given_keys(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, config: TableConfig
-) -> pa.Table:
-    """The caller's keys as a table with `RECORD_KEY`, and what else it was given of
-    `lookup_columns`."""
-    return pa.concat_tables([keyed_rows(batch, schema, config) for batch in batches])
-
-
 def keyed_rows(batch: pa.RecordBatch, schema: pa.Schema, config: TableConfig) -> pa.Table:
-    """One batch of `given_keys`; InvalidRequestError if its columns are not what is needed."""
+    """Return the caller's keys as a table with `RECORD_KEY`, and what else it was given of
+    `lookup_columns`; InvalidRequestError if its columns are not what is needed."""
     given = batch.schema.names
     batch = batch.select([at for at, n in enumerate(given) if n not in META_COLUMNS])
     names = [name for name in schema.names if name in batch.schema.names]
@@ -66,6 +58,14 @@ def keyed_rows(batch: pa.RecordBatch, schema: pa.Schema, config: TableConfig) ->
         refuse_null_ordering(rows, ordering)
         columns.update({name: rows.column(name) for name in ordering})
     return pa.table(columns)
+
+
+def are_located(given: Collection[str], config: TableConfig, *, unconditional: bool) -> bool:
+    """True if keys that come with these columns of the table need not be looked up."""
+    needed = set(config.partition_fields)
+    if not unconditional:
+        needed |= set(ordering_columns(config, config.ordering_fields))
+    return needed <= set(given)
 
 
 def is_located(keys: pa.Table, config: TableConfig, *, unconditional: bool) -> bool:

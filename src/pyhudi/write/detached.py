@@ -27,98 +27,93 @@ from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import WriteToken
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.session.lock_setting import difference
+from pyhudi.session.open import OpenTable, Overrides
+from pyhudi.session.session import TableSession
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.write_fence import raise_fence, remove_fence
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.world import World
+from pyhudi.write.begin import make_beginning, write_spec
 from pyhudi.write.buffer import RowBuffer
-from pyhudi.write.column_owners import refuse_joined
-from pyhudi.write.deletes import keyed_rows
-from pyhudi.write.group_files import Files
+from pyhudi.write.complete import complete as complete_write
 from pyhudi.write.intent import WriteIntent
-from pyhudi.write.plan import WritePlans
+from pyhudi.write.plan import Prepared, WritePlan, finish, plan_write
+from pyhudi.write.repeated import finished, registered
 from pyhudi.write.result import WriteResult, write_result
-from pyhudi.write.spill import SpillingLogWriter, spilled_logs
-from pyhudi.write.writer import TableWriter
+from pyhudi.write.spill import spilled_deletes, spilled_logs
+from pyhudi.write.tasks import DeleteTask, RowsTask
 
 
 @dataclass(frozen=True, slots=True)
 class DetachedWrite:
     """A write that has begun: all that its other processes have to know. It travels."""
 
-    files: Files
+    plan: WritePlan
     settings: WriteSettings
     number: int  # of the begin's entry in the decision log
-    intent: WriteIntent
     pending: tuple[str, ...]  # writes that were under way when it began
 
     @property
     def requested(self) -> str:
-        return self.files.spec.requested
+        return self.plan.spec.requested
 
-    def writer(self, world: World) -> TableWriter:
-        """The table, opened anew in this process, with the lock that it tells since it began."""
-        buckets = self.files.config.buckets
-        return TableWriter(self.files.storage, world, self.settings, buckets=buckets)
+    @property
+    def storage(self) -> Storage:
+        return self.plan.files.storage
 
-    def of_task(self, task: int) -> DetachedWrite:
-        """The write as one of its tasks does it; the same for each attempt of the task."""
-        spec = replace(self.files.spec, write_token=WriteToken(task, 0, 0).text)
-        return replace(self, files=replace(self.files, spec=spec))
+    def table(self, world: World) -> OpenTable:
+        """Open the table in this process, with the lock that is recorded since the write began."""
+        overrides = Overrides(self.plan.files.config.buckets)
+        return OpenTable(self.storage, world, self.settings, overrides)
 
 
 # ---- the beginning
 
 
-def begin(writer: TableWriter, intent: WriteIntent) -> DetachedWrite | WriteResult:
+def begin(session: TableSession, intent: WriteIntent) -> DetachedWrite | WriteResult:
     """Begin a write, or return the result of the one that completed with its write id."""
-    config = writer.ready()
-    refuse_joined(config, "a save")
-    if (done := writer.finished(intent)) is not None:
+    if (done := finished(session, intent)) is not None:
         return done
     if intent.write_id is not None:
-        writer.recovery.recover()  # an earlier attempt may just have been given up
-    writer.make_beginning()
+        session.recover()  # an earlier attempt may just have been rolled back
+    make_beginning(session)
     transaction = Transaction.begin(
-        writer.log, writer.settings, writer.action, writer.recovery, is_fenced=True
+        session.log, session.settings, session.action, session.recovery, is_fenced=True
     )
     try:
-        if (done := writer.registered(transaction, intent)) is not None:
+        if (done := registered(session, transaction, intent)) is not None:
             return done
-        spec = replace(writer.spec(transaction.requested), is_fenced=True)
-        files = Files(writer.storage, spec, config, writer.routing())
+        spec = write_spec(session, transaction.requested, is_fenced=True)
+        plan = plan_write(session, intent, spec, Prepared())
     except BaseException:
         transaction.abandon()
         raise
     transaction.leave()
-    pending = tuple(writer.log.live.pending)
-    return DetachedWrite(files, writer.settings, transaction.number, intent, pending)
+    pending = tuple(session.log.live.pending)
+    return DetachedWrite(plan, session.settings, transaction.number, pending)
 
 
 # ---- the tasks
 
 
-def write_rows(write: DetachedWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
-    """Write a task's rows as logs, half of what is held whenever memory is full."""
-    most = write.settings.buffer_bytes_max
-    rows = RowBuffer(write.files.config, write.files.spec.layout.data)
-    is_whole = rows.fill(batches, most)
-    yield from spilled_logs(write.files, rows, () if is_whole else batches, most)
+def run_task(
+    write: DetachedWrite, task: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[WriteStat]:
+    """Write what one task has as logs, half of what is buffered whenever memory is full.
 
-
-def write_deletes(write: DetachedWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
-    """Write deletes of a task's keys, which come with all that a delete needs."""
-    files, most = write.files, write.settings.buffer_bytes_max
-    logs = SpillingLogWriter(files)
-    held: list[pa.Table] = []
-    for batch in batches:
-        held.append(keyed_rows(batch, files.spec.layout.data, files.config))
-        if sum(keys.nbytes for keys in held) >= most:
-            yield from logs.add_deletes(pa.concat_tables(held), more=True)
-            held = []
-    if held:
-        yield from logs.add_deletes(pa.concat_tables(held), more=False)
+    All attempts of the task have the same write token.
+    """
+    planned, bytes_max = write.plan.task, write.settings.buffer_bytes_max
+    spec = replace(write.plan.spec, write_token=WriteToken(task, 0, 0).text)
+    files = replace(write.plan.files, spec=spec)
+    if isinstance(planned, DeleteTask):
+        yield from spilled_deletes(files, planned.shape, batches, bytes_max)
+        return
+    assert isinstance(planned, RowsTask)
+    rows = RowBuffer(planned.shape)
+    is_whole = rows.fill(batches, bytes_max)
+    yield from spilled_logs(files, rows, () if is_whole else batches, bytes_max)
 
 
 # ---- signs of life
@@ -127,7 +122,7 @@ def write_deletes(write: DetachedWrite, batches: Iterator[pa.RecordBatch]) -> It
 @contextmanager
 def beating(write: DetachedWrite, world: World) -> Iterator[None]:
     """Keep the write's heartbeat young, if it is there."""
-    beats = _Beats(write.files.storage, heartbeat_path(write.requested))
+    beats = _Beats(write.storage, heartbeat_path(write.requested))
     beats.beat()
     # A look that finds another's beat leaves it at that, so two looks may be one beat.
     stop = world.every(max(1, write.settings.heartbeat_interval_ms // 4), beats.look)
@@ -164,48 +159,47 @@ class _Beats:
 
 
 def complete(write: DetachedWrite, world: World, stats: Sequence[WriteStat]) -> WriteResult:
-    """Make what the tasks wrote visible; on any error it is given up instead."""
-    started = world.elapsed_ms()
+    """Make what the tasks wrote visible; on any error the write is abandoned instead."""
+    started, plan = world.elapsed_ms(), write.plan
     with beating(write, world):
-        writer, transaction = _taken_up(write, world)
+        session, transaction = _resumed(write, world)
         try:
-            _require_same_lock(write, writer)
-            spec = write.files.spec
-            stats = WritePlans(writer).opened(list(stats))
-            completed = writer.publish(transaction, spec, stats, write.intent).or_raise()
+            _require_same_lock(write, session)
+            stats = finish(session, plan, list(stats))
+            completed = complete_write(
+                session, transaction, plan.intent, plan.spec, stats
+            ).or_raise()
         except BaseException:
             transaction.abandon()
             raise
-    writer.prune(transaction)
     seconds = (world.elapsed_ms() - started) / 1000
     result = write_result(write.requested, completed.time, stats, 0, seconds)
     return replace(result, recommits=len(completed.behind))
 
 
-def _require_same_lock(write: DetachedWrite, writer: TableWriter) -> None:
-    if (change := difference(writer.config, write.files.config)) is not None:
+def _require_same_lock(write: DetachedWrite, session: TableSession) -> None:
+    if (change := difference(session.config, write.plan.files.config)) is not None:
         refused = Refused(Rule.OTHER_LOCK, detail=change)
-        raise refusal_error(refused, write.files.storage.uri, write.requested)
+        raise refusal_error(refused, write.storage.uri, write.requested)
 
 
 def abandon(write: DetachedWrite, world: World) -> None:
-    """Give the write up, unless its end has been decided; harmless when repeated."""
-    storage, requested = write.files.storage, write.requested
-    writer, transaction = _taken_up(write, world)
-    if requested in writer.log.live.pending:
+    """Abandon the write, unless its end has been decided; harmless when repeated."""
+    storage, requested = write.storage, write.requested
+    session, transaction = _resumed(write, world)
+    if requested in session.log.live.pending:
         raise_fence(storage, requested)  # tasks that still run need not go on
         transaction.abandon()
     if storage.stat(heartbeat_path(requested)) is None:
         remove_fence(storage, requested)
 
 
-def _taken_up(write: DetachedWrite, world: World) -> tuple[TableWriter, Transaction]:
-    writer = write.writer(world)
-    writer.open()
-    writer.log.read_from(write.number)
-    writer.log.refresh()
+def _resumed(write: DetachedWrite, world: World) -> tuple[TableSession, Transaction]:
+    session = write.table(world).session()
+    log = session.log
+    log.read_from(write.number)
+    log.refresh()
     begun = (write.requested, write.number)
-    log, recovery = writer.log, writer.recovery
-    return writer, Transaction.resume(
-        log, write.settings, writer.action, recovery, begun, write.pending
+    return session, Transaction.resume(
+        log, write.settings, session.action, session.recovery, begun, write.pending
     )

@@ -44,6 +44,7 @@ class Files:
     routing: Routing
     bases: Mapping[FileGroupId, BaseFile] = field(default_factory=dict)  # those that are replaced
     live: GroupView | None = None  # the keys that are there, for parts of rows
+    with_metadata: set[str] = field(default_factory=set)  # partitions known to have their file
 
     @property
     def is_mor(self) -> bool:
@@ -73,7 +74,9 @@ class Files:
 
     def base(self, group: FileGroupId, rows: Iterable[KeyedRows]) -> WriteStat:
         """A base file of these rows alone, whatever was there."""
-        create_partition_metadata(self.storage, group.partition, self.spec.requested)
+        if group.partition not in self.with_metadata:
+            create_partition_metadata(self.storage, group.partition, self.spec.requested)
+            self.with_metadata.add(group.partition)
         previous = self.bases.get(group)
         return write_base(self.storage, self.spec, group, rows, previous=previous)
 

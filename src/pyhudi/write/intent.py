@@ -1,15 +1,18 @@
-"""What a write means: a value, from which checks, retries and metadata follow."""
+"""What a write means: a value, from which plan, checks, retries and metadata follow."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from pyhudi.commit.ownership import OwnedPart
 from pyhudi.commit.validation import Checks
 from pyhudi.conflict.rules import Cleared
 from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.plan.predicate.parser import Where
+from pyhudi.write.files.spec import Part
 
 
 class Reads(StrEnum):
@@ -34,15 +37,65 @@ class PartitionScope:
         return lambda partition: self.is_whole_table or partition in touched
 
 
+# ---- what the input of a write is
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRows:
+    """Rows with all columns of the table."""
+
+    #: Whether rows of an empty bucket may become its first base file on a table of any concurrency
+    #: mode. Two such loads of one bucket conflict.
+    loads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartialRows:
+    """The columns of one owner."""
+
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class NewValues:
+    """New values of these columns, for rows that are in the table."""
+
+    columns: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keys to delete, with the columns that the caller gave."""
+
+    columns: frozenset[str]
+    unconditional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """No input: the write deletes the rows that a predicate finds."""
+
+    where: Where
+    unconditional: bool = False
+
+
+Change: TypeAlias = WholeRows | PartialRows | NewValues | Keys | Found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteIntent:
     """What a write means, whichever engine carries it out."""
 
     operation: str  # as the commit records it
+    change: Change = WholeRows()
     reads: Reads = Reads.NOTHING
     owned: OwnedPart | None = None  # its rows are parts of rows, of this owner's columns
     replaces: PartitionScope | None = None
     write_id: str | None = None
+
+    @property
+    def part(self) -> Part | None:
+        return self.change.part if isinstance(self.change, PartialRows) else None
 
     @property
     def is_checked(self) -> bool:
@@ -54,6 +107,16 @@ class WriteIntent:
         """True if its rows mean the same whatever the table holds."""
         is_whole = self.owned is None and self.replaces is None
         return self.reads is Reads.NOTHING and is_whole
+
+    @property
+    def brings_rows(self) -> bool:
+        """True if its input are rows, or columns of rows, rather than keys to delete."""
+        return not isinstance(self.change, Keys | Found)
+
+    @property
+    def adds_rows(self) -> bool:
+        """True if each row of its input becomes a row of its files, and nothing else does."""
+        return isinstance(self.change, WholeRows | PartialRows) and self.replaces is None
 
     def checks(self, stats: Collection[WriteStat], *, keeps_files: bool = False) -> Checks:
         """Return what is to be validated when it completes with these files."""

@@ -1,174 +1,316 @@
-"""What each kind of write does, whichever engine runs it: a job for the tasks, and an end.
+"""What a write does once its instant has begun: a plan for its tasks, and its end.
 
-A plan is made once the instant has begun, so that what it sees of the table is either part of it
-or found later by the check for conflicts. Its `finish` runs where the write began, when all tasks
-are done: it opens the buckets that are new, and empties those that are overwritten with nothing.
+A plan is made after the begin, so that what it sees of the table is either part of it or found
+later by the check for conflicts. It is a value: an executor runs its tasks, in this process or in
+Spark (`write.executor`). When all tasks are done, `finish` completes the files: it seeds the
+buckets that are new, and empties those that are overwritten with nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from pyhudi.commit.concurrent import is_seed
 from pyhudi.errors import ConflictError
 from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.bucket_config import BUCKET_COUNT
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.index.routing import Routing
+from pyhudi.plan.scan import ScanPlan
 from pyhudi.read.lookup import GroupView
+from pyhudi.read.lost_files import refuse_known_losses
 from pyhudi.read.plan import AtRequest, Now, Point, Question, Reader
+from pyhudi.session.bucket_groups import latest_slices, replaced_for_good
+from pyhudi.session.session import TableSession
+from pyhudi.table.file_group import FileSlice
 from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
 from pyhudi.table.state import TableState
-from pyhudi.write.deletes import lookup_columns
-from pyhudi.write.files.spec import Part, WriteSpec
+from pyhudi.timeline.completion import CompletionTimes
+from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.write.deletes import are_located, lookup_columns
+from pyhudi.write.files.spec import WriteSpec
 from pyhudi.write.group_files import Files
-from pyhudi.write.intent import PartitionScope
-from pyhudi.write.tasks import DeleteJob, GroupJob, RowsJob, Target, UpdateJob
-from pyhudi.write.writer import TableWriter
+from pyhudi.write.intent import (
+    Found,
+    Keys,
+    NewValues,
+    PartialRows,
+    Reads,
+    WholeRows,
+    WriteIntent,
+)
+from pyhudi.write.seeds import seed_missing
+from pyhudi.write.shape import RowShape, row_shape
+from pyhudi.write.tasks import (
+    DeleteTask,
+    FoundDeletesTask,
+    GroupTask,
+    RowsTask,
+    Target,
+    UpdateTask,
+)
 
-Finish: TypeAlias = Callable[[list[WriteStat]], list[WriteStat]]
+Task: TypeAlias = GroupTask | FoundDeletesTask
 
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    job: GroupJob
-    finish: Finish  # from the stats of the tasks to those of the whole write
+    """What one attempt of a write does."""
+
+    intent: WriteIntent
+    task: Task
+    #: Groups that the write replaces; those that get no rows get an empty base file.
+    replaceable: tuple[FileGroupId, ...] = ()
+
+    @property
+    def files(self) -> Files:
+        return self.task.files
+
+    @property
+    def spec(self) -> WriteSpec:
+        return self.files.spec
+
+    @property
+    def routing(self) -> Routing:
+        return self.files.routing
 
 
-MakePlan: TypeAlias = Callable[[WriteSpec], WritePlan]
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What an executor did for the write before it began."""
+
+    partitions: Collection[str] = ()  # every bucket of them has a file group
+    checked: TableState | None = None  # none of the write's keys is in the table in this state
 
 
-class WritePlans:
-    """Plans for one table. Each method is a `MakePlan` once its other arguments are given."""
+def plan_write(
+    session: TableSession, intent: WriteIntent, spec: WriteSpec, prepared: Prepared
+) -> WritePlan:
+    """Return the plan of a write whose instant has begun."""
+    return _Planning(session, intent, spec, prepared).plan()
 
-    def __init__(self, writer: TableWriter) -> None:
-        self._writer = writer
 
-    # -- the kinds of writes
+class _Planning:
+    """Makes the plan of one attempt."""
 
-    def upsert(self, spec: WriteSpec) -> WritePlan:
-        is_optimistic = self._writer.config.concurrency is not ConcurrencyMode.NON_BLOCKING
-        return self._rows(spec, Target.LOAD if is_optimistic else Target.LOG)
+    def __init__(
+        self, session: TableSession, intent: WriteIntent, spec: WriteSpec, prepared: Prepared
+    ) -> None:
+        self._session = session
+        self._config = session.config
+        self._intent = intent
+        self._spec = spec
+        self._prepared = prepared
 
-    def upsert_part(self, spec: WriteSpec, part: Part) -> WritePlan:
-        """Parts of rows, which only logs can hold."""
-        return WritePlan(
-            RowsJob(self.part_files(replace(spec, part=part)), Target.LOG), self.opened
-        )
+    def plan(self) -> WritePlan:
+        intent = self._intent
+        if intent.replaces is not None:
+            return self._overwrite(intent.replaces.partitions)
+        return WritePlan(intent, self._task())
 
-    def part_files(self, spec: WriteSpec) -> Files:
+    def _task(self) -> Task:
+        match self._intent.change:
+            case WholeRows(loads):
+                return self._rows(loads=loads)
+            case PartialRows():
+                return RowsTask(self._part_files(), self._shape, Target.LOG)
+            case NewValues(columns):
+                state = self._session.current.load()
+                view = self._view(state, None)
+                return UpdateTask(self._files(state), self._shape, view, columns)
+            case Keys(given, unconditional):
+                return self._key_deletes(given, unconditional=unconditional)
+            case Found() as found:
+                return self._found_deletes(found)
+
+    @property
+    def _shape(self) -> RowShape:
+        return row_shape(self._intent.change, self._spec, self._config)
+
+    # -- the kinds of changes
+
+    def _rows(self, *, loads: bool) -> RowsTask:
+        is_optimistic = self._config.concurrency is not ConcurrencyMode.NON_BLOCKING
+        target = Target.LOAD if loads or is_optimistic else Target.LOG
+        if not self._session.is_mor:
+            target = Target.MERGED_BASE
+        if self._intent.reads is not Reads.KEYS or self._are_keys_checked():
+            return RowsTask(self._files(), self._shape, target)
+        state = self._session.current.load()
+        known = known_keys(self._session, state)
+        return RowsTask(self._files(state), self._shape, target, known=known)
+
+    def _are_keys_checked(self) -> bool:
+        checked = self._prepared.checked
+        return checked is not None and not has_news(self._session, checked)
+
+    def _part_files(self) -> Files:
         """How tasks write parts of rows: knowing which keys are there.
 
         A key counts as there only by writes that were requested before this one. Readers put logs
         in that order, and a later one's row would stand behind our part of it.
         """
-        state = self._writer.state()
-        live = self._view(state, [RECORD_KEY, PARTITION_PATH], AtRequest(spec.requested))
-        return replace(self.files(spec, state), live=live)
+        state = self._session.current.load()
+        point = AtRequest(self._spec.requested)
+        live = self._view(state, [RECORD_KEY, PARTITION_PATH], point)
+        return replace(self._files(state), live=live)
 
-    def append(self, spec: WriteSpec) -> WritePlan:
-        return self._rows(spec, Target.LOAD)
-
-    def append_new(self, spec: WriteSpec) -> WritePlan:
-        """As append, but no key may be there already."""
-        state = self._writer.state()
-        job = RowsJob(
-            self.files(spec, state), self._target(Target.LOAD), known=self.known_keys(state)
-        )
-        return WritePlan(job, self.opened)
-
-    def known_keys(self, state: TableState) -> GroupView:
-        """Return a view of the keys that the table has in this state."""
-        return self._view(state, [RECORD_KEY, PARTITION_PATH])
-
-    def _rows(self, spec: WriteSpec, target: Target) -> WritePlan:
-        return WritePlan(RowsJob(self.files(spec), self._target(target)), self.opened)
-
-    def _target(self, target: Target) -> Target:
-        return target if self._writer.is_mor else Target.MERGED_BASE
-
-    def update(self, spec: WriteSpec, columns: Collection[str]) -> WritePlan:
-        state = self._writer.state()
-        job = UpdateJob(self.files(spec, state), self._view(state, None), tuple(columns))
-        return WritePlan(job, self.opened)
-
-    def delete(
-        self, spec: WriteSpec, given: Collection[str], *, is_located: bool, unconditional: bool
-    ) -> WritePlan:
-        """Of these keys; `given` are the columns that come with them."""
+    def _key_deletes(self, given: Collection[str], *, unconditional: bool) -> DeleteTask:
         state, view = None, None
-        if not is_located:
-            state = self._writer.state()
-            view = self._view(state, lookup_columns(self._writer.config))
-        job = DeleteJob(self.files(spec, state), view, given, unconditional=unconditional)
-        return WritePlan(job, self.opened)
+        if not are_located(given, self._config, unconditional=unconditional):
+            state = self._session.current.load()
+            view = self._view(state, lookup_columns(self._config))
+        return DeleteTask(self._files(state), self._shape, view, unconditional=unconditional)
 
-    def overwrite(self, spec: WriteSpec, replaces: PartitionScope) -> WritePlan:
+    def _found_deletes(self, found: Found) -> FoundDeletesTask:
+        state = self._session.current.load()
+        scan = _found_scan(self._session, state, found)
+        return FoundDeletesTask(self._files(state), scan, unconditional=found.unconditional)
+
+    def _overwrite(self, partitions: frozenset[str] | None) -> WritePlan:
         """Plan to put rows into the place of all that these partitions hold."""
-        state = self._writer.state()
-        files = self.files(spec, state, stood_for=True)
-        there = self._writer.current_slices(state)
-
-        def finish(stats: list[WriteStat]) -> list[WriteStat]:
-            written = {_group(stat) for stat in stats}
-            is_cleared = replaces.of(stats)
-            emptied = [g for g in there if g not in written and is_cleared(g.partition)]
-            self._refuse_replaced(stats)
-            return [*stats, *(files.base(group, ()) for group in sorted(emptied))]
-
-        return WritePlan(RowsJob(files, Target.BASE, partitions=replaces.partitions), finish)
+        slices = current_slices(self._session)
+        files = self._files_for(slices, replaces_bases=True)
+        task = RowsTask(files, self._shape, Target.BASE, partitions=partitions)
+        return WritePlan(self._intent, task, tuple(slices))
 
     # -- what they need
 
-    def files(
-        self, spec: WriteSpec, state: TableState | None = None, *, stood_for: bool = False
-    ) -> Files:
-        """How tasks write; with `stood_for` they know the base files that theirs stand for.
+    def _files(self, state: TableState | None = None) -> Files:
+        """How tasks write. Rows go to the file groups of the state, if the plan has looked at it.
 
-        Rows go to the file groups of the state, where a plan has looked at one.
+        A merge-on-read table whose partitions were prepared needs no look: the session knows their
+        file groups. Without other engines, every bucket has the file id that our writers give it.
         """
-        writer = self._writer
-        bases, slices = {}, None
-        if stood_for or not writer.is_mor:
-            slices = writer.current_slices(state, are_rewritten=not stood_for)
+        session = self._session
+        if not session.is_mor:
+            slices = current_slices(session, state, are_rewritten=True)
+            return self._files_for(slices, replaces_bases=True)
+        if state is not None:
+            return self._files_for(current_slices(session, state))
+        if self._prepared.partitions:
+            routing = session.groups.routing(self._prepared.partitions)
+            return Files(session.storage, self._spec, self._config, routing)
+        is_recorded = BUCKET_COUNT in self._config.properties.values
+        has_own_ids = is_recorded and not self._config.lock.is_shared
+        return self._files_for({} if has_own_ids else current_slices(session))
+
+    def _files_for(
+        self, slices: dict[FileGroupId, FileSlice], *, replaces_bases: bool = False
+    ) -> Files:
+        bases = {}
+        if replaces_bases:
             bases = {group: s.base for group, s in slices.items() if s.base is not None}
-        elif state is not None:
-            slices = writer.current_slices(state)
-        return Files(writer.storage, spec, writer.config, writer.routing(slices), bases)
+        rule = self._session.groups.rule
+        routing = Routing(rule, rule.layouts_of(slices))
+        known = {group.partition for group in slices}
+        return Files(
+            self._session.storage, self._spec, self._config, routing, bases, with_metadata=known
+        )
 
     def _view(
         self, state: TableState, columns: list[str] | None, point: Point | None = None
     ) -> GroupView:
-        reader = Reader(self._writer.loader)
-        question = Question(None if columns is None else tuple(columns), meta=True)
-        return GroupView.of(reader.plan_snapshot(state, point or Now(), question))
+        return _view(self._session, state, columns, point or Now())
 
-    def opened(self, stats: list[WriteStat]) -> list[WriteStat]:
-        """Seed the buckets that the write would otherwise open with a log."""
-        self._refuse_replaced(stats)
-        if self._writer.is_mor:
-            opened = {_group(stat) for stat in stats if stat.log_files is None}
-            appended = {_group(stat): None for stat in stats if stat.log_files is not None}
-            self._writer.prepare(sorted({group.partition for group in appended}), opened)
-            self._refuse_moved(appended)
-        return stats
 
-    def _refuse_moved(self, groups: Collection[FileGroupId]) -> None:
-        """Another engine may have given a bucket its first file, and another id, meanwhile."""
-        layouts = self._writer.groups.layouts({group.partition for group in groups})
-        for group in groups:
-            layout = layouts.get(group.partition)
-            if layout is not None and not layout.has(group):
-                bucket, partition = layout.ordinal(group.file_id), group.partition
-                known = layout.group(bucket).file_id
-                raise ConflictError(
-                    f"bucket {bucket} of partition {partition!r} was opened by another writer",
-                    why=f"it has the file group {known}, and the rows are in {group.file_id}",
-                    next_step="Write again",
-                )
+def _view(
+    session: TableSession, state: TableState, columns: list[str] | None, point: Point
+) -> GroupView:
+    question = Question(None if columns is None else tuple(columns), meta=True)
+    return GroupView.of(Reader(session.loader).plan_snapshot(state, point, question))
 
-    def _refuse_replaced(self, stats: Iterable[WriteStat]) -> None:
-        self._writer.refuse_replaced({_group(stat) for stat in stats})
+
+def _found_scan(session: TableSession, state: TableState, found: Found) -> ScanPlan:
+    question = Question(tuple(lookup_columns(session.config)), found.where)
+    return Reader(session.loader).plan_snapshot(state, Now(), question)
+
+
+def refuse_bad_predicate(session: TableSession, found: Found) -> None:
+    """Raise InvalidRequestError if the predicate is wrong, before anything begins."""
+    _found_scan(session, session.current.load(), found)
+
+
+def current_slices(
+    session: TableSession, state: TableState | None = None, *, are_rewritten: bool = False
+) -> dict[FileGroupId, FileSlice]:
+    """Return the slice of each file group, in this state or the present one.
+
+    Called after the instant began: what completes from then on is found by the check for
+    conflicts. If they are to be rewritten, none may lack a file.
+    """
+    state = state or session.current.load()
+    times = CompletionTimes(state.timeline)
+    if are_rewritten:
+        refuse_known_losses(session.loader, state, times)
+    return latest_slices(state, times, session.groups.rule)
+
+
+# ---- require_new_keys
+
+
+def known_keys(session: TableSession, state: TableState) -> GroupView:
+    """Return a view of the keys that the table has in this state."""
+    return _view(session, state, [RECORD_KEY, PARTITION_PATH], Now())
+
+
+def has_news(session: TableSession, state: TableState) -> bool:
+    """True if a write has completed that the state does not have, and that may have rows.
+
+    The live timeline is as of the instant's begin, so this costs no look at the timeline. Seeds
+    have no rows; the first write to a partition makes one itself.
+    """
+    done = session.log.live.completed.values()
+    new = (
+        instant
+        for instant in done
+        if instant.action in WRITE_ACTIONS and not state.timeline.is_committed(instant.requested)
+    )
+    return any(not is_seed(session.loader.metadata(instant)) for instant in new)
+
+
+# ---- the end
+
+
+def finish(session: TableSession, plan: WritePlan, stats: list[WriteStat]) -> list[WriteStat]:
+    """Complete the files of a write whose tasks are done; return the stats of all files."""
+    written = {_group(stat) for stat in stats}
+    _refuse_replaced(session, written)
+    replaces = plan.intent.replaces
+    if replaces is not None:
+        is_replaced = replaces.of(stats)
+        empty = [g for g in plan.replaceable if g not in written and is_replaced(g.partition)]
+        return [*stats, *(plan.files.base(group, ()) for group in sorted(empty))]
+    if session.is_mor:
+        opened = {_group(stat) for stat in stats if stat.log_files is None}
+        appended = {_group(stat): None for stat in stats if stat.log_files is not None}
+        seed_missing(session, sorted({group.partition for group in appended}), opened)
+        _refuse_moved(session, appended)
+    return stats
+
+
+def _refuse_moved(session: TableSession, groups: Collection[FileGroupId]) -> None:
+    """Raise ConflictError if another engine gave a bucket its first file, and another id, since."""
+    layouts = session.groups.layouts({group.partition for group in groups})
+    for group in groups:
+        layout = layouts.get(group.partition)
+        if layout is not None and not layout.has(group):
+            bucket, partition = layout.ordinal(group.file_id), group.partition
+            known = layout.group(bucket).file_id
+            raise ConflictError(
+                f"bucket {bucket} of partition {partition!r} was opened by another writer",
+                why=f"it has the file group {known}, and the rows are in {group.file_id}",
+                next_step="Write again",
+            )
+
+
+def _refuse_replaced(session: TableSession, groups: Iterable[FileGroupId]) -> None:
+    """Raise UnsupportedTableError if another engine took one of the groups out of the table."""
+    if hidden := session.replaced.load().intersection(groups):
+        raise replaced_for_good(hidden)
 
 
 def _group(stat: WriteStat) -> FileGroupId:

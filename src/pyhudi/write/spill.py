@@ -13,6 +13,7 @@ from pyhudi.write.deletes import LocatedDeletes
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.spec import DeleteRows, KeyedRows
 from pyhudi.write.group_files import Files
+from pyhudi.write.shape import RowShape
 
 #: Keys of the table that a task holds, to tell new ones, before it forgets those of other buckets.
 LIVE_BYTES = 256 << 20
@@ -34,6 +35,21 @@ def spilled_logs(
         if batch is not None:
             rows.fill(iter([batch]), None)
             rows.fill(following, bytes_max)
+
+
+def spilled_deletes(
+    files: Files, shape: RowShape, batches: Iterable[pa.RecordBatch], bytes_max: int
+) -> Iterator[WriteStat]:
+    """Write deletes of the keys, which come with all that a delete needs."""
+    logs = SpillingLogWriter(files)
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(shape.prepare(batch).rows)
+        if sum(keys.nbytes for keys in held) >= bytes_max:
+            yield from logs.add_deletes(pa.Table.from_batches(held), more=True)
+            held = []
+    if held:
+        yield from logs.add_deletes(pa.Table.from_batches(held), more=False)
 
 
 class SpillingLogWriter:

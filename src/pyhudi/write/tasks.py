@@ -1,8 +1,8 @@
 """What a task does with the changes of one file group: rows in, files and write stats out.
 
-A job is a value that travels to where the rows are. It first brings an arriving batch into shape
-(`prepare`), which is where bad rows are found, and is then given one group after the other. Which
-file a group gets is decided here:
+A task is a value that travels to where the rows are. Arriving batches are brought into its shape
+(`write.shape`); then it is given one group after the other. Which file a group gets is decided
+here:
 
 - Rows of an upsert go into log files.
 - A large load of an empty bucket becomes its first base file: a log would have to be merged by
@@ -10,7 +10,7 @@ file a group gets is decided here:
 - An overwrite gives each bucket a new base file.
 - On a copy-on-write table the previous base file is merged into a new one.
 
-Jobs know a storage and a spec, and nothing of Spark.
+Tasks know a storage and a spec, and nothing of Spark.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from enum import StrEnum
 from itertools import chain
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,35 +27,29 @@ from pyhudi.errors import InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.index.routing import PreparedBatch, prepared
+from pyhudi.plan.scan import ScanPlan, SliceRead, Split
 from pyhudi.read.lookup import GroupView
+from pyhudi.read.slice import read_split
 from pyhudi.table.rows.bad_rows import SAMPLE_ROWS_MAX, sample, true_rows
-from pyhudi.table.rows.input_rows import conformed
-from pyhudi.table.rows.latest import refuse_null_ordering
 from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
-from pyhudi.write.buffer import ordering_columns
-from pyhudi.write.deletes import LocatedDeletes, is_located, keyed_rows, looked_up
+from pyhudi.write.deletes import LocatedDeletes, is_located, looked_up
 from pyhudi.write.files.spec import KeyedRows
 from pyhudi.write.group_files import EmptyBuckets, Files
+from pyhudi.write.shape import RowShape
 from pyhudi.write.sorted_groups import joined_rows
 
 #: From this size on, the rows of an empty bucket become a base file.
 LOAD_BYTES_MIN = 1 << 20
 
 
-class GroupJob(Protocol):
+class GroupTask(Protocol):
     """What tasks of a write have in common."""
 
     @property
     def files(self) -> Files: ...
 
     @property
-    def ordering(self) -> tuple[str, ...]: ...
-
-    def prepare(self, batch: pa.RecordBatch) -> PreparedBatch:
-        """Return the batch in shape; InvalidRequestError with a sample of rows that cannot be
-        written."""
-        ...
+    def shape(self) -> RowShape: ...
 
     def write(self, group: FileGroupId, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
         """Write the changes of one group, all of which are read."""
@@ -72,36 +65,25 @@ class Target(StrEnum):
     MERGED_BASE = "merged base"  # a new base file, the previous one merged in
 
 
-class RowsJob:
+class RowsTask:
     """New rows: upsert, append and overwrite."""
 
     def __init__(
         self,
         files: Files,
+        shape: RowShape,
         target: Target,
         *,
         partitions: frozenset[str] | None = None,
         known: GroupView | None = None,
     ) -> None:
         """`partitions` are the only ones that may be written, `known` has keys that may not."""
-        self._files = files
+        self.files = files
+        self.shape = shape
         self.target = target
         self.partitions = partitions
         self.known = known
         self._empty = EmptyBuckets(files.storage, files.spec.requested)
-
-    @property
-    def files(self) -> Files:
-        return self._files
-
-    @property
-    def ordering(self) -> tuple[str, ...]:
-        return ordering_columns(self.files.config, self.files.spec.layout.data.names)
-
-    def prepare(self, batch: pa.RecordBatch) -> PreparedBatch:
-        rows = conformed(batch, self.files.spec.layout.data)
-        refuse_null_ordering(rows, self.ordering)
-        return prepared(rows, self.files.config)
 
     def write(self, group: FileGroupId, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
         if self.partitions is not None and group.partition not in self.partitions:
@@ -165,30 +147,16 @@ def refuse_known_keys(rows: KeyedRows, there: pa.Array, config: TableConfig) -> 
         )
 
 
-class UpdateJob:
+class UpdateTask:
     """New values of some columns, for rows that are there; keys that are not are passed over."""
 
-    def __init__(self, files: Files, view: GroupView, columns: tuple[str, ...]) -> None:
-        self._files = files
+    def __init__(
+        self, files: Files, shape: RowShape, view: GroupView, columns: Collection[str]
+    ) -> None:
+        self.files = files
+        self.shape = shape
         self._view = view
         self._columns = columns
-        config, data = files.config, files.spec.layout.data
-        given = {*config.record_key_fields, *config.partition_fields, *columns}
-        self.schema = pa.schema([field for field in data if field.name in given])
-
-    @property
-    def files(self) -> Files:
-        return self._files
-
-    @property
-    def ordering(self) -> tuple[str, ...]:
-        return ordering_columns(self.files.config, self.schema.names)
-
-    def prepare(self, batch: pa.RecordBatch) -> PreparedBatch:
-        names = [name for name in batch.schema.names if name in self.schema.names]
-        rows = conformed(batch.select(names), self.schema)
-        refuse_null_ordering(rows, self.ordering)
-        return prepared(rows, self.files.config)
 
     def write(self, group: FileGroupId, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
         updated = self._updated(group, joined_rows(list(rows)))
@@ -216,37 +184,17 @@ class UpdateJob:
             yield KeyedRows(pa.RecordBatch.from_arrays(columns, schema=data), keys.filter(hit))
 
 
-class DeleteJob:
+class DeleteTask:
     """Deletes by key. What the caller did not give is looked up; keys that are not there go."""
 
     def __init__(
-        self, files: Files, view: GroupView | None, given: Collection[str], *, unconditional: bool
+        self, files: Files, shape: RowShape, view: GroupView | None, *, unconditional: bool
     ) -> None:
-        """`given` are the columns that the caller gave."""
-        self._files = files
+        """`view` is for keys that have to be looked up."""
+        self.files = files
+        self.shape = shape
         self._view = view
         self._unconditional = unconditional
-        self._ordering = ordering_columns(files.config, given)
-
-    @property
-    def files(self) -> Files:
-        return self._files
-
-    @property
-    def ordering(self) -> tuple[str, ...]:
-        return self._ordering
-
-    def prepare(self, batch: pa.RecordBatch) -> PreparedBatch:
-        config, data = self.files.config, self.files.spec.layout.data
-        keys = keyed_rows(batch, data, config).combine_chunks()
-        row = keys.to_batches()[0] if keys.num_rows else pa.RecordBatch.from_pylist([], keys.schema)
-        if PARTITION_PATH in keys.column_names:
-            paths = row.column(PARTITION_PATH).dictionary_encode()
-        else:
-            paths = pa.DictionaryArray.from_arrays(
-                pa.array(np.zeros(row.num_rows, np.int32)), pa.array([""])
-            )
-        return PreparedBatch(row, row.column(RECORD_KEY), paths)
 
     def write(self, group: FileGroupId, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
         config = self.files.config
@@ -264,3 +212,22 @@ class DeleteJob:
         deletes = located.split(config, self.files.routing)
         for target in sorted(deletes):
             yield from self.files.deletes(target, deletes[target])
+
+
+class FoundDeletesTask:
+    """Deletes of the rows that a read finds, slice by slice."""
+
+    def __init__(self, files: Files, scan: ScanPlan, *, unconditional: bool) -> None:
+        self.files = files
+        self.scan = scan
+        self._unconditional = unconditional
+
+    def write(self, read: SliceRead) -> Iterator[WriteStat]:
+        """Delete what one slice holds of the rows."""
+        found = list(read_split(self.files.storage, self.scan.spec, Split((read,))))
+        if not found:
+            return
+        located = LocatedDeletes(pa.Table.from_batches(found), self._unconditional)
+        deletes = located.split(self.files.config, self.files.routing)
+        for group in sorted(deletes):
+            yield from self.files.deletes(group, deletes[group])

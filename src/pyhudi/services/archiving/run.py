@@ -55,6 +55,7 @@ from pyhudi.services.archiving.facts import (
     load_old_logs,
     unknown_files,
 )
+from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.checksums import checksum_path, is_checksum
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.markers import load_markers, marker_objects
@@ -63,7 +64,6 @@ from pyhudi.storage.objects.timeline_listing import list_timeline, removable_orp
 from pyhudi.table.state import TableState
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_orphaned_inflights
 from pyhudi.wording import counted
-from pyhudi.write.writer import TableWriter
 
 _NOTHING = nullcontext()
 #: An archive that has more files now.
@@ -439,7 +439,7 @@ class Archiver:
 
 
 def is_archiving_due(
-    writer: TableWriter,
+    session: TableSession,
     memory: ServiceMemory,
     policy: ArchivePolicy,
     asked: ArchivePolicy | None = None,
@@ -449,31 +449,30 @@ def is_archiving_due(
     What an interrupted run left is finished by the next one that is due. `asked` is the policy
     before others raised what it leaves.
     """
-    with writer.turn:
-        writer.open()
-        writes, pause = _writes(writer), memory.pause
+    with session.exclusive:
+        writes, pause = _writes(session), memory.pause
         if writes <= policy.keep_max:
             return False
-        return pause is None or pause.is_over(asked or policy, writes, writer.world.elapsed_ms())
+        return pause is None or pause.is_over(asked or policy, writes, session.world.elapsed_ms())
 
 
 def pause_archiving(
-    writer: TableWriter, memory: ServiceMemory, policy: ArchivePolicy, asked: ArchivePolicy
+    session: TableSession, memory: ServiceMemory, policy: ArchivePolicy, asked: ArchivePolicy
 ) -> None:
     """After a run: do not try again at once if it had to leave more than the policy does."""
-    with writer.turn:
-        writes, now_ms = _writes(writer), writer.world.elapsed_ms()
+    with session.exclusive:
+        writes, now_ms = _writes(session), session.world.elapsed_ms()
         is_stopped = writes > policy.keep_max
         memory.pause = Backoff.after(asked, writes, now_ms) if is_stopped else None
 
 
-def _writes(writer: TableWriter) -> int:
-    done = writer.log.live.completed.values()
+def _writes(session: TableSession) -> int:
+    done = session.log.live.completed.values()
     return sum(instant.action in WRITE_ACTIONS for instant in done)
 
 
 def archive(
-    writer: TableWriter,
+    session: TableSession,
     policy: ArchivePolicy | None = None,
     *,
     consumers_since: str | None = None,
@@ -485,17 +484,16 @@ def archive(
 
     `kept_from` is for whoever knows that a clean would find nothing: where it would keep from.
     """
-    with writer.turn:
-        writer.open()
+    with session.exclusive:
         archiver = Archiver(
-            writer.log,
-            writer.loader.load,
+            session.log,
+            session.loader.load,
             policy or ArchivePolicy(),
-            is_mor=writer.is_mor,
+            is_mor=session.is_mor,
             consumers_since=consumers_since,
             kept_from=kept_from,
             known=memory,
-            turn=writer.turn,
+            turn=session.exclusive,
         )
         if dry_run:
             return archiver.plan()

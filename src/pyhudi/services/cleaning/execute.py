@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from pyhudi.commit.log import DecisionLog
@@ -44,55 +45,53 @@ from pyhudi.read.plan import AtCompletion, Reader
 from pyhudi.services.cleaning.result import Cleaned, CleanResult
 from pyhudi.services.cleaning.schedule import CleanPlanning, clean_refusal, refuse_beside_restore
 from pyhudi.services.planned_action import NO_TURN, Execution, PlannedAction
+from pyhudi.session.session import TableSession
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import Heartbeat, heartbeat_path
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.timeline.timeline import WRITE_ACTIONS
-from pyhudi.write.local import LocalWriter
 
 #: What an empty plan asks for; Hudi leaves one if it dies between making the file and filling it.
 _NO_PLAN = CleanerPlan(None, "", CleanPolicy().by.value)
 
 
 def clean(
-    writer: LocalWriter, policy: CleanPolicy | None = None, *, dry_run: bool = False
+    session: TableSession, policy: CleanPolicy | None = None, *, dry_run: bool = False
 ) -> CleanResult | CleanPlan:
     """Remove what the policy does not keep; with `dry_run` only tell, for every file, why.
 
     What failed writers left is rolled back first, and cleans that are pending are finished.
     """
     policy = policy or CleanPolicy()
-    with writer.turn:
-        if dry_run:
-            writer.open()
-        else:
-            writer.ready()
-        cleanings = writer_cleanings(writer)
+    with session.exclusive:
+        if not dry_run:
+            session.recover()
+        cleanings = table_cleanings(session)
     return cleanings.preview(policy) if dry_run else cleanings.run(policy)
 
 
-def cancel_clean(writer: LocalWriter, instant: str) -> Cleaned:
+def cancel_clean(session: TableSession, instant: str) -> Cleaned:
     """Cancel a clean that is pending."""
-    with writer.turn:
-        writer.open()
-        return writer_cleanings(writer).cancel(instant)
+    with session.exclusive:
+        return table_cleanings(session).cancel(instant)
 
 
-def writer_cleanings(writer: LocalWriter) -> Cleanings:
+def table_cleanings(session: TableSession) -> Cleanings:
     """The cleans of a table that is open for writing."""
-    reader = Reader(writer.loader)
+    reader = Reader(session.loader)
 
-    def load() -> TableState:
-        # A savepoint is as old as what it saves: it does not show at the timeline's end.
-        return writer.loader.refresh(writer.state(), is_whole=True)
+    # A savepoint is as old as what it saves: it does not show at the timeline's end.
+    load = partial(session.current.load, is_whole=True)
 
     def times(state: TableState) -> CompletionTimes:
         return reader.completion_times(state, AtCompletion(""))
 
-    records = CommitRecords(writer.loader)
-    return Cleanings(writer.log, load, times, reader.kept, records, writer.settings, writer.turn)
+    records = CommitRecords(session.loader)
+    return Cleanings(
+        session.log, load, times, reader.kept, records, session.settings, session.exclusive
+    )
 
 
 class _Plan(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from pyhudi.errors import HudiError, InvalidRequestError, fault
 from pyhudi.format.timeline.commit_metadata import WriteStat
@@ -10,80 +11,80 @@ from pyhudi.format.timeline.instant import Instant, InstantTime
 from pyhudi.format.timeline.plan_files import CompactionOperation
 from pyhudi.plan.compaction import NOTHING, CompactionPolicy, is_due
 from pyhudi.plan.scan import CommitFolders, merge_rule
-from pyhudi.progress import ProgressBoard
+from pyhudi.progress import Listener, ProgressBoard
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.read.plan import Reader
 from pyhudi.services.compaction.execute import Compactions, Merge
 from pyhudi.services.compaction.merge_slice import CompactionSpec, compact_slice, planned_slice
 from pyhudi.services.compaction.result import Compacted, CompactionResult
+from pyhudi.session.session import TableSession
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import clock_time
-from pyhudi.write.writer import TableWriter
 
 
 class LocalMerge:
     """Makes the base files in this process, one after the other."""
 
-    def __init__(self, writer: TableWriter) -> None:
-        self._writer = writer
+    def __init__(self, session: TableSession, listener: Listener | None = None) -> None:
+        self._session = session
+        self._listener = listener
 
     def __call__(
         self, requested: str, schema: str, operations: Sequence[CompactionOperation]
     ) -> Iterator[WriteStat]:
-        writer = self._writer
-        spec = compaction_spec(writer, requested, schema, operations)
-        with ProgressBoard(writer.listener, writer.world) as board:
+        session = self._session
+        spec = compaction_spec(session, requested, schema, operations)
+        with ProgressBoard(self._listener, session.world) as board:
             for operation in operations:
-                stat = compact_slice(writer.storage, spec, operation)
+                stat = compact_slice(session.storage, spec, operation)
                 board.add(rows=stat.num_writes or 0, bytes=stat.total_write_bytes or 0, files=1)
                 yield stat
 
 
 def compaction_spec(
-    writer: TableWriter, requested: str, schema: str, operations: Sequence[CompactionOperation]
+    session: TableSession, requested: str, schema: str, operations: Sequence[CompactionOperation]
 ) -> CompactionSpec:
     """What tasks need to know to carry a plan out."""
-    with writer.turn:
-        state = writer.state()
+    with session.exclusive:
+        state = session.current.load()
         slices = [planned_slice(operation) for operation in operations]
         return CompactionSpec(
             InstantTime(requested),
             schema,
-            merge_rule(writer.config),
+            merge_rule(session.config),
             visible_now(state.timeline),
-            CommitFolders.of(writer.config),
-            CommitRecords(writer.loader).load(state, slices).sizes,
+            CommitFolders.of(session.config),
+            CommitRecords(session.loader).load(state, slices).sizes,
         )
 
 
-def compactions(writer: TableWriter, merge: Merge | None = None) -> Compactions:
-    """The compactions of the writer's table."""
-    with writer.turn:
-        writer.open()
+def compactions(session: TableSession, merge: Merge | None = None) -> Compactions:
+    """Return the compactions of a table that is open."""
+    with session.exclusive:
         return Compactions(
-            writer.log,
-            writer.recovery,
-            writer.settings,
-            load=writer.state,
-            load_whole=lambda: writer.loader.refresh(writer.state(), is_whole=True),
-            advance=writer.loader.advanced,
-            times=Reader(writer.loader).completion_times,
-            records=CommitRecords(writer.loader),
-            merge=merge or LocalMerge(writer),
-            schema=lambda: writer.spec("").avro_schema,
-            turn=writer.turn,
+            session.log,
+            session.recovery,
+            session.settings,
+            load=session.current.load,
+            load_whole=partial(session.current.load, is_whole=True),
+            advance=session.loader.advanced,
+            times=Reader(session.loader).completion_times,
+            records=CommitRecords(session.loader),
+            merge=merge or LocalMerge(session),
+            schema=session.schema.avro,
+            turn=session.exclusive,
         )
 
 
-def is_compaction_due(writer: TableWriter, policy: CompactionPolicy) -> bool:
+def is_compaction_due(session: TableSession, policy: CompactionPolicy) -> bool:
     """Whether the policy's trigger says so."""
-    with writer.turn:
-        zone = writer.open().zone
-        return is_due(policy, writer.state().timeline, clock_time(writer.world.now_ms(), zone))
+    with session.exclusive:
+        now = clock_time(session.world.now_ms(), session.config.zone)
+        return is_due(policy, session.current.load().timeline, now)
 
 
 def compact(
-    writer: TableWriter,
+    session: TableSession,
     policy: CompactionPolicy | None = None,
     *,
     dry_run: bool = False,
@@ -96,14 +97,14 @@ def compact(
     Without `plans` no new one is made. A plan that cannot be carried out stays, and keeps no other
     from it; its error is in the result.
     """
-    service = compactions(writer, merge)
+    service = compactions(session, merge)
     if dry_run:
         preview = service.preview(policy) if plans else NOTHING
         left = service.plans()
         pending = tuple(instant.requested for instant in left)
         return Compacted(preview, pending=pending, errors=tuple(service.held(left)))
-    with writer.turn:
-        writer.ready()
+    with session.exclusive:
+        session.recover()
     errors: list[HudiError] = []
     preview, planned = NOTHING, None
     try:

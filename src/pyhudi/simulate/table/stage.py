@@ -9,6 +9,8 @@ from datetime import UTC
 from pyhudi.commit.log import DecisionLog
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.instant import Action
+from pyhudi.read.load import TableLoader
+from pyhudi.session.session import TableSession
 from pyhudi.settings import WriteSettings
 from pyhudi.simulate.choices import random_stream
 from pyhudi.simulate.lock import SharedLock
@@ -17,6 +19,7 @@ from pyhudi.simulate.table.checks.change_log import ChronicledStorage
 from pyhudi.simulate.table.checks.evidence import TIMELINE_FOLDER
 from pyhudi.simulate.table.history import History
 from pyhudi.simulate.table.rows import TableKind
+from pyhudi.simulate.table.table import table_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,12 @@ class Stage:
             lock=None if self.lock is None else self.lock.of(process, asks_again=True),
             skew_ms=self.skew_ms,
         )
+
+    def session(self, process: Process) -> TableSession:
+        """Open the table for services, as one process does. Its properties never change."""
+        config = table_config(self.kind)
+        loader = TableLoader(process.storage, config)
+        return TableSession.of(self.settings, config, loader, self.decision_log(process))
 
     @property
     def action(self) -> Action:

@@ -7,15 +7,24 @@ of equals; under commit time it is the last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from pyhudi.errors import InvalidRequestError
+from pyhudi.format.table.merge_rules import MergeMode
+from pyhudi.format.table.table_config import TableConfig
 from pyhudi.table.ordering import dense_ranks
 from pyhudi.table.rows.bad_rows import sample, true_rows
+
+
+def ordering_columns(config: TableConfig, names: Collection[str]) -> tuple[str, ...]:
+    """Return the columns that order rows of these columns; none where the commit decides."""
+    is_event_time = config.merge_mode is MergeMode.EVENT_TIME_ORDERING
+    ordered = is_event_time and set(config.ordering_fields) <= set(names)
+    return config.ordering_fields if ordered else ()
 
 
 def latest_per_key(

@@ -105,7 +105,8 @@ def _refuse_other_types(path: str, config: TableConfig, schema: pa.Schema) -> No
         if type_ in _SPELLED and (name not in values or str(values[name]) != text):
             raise _refusal(
                 path,
-                f"{text!r} is not a value of type {type_} for column {name!r} as paths spell it",
+                f"{text!r} is not a value of type {type_} for the column {name!r}, as paths spell"
+                " it",
                 "Give its path as the table has it, or the column's value itself",
             )
 

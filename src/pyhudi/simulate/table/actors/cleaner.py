@@ -1,16 +1,13 @@
-"""Cleaning of a toy table by the class of production, and consumers for which it retains files."""
+"""Cleaning of a toy table by the class of production."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from pyhudi.errors import HudiError
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.read.load import TableLoader
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.services.cleaning.execute import Cleanings
 from pyhudi.simulate.simulation import Process
@@ -18,10 +15,7 @@ from pyhudi.simulate.table.actors.service_actor import Servant
 from pyhudi.simulate.table.rows import happens
 from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import LightReader
-from pyhudi.storage.protocol import Storage
 from pyhudi.table.state import TableState
-from pyhudi.world import World
-from pyhudi.write.writer import TableWriter
 
 #: What a table may be cleaned by: all its cleaners have the same policy.
 POLICIES = (
@@ -90,33 +84,3 @@ def clean_all(stage: Stage, process: Process) -> None:
     work = cleanings(stage, process)
     for plan in work.pending():
         work.execute(plan.requested)
-
-
-# -- consumers
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """What registering needs of a writer of production."""
-
-    storage: Storage
-    world: World
-    reader: LightReader
-    turn: AbstractContextManager[Any]
-
-    @property
-    def loader(self) -> TableLoader:
-        return self.reader.loader
-
-    def open(self) -> None:
-        """Do nothing: a toy table's properties never change."""
-
-    def state(self) -> TableState:
-        return self.reader.load()
-
-
-def consumer_table(stage: Stage, process: Process) -> TableWriter:
-    """Return the table, as the functions for registered consumers take it."""
-    reader = LightReader(process.storage, stage.kind)
-    table = _Table(process.storage, process.world, reader, nullcontext())
-    return cast(TableWriter, table)

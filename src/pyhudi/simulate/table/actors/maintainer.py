@@ -9,12 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import cast
 
-from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
-from pyhudi.format.table.table_config import TableConfig
-from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
 from pyhudi.services.archiving.facts import ServiceMemory
@@ -25,10 +21,6 @@ from pyhudi.simulate.table.actors.archiver import policy
 from pyhudi.simulate.table.actors.compactor import LightMerge
 from pyhudi.simulate.table.actors.service_actor import Servant
 from pyhudi.simulate.table.stage import Stage
-from pyhudi.simulate.table.table import LightReader, avro_schema, table_config
-from pyhudi.write.files.spec import WriteSpec
-from pyhudi.write.local import LocalWriter
-from pyhudi.write.writer import TableWriter
 
 
 class Keeper(Servant):
@@ -52,41 +44,12 @@ class Keeper(Servant):
         self._upkeep = Upkeep(compaction=compaction, clean=clean, archive=archive)
 
     def _begun(self, process: Process) -> Callable[[], object]:
-        writer = cast(LocalWriter, LightWriter(self._stage, process))
+        session = self._stage.session(process)
         merge = LightMerge(self._stage, process)
-        return partial(self._keep_up, process, writer, ServiceMemory(), merge)
+        return partial(self._keep_up, process, session, ServiceMemory(), merge)
 
     def _keep_up(
-        self, process: Process, writer: LocalWriter, memory: ServiceMemory, merge: LightMerge
+        self, process: Process, session: TableSession, memory: ServiceMemory, merge: LightMerge
     ) -> None:
-        for _, error in run_services(writer, self._upkeep, memory, merge=merge).errors:
+        for _, error in run_services(session, self._upkeep, memory, merge=merge).errors:
             self._told(process, error)
-
-
-class LightWriter(TableWriter):
-    """What services need of a writer of production, on a toy table."""
-
-    def __init__(self, stage: Stage, process: Process) -> None:
-        super().__init__(process.storage, process.world, stage.settings)
-        self._kind = stage.kind
-        log = stage.decision_log(process)
-        self._session = TableSession(
-            process.storage,
-            process.world,
-            stage.settings,
-            table_config(stage.kind),
-            LightReader(process.storage, stage.kind).loader,
-            log,
-            FailedWriteRecovery(log, stage.settings),
-        )
-
-    @property
-    def config(self) -> TableConfig:
-        return self.session.config
-
-    def open(self) -> TableConfig:
-        """Return the configuration: a toy table's properties never change."""
-        return self.session.config
-
-    def spec(self, requested: str) -> WriteSpec:
-        return WriteSpec(InstantTime(requested), avro_schema(self._kind))

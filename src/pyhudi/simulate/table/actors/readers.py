@@ -9,7 +9,6 @@ from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
 from pyhudi.services.consumers import advance_consumer, register_consumer
 from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.simulation import Process
-from pyhudi.simulate.table.actors.cleaner import consumer_table
 from pyhudi.simulate.table.history import Event, Operation, Outcome
 from pyhudi.simulate.table.rows import Row, happens
 from pyhudi.simulate.table.stage import Stage
@@ -183,7 +182,7 @@ class Consumer:
         self._advance(process)
 
     def _register(self, process: Process) -> None:
-        table = consumer_table(self._stage, process)
+        table = self._stage.session(process)
         register_consumer(table, self.name, since=self._checkpoint, expires_after_hours=None)
         self._is_registered = True
         self._stage.history.registered[self.name] = self._stage.place
@@ -192,7 +191,7 @@ class Consumer:
         if not self._is_registered:
             return
         try:
-            advance_consumer(consumer_table(self._stage, process), self.name, self._checkpoint)
+            advance_consumer(self._stage.session(process), self.name, self._checkpoint)
         except UnavailableError:
             return  # its files stay a little longer
         except HudiError as error:

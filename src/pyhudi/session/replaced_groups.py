@@ -1,0 +1,32 @@
+"""Which file groups did replace commits take out of the table?"""
+
+from __future__ import annotations
+
+from pyhudi.commit.log import DecisionLog
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.timeline.instant import Action
+from pyhudi.read.load import TableLoader
+
+
+class ReplacedGroups:
+    """The file groups that replace commits took out, read once for each such commit."""
+
+    def __init__(self, loader: TableLoader, log: DecisionLog) -> None:
+        self._loader = loader
+        self._log = log
+        self._since = ""
+        self._groups: frozenset[FileGroupId] = frozenset()
+
+    def load(self) -> frozenset[FileGroupId]:
+        """Return the groups as of the timeline that the process knows."""
+        for instant in self._log.live.completed_after(self._since):
+            if instant.action is Action.REPLACECOMMIT:
+                known = self._log.metadata(instant.requested)
+                replaced = self._loader.metadata(instant, known).replaced_file_ids
+                self._groups |= {
+                    FileGroupId(partition, file_id)
+                    for partition, ids in replaced.items()
+                    for file_id in ids
+                }
+            self._since = instant.completed or self._since
+        return self._groups

@@ -1,0 +1,84 @@
+"""How does a write complete? Its files are closed, its checks collected, its metadata published."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from pyhudi.commit.pruning import prune
+from pyhudi.commit.transaction import Completed, Lost, Transaction
+from pyhudi.commit.validation import Checks, KnownLayout
+from pyhudi.errors import HudiError
+from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.format.timeline.instant import Instant, InstantTime, State
+from pyhudi.session.session import TableSession
+from pyhudi.write.files.spec import WriteSpec, refuse_unknown
+from pyhudi.write.intent import WriteIntent
+from pyhudi.write.result import commit_metadata
+
+#: Every so many entries of the log, the writer that made it tidies up behind all of them.
+PRUNE_EVERY = 1_000
+
+
+def complete(
+    session: TableSession,
+    transaction: Transaction,
+    intent: WriteIntent,
+    spec: WriteSpec,
+    stats: Collection[WriteStat],
+    *,
+    keeps_files: bool = False,
+) -> Completed | Lost:
+    """Validate a write that made these files, and publish it."""
+    if spec.is_fenced:
+        refuse_unknown(transaction.close([stat.data_path for stat in stats]))
+    metadata = commit_metadata(stats, spec, intent.operation, intent.write_id)
+    checks = _checks(session, intent, stats, keeps_files=keeps_files)
+    ended = transaction.complete(metadata, checks)
+    if isinstance(ended, Completed):
+        time = InstantTime(ended.time)
+        done = Instant(spec.requested, transaction.action, State.COMPLETED, time)
+        session.schema.note(done, spec.avro_schema)
+        _prune(session, transaction)
+    return ended
+
+
+def _checks(
+    session: TableSession,
+    intent: WriteIntent,
+    stats: Collection[WriteStat],
+    *,
+    keeps_files: bool,
+) -> Checks:
+    """Return what must hold when the write completes: by what it means, and by the table."""
+    config = session.config
+    # Logs of a table with non-blocking concurrency control never conflict.
+    is_optimistic = config.concurrency is not ConcurrencyMode.NON_BLOCKING
+    opens_all = session.is_mor and intent.replaces is None
+    return replace(
+        intent.checks(stats, keeps_files=keeps_files),
+        is_checked=is_optimistic or intent.is_checked,
+        layout=_layout(session, stats) if config.lock.is_shared else None,
+        are_closed=partial(session.groups.has_replaced_bucket, opens_all=opens_all),
+        strategy=config.conflict_strategy,
+    )
+
+
+def _layout(session: TableSession, stats: Iterable[WriteStat]) -> KnownLayout:
+    """Return what no write that completed beside this one may have broken."""
+    layouts = session.groups.layouts({stat.partition_path or "" for stat in stats})
+    known = {
+        partition: tuple(layout.group(n).file_id for n in range(layout.size))
+        for partition, layout in layouts.items()
+    }
+    return KnownLayout(session.groups.rule.buckets.count, known)
+
+
+def _prune(session: TableSession, transaction: Transaction) -> None:
+    """Now and then, tidy up behind all writers; the write itself has completed."""
+    if transaction.number % PRUNE_EVERY < 2:
+        with suppress(HudiError):  # a later write prunes
+            prune(session.log)

@@ -1,0 +1,112 @@
+"""How does an arriving batch become rows of a write? This is where bad rows are found.
+
+Rows may arrive in this process or in a Spark task. Both bring them into shape by these values, so
+the same rows are refused with the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from pyhudi.format.table.table_config import TableConfig
+from pyhudi.index.routing import PreparedBatch, prepared
+from pyhudi.table.rows.input_rows import conformed
+from pyhudi.table.rows.latest import ordering_columns, refuse_null_ordering
+from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from pyhudi.write.deletes import keyed_rows
+from pyhudi.write.files.spec import WriteSpec
+from pyhudi.write.intent import Change, Keys, NewValues
+
+
+class RowShape(Protocol):
+    """What the rows of one write look like."""
+
+    @property
+    def ordering(self) -> tuple[str, ...]:
+        """The columns by which the latest of several rows with one key is found."""
+        ...
+
+    def columns(self, names: Collection[str]) -> list[str]:
+        """Return those of an input's columns that the write takes."""
+        ...
+
+    def prepare(self, batch: pa.RecordBatch) -> PreparedBatch:
+        """Return the batch in shape; InvalidRequestError with a sample of rows that cannot be
+        written."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnShape:
+    """Rows with these columns: all of the table, an owner's, or those that an update sets."""
+
+    config: TableConfig
+    schema: pa.Schema
+    ignores_others: bool = False  # whether the input may have columns that are left alone
+
+    @property
+    def ordering(self) -> tuple[str, ...]:
+        # An update need not have all columns; without its ordering value, the last row counts.
+        return ordering_columns(self.config, self.schema.names)
+
+    def columns(self, names: Collection[str]) -> list[str]:
+        if self.ignores_others:
+            return [name for name in names if name in self.schema.names]
+        return [name for name in names if name not in META_COLUMNS]
+
+    def prepare(self, batch: pa.RecordBatch) -> PreparedBatch:
+        if self.ignores_others:
+            batch = batch.select(self.columns(batch.schema.names))
+        rows = conformed(batch, self.schema)
+        refuse_null_ordering(rows, self.ordering)
+        return prepared(rows, self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyShape:
+    """Keys to delete, and what else the caller gave to find them."""
+
+    config: TableConfig
+    schema: pa.Schema  # of the table
+    given: Collection[str]
+
+    @property
+    def ordering(self) -> tuple[str, ...]:
+        return ordering_columns(self.config, self.given)
+
+    @property
+    def by_partition(self) -> bool:
+        """True if the keys come with their partitions."""
+        return set(self.config.partition_fields) <= set(self.given)
+
+    def columns(self, names: Collection[str]) -> list[str]:
+        return [name for name in names if name not in META_COLUMNS]
+
+    def prepare(self, batch: pa.RecordBatch) -> PreparedBatch:
+        keys = keyed_rows(batch, self.schema, self.config).combine_chunks()
+        row = keys.to_batches()[0] if keys.num_rows else pa.RecordBatch.from_pylist([], keys.schema)
+        if PARTITION_PATH in keys.column_names:
+            paths = row.column(PARTITION_PATH).dictionary_encode()
+        else:
+            indices = pa.array(np.zeros(row.num_rows, np.int32))
+            paths = pa.DictionaryArray.from_arrays(indices, pa.array([""]))
+        return PreparedBatch(row, row.column(RECORD_KEY), paths)
+
+
+def row_shape(change: Change, spec: WriteSpec, config: TableConfig) -> RowShape:
+    """Return the shape of the rows that this change of the table brings."""
+    data = spec.layout.data
+    match change:
+        case Keys(given):
+            return KeyShape(config, data, given)
+        case NewValues(columns):
+            finding = {*config.record_key_fields, *config.partition_fields}
+            chosen = [f for f in data if f.name in finding or f.name in columns]
+            return ColumnShape(config, pa.schema(chosen), ignores_others=True)
+        case _:
+            return ColumnShape(config, data)

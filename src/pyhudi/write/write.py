@@ -1,0 +1,215 @@
+"""One write, top to bottom: intent → session → begin → plan → run → complete, until it is visible.
+
+A conflict is met in the cheapest way that is right:
+
+    the files already lie behind the other's    the same instant is committed (`Transaction`)
+    the rows are at hand                        they are written again, as if the write began now
+    the rows are only in the write's own files  those are read and written under a new instant
+
+The last is for rows that came as a stream or from Spark: the input is evaluated once. The instant
+that lost stays until the new one has its files; no reader sees either before it completes.
+
+**A write of higher priority** is waited for until it ends, or is found dead and rolled back. A dead
+one seems alive until its heartbeat is too old, so the wait for each such write is as long as that
+takes, and no longer: one that lives on may take hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pyhudi.commit.conflict_report import NEW_SCHEMA_STEP
+from pyhudi.commit.proposals import Rule
+from pyhudi.commit.transaction import Completed, Lost, Transaction
+from pyhudi.commit.write_ids import TakenOverError
+from pyhudi.conflict.rules import Retry
+from pyhudi.errors import ConflictError
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.progress import ProgressBoard
+from pyhudi.read.schema import is_same_schema, schema_change
+from pyhudi.session.open import OpenTable
+from pyhudi.session.session import TableSession
+from pyhudi.storage.objects.progress import Totals
+from pyhudi.world import jittered_ms
+from pyhudi.write.begin import begun, make_beginning, write_spec
+from pyhudi.write.complete import complete
+from pyhudi.write.executor import Executor
+from pyhudi.write.files.spec import WriteSpec
+from pyhudi.write.intent import WriteIntent
+from pyhudi.write.plan import Prepared, WritePlan, finish, plan_write
+from pyhudi.write.repeated import finished, registered
+from pyhudi.write.result import WriteResult, write_result
+from pyhudi.write.seeds import seed_missing
+
+#: How long to wait for another that is under way, the first time and at most; in between, twice as
+#: long each time.
+LATER_MS, LATER_MAX_MS = 1_000, 30_000
+#: How often to look whether a write of higher priority has ended.
+LOOK_MS = 5_000
+
+
+def write(
+    table: OpenTable,
+    session: TableSession,
+    intent: WriteIntent,
+    executor: Executor,
+    board: ProgressBoard,
+) -> WriteResult:
+    """Carry out a write; the session is as of now, with failed writes out of the way."""
+    if (done := finished(session, intent)) is not None:
+        return done
+    result = _Write(table, intent, executor, board).run(session)
+    board.set_totals(result)
+    return result
+
+
+def ready(table: OpenTable) -> TableSession:
+    """Open the table for a write, with what failed writers left out of the way."""
+    session = table.session()
+    session.recover()
+    return session
+
+
+class _Write:
+    """The attempts of one write."""
+
+    def __init__(
+        self, table: OpenTable, intent: WriteIntent, executor: Executor, board: ProgressBoard
+    ) -> None:
+        self._table = table
+        self._intent = intent
+        self._executor = executor
+        self._board = board
+        # The write began with the first row of its input, or begins now.
+        began_ms = board.began_ms
+        self._started = table.world.elapsed_ms() if began_ms is None else began_ms
+        self._retries = 0
+        self._waited_for: set[str] = set()
+
+    def run(self, session: TableSession) -> WriteResult:
+        ended = self._attempted(session, None)
+        while isinstance(ended, Lost):
+            if not self._executor.can_repeat or not self._may_retry(ended):
+                ended.or_raise()
+            ended = self._attempted(session, ended)
+        return ended
+
+    def _attempted(self, session: TableSession, lost: Lost | None) -> WriteResult | Lost:
+        """Make an attempt, after one that was lost. What raises a ConflictError has lost, too."""
+        try:
+            if lost is not None:
+                session = self._reopened_after(lost)  # the table's lock may change here, too
+            return self._attempt(session)
+        except TakenOverError as error:
+            return Lost(error, Retry.NO)
+        except ConflictError as error:
+            return Lost(error, Retry.WRITE)
+
+    def _attempt(self, session: TableSession) -> WriteResult | Lost:
+        executor = self._executor
+        checked = executor.check_keys(session)
+        if self._intent.write_id is not None:  # an attempt of it may have been rolled back
+            session.recover()
+        make_beginning(session)
+        # Before it begins, so that time travel to its requested time finds the buckets too.
+        seed_missing(session, executor.partitions)
+        return self._written(session, Prepared(executor.partitions, checked), executor.run)
+
+    def _written(
+        self,
+        session: TableSession,
+        prepared: Prepared,
+        run: Callable[[WritePlan], list[WriteStat]],
+    ) -> WriteResult | Lost:
+        """Begin, plan, run the plan, and complete."""
+        intent, is_fenced = self._intent, self._executor.is_fenced
+        with begun(session, is_fenced=is_fenced) as transaction:
+            if (done := registered(session, transaction, intent)) is not None:
+                return done
+            requested = transaction.requested
+            spec = write_spec(session, requested, part=intent.part, is_fenced=is_fenced)
+            if (outdated := self._outdated(spec)) is not None:
+                transaction.abandon()
+                return outdated
+            seed_missing(session, prepared.partitions)
+            plan = plan_write(session, intent, spec, prepared)
+            stats = finish(session, plan, run(plan))
+            return self._completed(session, transaction, spec, stats)
+
+    def _completed(
+        self,
+        session: TableSession,
+        transaction: Transaction,
+        spec: WriteSpec,
+        stats: list[WriteStat],
+    ) -> WriteResult | Lost:
+        executor = self._executor
+        keeps_files = executor.can_rebase
+        ended = complete(session, transaction, self._intent, spec, stats, keeps_files=keeps_files)
+        if isinstance(ended, Completed):
+            return self._result(transaction, ended, stats)
+        if not executor.can_rebase or not ended.keeps_files or not self._may_retry(ended):
+            transaction.abandon()
+            return ended
+        session = self._reopened_after(ended)
+        result = self._written(session, Prepared(), lambda plan: executor.rebase(plan, stats))
+        transaction.abandon()  # its files are needed no more
+        return result
+
+    def _outdated(self, spec: WriteSpec) -> Lost | None:
+        """Return why rows may not be written that were brought to a schema which has changed."""
+        schema = self._executor.schema
+        if schema is None or is_same_schema(schema, spec.avro_schema):
+            return None
+        error = ConflictError(
+            f"the write {spec.requested} was not completed",
+            why=f"{Rule.SCHEMA_CHANGED} ({schema_change(schema, spec.avro_schema)})",
+            next_step=NEW_SCHEMA_STEP,
+            facts={"rule": Rule.SCHEMA_CHANGED.name.lower(), "retry": Retry.NO.name.lower()},
+        )
+        return Lost(error, Retry.NO)
+
+    def _result(
+        self, transaction: Transaction, completed: Completed, stats: list[WriteStat]
+    ) -> WriteResult:
+        seconds = (self._table.world.elapsed_ms() - self._started) / 1000
+        result = write_result(transaction.requested, completed.time, stats, self._retries, seconds)
+        return replace(result, recommits=len(completed.behind))
+
+    # -- after a conflict
+
+    def _may_retry(self, lost: Lost) -> bool:
+        is_left = self._retries < self._table.settings.conflict_retries
+        return is_left and lost.retry is not Retry.NO
+
+    def _reopened_after(self, lost: Lost) -> TableSession:
+        """Begin again, once the other that is under way has had some time to end."""
+        if lost.retry is Retry.LATER:
+            other = lost.waits_for
+            if other is not None and other not in self._waited_for:
+                self._waited_for.add(other)
+                self._wait_for(other)
+            else:
+                world = self._table.world
+                longer = LATER_MS << min(self._retries, 10)
+                world.sleep_ms(jittered_ms(world, min(longer, LATER_MAX_MS)))
+        self._retries += 1
+        self._board.set_totals(Totals())  # what was counted so far is to be done again
+        return ready(self._table)  # the other may be dead, and the table may have another lock
+
+    def _wait_for(self, other: str) -> None:
+        world, settings = self._table.world, self._table.settings
+        # A look longer than a dead one can seem alive from now on, by a clock we only estimate.
+        end = world.elapsed_ms() + settings.heartbeat_timeout_ms + LOOK_MS
+        pause = LATER_MS
+        while not self._has_ended(other) and world.elapsed_ms() < end:
+            world.sleep_ms(jittered_ms(world, pause))
+            pause = min(2 * pause, LOOK_MS)
+
+    def _has_ended(self, other: str) -> bool:
+        try:
+            live = ready(self._table).log.live  # with the lock that the table has by now
+            return other not in live.pending or other in live.rolled_back_by
+        except ConflictError:  # the table got another lock in this moment: the next look has it
+            return False
