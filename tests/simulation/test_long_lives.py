@@ -6,8 +6,6 @@ has listed are cleaned. It must continue, and must harm nothing that others have
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 
 from light_scenarios import NBCC, OCC, OpenWrite, judged, stage_of

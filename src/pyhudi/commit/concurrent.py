@@ -70,7 +70,7 @@ class Rivals:
     def completed(self, own: OwnWrite, live: LiveTimeline) -> Iterator[OtherWrite]:
         """Yield completed writes by completion time. An unchecked write needs replace commits
         only."""
-        is_checked = own.opened or own.appended or own.parts or own.clears is not None
+        is_checked = own.opened or own.appended or own.parts or own.replaces is not None
         for instant in self.instants(live):
             if not is_checked and instant.action is not Action.REPLACECOMMIT:
                 continue

@@ -263,10 +263,12 @@ class Transaction:
             touched,
             opened,
             touched - opened if checks.is_checked else frozenset(),
-            checks.clears,
+            checks.replaces,
             parts=touched if checks.is_part else frozenset(),
             fresh=_with_inserts(metadata) if checks.is_part else frozenset(),
-            is_blind=checks.is_blind and self._is_retried and self.action is Action.DELTACOMMIT,
+            reads_nothing=checks.reads_nothing
+            and self._is_retried
+            and self.action is Action.DELTACOMMIT,
             priority=self.writer.priority,
         )
 
@@ -318,7 +320,7 @@ class Transaction:
 
         A write that depends on the rows it finds has none left there, and would do without.
         """
-        brings_rows = checks.is_blind or checks.is_part or checks.clears is not None
+        brings_rows = checks.reads_nothing or checks.is_part or checks.replaces is not None
         if checks.are_closed is None or not (
             brings_rows and any(stat.rows_written for stat in stats)
         ):

@@ -17,10 +17,10 @@ from pyhudi.commit.ownership import OwnedPart, ownership_lost
 from pyhudi.commit.proposals import AlreadyDone, Complete, Draft, Facts, Refused, Rule
 from pyhudi.conflict.bucket_layout import LayoutOffence, first_offence
 from pyhudi.conflict.rules import (
-    Cleared,
     Conflict,
     ConflictRule,
     OwnWrite,
+    PartitionFilter,
     Retry,
     first_conflict,
 )
@@ -55,10 +55,10 @@ class Checks:
     """What is checked before a write completes, at each attempt."""
 
     is_checked: bool = False  # its logs, too, must not overlap another write's
-    is_blind: bool = False  # it read nothing of the table
+    reads_nothing: bool = False  # it read nothing of the table
     is_part: bool = False  # its rows are partial, and those it counts as inserts are new
     layout: KnownLayout | None = None
-    clears: Cleared | None = None
+    replaces: PartitionFilter | None = None
     strategy: Strategy = Strategy.BUCKET
     keeps_files: bool = False  # the files are still needed after a conflict
     #: True if buckets of these file groups can no longer be written, since another engine replaced

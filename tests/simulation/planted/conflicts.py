@@ -53,7 +53,7 @@ def _recommitted_out_of_order() -> AbstractContextManager[Any]:
     """A write is committed behind one that began after it, and so merges above it."""
 
     def weak(own: OwnWrite, other: OtherWrite) -> Retry:
-        return Retry.COMMIT if own.is_blind else Retry.WRITE
+        return Retry.COMMIT if own.reads_nothing else Retry.WRITE
 
     return patch.object(rules, "_retry", weak)
 
@@ -96,7 +96,7 @@ def _cleared_unasked() -> AbstractContextManager[Any]:
     own = Transaction._own
 
     def weak(self: Transaction, metadata: CommitMetadata, checks: Checks) -> OwnWrite:
-        return own(self, metadata, replace(checks, clears=None))
+        return own(self, metadata, replace(checks, replaces=None))
 
     return patch.object(Transaction, "_own", weak)
 

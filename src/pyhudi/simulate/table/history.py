@@ -38,8 +38,8 @@ class Event:
     place: int  # how many changes the store had seen
     rows: tuple[Row, ...] = ()  # of a write; of an incremental read, those received
     is_checked: bool = False  # the write yields to others on the same file groups
-    is_blind: bool = False  # it read nothing of the table
-    clears: tuple[str, ...] = ()  # the partitions whose rows it replaces
+    reads_nothing: bool = False  # it read nothing of the table
+    replaces: tuple[str, ...] = ()  # the partitions whose rows it replaces
     owner: str | None = None  # the owner of the columns that it writes
     priority: int = 0
     asked: int = 0  # like `place`, when the writer proposed its completion

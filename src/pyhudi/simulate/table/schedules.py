@@ -67,7 +67,7 @@ GRACE_MS = 4 * 3_600_000
 STEPS_MAX = 20_000
 SHARED_SKEW_MS = 50
 #: How many of the writes replace partitions, where some do.
-CLEARING_RATE = 0.25
+REPLACING_RATE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +231,11 @@ class _Schedule:
         self._pruned = archives or is_pruned
         self._archived = archives
         lock = SharedLock(is_frail=is_frail) if mode == "shared" else None
-        clearing = random_stream(simulation.seed, f"clearing of {mode}")
-        self._clearing_rate = CLEARING_RATE if happens(clearing, 0.25) else 0.0
+        replacing = random_stream(simulation.seed, f"clearing of {mode}")
+        self._replacing_rate = REPLACING_RATE if happens(replacing, 0.25) else 0.0
         kind = table_kind(mode, chance)
         copies = kind.table_type is TableType.COPY_ON_WRITE
-        seeds = drawn_seeds(clearing) if self._clearing_rate and copies else None
+        seeds = drawn_seeds(replacing) if self._replacing_rate and copies else None
         self._stage = new_stage(simulation, kind, lock, seeds)
         self._fresh_write: str | None = None
         self._consumers: list[Consumer] = []
@@ -360,10 +360,10 @@ class _Schedule:
         usual = Habits(
             base_rate=self._base_rate,
             checked_rate=0.0 if self._mode in ("nbcc", "partial") else 1.0,
-            blind_rate=0.7 if self._has_logs else 0.0,
+            reads_nothing_rate=0.7 if self._has_logs else 0.0,
             fenced_rate=fenced_rate,
             keeping_rate=0.3,
-            clearing_rate=self._clearing_rate,
+            replacing_rate=self._replacing_rate,
             strategy=self._strategy,
         )
         if self._services.archivists:

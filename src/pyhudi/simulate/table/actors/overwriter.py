@@ -11,7 +11,7 @@ import random
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from pyhudi.conflict.rules import Cleared
+from pyhudi.conflict.rules import PartitionFilter
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.simulate.choices import drawn
@@ -60,7 +60,7 @@ class Overwrite(NamedTuple):
             for group in groups
         ]
 
-    def cleared(self, stats: Collection[WriteStat]) -> Cleared:
+    def replaced(self, stats: Collection[WriteStat]) -> PartitionFilter:
         whole_table = self._is_of_all and bool(self.rows)
         return PartitionScope(frozenset(self.partitions), whole_table).of(stats)
 

@@ -62,11 +62,11 @@ class Habits:
 
     base_rate: float = 0.0  # base files instead of logs, which yield to others in any mode
     checked_rate: float = 0.0  # logs that yield, too
-    blind_rate: float = 1.0  # of these, logs of rows that depend on nothing in the table
+    reads_nothing_rate: float = 1.0  # of these, logs of rows that depend on nothing in the table
     task_rate: float = 0.15  # a task that has a late twin
     fenced_rate: float = 0.0  # tasks that check the fence, and whose twins may disagree
     keeping_rate: float = 0.0  # a write that lost keeps its files until it was rebased
-    clearing_rate: float = 0.0  # partitions that are overwritten, or deleted
+    replacing_rate: float = 0.0  # partitions that are overwritten, or deleted
     owner: str | None = None  # the owner of the columns that it writes, on a table that has owners
     priority: int = 0
     strategy: Strategy = Strategy.BUCKET  # what counts as a conflict
@@ -93,7 +93,7 @@ class Writer:
         #: Transactions that lost a conflict, and are abandoned once they were rebased.
         self.kept: list[Transaction] = []
         self._chance = stage.chance(f"work of {name}")
-        self._clearing = stage.chance(f"clearing of {name}")
+        self._replacing = stage.chance(f"clearing of {name}")
         self._count = 0
         self._tasks = 0
 
@@ -127,14 +127,14 @@ class Writer:
         way = _Way(
             is_base,
             is_checked=happens(chance, habits.checked_rate) or removes,
-            is_blind=not is_base and happens(chance, habits.blind_rate),
+            reads_nothing=not is_base and happens(chance, habits.reads_nothing_rate),
             is_fenced=happens(chance, habits.fenced_rate),
             keeps_files=happens(chance, habits.keeping_rate),
         )
-        if not happens(self._clearing, habits.clearing_rate):
+        if not happens(self._replacing, habits.replacing_rate):
             return _Attempt(self, rows, way).run(log, recovery)
-        overwrite = drawn_overwrite(self._clearing, version, may_bring=habits.owner is None)
-        way = replace(way, is_base=True, is_checked=True, is_blind=False, overwrite=overwrite)
+        overwrite = drawn_overwrite(self._replacing, version, may_bring=habits.owner is None)
+        way = replace(way, is_base=True, is_checked=True, reads_nothing=False, overwrite=overwrite)
         return _Attempt(self, overwrite.rows, way).run(log, recovery)
 
     # What an attempt needs of its writer.
@@ -181,7 +181,7 @@ class _Way:
 
     is_base: bool
     is_checked: bool
-    is_blind: bool
+    reads_nothing: bool
     is_fenced: bool
     keeps_files: bool
     overwrite: Overwrite | None = None  # set if it replaces partitions
@@ -272,10 +272,10 @@ class _Attempt:
         metadata = commit_metadata(stats, self._stage.kind, operation)
         checks = Checks(
             way.is_checked,
-            way.is_blind,
+            way.reads_nothing,
             is_part=self._is_part,
             layout=None if self._stage.lock is None else bucket_layout(),
-            clears=None if overwrite is None else overwrite.cleared(stats),
+            replaces=None if overwrite is None else overwrite.replaced(stats),
             strategy=self._writer.habits.strategy,
             keeps_files=way.keeps_files,
             owned=owned,
@@ -331,8 +331,8 @@ class _Attempt:
             place=self._stage.place,
             rows=self._rows,
             is_checked=self._way.is_base or self._way.is_checked,
-            is_blind=self._way.is_blind,
-            clears=self._way.overwrite.partitions if self._way.overwrite else (),
+            reads_nothing=self._way.reads_nothing,
+            replaces=self._way.overwrite.partitions if self._way.overwrite else (),
             owner=self._owner,
             priority=self._writer.habits.priority,
             asked=self._asked,

@@ -127,7 +127,7 @@ def _no_conflict(evidence: Evidence, history: History, exchange: Exchange, answe
             if not exchange.invoke.is_checked:
                 return "it yields to no write"
             other = evidence.writes.get(named)
-            if exchange.invoke.is_blind and named < answer.requested:
+            if exchange.invoke.reads_nothing and named < answer.requested:
                 return f"{named} is below it anyway"
             return _no_overlap(other, answer, opened | appended)
         case "hidden_rows":
@@ -135,8 +135,8 @@ def _no_conflict(evidence: Evidence, history: History, exchange: Exchange, answe
         case "cleared_partition":
             other = evidence.writes.get(named)
             written = frozenset() if other is None else other.groups
-            cleared = exchange.invoke.clears
-            return _no_overlap(other, answer, {g for g in written if g.partition in cleared})
+            replaced = exchange.invoke.replaces
+            return _no_overlap(other, answer, {g for g in written if g.partition in replaced})
         case "parts_alone":
             return _no_overlap(evidence.writes.get(named), answer, appended)
         case "keys_taken_for_new":

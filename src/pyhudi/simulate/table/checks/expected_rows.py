@@ -34,7 +34,7 @@ class _Candidate:
     completed: str
     row: Row | None  # None: the key was replaced
     is_base: bool
-    clears: bool = False
+    replaces: bool = False
 
 
 class Fold:
@@ -45,7 +45,7 @@ class Fold:
         self._by_key: dict[str, list[_Candidate]] = {key: [] for key in KEYS}
         self._bases: dict[FileGroupId, list[tuple[str, str]]] = {}  # requested, completed
         self._compacted: set[FileGroupId] = set()
-        self._cleared: dict[str, list[str]] = {}  # partition → completion times
+        self._replaced: dict[str, list[str]] = {}  # partition → completion times
         for requested, write in evidence.writes.items():
             opened = write.opened
             for group in opened:
@@ -56,19 +56,19 @@ class Fold:
                 self._add(write, exchange.invoke)
 
     def _add(self, write: Published, asked: Event) -> None:
-        for partition in asked.clears:
-            self._cleared.setdefault(partition, []).append(write.completed)
+        for partition in asked.replaces:
+            self._replaced.setdefault(partition, []).append(write.completed)
         gone = [
             key
-            for key in (KEYS if asked.clears else ())
-            if group_of(key).partition in asked.clears and group_of(key) in write.opened
+            for key in (KEYS if asked.replaces else ())
+            if group_of(key).partition in asked.replaces and group_of(key) in write.opened
         ]
         rows: dict[str, Row | None] = dict.fromkeys(gone)
         rows |= {row.key: row._replace(requested=write.requested) for row in asked.rows}
         for key, row in rows.items():
             is_base = group_of(key) in write.opened
-            clears = bool(asked.clears)
-            found = _Candidate(write.requested, write.completed, row, is_base, clears)
+            replaces = bool(asked.replaces)
+            found = _Candidate(write.requested, write.completed, row, is_base, replaces)
             self._by_key[key].append(found)
 
     # -- by the bytes
@@ -77,7 +77,7 @@ class Fold:
         """Return what the key is as of the time; None if it never was, or was replaced."""
         row = None
         for candidate in self._in_order(key, time):
-            if candidate.row is None or candidate.clears:
+            if candidate.row is None or candidate.replaces:
                 row = candidate.row
             else:
                 row = self._kind.merged(row, candidate.row)
@@ -121,8 +121,8 @@ class Fold:
 
     def _left(self, key: str, time: str) -> list[tuple[_Candidate, Row]]:
         """Return the rows that no write up to the time has replaced."""
-        cleared = self._cleared.get(group_of(key).partition, ())
-        since = max((done for done in cleared if done <= time), default="")
+        replaced = self._replaced.get(group_of(key).partition, ())
+        since = max((done for done in replaced if done <= time), default="")
         return [
             (c, c.row)
             for c in self._by_key[key]

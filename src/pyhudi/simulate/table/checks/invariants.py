@@ -178,8 +178,8 @@ def first_committer_wins(case: Case) -> Iterator[str]:
         for earlier in writes[:position]:
             shared = later.groups & earlier.groups
             if not earlier.is_compaction:
-                cleared = exchange.invoke.clears
-                shared |= {group for group in earlier.groups if group.partition in cleared}
+                replaced = exchange.invoke.replaces
+                shared |= {group for group in earlier.groups if group.partition in replaced}
             if earlier.completed <= later.requested or not shared:
                 continue
             if earlier.is_compaction and earlier.requested < later.requested:
@@ -193,7 +193,7 @@ def _merge(earlier: Published, later: Published, exchange: Exchange) -> bool:
     """True if logs of the later write merge with what completed while it was pending."""
     if not exchange.invoke.is_checked or earlier.is_compaction:
         return True
-    return exchange.invoke.is_blind and earlier.requested < later.requested
+    return exchange.invoke.reads_nothing and earlier.requested < later.requested
 
 
 def priority_is_heeded(case: Case) -> Iterator[str]:
