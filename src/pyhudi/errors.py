@@ -86,7 +86,7 @@ class TableNotFoundError(InvalidRequestError):
 class TableExistsError(InvalidRequestError):
     """There is a Hudi table at the address where one was to be created.
 
-    With `exist_ok=True` it differs from the one asked for, and the text names each difference.
+    With `exist_ok=True` it differs from the requested one, and the text names each difference.
     """
 
 

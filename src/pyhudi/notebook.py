@@ -146,7 +146,7 @@ def readable_time(digits: str, zone: tzinfo | None) -> str:
 
 
 def _box(title: str, content: str) -> str:
-    # The class keeps a notebook from typesetting what stands between dollar signs.
+    # The class keeps a notebook from typesetting text between dollar signs.
     begin = f'<div class="tex2jax_ignore" style="{_BOX}"><strong>{_shown(title)}</strong>'
     return f"{begin}{content}</div>"
 

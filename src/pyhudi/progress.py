@@ -1,4 +1,4 @@
-"""How far a running write has come: for a person at a terminal, or a program that asked.
+"""How far a running write has come: for a person at a terminal, or for a program.
 
 A write reports to a `ProgressBoard`. From time to time the board reports to a listener, which is a
 function of the user's or a line on the terminal, and it reports once more at the end, whether the
@@ -143,9 +143,9 @@ def _width(stream: TextIO) -> int:
 def progress_listener(asked: bool | Listener | None, stream: TextIO | None) -> Listener | None:
     """Return the function that gets the reports of a write; None if there is none.
 
-    None asks for a line on a terminal and silence elsewhere, False for silence. True asks for the
-    line also where the stream does not call itself a terminal but shows a rewritten line well:
-    notebooks, consoles of editors.
+    None means a line on a terminal and silence elsewhere, False silence. True means the line also
+    where the stream does not call itself a terminal but shows a rewritten line well: notebooks,
+    consoles of editors.
     """
     if asked is None:
         asked = _is_terminal(stream)
@@ -155,7 +155,7 @@ def progress_listener(asked: bool | Listener | None, stream: TextIO | None) -> L
         raise InvalidRequestError(
             f"progress={asked!r} cannot be used",
             why="it is neither True, False, None nor a function",
-            next_step="Give a function of one argument, a Progress, or leave it out",
+            next_step="Pass a function of one argument, a Progress, or leave it out",
         )
     return asked
 
@@ -168,11 +168,11 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 class ProgressBoard:
-    """What one write reports to, from any thread, while it runs inside `with`.
+    """Collects what one write reports, from any thread, while it runs inside `with`.
 
     Without a listener it costs nothing and starts nothing. The first report comes after one
     interval, so that a short write shows no line; the last one always comes. Calls of the listener
-    never overlap, and the end of the write waits for one under way.
+    never overlap, and the end of the write waits for a running one.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class ProgressBoard:
         except Exception:
             if not self._warned:
                 _log.warning(
-                    "Progress of a write cannot be shown; the write goes on", exc_info=True
+                    "Progress of a write cannot be shown; the write continues", exc_info=True
                 )
             self._warned = True
 

@@ -1,4 +1,4 @@
-"""`python -m pyhudi.service`: run the table services of some tables until stopped."""
+"""`python -m pyhudi.service`: run the services of a table until stopped."""
 
 import sys
 

@@ -9,7 +9,7 @@ from pyhudi.errors import InvalidRequestError
 
 
 class LogBlockFormat(StrEnum):
-    """How rows lie in a log block."""
+    """How rows are encoded in a log block."""
 
     PARQUET = "parquet"
     AVRO = "avro"
@@ -33,9 +33,9 @@ class WriteSettings:
     heartbeat_interval_ms: int = 60_000
     heartbeat_misses: int = 2  # intervals without a beat after which a writer counts as dead
     commit_rounds: int = 50  # lost races for the next log entry before the write fails
-    conflict_retries: int = 3  # repetitions of a whole write that met a conflict
-    priority: int = 0  # where writes conflict, one under way goes before those of lower priority
-    job: str = ""  # a name of this writer for people; without it, the program's
+    conflict_retries: int = 3  # repetitions of a whole write that lost a conflict
+    priority: int = 0  # in a conflict, a pending write goes before those of lower priority
+    job: str = ""  # a name of this writer for people; default: the program's name
     lock_wait_ms: int = 60_000  # for a mandatory lock; an advisory one gets a few seconds
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class WriteSettings:
         return self.heartbeat_interval_ms * self.heartbeat_misses
 
 
-#: Settings that are a choice; the plain word will do.
+#: Settings that are a choice; the plain word is accepted.
 _WORDS: dict[str, type[LogBlockFormat] | type[FailedWrites]] = {
     "log_block_format": LogBlockFormat,
     "failed_writes": FailedWrites,

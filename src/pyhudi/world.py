@@ -21,16 +21,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One process's view of the world. A clock may be wrong; decisions never rest on `now_ms`."""
+    """One process's view of the world. A clock may be wrong; no verdict depends on `now_ms`."""
 
     #: This machine's wall clock, in milliseconds since 1970. It may be off, and it may step.
     now_ms: Callable[[], int]
-    #: Milliseconds since some moment, never stepping, and going on while the machine sleeps.
+    #: Milliseconds since some moment, without steps, and counting while the machine sleeps.
     elapsed_ms: Callable[[], int]
     sleep_ms: Callable[[int], None]
     random_bytes: Callable[[int], bytes]
-    #: Repeats the call in the background, this many milliseconds apart; returns what stops it. The
-    #: stop waits for a call under way. A call that raises ends the repetition.
+    #: Repeats the call in the background, this many milliseconds apart; returns a function that
+    #: stops it. The stop waits for a running call. A call that raises ends the repetition.
     every: Callable[[int, Callable[[], None]], Callable[[], None]]
     #: This process, for people who read error messages.
     label: str
@@ -76,7 +76,7 @@ def _user() -> str:
 
 
 def _elapsed_ms() -> int:
-    # Linux keeps a clock that counts suspended time; elsewhere the steady clock must do.
+    # Linux has a clock that counts suspended time; elsewhere the steady clock must do.
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(clock) // 1_000_000
 

@@ -76,7 +76,7 @@ def test_a_file_that_archiving_stops_at_is_told_of(
     assert main([*asked, "--archive-grace", "1ms"]) == 0
     told = capsys.readouterr().err
     assert writes[2] in told
-    assert "no timeline tells of its instant" in told
+    assert "whose instant is on no timeline" in told
     assert "services.repair()" in told
 
 

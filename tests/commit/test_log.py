@@ -180,7 +180,7 @@ def test_missing_staged_bytes_are_reported_and_nothing_is_invented(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.storage.delete(decided_and_not_published(bench, monkeypatch))
-    with pytest.raises(CorruptTableError, match="cannot be carried out"):
+    with pytest.raises(CorruptTableError, match="cannot be published"):
         bench.log("b").refresh()
 
 
@@ -383,7 +383,7 @@ def test_a_timeline_file_that_is_not_what_was_decided_stops_everything(bench: Be
 
     bench.storage.write(f"{TIMELINE}/{made.creates.name}", b"forged")
     b = bench.log("b", storage=Blind(bench.storage))
-    with pytest.raises(CorruptTableError, match="not what was decided"):
+    with pytest.raises(CorruptTableError, match="differs from the decision log"):
         b.refresh()
 
 
@@ -560,7 +560,7 @@ class Thief(FaultyStorage):
 def test_a_decision_that_stands_is_not_reported_as_a_lost_race(bench: Bench) -> None:
     job = completion(begun(locked_log(bench, "a")))
     loser = locked_log(bench, "a", Thief(bench.storage), commit_rounds=1)
-    with pytest.raises(UnavailableError, match="written to the log") as error:
+    with pytest.raises(UnavailableError, match="it was appended") as error:
         loser.append(replace(job, begin=None))
     assert not isinstance(error.value, TooBusyError)
     assert not any("_" in name for name in bench.names())

@@ -311,7 +311,7 @@ def test_a_writer_that_slept_too_long_is_not_told_that_its_decision_was_refused(
     log = bench.log("a", storage)
     job = bench.begin(log)
     storage.is_awake = False
-    with pytest.raises(UnavailableError, match="the log went on too far to tell"):
+    with pytest.raises(UnavailableError, match="the log was pruned past it"):
         log.append(job)
 
 

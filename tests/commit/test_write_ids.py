@@ -107,7 +107,7 @@ def test_a_write_that_has_left_the_active_timeline_is_not_done_again(bench: Benc
         if name[:1].isdigit() and name[:17] <= first.instant:
             bench.storage.delete(f"{TIMELINE}/{name}")
     names = bench.names()
-    with pytest.raises(InvalidRequestError, match="cannot be told"):
+    with pytest.raises(InvalidRequestError, match="is not known"):
         bench.table("c").upsert(rows("a", ts=9), write_id="run 1")
     assert bench.content() == {"z": 1, "a": 5, "b": 1}
     assert bench.names() == names

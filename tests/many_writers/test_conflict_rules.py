@@ -27,10 +27,10 @@ WITHOUT_BUCKET = FileGroupId("mo", "8b764ad0-e5d2-49d3-ae38-f135d57ba24f-0")
 _G = frozenset({G})
 #: All of them began at 100 and are about file group g.
 SELVES = {
-    "upsert": OwnWrite("100", _G, appended=_G, is_blind=True),
+    "upsert": OwnWrite("100", _G, appended=_G, reads_nothing=True),
     "read and write": OwnWrite("100", _G, appended=_G),
     "non-blocking upsert": OwnWrite("100", _G),
-    "overwrite": OwnWrite("100", _G, opened=_G, clears=lambda partition: partition == "mo"),
+    "overwrite": OwnWrite("100", _G, opened=_G, replaces=lambda partition: partition == "mo"),
 }
 
 

@@ -291,5 +291,5 @@ def test_a_restore_under_way_is_no_loss() -> None:
     memory = written("cow")
     gone(memory, data_files(memory, ".parquet")[-1])
     memory.storage.create(f"{TIMELINE}/20290101000000000.restore.requested", b"")
-    with pytest.raises(pyhudi.UnavailableError, match="the restore 20290101000000000 is under way"):
+    with pytest.raises(pyhudi.UnavailableError, match="the restore 20290101000000000 is pending"):
         memory.table("b").read()

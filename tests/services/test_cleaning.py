@@ -587,7 +587,7 @@ def test_while_the_table_is_restored_nothing_is_cleaned() -> None:
     assert requested is not None
     restore = ForeignWriter(scene).begin("restore")
     before = data_files(scene)
-    with pytest.raises(ConflictError, match=f"restore of the table is under way.*{restore}"):
+    with pytest.raises(ConflictError, match=f"restore of the table is pending.*{restore}"):
         cleaned(scene, CleanPolicy.versions(1))
     for name in scene.names():
         if name.startswith(requested):
@@ -607,11 +607,11 @@ def test_a_restore_that_the_decision_log_does_not_tell_of_is_seen_before_a_file_
     assert requested is not None
     restore = ForeignWriter(scene).begin("restore")
     before = data_files(scene)
-    with pytest.raises(ConflictError, match=f"restore of the table is under way.*{restore}"):
+    with pytest.raises(ConflictError, match=f"restore of the table is pending.*{restore}"):
         work.execute(requested)
     assert data_files(scene) == before
     scene.storage.delete(f"{TIMELINE}/{requested}.clean.requested")
-    with pytest.raises(ConflictError, match=f"restore of the table is under way.*{restore}"):
+    with pytest.raises(ConflictError, match=f"restore of the table is pending.*{restore}"):
         work.schedule(CleanPolicy.versions(1))
 
 

@@ -109,7 +109,7 @@ def test_another_table_is_refused_and_every_difference_named(
 ) -> None:
     create(storage)
     data = storage.read(PROPERTIES)
-    with pytest.raises(TableExistsError, match="exists and is another") as caught:
+    with pytest.raises(TableExistsError, match="exists and is different") as caught:
         create(storage, orders(**changes))
     assert all(difference in caught.value.why for difference in differences)
     assert caught.value.why.count(";") == len(differences) - 1

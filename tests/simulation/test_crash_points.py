@@ -1,6 +1,6 @@
 """A crash before and after every storage operation of a write and of a rollback, then recovery.
 
-The light data plane makes each run cheap, so that pairs of crashes, the second one inside the
+The toy data plane makes each run cheap, so that pairs of crashes, the second one inside the
 recovery from the first, can be tried by the thousand.
 """
 
@@ -39,7 +39,7 @@ def a_write(stage: Stage) -> Process:
 
 
 def a_rollback(stage: Stage) -> Process:
-    """abort, undo"""
+    """abort, roll back"""
     OpenWrite(stage, "dead", ("k0", "k1")).fall_silent()
     process = stage.simulation.process("first")
     process.start(recover, stage, process)
@@ -47,7 +47,7 @@ def a_rollback(stage: Stage) -> Process:
 
 
 def the_loser_of_a_conflict(stage: Stage) -> Process:
-    """complete, and where that is refused abort and undo"""
+    """complete, and where that is refused abort and roll back"""
     loser = OpenWrite(stage, "first", ("k0",))
     OpenWrite(stage, "winner", ("k0",)).complete()
     loser.process.start(loser.complete)
@@ -63,7 +63,7 @@ CASES = [(scene, kind) for scene in SCENES for kind in KINDS]
 
 
 def run_with_crashes(scene: str, kind: str, *crashes: Fault) -> tuple[list[Violation], list[int]]:
-    """The violations, and how many operations the scene and the recovery from it made."""
+    """Return the violations, and how many operations the scene and the recovery from it made."""
     with Simulation(1, faults=FixedFaults(crashes), tick_ms=1) as simulation:
         stage = stage_of(simulation, KINDS[kind])
         first = SCENES[scene](stage)

@@ -104,7 +104,8 @@ CASES = [
 
 @cache
 def prepared(table_type: TableType, name: str) -> tuple[tuple[str, bytes, int], ...]:
-    """The objects of the table before the action; for a rollback, with a dead write in it."""
+    """Return the objects of the table before the action; for a rollback, with a dead write in
+    it."""
     clock = Clock()
     storage = MemoryStorage(lambda: clock.ms)
     create(storage, clock, table_type)
@@ -135,10 +136,10 @@ def deaths(count: int) -> Iterator[tuple[str, list[Fault]]]:
 
 
 def recover(storage: Storage, clock: Clock) -> None:
-    """What the next process does: write, and sweep up.
+    """Do what the next process does: write, and repair.
 
-    A begin that was decided and not carried out looks young when the writer carries it out, so
-    the repair comes a heartbeat's time later.
+    A begin that was appended and not published looks young when the writer publishes it, so the
+    repair comes a heartbeat's time later.
     """
     clock.sleep(SETTINGS.heartbeat_timeout_ms + 1)
     table = table_at(storage, clock, "next")
@@ -156,7 +157,8 @@ def check(storage: MemoryStorage, clock: Clock, case: Case, *, acknowledged: boo
 
 
 def leftovers(storage: MemoryStorage) -> list[str]:
-    """What no table needs: files of undone instants, their pending files, and tools of writing."""
+    """Return what no table needs: files of rolled-back instants, their pending files, and tools of
+    writing."""
     names = [s.path.rpartition("/")[2] for s in storage.list(".hoodie/timeline")]
     done = {name[:17] for name in names if "_" in name}
     left = [name for name in names if name[:1].isdigit() and name[:17] not in done]
@@ -170,7 +172,7 @@ def leftovers(storage: MemoryStorage) -> list[str]:
 
 
 def died(act: Callable[[], object]) -> bool:
-    """Whether the action ended in an error, as it must when its process dies."""
+    """True if the action ended in an error, as it must when its process dies."""
     try:
         act()
     except HudiError:

@@ -73,7 +73,8 @@ def run_programs(simulation: Simulation, programs: Programs) -> tuple[object, ob
 
 
 def class_of(simulation: Simulation) -> object:
-    """The run up to the order of what commutes: each operation with what it conflicts with."""
+    """Return the run up to the order of what commutes: each operation with what it conflicts
+    with."""
     steps: list[tuple[Pending, int]] = []
     counts: dict[str, int] = {}
     for event in simulation.trace.events:
@@ -250,7 +251,7 @@ def test_a_scenario_that_differs_under_the_same_choices_is_refused() -> None:
 
 
 def frozen_outcomes(frozen: bool) -> set[object]:
-    """Bob may be frozen for ever before, between or after his two writes."""
+    """Return the outcomes if bob may be frozen for ever before, between or after his two writes."""
     outcomes: set[object] = set()
 
     def scenario(simulation: Simulation) -> None:
@@ -307,7 +308,7 @@ def test_a_second_run_in_a_scenario_comes_after_the_first() -> None:
 
 
 def locked(process: Process, fenced: bool, published: list[str]) -> None:
-    """A lease taken by create-if-absent, which a rival takes over once it is old."""
+    """Take a lease by create-if-absent, which another process takes over once it is old."""
     until = process.world.now_ms() + 1_000
     if not process.storage.create("lock", str(until).encode()):
         try:

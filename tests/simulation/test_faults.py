@@ -60,7 +60,8 @@ BEFORE = {"d/old": b"original"}
 def struck(
     call: Call, fault: Fault | None = None, *, keeps_torn: bool = False
 ) -> tuple[Simulation, object]:
-    """The call in a process of its own, and its answer: a value, or the class of its error."""
+    """Return the call in a process of its own, and its answer: a value, or the class of its
+    error."""
     faults = FixedFaults([] if fault is None else [fault], keeps_torn=keeps_torn)
     answers: list[object] = []
 
@@ -80,7 +81,7 @@ def struck(
 
 
 def done(name: str) -> dict[str, bytes]:
-    """What the store holds after the call, when nothing goes wrong."""
+    """Return what the store holds after the call without a fault."""
     simulation, _ = struck(CALLS[name])
     return contents(simulation)
 
@@ -300,7 +301,7 @@ LEASE_MS = 60_000
 
 
 def lock_taken(process: Process) -> str | None:
-    """The etag of the lock if this process has it now."""
+    """Return the etag of the lock if this process has it now."""
     wanted = json.dumps({"owner": process.name, "until": process.world.now_ms() + LEASE_MS})
     if process.storage.create("lock", wanted.encode()):
         held = process.storage.stat("lock")

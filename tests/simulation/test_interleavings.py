@@ -1,7 +1,7 @@
 """All orders of two processes' conflicting storage operations, for each pair of things that race.
 
-Both begin from a table on which their writes are already under way, so that nothing but the race
-itself is explored. Orders that no operation can tell apart are tried once.
+Both begin from a table on which their writes are already pending, so that nothing but the race
+itself is explored. Orders that no operation can distinguish are tried once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pyhudi.simulate.table.history import Outcome
 from pyhudi.simulate.table.stage import Stage
 
 #: Of two writers, all orders are tried. With a rescuer there are thousands and more, of which a
-#: quick run tries the first; PYHUDI_ALL_ORDERS=1 goes on to the end.
+#: quick run tries the first; PYHUDI_ALL_ORDERS=1 tries them all.
 RESCUES = {"completion and abort": 1_000, "two rescuers": 400}
 ALL_ORDERS = os.environ.get("PYHUDI_ALL_ORDERS") == "1"
 Scene = Callable[[Stage], None]
@@ -52,7 +52,7 @@ def completion_and_begin(stage: Stage) -> None:
 
 
 def completion_and_abort(stage: Stage) -> None:
-    """A writer that was silent wakes up while another gives it up."""
+    """A writer that was silent wakes up while another aborts it."""
     write = OpenWrite(stage, "one", ("k0",))
     write.fall_silent()
     write.process.start(write.complete)

@@ -1,7 +1,7 @@
 """Processes that live for days, and one that sleeps for hours in the midst of its work.
 
 What a process knows of the table grows old: instants that it has seen are archived, files that it
-has listed are cleaned. It must go on, and must harm nothing that others have finished meanwhile.
+has listed are cleaned. It must continue, and must harm nothing that others have finished meanwhile.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from pyhudi.simulate.table.table import LightReader
 from pyhudi.storage.objects.decision_log import entries_after
 
 HOUR_MS = 3_600_000
-#: Longer than what a refresh takes for recent, so that what is archived is not even listed by it.
+#: Longer than what a refresh takes for recent, so that it does not even list what is archived.
 PAUSE_MS = 3 * HOUR_MS
 POLICY = CleanPolicy.commits(2)
 KINDS = {"occ": OCC, "nbcc": NBCC}
 
 
 class Service:
-    """One process that takes care of the table, with what it knows since it began."""
+    """One process that maintains the table, with what it knows since it began."""
 
     def __init__(self, stage: Stage, process: Process) -> None:
         self._session = stage.session(process)
@@ -80,7 +80,7 @@ class nothing:  # noqa: N801
 
 
 def woken(nth: int, kind: TableKind) -> tuple[list[Violation], bool]:
-    """An executor sleeps before its nth operation until its plan is archived, and wakes up."""
+    """Let an executor sleep before its nth operation until its plan is archived, and wake up."""
     sleep = Fault("sleeper", nth, Effect.FREEZE, 6 * HOUR_MS)
     with Simulation(1, faults=FixedFaults([sleep]), tick_ms=1) as simulation:
         stage = stage_of(simulation, kind)
@@ -99,15 +99,15 @@ def execute(stage: Stage, process: Process, plan: str) -> None:
     try:
         compactions(stage, process).execute(plan)
     except (UnavailableError, ConflictError, InvalidRequestError):
-        return  # it is told that it is too late
+        return  # it finds that it is too late
     except HudiError as error:
         stage.surprise(process, error)
 
 
 def go_on(stage: Stage, process: Process) -> None:
-    """Carry the plan out, and write, clean and archive until nobody knows it any more.
+    """Execute the plan, and write, clean and archive until no process knows it any more.
 
-    The decision log is pruned as well, so that whoever wakes lists the timeline anew.
+    The decision log is pruned as well, so that a process that wakes lists the timeline again.
     """
     process.world.sleep_ms(HOUR_MS)
     service = Service(stage, process)

@@ -1,4 +1,4 @@
-"""The order of things in a simulation: one at a time, by choice, the same again for a seed."""
+"""The order of events in a simulation: one at a time, by choice, the same again for a seed."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def beating(process: Process, beats: list[int], ms: int) -> None:
 
 
 def in_order(scenario: Callable[[Process], object], *, max_steps: int = 1_000) -> Simulation:
-    """Run one process alone, with every actor going on as long as it can."""
+    """Run one process alone, with every actor running as long as it can."""
     with Simulation(choices=ReplayedChoices([]), tick_ms=0) as simulation:
         process = simulation.process("ann")
         process.start(scenario, process)
@@ -281,7 +281,7 @@ def test_a_frozen_process_goes_on_by_itself_after_its_time() -> None:
 
 
 def dogged(process: Process, heard: list[str]) -> None:
-    """Does its worst to go on after a crash."""
+    """Does its worst to continue after a crash."""
     try:
         try:
             process.storage.create("before", b"")
@@ -423,7 +423,7 @@ def test_a_thread_that_is_no_actor_is_refused() -> None:
         thread.join()
 
     in_order(actor)
-    assert "a thread that is no actor" in str(heard[0])
+    assert "a thread that is not an actor" in str(heard[0])
 
 
 def test_the_storage_of_another_process_is_refused() -> None:

@@ -91,28 +91,28 @@ def test_no_reader_fails_or_is_wrong_because_others_act_in_each_of_its_listings(
 #: Schedules that once broke a promise, and what was wrong. The code has changed since and they no
 #: longer do quite the same; they cost little.
 ONCE_BROKEN: list[tuple[Mode, int, str]] = [
-    ("occ", 132_433, "a heartbeat was taken away for a moment, when its begin was told of twice"),
-    ("shared", 106_519, "an abort was carried out beside a rollback that a foreign engine planned"),
-    ("occ", 149, "the log was read on after settling, and its new end was not settled"),
+    ("occ", 132_433, "a heartbeat was missing for a moment, when its begin was announced twice"),
+    ("shared", 106_519, "an abort was published beside a rollback that a foreign engine planned"),
+    ("occ", 149, "more of the log was read after settling, and its new end was not settled"),
     ("occ", 3937, "a rollback whose plan could not be read was taken for an archived one"),
     ("occ", 23, "a heartbeat was read before the clock, and the reader slept in between"),
-    ("nbcc", 83, "a late inflight file of an undone write without markers was never swept"),
+    ("nbcc", 83, "a late inflight file of a rolled-back write without markers was never removed"),
     ("nbcc", 270, "a requested file was rolled back between finding it there and reading it"),
-    ("partial", 146_446, "an executor took markers along that told of a later one's base file"),
-    ("partial", 100_045, "an entry was carried out that had taken a pruned number since a listing"),
-    ("partial", 685, "a poll of changes met a clean that was carried out, and was not refused"),
-    ("partial", 106_035, "an inflight file that nobody takes for a pending write counted as one"),
+    ("partial", 146_446, "an executor removed markers of a later one's base file"),
+    ("partial", 100_045, "an entry was published that had taken a pruned number since a listing"),
+    ("partial", 685, "a poll of changes met a clean that was executed, and was not refused"),
+    ("partial", 106_035, "an inflight file that is not of a pending write counted as one"),
     (
         "shared",
         112_103,
-        "a writer slept until it was undone, made its inflight file, and completed",
+        "a writer slept until it was rolled back, made its inflight file, and completed",
     ),
-    ("nbcc", 116_243, "of two deletes that tie, a change feed had to tell the other one"),
-    ("nbcc", 100_389, "of two rows that tie, a change feed had to tell one that may have lost"),
-    ("shared", 100_787, "an overtaken abort was voided that had taken its plan away"),
+    ("nbcc", 116_243, "of two deletes that tie, a change feed had to show the other one"),
+    ("nbcc", 100_389, "of two rows that tie, a change feed had to show one that may have lost"),
+    ("shared", 100_787, "a superseded abort was voided that had removed its plan"),
     ("shared", 113_645, "a writer that froze while it read the store's clock trusted its own"),
     ("shared", 148_535, "the foreign engine made a base file behind a compaction that it had seen"),
-    ("shared", 32, "a rollback just decided was not undone by the one who decided it"),
+    ("shared", 32, "a rollback just appended was not executed by its writer"),
 ]
 
 
@@ -124,7 +124,7 @@ def test_what_once_broke_a_promise_no_longer_does(mode: Mode, seed: int, what: s
 
 @pytest.mark.parametrize("seed", [5, 321])
 def test_a_lost_reply_does_not_let_a_java_writer_fall_behind(seed: int) -> None:
-    """What may have been published is waited out before the lock is given back."""
+    """What may have been published is waited out before the lock is released."""
     rates = FaultRates(
         rates={Effect.LOSE_REPLY: 0.04, Effect.FAIL: 0.02}, skew_ms_max=25, swarm=False
     )
@@ -134,9 +134,9 @@ def test_a_lost_reply_does_not_let_a_java_writer_fall_behind(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [28, 104])
 def test_a_late_beat_does_not_open_the_fence(seed: int) -> None:
-    """A beat that arrives after its write completed must not bring the heartbeat back.
+    """A beat that arrives after its write completed must not create the heartbeat again.
 
-    A task that was given up for lost would find it, and no fence, and leave rows in the write.
+    A task that counted as lost would find it, and no fence, and leave rows in the write.
     """
     rates = FaultRates(
         rates={Effect.LATE: 0.08, Effect.DELAY: 0.08},

@@ -43,7 +43,7 @@ Work = Callable[[Stage, Process], None]
 
 
 def prepared(stage: Stage) -> None:
-    """Some writes, the last but one of which died; long enough ago for everybody."""
+    """Make some writes, the last but one of which died; long enough ago for every timeout."""
     for number, keys in enumerate((("k0", "k1"), ("k0", "k2"), ("k0", "k1"))):
         OpenWrite(stage, f"writer{number}", keys).complete()
     OpenWrite(stage, "dead", ("k0", "k3")).fall_silent()
@@ -53,14 +53,14 @@ def prepared(stage: Stage) -> None:
 
 
 def with_a_compaction(stage: Stage) -> None:
-    """The same, and what a clean finds something to do in."""
+    """Do the same, and add what a clean finds something to do in."""
     prepared(stage)
     if stage.kind.table_type is TableType.MERGE_ON_READ:
         compact(stage, stage.simulation.process("compactor"))
 
 
 def with_work_begun(stage: Stage) -> None:
-    """The same, and a compaction that somebody has begun to carry out, and left."""
+    """Do the same, and add a compaction that a process has begun to execute, and left."""
     prepared(stage)
     work = compactions(stage, stage.simulation.process("planner"))
     plan = work.schedule()
@@ -73,7 +73,7 @@ def java(stage: Stage, name: str, writes: int = 0) -> JavaWriter:
 
 
 def beside_java(before: Callable[[Stage], None], stage: Stage) -> None:
-    """The same on a table into which another engine has written, too."""
+    """Do the same on a table into which another engine has written, too."""
     row = Row("", 1, "java.1", is_deleted=False)
     java(stage, "java")._write((row._replace(key="k0"), row._replace(key="k2")), is_base=False)
     before(stage)
@@ -114,16 +114,16 @@ class Scene:
     shared: bool = False
 
     def looks_closely(self, crashes: int) -> bool:
-        """Whether I10 is asked of every step, which costs the more the longer the history is."""
+        """True if I10 is checked at every step, which costs the more the longer the history is."""
         return not self.archives or crashes < (2 if STRIDE == 1 else 1)
 
     @property
     def stride(self) -> int:
-        """Every so manieth pair of crashes is tried; shared tables have many more of them."""
+        """The stride of the pairs of crashes; shared tables have many more of them."""
         return STRIDE * 3 if self.shared and STRIDE > 1 else STRIDE
 
     def stage(self, simulation: Simulation) -> Stage:
-        """The table, as the service finds it."""
+        """Return the table, as the service finds it."""
         stage = stage_of(simulation, self.kind, shared=self.shared)
         self.before(stage)
         return stage
@@ -148,7 +148,7 @@ SCENES: dict[str, Scene] = {
 
 
 def run_with_crashes(name: str, *crashes: Fault) -> tuple[list[Violation], list[int]]:
-    """The violations, and how many operations the service and its successor made."""
+    """Return the violations, and how many operations the service and its successor made."""
     scene = SCENES[name]
     with Simulation(1, faults=FixedFaults(crashes), tick_ms=1) as simulation:
         stage = scene.stage(simulation)
@@ -167,7 +167,7 @@ def run_with_crashes(name: str, *crashes: Fault) -> tuple[list[Violation], list[
             broken = judged(stage, repaired=False, clean_policy=POLICY) if scene.archives else []
             assert left_half_archived(stage) == []
         if scene.shared and not crashes:
-            told = copy(stage.history).writes  # it goes on, and remembers what it was asked
+            told = copy(stage.history).writes  # the history continues, and caches what it was asked
             theirs = [e.outcome for e in told if e.invoke.process == other.process.name]
             assert theirs == [Outcome.OK, Outcome.OK]
         if scene.archives:
@@ -178,7 +178,7 @@ def run_with_crashes(name: str, *crashes: Fault) -> tuple[list[Violation], list[
 
 
 def go_on_archiving(stage: Stage) -> None:
-    """The grace passes, there is more to archive, and somebody does: no rubbish is left."""
+    """Let the grace pass, add more to archive, and archive: no orphaned file is left."""
     for number in range(3):
         OpenWrite(stage, f"later{number}", ("k0",)).complete()
     stage.simulation.scheduler.now_ms += 2 * GRACE_MS
@@ -190,18 +190,18 @@ def go_on_archiving(stage: Stage) -> None:
 
 
 def left_pending(stage: Stage) -> list[str]:
-    """What a successor that lived has not finished, nor cancelled."""
+    """Return what a successor that lived has neither finished nor cancelled."""
     log = stage.decision_log(stage.simulation.process("onlooker"))
     return sorted(log.refresh().pending)
 
 
 def left_half_archived(stage: Stage) -> list[str]:
-    """What is archived and on the active timeline too, or in no manifest that is current."""
+    """Return what is archived and on the active timeline too, or in no current manifest."""
     return list(half_archived(Evidence(stage.storage, stage.kind)))
 
 
 def crashes_of(process: str, operations: int) -> Iterator[Fault]:
-    """Before each operation, which is after the one before it; and after the last."""
+    """Yield a crash before each operation, which is after the one before it; and after the last."""
     for nth in range(1, operations + 1):
         yield Fault(process, nth, Effect.CRASH_BEFORE)
     yield Fault(process, operations, Effect.CRASH_AFTER)
@@ -209,7 +209,7 @@ def crashes_of(process: str, operations: int) -> Iterator[Fault]:
 
 @pytest.mark.parametrize("name", SCENES)
 def test_a_service_that_dies_at_any_operation_is_finished_or_cancelled(name: str) -> None:
-    """And if its successor dies as well, at any operation, by the one after that."""
+    """Also if its successor dies, at any operation, by the one after that."""
     broken, (operations, _) = run_with_crashes(name)
     assert not broken, broken
     assert operations > 10
@@ -229,7 +229,7 @@ def test_a_service_that_dies_at_any_operation_is_finished_or_cancelled(name: str
 
 
 class Account(NamedTuple):
-    """What has become of a table, so far as a second service could add to it or take from it."""
+    """The state of a table, so far as a second service could add to it or remove from it."""
 
     completed: Counter[Action]  # instants, ever
     begun: int  # instants, ever
@@ -252,7 +252,7 @@ def account(stage: Stage) -> Account:
 
 
 def accounts_of_one(scene: Scene) -> tuple[Account, Account]:
-    """Before and after one process did it, with nobody beside it."""
+    """Return the accounts before and after one process did it, with no other beside it."""
     with Simulation(1, tick_ms=1) as simulation:
         stage = scene.stage(simulation)
         before = account(stage)
@@ -297,7 +297,7 @@ def test_two_that_do_it_at_once_do_what_one_would_do(name: str) -> None:
 
 
 def willing(work: Work, stage: Stage, process: Process) -> None:
-    """Do it as far as the other one leaves something to do."""
+    """Do the work as far as the other process leaves something to do."""
     try:
         work(stage, process)
     except (UnavailableError, ConflictError, InvalidRequestError):

@@ -34,7 +34,7 @@ POLICY = CleanPolicy.versions(1)
 
 
 def start(stage: Stage, name: str, work: Callable[[Process], object]) -> None:
-    """Let a process do it, as far as the others leave something to do."""
+    """Let a process do the work, as far as the others leave something to do."""
 
     def willing() -> None:
         try:
@@ -67,7 +67,7 @@ def two_executors(stage: Stage) -> None:
         start(stage, name, lambda p: compactions(stage, p).execute(plan, is_forced=True))
 
 
-def an_executor_and_who_gives_up(stage: Stage) -> None:
+def an_executor_and_a_canceller(stage: Stage) -> None:
     written(stage, 1)
     plan = compactions(stage, stage.simulation.process("planner")).schedule()
     assert plan is not None
@@ -75,8 +75,8 @@ def an_executor_and_who_gives_up(stage: Stage) -> None:
     start(stage, "two", lambda process: compactions(stage, process).cancel(plan, is_forced=True))
 
 
-def a_cleaner_and_who_gives_up(stage: Stage) -> None:
-    """Whoever completes the clean, what files it took is told."""
+def a_cleaner_and_a_canceller(stage: Stage) -> None:
+    """Whichever process completes the clean, it records the removed files."""
     written(stage, 3)
     plan = cleanings(stage, stage.simulation.process("planner")).schedule(POLICY)
     assert plan is not None
@@ -85,7 +85,7 @@ def a_cleaner_and_who_gives_up(stage: Stage) -> None:
 
 
 def a_clean_and_a_consumer(stage: Stage) -> None:
-    """Either the consumer is told that it is too late, or its files are spared."""
+    """Either the consumer gets the error that it is too late, or its files are retained."""
     written(stage, 3)
     start(stage, "one", lambda process: cleanings(stage, process).run(POLICY))
 
@@ -115,7 +115,7 @@ def an_archiver_and_a_reader(stage: Stage) -> None:
 
 
 def done_once(action: Action) -> Callable[[Evidence], bool]:
-    """Whether exactly one instant of the kind completed, of those that a service began."""
+    """Return a check that exactly one instant of the kind completed, of those a service began."""
 
     def check(evidence: Evidence) -> bool:
         done = [p.requested for p in evidence.published if p.instant.action is action]
@@ -145,8 +145,8 @@ Scene = Callable[[Stage], None]
 SCENES: dict[str, tuple[TableKind, Scene, Callable[[Evidence], bool]]] = {
     "a plan and a completion": (NBCC, a_plan_and_a_completion, planned_once),
     "two executors": (NBCC, two_executors, done_once(Action.COMMIT)),
-    "an executor and who gives up": (NBCC, an_executor_and_who_gives_up, ended_one_way),
-    "a cleaner and who gives up": (OCC, a_cleaner_and_who_gives_up, done_once(Action.CLEAN)),
+    "an executor and a canceller": (NBCC, an_executor_and_a_canceller, ended_one_way),
+    "a cleaner and a canceller": (OCC, a_cleaner_and_a_canceller, done_once(Action.CLEAN)),
     "a clean and a consumer": (OCC, a_clean_and_a_consumer, done_once(Action.CLEAN)),
     "a clean and a reader": (OCC, a_clean_and_a_reader, done_once(Action.CLEAN)),
     "an archiver and a reader": (NBCC, an_archiver_and_a_reader, archived),
@@ -154,7 +154,7 @@ SCENES: dict[str, tuple[TableKind, Scene, Callable[[Evidence], bool]]] = {
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_every_order_of_a_service_and_its_rival_keeps_the_promises(name: str) -> None:
+def test_every_order_of_a_service_and_its_competitor_keeps_the_promises(name: str) -> None:
     kind, scene, is_done = SCENES[name]
 
     def play(simulation: Simulation) -> None:

@@ -1,4 +1,4 @@
-"""A failing run as data: played again exactly, and made small enough to read."""
+"""A failing run as data: replayed exactly, and made small enough to read."""
 
 from __future__ import annotations
 

@@ -553,9 +553,9 @@ def extend(table: Table) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (release, "its columns were released, or declared anew"),
+        (release, "its columns were released or declared again"),
         (hand_over, "'method' belongs to owner 'bank'"),
-        (extend, "its columns were released, or declared anew"),
+        (extend, "its columns were released or declared again"),
     ],
 )
 def test_who_loses_a_column_while_writing_cannot_complete(
@@ -727,7 +727,7 @@ def test_a_joined_table_is_created_once_and_opened_by_all_others() -> None:
     assert more.owners == {"orders": OWNERS["orders"], "payments": OWNERS["payments"]}
     with pytest.raises(InvalidRequestError, match="owner 'orders' has it"):
         create(uri, {"others": ["amount"]})
-    with pytest.raises(InvalidRequestError, match="exists and is another"):
+    with pytest.raises(InvalidRequestError, match="exists and is different"):
         create(uri, None)
 
 

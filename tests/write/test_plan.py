@@ -319,9 +319,7 @@ def test_a_service_that_was_planned_after_an_overwrite_began_is_a_conflict(
         bench.storage.create(f"{TIMELINE}/{name}", b"")
 
     table, met = bench.meddled(".parquet", plan)
-    with pytest.raises(
-        ConflictError, match=f"the {action.replace('logc', 'log c')} .* is under way"
-    ):
+    with pytest.raises(ConflictError, match=f"the {action.replace('logc', 'log c')} .* is pending"):
         table.overwrite(rows("x"))
     assert met.met
     assert bench.content() == contents("d0", "ab")
@@ -599,7 +597,7 @@ def test_rows_are_not_added_to_what_a_clustering_is_about_to_move(
     name = f"{following_time(latest)}.clustering.requested"
     bench.storage.create(f"{TIMELINE}/{name}", encode_requested_replace(asked, b"s" * 16))
     if is_own:
-        with pytest.raises(ConflictError, match=r"the clustering .* is under way"):
+        with pytest.raises(ConflictError, match=r"the clustering .* is pending"):
             table.upsert(rows("a", ts=2))
         assert bench.content() == contents("d0", "ab")
     else:

@@ -1,8 +1,8 @@
 """The table services as a process of their own: `python -m pyhudi.service TABLE --every 30s`.
 
-Runs beside any number of writers, and of others like it. A round that fails is reported on stderr,
-and the next one tries again. SIGTERM and SIGINT let the round under way come to its end; a second
-one ends the process at once, which harms nothing.
+Runs beside any number of writers, and of other such processes. A round that fails is reported on
+stderr, and the next one tries again. SIGTERM and SIGINT let the current round finish; a second
+signal ends the process at once, which does no harm.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ from pyhudi.settings import WriteSettings
 from pyhudi.world import World, real_world
 
 _COMPACTION = "When and what (pyhudi.CompactionPolicy, docs/services.md)."
-_CLEANING = "What stays (pyhudi.CleanPolicy, docs/services.md); one of these."
-_ARCHIVING = "When, and what stays (pyhudi.ArchivePolicy, docs/services.md)."
-_FOREIGN = "What its writers take and have, where the table does not tell (docs/locks.md)."
+_CLEANING = "What is retained (pyhudi.CleanPolicy, docs/services.md); one of these."
+_ARCHIVING = "When, and what stays active (pyhudi.ArchivePolicy, docs/services.md)."
+_FOREIGN = "The lock and buckets of its writers, if the table does not record them (docs/locks.md)."
 _STOPPED = (
-    "stops at {}, for no timeline tells of its instant: put back what is missing there, or let "
+    "stops at {}, whose instant is on no timeline: put back what is missing there, or let "
     "table.services.repair() remove the file"
 )
-#: How long a sleeping process may take until it notices that it is to stop.
+#: How long a sleeping process may take to notice a request to stop.
 NOTICE_MS = 250
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
-_SIZES = {None: 0, "KB": 10, "MB": 20, "GB": 30, "TB": 40}  # binary digits
+_SIZES = {None: 0, "KB": 10, "MB": 20, "GB": 30, "TB": 40}  # shift in bits
 
 
 def main(arguments: Sequence[str] | None = None, world: World | None = None) -> int:
-    """0 if the last round went well; 1 if it did not, or the table cannot be opened; 2 for a call
-    that no repetition makes good."""
+    """Run the services; return 0 if the last round succeeded.
+
+    1 if it failed, or the table cannot be opened; 2 for arguments that can never work.
+    """
     parser = _parser()
     asked = parser.parse_args(arguments)
     try:
@@ -85,7 +87,7 @@ def _opened(asked: argparse.Namespace, settings: WriteSettings) -> Table:
 
 
 class _Stop:
-    """Notes that a signal asked the process to stop."""
+    """Records that a signal requested the process to stop."""
 
     def __init__(self) -> None:
         self.is_asked = False
@@ -114,7 +116,7 @@ def _rounds(
 def _round(table: Table, upkeep: Upkeep, *, is_dry: bool) -> bool:
     try:
         result = table.services.run(upkeep, dry_run=is_dry, keep_going=True)
-    except Exception:  # a fault of pyhudi: printed in full; the next round runs all the same
+    except Exception:  # a fault of pyhudi: printed in full; the next round runs nevertheless
         print(f"error: upkeep: {format_exc()}", file=sys.stderr, flush=True)
         return False
     if is_dry or result.did_anything:
@@ -129,7 +131,7 @@ def _round(table: Table, upkeep: Upkeep, *, is_dry: bool) -> bool:
     return not result.errors
 
 
-# ---- what may be asked
+# ---- arguments
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -143,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         "--every", type=_pause, default="30s", metavar="TIME",
         help="from the end of a round to the next (%(default)s)",
     )  # fmt: skip
-    parser.add_argument("--once", action="store_true", help="one round, and then the end")
+    parser.add_argument("--once", action="store_true", help="run one round, then exit")
     parser.add_argument("--dry-run", action="store_true", help="show what one round would do")
     _add_compaction(parser.add_argument_group("compaction", _COMPACTION))
     cleaning = parser.add_argument_group("cleaning", _CLEANING)
@@ -158,10 +160,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_archiving(parser.add_argument_group("archiving", _ARCHIVING))
     for name in ("compaction", "clean", "archive"):
         parser.add_argument(f"--no-{name}", action="store_true", help="leave it to another process")
-    parser.add_argument("--job", default="pyhudi.service", help="how other writers see it named")
+    parser.add_argument("--job", default="pyhudi.service", help="the name that other writers see")
     parser.add_argument(
         "--heartbeat-interval", type=_milliseconds, default="60s", metavar="TIME",
-        help="as the table's writers have it, who are judged by it (%(default)s)",
+        help="the interval of the table's writers, which are judged by it (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--heartbeat-misses", type=int, default=2, metavar="N",
@@ -199,15 +201,15 @@ def _add_compaction(group: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
     group.add_argument(
         "--compact-min-delta-commits", type=int, default=1, metavar="N",
-        help="in a file group, before it is worth the work (%(default)s)",
+        help="in a file group, for it to be compacted (%(default)s)",
     )  # fmt: skip
     group.add_argument(
         "--compact-min-log-bytes", type=_bytes, default="0", metavar="BYTES",
-        help="in a file group, before it is worth the work (%(default)s)",
+        help="in a file group, for it to be compacted (%(default)s)",
     )  # fmt: skip
     group.add_argument(
         "--compact-io-bytes-max", type=_bytes, default="512000MB", metavar="BYTES",
-        help="read and written by one plan, about (%(default)s)",
+        help="read and written by one plan, approximately (%(default)s)",
     )  # fmt: skip
 
 
@@ -218,11 +220,11 @@ def _add_archiving(group: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
     group.add_argument(
         "--archive-grace", type=_milliseconds, default="10m", metavar="TIME",
-        help="what was decided later than that stays active (%(default)s)",
+        help="instants that are younger stay active (%(default)s)",
     )  # fmt: skip
     group.add_argument(
         "--archive-aborted-grace", type=_milliseconds, default="24h", metavar="TIME",
-        help="a failed write is passed only if it is older (%(default)s)",
+        help="archiving crosses a failed write only if it is older (%(default)s)",
     )  # fmt: skip
 
 
@@ -265,49 +267,49 @@ def _clean_policy(asked: argparse.Namespace) -> CleanPolicy:
 
 
 def _milliseconds(text: str) -> int:
-    """A duration.
+    """Parse a duration.
 
     >>> _milliseconds("30s"), _milliseconds("1.5m"), _milliseconds("250ms")
     (30000, 90000, 250)
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write 30s, 5m or 1h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 30s, 5m or 1h")
     return round(float(found[1]) * _UNITS[found[2]])
 
 
 def _pause(text: str) -> int:
-    """A duration that is not over at once.
+    """Parse a duration that is not zero.
 
     >>> _pause("250ms")
     250
     """
     if not (milliseconds := _milliseconds(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no pause; write 1s or longer")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a pause; write 1s or longer")
     return milliseconds
 
 
 def _seconds(text: str) -> int:
-    """A duration of whole seconds.
+    """Parse a duration of whole seconds.
 
     >>> _seconds("90s"), _seconds("1.5h")
     (90, 5400)
     """
     seconds, rest = divmod(_milliseconds(text), 1_000)
     if rest:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of seconds")
     return seconds
 
 
 def _bytes(text: str) -> int:
-    """A size; 1 KB is 1,024 bytes.
+    """Parse a size; 1 KB is 1,024 bytes.
 
     >>> _bytes("4096"), _bytes("64MB"), _bytes("50GB")
     (4096, 67108864, 53687091200)
     """
     found = re.fullmatch(r"(\d+)(KB|MB|GB|TB)?", text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 4096, 64MB or 50GB")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write 4096, 64MB or 50GB")
     return int(found[1]) << _SIZES[found[2]]
 
 

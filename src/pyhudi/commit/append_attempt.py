@@ -1,4 +1,4 @@
-"""What one call of `DecisionLog.append` has put into the log, or tried to."""
+"""What one call of `DecisionLog.append` has appended to the log, or tried to append."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class AppendAttempt:
     """The rounds of one append."""
 
     drafts: dict[str, Draft] = field(default_factory=dict)  # by the id of the entry
-    may_stand: int | None = None  # the number of the last one, if it was not seen to lose
-    staged: dict[bytes, str] = field(default_factory=dict)  # where large bytes lie
-    waits_ms: int = 0  # until the clock has come as far as the table's times
+    may_stand: int | None = None  # number of the last entry, unless it was seen to lose
+    staged: dict[bytes, str] = field(default_factory=dict)  # bytes → where they are staged
+    waits_ms: int = 0  # until the clock reaches the table's times
     waited_ms: int = 0
 
     def decided(self, entry: Entry) -> Decided:

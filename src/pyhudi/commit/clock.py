@@ -1,9 +1,9 @@
-"""The times that decisions bring, each later than all that the table has.
+"""The times of new entries, each later than all times of the table.
 
-On a table of our own any clock will do, for whoever comes next reads the timeline. One that is
-fast pulls all later times forward, so it is bounded. A foreign engine reads its own clock alone:
-beside it we go by the store's clock where ours contradicts it, and publish nothing that is later
-than what that engine's clock shows next.
+On a table that only pyhudi writes any clock will do, since the next writer reads the timeline. A
+fast clock moves all later times forward, so it is bounded. A foreign engine reads only its own
+clock. Beside one, a process uses the store's clock where its own contradicts it, and publishes
+nothing later than what that engine's clock shows next.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyhudi.commit.time_zone import TableZone
 from pyhudi.storage.objects.store_clock import StoreClock
 from pyhudi.timeline.instant_time import clock_time, following_time, milliseconds_between
 
-#: How long to wait, on a table of two engines, until the clock has come as far as its times.
+#: How long to wait, on a table of two engines, until the clock reaches the table's times.
 AHEAD_WAIT_MAX_MS = 60_000
 
 
@@ -27,7 +27,7 @@ class TableTimes:
     def __init__(
         self, clock: StoreClock, zone: tzinfo | None, folder: str, *, is_shared: bool, skew_ms: int
     ) -> None:
-        """`zone` is the timeline's, None for this machine's own; `folder` is where it lies."""
+        """`zone` is the timeline's, None for this machine's own; `folder` holds the timeline."""
         self._clock = clock
         self._zone = zone
         self._zones = TableZone(clock.storage, folder, clock.world, zone)
@@ -35,16 +35,17 @@ class TableTimes:
         self._skew_ms = skew_ms
 
     def after(self, highest: str) -> str:
-        """A time that is later than the highest one."""
+        """Return a time that is later than the highest one."""
         clock = self._clock
         now_ms = clock.shared_now_ms() if self._is_shared else clock.bounded_now_ms()
         now = clock_time(now_ms, self._zone)
         return now if now > highest else following_time(highest)
 
     def must_wait(self, highest: str, tried: AppendAttempt, ours: Set[str]) -> bool:
-        """Whether the table's times are ahead of the clock that the other engine has too.
+        """True if the table's times are ahead of the clock that the other engine has too.
 
-        An error says so if that would take long, or comes of a zone. `ours` are times of the log.
+        Raise if the wait would take long, or if a time zone is the cause. `ours` are times of the
+        log.
         """
         if not self._is_shared:
             return False
@@ -56,27 +57,29 @@ class TableTimes:
         return tried.waits_ms > 0
 
     def _wait_ms(self, highest: str) -> int:
-        """How long it takes until the clock of another engine must have passed the highest time.
+        """Return how long it takes until the clock of another engine must have passed the highest
+        time.
 
-        Whatever we publish is later than that, and so might be later than what a writer publishes
-        next whose clock is right: its rows would be behind ours, and lost.
+        Every entry of ours is published later than that time. It might so be later than what a
+        writer with a right clock publishes next: the rows of that writer would be behind ours, and
+        lost.
         """
         now = clock_time(self._clock.shared_now_ms() + self._skew_ms, self._zone)
-        if highest > now:  # or it is we who are behind
+        if highest > now:  # unless it is this process that is behind
             now = clock_time(self._clock.shared_again_ms() + self._skew_ms, self._zone)
         return milliseconds_between(now, highest) if highest > now else 0
 
     def _ahead_error(self, highest: str, ahead_ms: int) -> NothingDecidedError:
-        next_step = "Look which writer gave that time, and set the clock of its machine"
+        next_step = "Find the writer that chose that time, and set the clock of its machine"
         here = ""
         if not self._zones.is_local:
-            # Not all of Hudi looks up the table's zone before it gives times.
+            # Not every part of Hudi looks up the table's zone before it chooses a time.
             next_step += " (or its zone: the timeline is in UTC, -Duser.timezone=UTC)"
         else:
             now = clock_time(self._clock.seen_now_ms(), self._zone)
             here = f", which is {now} in our time zone"
-            next_step += ". The timeline is in local time: all writers must run in one zone (TZ). "
-            next_step += "Where clocks were just set back for the winter, wait"
+            next_step += ". The timeline is in local time, so run all writers in one zone (TZ). "
+            next_step += "If clocks were just set back for the winter, wait"
         return NothingDecidedError(
             f"the table at {self._clock.storage.uri} cannot be written beside another engine",
             why=f"its latest time, {highest}, is {ahead_ms / 1000:.1f} s ahead of the store's "

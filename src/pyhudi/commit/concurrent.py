@@ -1,8 +1,10 @@
-"""What other writes did since ours began, or have under way, read from the timeline once each.
+"""Other writes that completed since ours began, or are pending. Each is read from the timeline
+once.
 
-A write that completed since may have been archived since, too: archiving goes by requested times up
-to the oldest write under way, and a write may take long and complete last. It was under way when
-ours began; so one of those that is nowhere to be found now is looked for in the archive.
+A write that completed since may also have been archived since. Archiving goes by requested times up
+to the oldest pending write, and a write may take long and complete last. Such a write was pending
+when ours began. So a write that was pending then, and is not on the timeline now, is looked up in
+the archive.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _WRITES = (Action.COMMIT, Action.DELTACOMMIT)
 
 
 class Rivals:
-    """The others, as one write sees them. What has completed never changes, and is kept."""
+    """Other writes, as one write sees them. A completed write never changes, so it is cached."""
 
     def __init__(
         self,
@@ -50,7 +52,8 @@ class Rivals:
         action: Action,
         pending: frozenset[str] | None = None,
     ) -> None:
-        """`pending` were under way when our write began; without it, any may have been."""
+        """`pending` are the instants that were pending when our write began; None if that is not
+        known."""
         self._log = log
         self._requested = requested
         self._action = action
@@ -62,18 +65,19 @@ class Rivals:
         self._completed: dict[str, OtherWrite] = {}
         self._metadata: dict[str, CommitMetadata] = {}
 
-    # -- completed since we began
+    # -- completed since our write began
 
     def completed(self, own: OwnWrite, live: LiveTimeline) -> Iterator[OtherWrite]:
-        """By completion time. To a write that is not checked, only replace commits matter."""
-        is_checked = own.opened or own.appended or own.parts or own.clears is not None
+        """Yield completed writes by completion time. An unchecked write needs replace commits
+        only."""
+        is_checked = own.opened or own.appended or own.parts or own.replaces is not None
         for instant in self.instants(live):
             if not is_checked and instant.action is not Action.REPLACECOMMIT:
                 continue
             yield self._seen(instant)
 
     def named(self, requested: str, live: LiveTimeline) -> OtherWrite:
-        """One of those that completed since."""
+        """Return the completed write with that requested time."""
         return next(self._seen(i) for i in self.instants(live) if i.requested == requested)
 
     def _seen(self, instant: Instant) -> OtherWrite:
@@ -101,14 +105,15 @@ class Rivals:
                 yield self._as_instant(write)
 
     def _as_instant(self, write: CompletedWrite) -> Instant:
-        """The archive's record, told apart as far as conflicts need it."""
+        """Return an instant for an archived write, with the action as exact as conflicts need
+        it."""
         action = Action.COMMIT if write.is_compaction else self._action
         action = Action.REPLACECOMMIT if write.metadata.replaced_file_ids else action
         times = InstantTime(write.requested), InstantTime(write.completed)
         return Instant(times[0], action, State.COMPLETED, times[1])
 
     def schema(self, live: LiveTimeline) -> RecordedSchema | None:
-        """The schema that the writes which completed since have left; None if they left none."""
+        """Return the schema left by the writes that completed since; None if they left none."""
         return last_recorded(self.instants(live), live.began_as, self.metadata)
 
     def metadata(self, instant: Instant) -> CommitMetadata:
@@ -150,10 +155,13 @@ class Rivals:
             return Kind.LOG_COMPACTION
         return Kind.SEED if is_seed(metadata) else Kind.WRITE
 
-    # -- under way
+    # -- pending
 
     def services(self, own: OwnWrite, live: LiveTimeline) -> Iterator[OtherWrite]:
-        """Table services; read only if our write has what they could harm."""
+        """Yield pending table services that could conflict.
+
+        Plans are read only if our write touches something that they can invalidate.
+        """
         for instant in live.pending_of(*_SERVICES):
             kind = _SERVICES[instant.action]
             has_cause = own.touched if kind is Kind.CLUSTERING else own.opened | own.fresh
@@ -163,12 +171,12 @@ class Rivals:
                 yield OtherWrite(instant.requested, None, self._plans[instant.requested], kind)
 
     def _is_given_up(self, instant: Instant, live: LiveTimeline) -> bool:
-        """Whether a rollback under way ends the plan for good: nobody carries it out any more."""
+        """True if a pending rollback cancels the plan for good, so that no process executes it."""
         is_named = instant.requested in live.rolled_back_by
         return is_named and self._log.rollback_of(instant.requested) is not None
 
     def under_way(self, own: OwnWrite, live: LiveTimeline) -> Iterator[OtherWrite]:
-        """Writes that may go before ours although they have not completed."""
+        """Yield pending writes that may go before ours."""
         if not (own.opened or own.appended):
             return
         for instant in live.pending_of(Action.REPLACECOMMIT):
@@ -190,11 +198,11 @@ class Rivals:
                 )
 
     def unseeing(self, live: LiveTimeline) -> list[Instant]:
-        """Earlier writes that have begun and are not inflight yet.
+        """Return earlier writes that are requested and not inflight yet.
 
-        Hudi's writers look around in between, and take what they find completed then for older
-        than themselves. What completes before that look is never a conflict to them, although
-        they began earlier: their files would be hidden behind ours.
+        Hudi's writers read the timeline in between, and take what has completed by then for older
+        than themselves. A write that completes before that read is never a conflict to them,
+        although they began earlier: their files would be hidden behind ours.
         """
         return [
             instant
@@ -207,13 +215,13 @@ class Rivals:
         try:
             return decode_inflight_commit(load_timeline_file(self._log.storage, path), path)
         except HudiError:
-            return None  # not there yet, or gone; what completes meanwhile is found as completed
+            return None  # not there yet, or gone; one that completed is found as completed
 
     def _announced(self, instant: Instant) -> tuple[frozenset[FileGroupId], tuple[str, ...]]:
         files = [marker.data_file for marker in load_markers(self._log.storage, instant.requested)]
         return frozenset(filter(None, map(group_of_path, files))), tuple(files)
 
-    # -- who they are
+    # -- their writers
 
     def writer(self, other: OtherWrite) -> WriterIdentity:
         if other.requested in self._metadata:
@@ -222,11 +230,11 @@ class Rivals:
         return WriterIdentity() if instant is None else self.identity(instant)
 
     def identity(self, instant: Instant) -> WriterIdentity:
-        """Of a write that is under way; it introduces itself once."""
+        """Return the writer of a pending write, from its inflight file."""
         if instant.requested not in self._identities:
             found = self._inflight(instant)
             if found is None:
-                return WriterIdentity()  # it may still come
+                return WriterIdentity()  # it may still be written
             self._identities[instant.requested] = parse_writer(found.extra_metadata)
         return self._identities[instant.requested]
 
@@ -237,13 +245,15 @@ def is_seed(metadata: CommitMetadata) -> bool:
 
 
 def removals(metadata: CommitMetadata) -> frozenset[FileGroupId]:
-    """The file groups in which a write deleted rows, or put a base file before them."""
+    """Return the file groups in which a write deleted rows, or wrote a base file."""
     return frozenset(
         group for group, stat in metadata.group_stats if stat.num_deletes or stat.log_files is None
     )
 
 
 def has_deletes_without_keys(stat: WriteStat) -> bool:
-    """Whether a write deleted rows whose keys its file does not tell: a base file is without them.
-    Of two such files nobody can say that they have no key in common."""
+    """True if a write deleted rows whose keys its file does not record: a base file lacks them.
+
+    Whether two such files have a key in common cannot be known.
+    """
     return stat.log_files is None and bool(stat.num_deletes)

@@ -1,7 +1,7 @@
 """The notes that losers of conflicts left in the table, read back with care.
 
-A note is only told to people. Anybody may have written one, so what is not a small piece of JSON
-in the shape that `conflict_report` gives it is passed over.
+A note is only shown to users. Any program may have written one, so a note is skipped unless it is a
+small piece of JSON in the shape that `conflict_report` gives it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NOTE_BYTES_MAX = 1 << 16
 
 
 def load_conflicts(storage: Storage, limit: int) -> Iterator[dict[str, Any]]:
-    """The facts of the latest conflicts, the latest first."""
+    """Yield the facts of the latest conflicts, the latest first."""
     names = [file_name(stat.path) for stat in storage.list(CONFLICT_FOLDER)]
     instants = [
         name[:-5] for name in names if name.endswith(".json") and is_instant_time(name[:-5])
@@ -29,6 +29,6 @@ def load_conflicts(storage: Storage, limit: int) -> Iterator[dict[str, Any]]:
             data = storage.read(f"{CONFLICT_FOLDER}/{instant}.json", 0, _NOTE_BYTES_MAX + 1)
             facts = json.loads(data) if len(data) <= _NOTE_BYTES_MAX else None
         except (FileNotFoundError, ValueError, RecursionError):
-            continue  # swept up meanwhile, or no note of ours
+            continue  # removed meanwhile, or not a note of pyhudi
         if isinstance(facts, dict):
             yield facts

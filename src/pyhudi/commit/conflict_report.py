@@ -1,8 +1,8 @@
-"""What a writer is told that lost, and what stays in the table of it.
+"""What a losing writer reports to its caller, and what it records of that in the table.
 
-A loser has to know who won, where, by which rule, what it cost and whether to try again. The same
-facts are an error's text, its `facts`, and an object under `.hoodie/.pyhudi/conflicts/`, where
-`table.inspect.conflicts()` finds them later.
+The report says which write won, where, by which rule, what that cost, and whether a retry helps.
+The same facts are an error's text, its `facts`, and an object under `.hoodie/.pyhudi/conflicts/`,
+where `table.inspect.conflicts()` finds them later.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _KEYS_SHOWN = 5
 _NEXT_STEPS = {
     Retry.COMMIT: "Write again",
     Retry.WRITE: "Read the table as it is now and write again",
-    Retry.LATER: "Write again when the other is done",
+    Retry.LATER: "Write again when the other write is done",
     Retry.NO: "Write this partition with the engine that replaced its file groups",
 }
 
-#: What helps a write whose rows have the columns of an older schema.
+#: The next step for a write whose rows have the columns of an older schema.
 NEW_SCHEMA_STEP = (
     "Repeat the call with rows that have the table's columns as they are now; nothing of this write"
     " is visible"
 )
 
-#: Refusals of a write that others took for dead and rolled back while it slept.
+#: Refusals of a write that other writers took for dead and rolled back while it slept.
 GIVEN_UP_RULES = frozenset({Rule.ROLLED_BACK, Rule.NOT_INFLIGHT, Rule.LOG_NOT_WHOLE})
 
 
@@ -58,7 +58,7 @@ class Loser:
 def conflict_error(
     storage: Storage, loser: Loser, conflict: Conflict, winner: WriterIdentity
 ) -> ConflictError:
-    """The conflict for the user; it is also noted in the table."""
+    """Return the error for a lost conflict, and record it in the table."""
     facts = conflict_facts(storage, loser, conflict, winner)
     _note(storage, loser, facts)
     return ConflictError(
@@ -72,9 +72,9 @@ def conflict_error(
 def given_up_error(
     storage: Storage, loser: Loser, refused: Refused, judge: WriterIdentity, completed: str | None
 ) -> ConflictError:
-    """A write that was rolled back, for the user and noted, as a conflict is.
+    """Return the error for a write that was rolled back, and record it as a conflict is recorded.
 
-    It met the rollback, not in a file group of the table but in all its own.
+    The rollback concerns all file groups of the write, so the facts name none.
     """
     theirs = {**_identity(refused.instant, judge), "completed": completed, "kind": "rollback"}
     facts = _facts(loser, theirs, refused.rule, Retry.WRITE)
@@ -91,7 +91,8 @@ def given_up_error(
 def schema_error(
     storage: Storage, loser: Loser, change: str, other: Instant, winner: WriterIdentity
 ) -> ConflictError:
-    """A write that would have recorded a schema which is no longer in force."""
+    """Return the error for a write that would have recorded a schema which is no longer in
+    force."""
     theirs = {**_identity(other.requested, winner), "completed": other.completed, "kind": "write"}
     facts = _facts(loser, theirs, Rule.SCHEMA_CHANGED, Retry.WRITE)
     _note(storage, loser, facts)
@@ -105,14 +106,14 @@ def schema_error(
 
 
 def _note(storage: Storage, loser: Loser, facts: Mapping[str, Any]) -> None:
-    with suppress(HudiError):  # a note that is not there harms nobody
+    with suppress(HudiError):  # a missing note does no harm
         storage.create(f"{CONFLICT_FOLDER}/{loser.requested}.json", json.dumps(facts).encode())
 
 
 def conflict_facts(
     storage: Storage, loser: Loser, conflict: Conflict, winner: WriterIdentity
 ) -> dict[str, Any]:
-    """Plain values, for JSON."""
+    """Return the facts of the conflict as plain values, for JSON."""
     group, other = conflict.group, conflict.other
     identity = _identity(other.requested, winner)
     winning = {**identity, "completed": other.completed, "kind": other.kind.value}
@@ -126,7 +127,7 @@ def conflict_facts(
 
 
 def _keys(storage: Storage, loser: Loser, conflict: Conflict) -> list[str] | None:
-    """Some keys that both wrote in the file group; none only if that is certain."""
+    """Return some keys that both wrote in the file group; an empty list only if that is certain."""
     other, group = conflict.other, conflict.group
     own = [s for s in loser.stats if s.path and _lies_in(s.path, group)]
     theirs = [path for path in other.files if _lies_in(path, group)]
@@ -140,7 +141,7 @@ def _keys(storage: Storage, loser: Loser, conflict: Conflict) -> list[str] | Non
 def _facts(
     loser: Loser, theirs: Mapping[str, Any], rule: ConflictRule | Rule, retry: Retry
 ) -> dict[str, Any]:
-    """All but the place where both met."""
+    """Return the facts, without the file group of the conflict."""
     return {
         "rule": rule.name.lower(),
         "rule_says": rule.value,
@@ -162,7 +163,7 @@ def _facts(
 
 
 def _lies_in(path: str, group: FileGroupId) -> bool:
-    """Whether the file is of the file group, or of another one of its bucket."""
+    """True if the file is of the file group, or of another one of its bucket."""
     other = group_of_path(path)
     return other is not None and conflict_key(other) == conflict_key(group)
 
@@ -173,7 +174,7 @@ def _identity(requested: str | None, writer: WriterIdentity) -> dict[str, Any]:
 
 def _told(facts: Mapping[str, Any], conflict: Conflict, winner: WriterIdentity) -> str:
     other, group = conflict.other, conflict.group
-    state = f"completed at {other.completed}" if other.completed else "is under way"
+    state = f"completed at {other.completed}" if other.completed else "is pending"
     bucket = "" if facts["bucket"] is None else f" (bucket {facts['bucket']})"
     keys = ""
     if facts["keys"]:
@@ -189,14 +190,14 @@ def _told(facts: Mapping[str, Any], conflict: Conflict, winner: WriterIdentity) 
 
 def _lost(facts: Mapping[str, Any]) -> str:
     lost = facts["lost"]
-    return f"lost are {lost['rows']} rows in {lost['files']} files, {lost['seconds']} s of work"
+    return f"this lost {lost['rows']} rows in {lost['files']} files, {lost['seconds']} s of work"
 
 
 def _next_step(facts: Mapping[str, Any], conflict: Conflict) -> str:
     step = _NEXT_STEPS[conflict.retry]
     other = conflict.other
     if other.groups is None and other.kind in (Kind.COMPACTION, Kind.LOG_COMPACTION):
-        return f"{step}; its plan does not tell its file groups, and cancel_compaction cancels it"
+        return f"{step}; its plan does not name its file groups, and cancel_compaction cancels it"
     if conflict.rule is ConflictRule.SAME_FILE_GROUP and facts["keys"] == []:
         return f"{step}; with more buckets, or with an ordering, such writes do not meet"
     return step

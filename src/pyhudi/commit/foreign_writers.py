@@ -1,9 +1,9 @@
-"""Noticing, on a table without a lock, that somebody writes who does not heed the decision log.
+"""Detect, on a table without a lock, a writer that does not use the decision log.
 
-The log tells all that pyhudi's writers do, so the timeline need not be listed for them. Whoever
-else writes is found by looking for times that the log does not have: now and then at all that is
-newer than the first entry this process knows, and before a write completes at what may have
-happened while it was under way.
+The log records all that pyhudi's writers do, so the timeline need not be listed for them. Any other
+writer is found by times on the timeline that the log does not have. From time to time, all times
+are compared that are newer than the first entry this process knows. Before a write completes, those
+are compared that may have come while it was pending.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pyhudi.timeline.instant_time import shifted_time
 from pyhudi.timeline.live import LiveTimeline
 from pyhudi.world import World
 
-#: How often to look at all.
+#: How often to compare all times.
 LOOK_AGAIN_MS = 30_000
-#: And before a write completes, unless somebody looked so shortly before. Of what was requested
-#: more than so long before the write, the look at its begin told.
+#: Before a write completes, recent times are compared, unless that was done so shortly before. What
+#: was requested more than so long before the write was compared when the write began.
 GLANCE_AGAIN_MS, GLANCE_BACK_MS = 1_000, 60_000
 
 
 class Foreigners:
-    """When one process last looked for them, and what it finds."""
+    """Finds instants of other engines, and remembers when it last looked for them."""
 
     def __init__(self, storage: Storage, folder: str, world: World) -> None:
         self._storage = storage
@@ -34,7 +34,7 @@ class Foreigners:
         self._looked_at = self._glanced_at = 0
 
     def listed(self, at_ms: int) -> None:
-        """The whole timeline was listed, at that steady time."""
+        """Note that the whole timeline was listed, at that steady time."""
         self._looked_at = self._glanced_at = at_ms
 
     def found(
@@ -44,7 +44,7 @@ class Foreigners:
         completes: str | None,
         catch_up: Callable[[], KnownLog],
     ) -> str | None:
-        """A time that nobody decided; None if there is none, or it is not time to look.
+        """Return a time that no entry brought; None if there is none, or a look is not due.
 
         `completes` is the instant that is about to complete. `catch_up` reads the log's end again.
         """
@@ -58,7 +58,7 @@ class Foreigners:
             times = times_after(self._storage, self._folder, since)
         unknown = times - known.times
         if unknown:
-            # Perhaps decided since we read the log: the timeline was listed after it.
+            # Perhaps appended since the log was read: the timeline was listed after it.
             unknown = times - catch_up().times
         self._glanced_at = now
         if since == known.first_time:
@@ -69,7 +69,7 @@ class Foreigners:
     def _unlooked_since(
         self, known: KnownLog, live: LiveTimeline, completes: str | None
     ) -> str | None:
-        """From when on to look now; None if that was done just now."""
+        """Return the time from which on a look is due; None if none is."""
         now = self._world.elapsed_ms()
         if known.first_time is None:
             return None

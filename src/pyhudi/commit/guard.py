@@ -1,8 +1,9 @@
-"""Holding the table's lock: a guard where a Java writer may take it too, else a courtesy.
+"""Holding the table's lock. It guards a table that a Java writer may lock too; else it is advisory.
 
-The table may get another lock while a process writes it. Whoever changes it decides an entry of the
-log afterwards, so a process that looks up the kept lock whenever it finds entries of others, before
-it decides behind them or carries out the last one, never does either with a lock of the past.
+The table's lock may be changed while a process writes the table. The process that changes it
+appends an entry to the log afterwards. So a process looks up the recorded lock whenever it finds
+entries of others, before it appends behind them or publishes the last one. It never does either
+with an outdated lock.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pyhudi.world import World
 
 #: How many times the expected skew of clocks is waited out.
 SKEW_WAITS_MAX = 10
-#: How long to wait for a lock that guards nothing.
+#: How long to wait for an advisory lock.
 COURTESY_WAIT_MS = 3_000
 
 
@@ -37,7 +38,7 @@ class TableLease:
         look_up: Callable[[], str | None] = lambda: None,
     ) -> None:
         """`now_ms` is the time that the other engine's clock has too, but for the skew. `look_up`
-        says how the lock that the table keeps differs from this one, if it does."""
+        returns how the lock recorded in the table differs from this one, if it does."""
         self._lock = lock
         self._now_ms = now_ms
         self._world = world
@@ -46,29 +47,30 @@ class TableLease:
         self._zone = zone
         self._slowest_ms = 0
         self._look_up = look_up
-        self.has_news = True  # whether others have decided since the kept lock was looked up
+        self.has_news = True  # others have appended since the recorded lock was looked up
 
     def change(self) -> str | None:
-        """How the table's lock has changed; looked up only where that can matter."""
+        """Return how the table's lock has changed; it is looked up only where that can matter."""
         found = self._look_up() if self.has_news else None
         self.has_news = found is not None
         return found
 
     def may_go_on(self, held: HeldLock | None) -> bool:
-        """For work that no entry decides: whether this lock is still the table's, and ours.
+        """True if this lock is still the table's, and ours. For work that no entry decides.
 
-        Whoever changes a lock takes it first, and finds nothing to take where there is none.
+        A process that changes a lock takes it first, and has nothing to take where there is none.
         """
         return self.is_safe(held) and (held is not None or self._look_up() is None)
 
     @property
     def is_shared(self) -> bool:
-        """Whether a foreign engine may write the table, so that the lock guards it."""
+        """True if a foreign engine may write the table, so that the lock guards it."""
         return self._lock is not None and self._lock.kind.is_shared
 
     @contextmanager
     def held(self, highest: Callable[[], str]) -> Iterator[HeldLock | None]:
-        """The lock, if it guards the table; `highest` is the latest time that we published."""
+        """Hold the lock; yield it if it guards the table. `highest` is the latest time we
+        published."""
         held = self._acquired()
         try:
             yield held if self.is_shared else None
@@ -78,9 +80,9 @@ class TableLease:
 
     def _give_back(self, held: HeldLock, highest: Callable[[], str]) -> None:
         try:
-            self._wait_out_skew(highest())  # published by us, for others, or with an error
+            self._wait_out_skew(highest())  # published by us, for others, or before an error
         except (KeyboardInterrupt, SystemExit):
-            self._wait_out_skew(highest())  # what is published stays, so this wait does too
+            self._wait_out_skew(highest())  # what is published stays, so the wait must be completed
             raise
         finally:
             held.release()
@@ -96,7 +98,10 @@ class TableLease:
             return None  # it only saves lost races
 
     def _wait_out_skew(self, highest: str) -> None:
-        """A Java writer reads its clock, not the timeline: keep the lock until it must see more."""
+        """Keep the lock until a Java writer must read a later time from its clock.
+
+        It reads its clock, not the timeline.
+        """
         if not self.is_shared or not highest:
             return
         for _ in range(SKEW_WAITS_MAX):
@@ -105,15 +110,15 @@ class TableLease:
             self._world.sleep_ms(max(1, self._skew_ms))
 
     def took(self, ms: int) -> None:
-        """A publication took so long; the next one may."""
+        """Record how long the last publication took. `is_safe` requires three times as much."""
         self._slowest_ms = max(self._slowest_ms // 2, ms)
 
     def is_safe(self, held: HeldLock | None) -> bool:
-        """Whether the lock, where it guards the table, will outlive what we are about to do."""
+        """True if the lock, where it guards the table, will outlast the next publication."""
         if held is None:
             return True
         remaining = held.remaining_ms()
         if remaining is not None and remaining <= 3 * self._slowest_ms:
-            self._slowest_ms //= 2  # or one slow moment would stop this process for good
+            self._slowest_ms //= 2  # or one slow moment would stop this process for ever
             return False
         return held.is_held()

@@ -1,7 +1,7 @@
-"""The record keys in a data file: for the sample that a conflict error shows.
+"""The record keys in a data file, for the sample that a conflict error shows.
 
-A base file also has the rows that it took over from the one before it. They bear the time of the
-write that brought them, and are nobody's business here. Only a compaction has no others.
+A base file also has rows that it took over from its predecessor. They carry the time of the write
+that brought them, and are not compared here. A compaction has only such rows.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _SCHEMA = pa.schema([(RECORD_KEY, pa.string())])
 def shared_keys(
     storage: Storage, own: list[str], theirs: list[str], count: int, *, is_compaction: bool = False
 ) -> list[str] | None:
-    """Some of the keys that both wrote, or that a compaction has; None if that cannot be told.
+    """Return some keys that both wrote, or that a compaction has; None if they are unknown.
 
-    It is a courtesy of an error message: whatever stops it is no error of its own.
+    The sample is optional in an error message, so no failure here is raised.
     """
     if not own or not theirs or len(own) > _FILES_MAX or len(theirs) > _FILES_MAX:
         return None
@@ -62,7 +62,7 @@ def _keys(storage: Storage, paths: list[str], *, with_carried: bool) -> pa.Array
 def _base_keys(storage: Storage, path: str, *, with_carried: bool) -> list[pa.Array]:
     name = parse_data_file(file_name(path))
     if name is None:
-        raise ValueError("no name of a data file")
+        raise ValueError("not the name of a data file")
     with storage.open(path) as source:
         file = pq.ParquetFile(source)
         if file.metadata.num_rows > _ROWS_MAX:

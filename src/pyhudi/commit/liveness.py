@@ -1,11 +1,11 @@
-"""Is the owner of an instant alive? Its signs of life tell, by the store's clock.
+"""Is the owner of an instant alive? Its signs of life answer that, by the store's clock.
 
 A sign is an object that the owner writes: its heartbeat, its requested file. The verdict is a
 guess, because a silent process may be frozen. So it only lets others try to abort an instant or to
 execute a plan, and the decision log settles which of them was first.
 
-The age of a sign is measured by the store's clock, never by the clock of the machine that asks.
-The clock is read before the signs: a process that freezes in between finds younger signs, and errs
+The age of a sign is measured by the store's clock, never by the clock of the machine that asks. The
+clock is read before the signs: a process that freezes in between finds younger signs, and errs
 towards alive.
 """
 
@@ -20,7 +20,7 @@ from pyhudi.storage.objects.heartbeats import heartbeat_path, last_sign_ms
 
 
 class Liveness:
-    """Tells which owners are alive, for one process and table."""
+    """Finds out which owners are alive, for one process and table."""
 
     def __init__(self, log: DecisionLog, settings: WriteSettings) -> None:
         self._log = log
@@ -60,7 +60,8 @@ class Liveness:
         reached = clock.at_least_ms() or sign
         age = max(reached, world.now_ms()) - sign
         if age > self._timeout_ms:
-            # Both are hints when a closer look is worth its cost. The verdict is the store's.
+            # Both are only hints that a closer look is worth its cost. The verdict is by the
+            # store's clock.
             now = clock.read_ms()
             sign = self._writer_sign_ms(instant)
             age = self._timeout_ms + 1 if sign is None else now - sign

@@ -1,14 +1,14 @@
-"""Deciding: the one place that appends to the decision log.
+"""The decision log of a table: the one place that appends to it.
 
-Every begin, completion and abort is decided by creating the next number of the log, and only then
-carried out on Hudi's timeline, by its owner or by whoever comes next. Nobody creates entry n+1
-before entry n is carried out. The number is the fence: a writer that froze after its checks finds
-its number taken and has to check again. `docs/protocol/README.md` has the steps, which the
-comments below number, and the reasons; the model beside it was checked.
+Every begin, completion and abort is an entry with the next number of the log. Only after the entry
+is created, it is published on Hudi's timeline, by its owner or by the next process. No process
+creates entry n+1 before entry n is published. The number is the fence: a writer that froze after
+its checks finds its number taken and has to check again. `docs/protocol/README.md` has the steps,
+which the comments below number, and the reasons; the model beside it was checked.
 
 On a table that only pyhudi writes, no lock is needed. With a Java writer on the table (`shared`)
 the table's lock surrounds each append, the timeline is listed each time, and an entry that the
-other engine overtook is voided instead of carried out.
+other engine superseded is voided instead of published.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ from pyhudi.timeline.instant_time import clock_time
 from pyhudi.timeline.live import LiveTimeline
 from pyhudi.world import World, jittered_ms, new_uuid
 
-#: A process that needed longer since it read the log's end reads it again before it goes on.
+#: A process that read the log's end longer ago than this reads it again before it continues.
 STALE_MS = 60_000
-#: The pause after a first lost race, which is about what an entry takes, and the longest one.
+#: The pause after a first lost race, about as long as an append takes, and the longest one.
 BACK_OFF_FIRST_MS, BACK_OFF_MS = 4, 200
-#: Entries that are folded before the timeline is listed again: a process may write for months.
+#: Entries that are applied before the timeline is listed again: a process may write for months.
 NOTED_MAX = 20_000
-#: Entries that may vanish under a reader's hands before it says so.
+#: How often an entry may vanish while it is read before that is an error.
 READ_ATTEMPTS_MAX = 5
 
 
@@ -95,7 +95,7 @@ class DecisionLog:
         skew_ms: int = 0,
         lock_change: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`lock_change` says how the lock that the table keeps differs from `lock` by now."""
+        """`lock_change` returns how the lock recorded in the table differs from `lock` by now."""
         self.storage = storage
         self.world = world
         self.clock = StoreClock(storage, world)
@@ -124,7 +124,7 @@ class DecisionLog:
         self._is_read_only = False
 
     def read_only(self) -> DecisionLog:
-        """Return a log that knows as much, and neither appends nor carries out: for dry runs."""
+        """Return a log that knows as much, and neither appends nor publishes: for dry runs."""
         log = copy(self)
         log._known = None if self._known is None else self._known.copied()
         log._live = None
@@ -133,13 +133,14 @@ class DecisionLog:
 
     @property
     def is_shared(self) -> bool:
-        """Whether a foreign engine may write the table, so that the lock guards it."""
+        """True if a foreign engine may write the table, so that the lock guards it."""
         return self._lease.is_shared
 
     # -- what is known
 
     def refresh(self) -> LiveTimeline:
-        """The timeline now, with the log's last entry carried out, unless it is read-only."""
+        """Return the timeline now. The log's last entry is published first, unless this is
+        read-only."""
         if self._is_read_only:
             self._catch_up()
             self._live = None
@@ -159,7 +160,7 @@ class DecisionLog:
     def guarded(self) -> Iterator[tuple[LiveTimeline, Callable[[], bool]]]:
         """Hold the lock, where one guards the table, for work that no entry decides.
 
-        Gives the timeline as it is now, and a call that says whether the work may still go on.
+        Yield the timeline as it is now, and a function that returns whether the work may continue.
         Without a lock, another engine on the table would do the same work unhindered.
         """
         self.refresh()
@@ -185,7 +186,7 @@ class DecisionLog:
     def _other_lock(self) -> Refused | None:
         if (change := self._lease.change()) is None:
             return None
-        self._live = None  # it has the last entry, which only its lock lets us carry out
+        self._live = None  # it has the last entry, which may be published under its lock only
         return Refused(Rule.OTHER_LOCK, detail=change)
 
     @property
@@ -194,7 +195,8 @@ class DecisionLog:
         return None if self._known is None else self._known.tail
 
     def read_from(self, number: int) -> None:
-        """Know the log from this entry on, as whoever completes what it began must."""
+        """Know the log from this entry on, as a process must that completes what the entry
+        began."""
         if (entry := load_entry(self.storage, number)) is not None:
             self._known = KnownLog(whole_from=number)
             self._lease.has_news = True
@@ -214,38 +216,41 @@ class DecisionLog:
         return self.storage.stat(self.path(inflight)) is not None
 
     def number_of(self, requested: str) -> int | None:
-        """The number of the entry that began the instant, if this process has read it."""
+        """Return the number of the entry that began the instant, if this process has read it."""
         return None if self._known is None else self._known.number_of(requested)
 
     def rollback_of(self, requested: str) -> str | None:
-        """The rollback, of any state, that undoes the instant; for instants that are long gone."""
+        """Return the rollback, of any state, of the instant; for instants that are long gone."""
         return self._rollbacks.naming(requested, self.live)
 
     def who_gave_up(self, requested: str) -> str:
-        """Whoever decided that the instant is rolled back, as the log says it; another engine's
-        rollbacks are not in the log."""
+        """Return the writer that rolled the instant back, as the log records it; else "".
+
+        Rollbacks of another engine are not in the log.
+        """
         abort = None if self._known is None else self._known.aborts.get(requested)
         return "" if abort is None else abort.writer
 
     def metadata(self, requested: str) -> CommitMetadata | None:
-        """What the write that completed last recorded, if the log has it: without a request."""
+        """Return the metadata of the write that completed last, if the log has it: without a
+        request."""
         return None if self._known is None else self._known.metadata(requested)
 
     def forget(self) -> None:
-        """List the timeline again at the next occasion."""
+        """List the timeline again when it is next needed."""
         self._live = None
 
     def path(self, instant: Instant) -> str:
         return f"{self.folder}/{instant.file_name}"
 
-    # -- append: the only way to decide
+    # -- append: the only way to add an entry
 
     def append(self, proposal: Proposal, *, back_off_ms: int = BACK_OFF_MS) -> Outcome:
-        """Append the proposal's entry, and carry it out.
+        """Append the proposal's entry, and publish it.
 
         UnavailableError leaves open whether the entry stands: storage failed, or other processes
-        kept winning the race. A caller that must know calls again. Between lost races it sleeps
-        for longer each time, `back_off_ms` at most.
+        won every race. A caller that must know calls again. Between lost races it sleeps for longer
+        each time, `back_off_ms` at most.
         """
         assert not self._is_read_only
         tried = AppendAttempt()
@@ -259,20 +264,25 @@ class DecisionLog:
             self.world.sleep_ms(tried.waits_ms or jittered_ms(self.world, pause))
             pause = min(2 * pause, back_off_ms)
         if tried.may_stand is not None:
-            raise undecided(self.storage.uri, "something came before it took effect")
+            raise undecided(self.storage.uri, "it was not published before the last round ended")
         raise too_busy(self.storage.uri, self._settings.commit_rounds)
 
     def _surely(self, outcome: Outcome, tried: AppendAttempt) -> Outcome:
-        """The outcome, unless an earlier round may have decided otherwise, and nobody tells any
-        more: while this process slept, the log went so far that its entry is not known."""
+        """Return the outcome, or raise if it may be wrong.
+
+        An earlier round may have appended our entry, and the log has since been pruned past it, so
+        whether that entry stands is not known.
+        """
         known = self._known or KnownLog()
         is_told = tried.may_stand in {None, *known.by_number, *known.voided}
         if not is_told and isinstance(outcome, Refused):
-            raise undecided(self.storage.uri, "the log went on too far to tell what became of it")
+            raise undecided(
+                self.storage.uri, "the log was pruned past it, so its outcome is not known"
+            )
         return outcome
 
     def _staged(self, draft: Draft, tried: AppendAttempt) -> str | None:
-        """Put bytes that are too large for an entry where it can name them; None if they are not.
+        """Stage bytes that are too large for an entry, and return their path; None if they fit.
 
         A round that drafts the same bytes again uses what an earlier one staged.
         """
@@ -292,10 +302,11 @@ class DecisionLog:
     def _remove_staged(self, tried: AppendAttempt) -> None:
         """Remove what was staged, once no entry of this append needs it.
 
-        After an error they stay: an entry may stand, and a process that carries it out needs them.
+        After an error the objects stay: an entry may stand, and the process that publishes it needs
+        them.
         """
         for path in tried.staged.values():
-            with suppress(HudiError):  # it is swept up later
+            with suppress(HudiError):  # it is removed later
                 self.storage.delete(path)
 
     def _attempt(
@@ -304,10 +315,10 @@ class DecisionLog:
         known = self._catch_up()  # 2
         mine = known.standing(tried.drafts)
         if mine is not None:
-            proposal.before_effect(mine)  # also if others carried it out meanwhile
+            proposal.before_effect(mine)  # also if another process published it meanwhile
         if (mine is None or mine.n < known.n) and (refused := self._other_lock()):
             if mine is not None:
-                return tried.decided(mine)  # else nothing would be behind it
+                return tried.decided(mine)  # else no entry would be behind it
             return self._surely(refused, tried)
         if not self._settle_tail(held):  # 3
             return None
@@ -316,7 +327,9 @@ class DecisionLog:
         live, tail = self._current(), known.n
         foreign = self._foreign(live, proposal)
         if self._known is not known or known.n != tail:
-            return None  # looking for foreigners read more of the log: its new end is not settled
+            return (
+                None  # looking for foreign writers read more of the log: its new end is not settled
+            )
         draft = foreign or proposal.draft(self, live)  # 4
         if isinstance(draft, Refused | AlreadyDone):
             return self._surely(draft, tried)
@@ -327,19 +340,19 @@ class DecisionLog:
         if not self._is_safe(held):
             return None
         tried.drafts[entry.id] = draft
-        tried.may_stand = None  # what was tried before has lost: the log went on without it
+        tried.may_stand = None  # the earlier entry has lost: the log went on without it
         started = self.world.elapsed_ms()
         if not self._create(entry):  # 6
             return None
         tried.may_stand = entry.n
         if not self._verify(entry):  # 7
             if self._known is None:
-                tried.may_stand = None  # another has the number, and ours was taken away
+                tried.may_stand = None  # another entry has the number, and ours was removed
             return None
         self._note(entry)
         proposal.before_effect(entry)
         if not self._may_carry_out(entry, held):
-            return None  # decided; the next round settles or voids it
+            return None  # appended; the next round publishes or voids it
         self._carry_out(entry)  # 8
         self._lease.took(self.world.elapsed_ms() - started)
         return Decided(entry, draft)
@@ -348,9 +361,9 @@ class DecisionLog:
         return self._lease.held(lambda: "" if self._known is None else self._known.highest)
 
     def _is_safe(self, held: HeldLock | None) -> bool:
-        """Whether the log was read just now, and the lock outlives what we are about to do.
+        """True if the log was read just now, and the lock outlasts the next step.
 
-        Who sleeps in between might bring back what was archived meanwhile.
+        A process that sleeps in between might bring back what was archived meanwhile.
         """
         is_fresh = self.world.elapsed_ms() - self._read_at <= STALE_MS
         return is_fresh and self._lease.is_safe(held)
@@ -358,7 +371,7 @@ class DecisionLog:
     def _may_carry_out(self, entry: Entry, held: HeldLock | None) -> bool:
         is_checked = held is not None and entry.kind is EntryKind.COMPLETE
         if is_checked and not self._still_inflight(entry):
-            return False  # the one fence that the other engine knows
+            return False  # the one fence that the other engine respects
         return self._is_safe(held)
 
     def _still_inflight(self, entry: Entry) -> bool:
@@ -369,23 +382,23 @@ class DecisionLog:
     # -- step 2: the tail
 
     def _catch_up(self) -> KnownLog:
-        """Read the entries that are new, each chained to the one before it."""
+        """Read the new entries, each chained to the one before it."""
         self._read_at = self.world.elapsed_ms()
         if self._known is None:
             return self._open()
         found = dict(entries_after(self.storage, self._known.n))
         for number in range(self._known.n + 1, max(found, default=0) + 1):
-            # By its number: a folder that changes while it is listed may show an entry and miss
-            # the one before it.
+            # Load each by its number: a folder that changes while it is listed may show an entry
+            # and miss the one before it.
             entry = self._load(number, found.get(number))
             if entry is None or not self._known.follows(entry):
-                return self._open()  # it was pruned while we slept
+                return self._open()  # pruned while this process slept
             self._note(entry)
             self._lease.has_news = True
         return self._known
 
     def _open(self) -> KnownLog:
-        """Begin at the tail, knowing nothing of what was before."""
+        """Begin at the tail, without knowledge of earlier entries."""
         self._live, self._lease.has_news = None, True
         for _ in range(READ_ATTEMPTS_MAX):
             known = KnownLog()
@@ -416,12 +429,12 @@ class DecisionLog:
         elif self._live is not None:
             self._live.note(entry)
             if self._live.noted > NOTED_MAX:
-                self._live = None  # listed anew, it has no more than is on the timeline
+                self._live = None  # a new listing has no more than is on the timeline
 
-    # -- step 3: settle, and the timeline
+    # -- step 3: settle the tail, and the timeline
 
     def _settle_tail(self, held: HeldLock | None) -> bool:
-        """Make sure that the last entry is carried out, or void it; False if the race is lost."""
+        """Publish the last entry unless that is done, or void it; False if the race is lost."""
         assert self._known is not None
         if self.is_shared:
             self._live = None  # the other engine may have written
@@ -434,10 +447,10 @@ class DecisionLog:
                     self._note(instead)
                 return False
             if self.is_shared:
-                # The lock is kept until this clock is past the entry. It may take a while to read,
-                # so that comes before the lock is asked.
+                # The lock is held until this clock is past the entry. Reading the clock may take a
+                # while, so that comes before the lock is checked.
                 self.clock.shared_now_ms()
-            # Read by its number a while after it was listed: another may have taken its place.
+            # It is read by its number a while after it was listed: another may have its number now.
             if not self._verify(tail) or not self._is_safe(held):
                 return False
             self._carry_out(tail)
@@ -447,7 +460,7 @@ class DecisionLog:
         return True
 
     def _is_settled(self, known: KnownLog) -> bool:
-        """Whether the last entry is carried out, or was voided, or there is none."""
+        """True if the last entry is published, or was voided, or there is none."""
         tail = known.tail
         if tail is None or tail.n <= known.settled or tail.kind is EntryKind.VOID:
             return True
@@ -459,20 +472,20 @@ class DecisionLog:
         return is_overtaken(entry, live, partial(self._still_inflight, entry))
 
     def _instead_of(self, overtaken: Entry, live: LiveTimeline) -> Entry:
-        """What makes an overtaken entry void."""
+        """Return the entry that voids a superseded one."""
         void = self._blank(kind=EntryKind.VOID, voids=overtaken.n)
         made = overtaken.creates
         assert made is not None
         if not has_taken_plan_away(overtaken, live, self._rollbacks):
             return void
         if made.staged is not None and self.storage.stat(made.staged) is None:
-            return void  # swept up, so long ago was it
+            return void  # removed, since it is so old
         return decided_again(void, overtaken, self._next_time(live))
 
     def _current(self, *, is_guarded: bool = True) -> LiveTimeline:
-        """The live timeline; listed where the log alone does not tell.
+        """Return the live timeline; it is listed where the log alone does not suffice.
 
-        Who archives takes the lock of a shared table, so nobody does while it is held.
+        A process that archives takes the lock of a shared table, so none does while it is held.
         """
         if self._live is None:
             started = self.world.elapsed_ms()
@@ -487,13 +500,13 @@ class DecisionLog:
             if undone := self._rollbacks.undone_by(rollback):
                 live.add_rollback(undone.target, rollback, is_final=undone.is_final)
         for target, abort in self._known.aborts.items():
-            # What stands on the timeline counts: another engine may have planned a rollback since.
+            # What is on the timeline counts: another engine may have planned a rollback since.
             if abort.instant is not None and target not in live.rolled_back_by:
                 live.add_rollback(target, abort.instant)
         return live
 
     def _foreign(self, live: LiveTimeline, proposal: Proposal | None) -> Refused | None:
-        """On a table without a lock, whether somebody else writes who does not heed the log."""
+        """Refuse, on a table without a lock, if another writer does not use the log."""
         assert self._known is not None
         if self.is_shared:
             return None
@@ -526,7 +539,7 @@ class DecisionLog:
         return create_entry(self.storage, entry)
 
     def _verify(self, entry: Entry) -> bool:
-        """Whether the chain goes through the entry: its number may have been pruned and reused."""
+        """True if the chain goes through the entry: its number may have been pruned and reused."""
         beyond = entries_after(self.storage, entry.n - 1)
         for number, stat in beyond:
             if number == entry.n:

@@ -21,10 +21,13 @@ from pyhudi.timeline.live import LiveTimeline
 
 
 class Rule(StrEnum):
-    """Why a decision was refused."""
+    """Why a proposal was refused."""
 
-    RESTORE_PENDING = "a restore of the table is under way"
-    ROLLED_BACK = "another writer took it for dead, or is an eager one, and rolled it back"
+    RESTORE_PENDING = "a restore of the table is pending"
+    ROLLED_BACK = (
+        "another writer rolled it back: its heartbeat had expired, or that writer uses"
+        " failed_writes='eager'"
+    )
     NOT_INFLIGHT = "its inflight file is gone, so another engine rolled it back"
     LOG_NOT_WHOLE = "the decision log was pruned while this write slept"
     NOT_PENDING = "it is not pending"
@@ -32,15 +35,15 @@ class Rule(StrEnum):
     CONFLICT = "another write completed on the same file groups"
     FOREIGN = "another engine writes this table"
     OTHER_LOCK = "the table has another lock since this process opened it"
-    NOT_YET = "another engine has begun a write, and has not looked around yet"
-    DENIED = "it may not complete any more"
+    NOT_YET = "a Hudi writer has requested an instant but has not read the timeline yet"
+    DENIED = "it may no longer complete"
     LAYOUT = "another engine broke the bucket layout"
     SCHEMA_CHANGED = "the table's schema changed while it ran"
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What an entry is to say, but for its number, its time and where large bytes are staged."""
+    """What an entry is to hold, but for its number, its time and where large bytes are staged."""
 
     kind: EntryKind
     action: Action  # as it is called while pending
@@ -48,11 +51,12 @@ class Draft:
     requested: str | None = None  # the instant; None if the entry's own time begins it
     begin: int | None = None  # number of the entry that began the instant
     target: Target | None = None
-    basis: object = None  # what the proposal judged by, for its proposer
+    basis: object = None  # what the verdict was based on, for the proposer
 
     @property
     def label(self) -> str:
-        """Return what the name of staged bytes begins with: an instant, or that there is none."""
+        """Return the first part of the name of staged bytes: an instant, or "plan" if there is
+        none."""
         return self.requested or (self.target.instant if self.target else "plan")
 
     def entry(self, blank: Entry, time: str, staged: str | None) -> Entry:
@@ -76,7 +80,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The entry stands, and has been carried out."""
+    """The entry stands, and was published."""
 
     entry: Entry
     draft: Draft
@@ -84,14 +88,14 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyDone:
-    """What was asked for had been done before, perhaps by somebody else on our behalf."""
+    """The effect exists already; another process may have made it on our behalf."""
 
     instant: Instant
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing was decided. `instant` is the one that stands in the way, if one does."""
+    """Nothing was appended. `instant` is the one that prevents it, if one does."""
 
     rule: Rule
     instant: str | None = None
@@ -100,33 +104,33 @@ class Refused:
 
 
 class NothingDecidedError(UnavailableError):
-    """It cannot be decided now, and was not."""
+    """The proposal cannot be judged now, and was not appended."""
 
 
 class TooBusyError(NothingDecidedError):
-    """Others won every race for the next entry."""
+    """Other processes won every race for the next entry."""
 
 
 def too_busy(uri: str, rounds: int) -> TooBusyError:
     return TooBusyError(
         f"the table at {uri} is too busy",
-        why=f"in {rounds} rounds others were first to the next entry of its log, or the lock was"
-        " lost",
+        why=f"in {rounds} rounds other processes were first to append to its decision log, or the"
+        " lock was lost",
         next_step="Repeat the call, or let fewer writers commit at once",
     )
 
 
 def unstaged(uri: str, error: UnavailableError) -> NothingDecidedError:
     return NothingDecidedError(
-        f"a decision about the table at {uri} could not be made",
-        why=f"what it is to publish could not be stored ({error.what}: {error.why})",
+        f"the decision log of the table at {uri} could not be appended to",
+        why=f"the bytes to publish could not be stored ({error.what}: {error.why})",
         next_step=error.next_step,
     )
 
 
 def restless(uri: str, attempts: int) -> UnavailableError:
     return UnavailableError(
-        f"the decision log of the table at {uri} does not hold still",
+        f"the decision log of the table at {uri} changes too fast",
         why=f"its last entry vanished {attempts} times",
         next_step="Repeat the call",
     )
@@ -134,8 +138,8 @@ def restless(uri: str, attempts: int) -> UnavailableError:
 
 def undecided(uri: str, why: str) -> UnavailableError:
     return UnavailableError(
-        f"a decision about the table at {uri} could not be carried out",
-        why=f"it was written to the log, and {why}",
+        f"an entry in the decision log of the table at {uri} could not be published",
+        why=f"it was appended, and {why}",
         next_step="Repeat the call",
     )
 
@@ -143,21 +147,21 @@ def undecided(uri: str, why: str) -> UnavailableError:
 def refusal_error(
     refused: Refused, uri: str, requested: str | None = None, *, what: str | None = None
 ) -> HudiError:
-    """A refusal as an error, for the user; `what` was refused, if it is no write."""
+    """Return the error for a refusal. `what` was refused, if it is not a write."""
     if what is None:
         what = f"the write {requested}" if requested else f"a write to the table at {uri}"
     if refused.rule is Rule.FOREIGN:
         return InvalidRequestError(
             f"{what} is refused",
             why=f"another engine began {refused.instant} without an entry in the decision log, and"
-            " the table has no lock that it heeds",
+            " the table has no lock which that engine takes",
             next_step=f"Call {USE_LOCK} once, with the lock which that engine takes",
         )
     if refused.rule is Rule.OTHER_LOCK:
         return ConflictError(
             f"{what} was not completed",
             why=f"{refused.rule} ({refused.detail})",
-            next_step="Do it again, with the lock that the table tells; nothing of it is visible",
+            next_step="Repeat it with the lock recorded in the table; nothing of it is visible",
         )
     by = f" ({refused.instant})" if refused.instant else ""
     return ConflictError(
@@ -167,7 +171,7 @@ def refusal_error(
     )
 
 
-#: Refusals that have to do with the lock of the table, whatever was to be decided.
+#: Refusals because of the table's lock, whatever was proposed.
 LOCK_RULES = (Rule.FOREIGN, Rule.OTHER_LOCK)
 
 Outcome = Decided | AlreadyDone | Refused
@@ -175,7 +179,7 @@ Check = Callable[[LiveTimeline], Refused | None]
 
 
 class Facts(Protocol):
-    """What a proposal may ask beside the live timeline."""
+    """What a proposal may query beside the live timeline."""
 
     def is_whole_from(self, n: int) -> bool:
         """True if every entry from number n to the log's end was seen, chained to the next."""
@@ -192,7 +196,8 @@ class Proposal(Protocol):
         """Return the pending instant that it completes, if it is a completion."""
 
     def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
-        """Judge it on the timeline as it is, and then say what its entry is to hold."""
+        """Judge the proposal on the timeline as it is, and then return what its entry is to
+        hold."""
 
     def before_effect(self, entry: Entry) -> None:
         """Do what must be done between the entry and its effect. Called by the owner only."""
@@ -200,7 +205,7 @@ class Proposal(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A new instant; its requested time is the one the entry brings."""
+    """A new instant; its requested time is the time of the entry."""
 
     action: Action
     plan: bytes = b""
@@ -226,7 +231,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """An instant becomes visible, with these bytes as its completed file."""
+    """A completion: the instant becomes visible, with these bytes as its completed file."""
 
     requested: str
     action: Action  # as it is called while pending
@@ -245,7 +250,8 @@ class Complete:
             return Refused(Rule.ROLLED_BACK, rollback)
         if self.begin is not None and not facts.is_whole_from(self.begin):
             return Refused(Rule.LOG_NOT_WHOLE)
-        # An inflight file alone is ours: this process slept until another engine had undone all.
+        # An inflight file alone is ours: this process slept until another engine had removed the
+        # rest.
         is_pending = self.requested in live.pending
         if not is_pending or not facts.is_inflight(self.requested, self.action):
             return Refused(Rule.NOT_INFLIGHT)
@@ -264,7 +270,7 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """A rollback of a pending instant begins, by this plan."""
+    """The begin of a rollback of a pending instant, by this plan."""
 
     target: Instant
     begin: int | None

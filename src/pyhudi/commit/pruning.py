@@ -1,6 +1,6 @@
-"""Pruning the decision log: which old entries may go?
+"""Pruning the decision log: which old entries may be removed?
 
-Entries go oldest first: never the last one, nor one that an open instant needs.
+The oldest entries are removed first, but never the last one, nor one that a pending instant needs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyhudi.format.timeline.decision_entry import entry_path
 from pyhudi.storage.objects.decision_log import entries_in, load_entry, log_folders
 from pyhudi.storage.protocol import ObjectStat
 
-#: The newest entries of the log that pruning keeps, and how long it keeps the others.
+#: The newest entries of the log that pruning retains, and how long it retains the others.
 ENTRIES_KEPT = 100
 ENTRIES_KEPT_MS = 7 * 24 * 3_600_000
 

@@ -1,12 +1,12 @@
-"""Carrying decisions out: the one place that publishes on Hudi's timeline.
+"""Publishing entries of the decision log: the one place that writes to Hudi's timeline.
 
-An entry of the decision log fixes the name and the bytes of its effect. So it may be carried out
-twice, late, or by two processes at once: the second finds the file there, and that is success.
+An entry fixes the name and the bytes of the file that it creates. So it may be published twice,
+late, or by two processes at once: the second finds the file there, and that is success.
 
-An abort takes its target's inflight file away from a Java writer, which completes only what is
-inflight. A target of ours keeps it: the log is its fence, and Hudi, should it be the one to finish
-the rollback, deletes files only of what is inflight. A plan is taken away altogether: Hudi carries
-out any that it finds.
+An abort removes its target's inflight file if a Java writer began the target, because that writer
+completes only what is inflight. A target of pyhudi keeps the file: the log is its fence, and Hudi,
+should it finish the rollback, deletes files only of instants that are inflight. A plan is removed
+altogether, because Hudi executes any plan that it finds.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pyhudi.timeline.live import PLANNED_ACTIONS
 
 
 def has_effect(storage: Storage, timeline_folder: str, entry: Entry) -> bool:
-    """Whether the entry was carried out."""
+    """True if the entry was published."""
     assert entry.creates is not None
     return storage.stat(f"{timeline_folder}/{entry.creates.name}") is not None
 
 
 def carry_out(storage: Storage, timeline_folder: str, entry: Entry) -> None:
-    """Make the entry's effect, or find it made."""
+    """Create the file of the entry, or find it created."""
     if entry.creates is None:
         return
     if entry.target is not None:
@@ -43,15 +43,15 @@ def carry_out(storage: Storage, timeline_folder: str, entry: Entry) -> None:
         return  # it was there, and its instant has been rolled back since
     if not entry.creates.is_of(found):
         raise CorruptTableError(
-            "a timeline file is not what was decided",
+            "a timeline file differs from the decision log",
             why=f"entry {entry.n} of the decision log gives it other bytes",
-            next_step="Find out who wrote it before anything else is written",
+            next_step="Find the program that wrote it before anything else is written",
             path=path,
         )
 
 
 def _fence_off(storage: Storage, timeline_folder: str, target: Target) -> None:
-    """Let no Java writer complete the target, nor carry out what it plans."""
+    """Make sure that no Java writer completes the target, nor executes its plan."""
     late = Instant(InstantTime(target.instant), target.action, State.INFLIGHT)
     inflight = f"{timeline_folder}/{late.file_name}"
     if target.action in PLANNED_ACTIONS:
@@ -63,7 +63,7 @@ def _fence_off(storage: Storage, timeline_folder: str, target: Target) -> None:
 
 
 def _is_ours(storage: Storage, inflight: str) -> bool:
-    """Whether a pyhudi writer introduces itself in the inflight file."""
+    """True if the inflight file records a pyhudi writer."""
     try:
         data = storage.read(inflight, 0, CONTAINER_BYTES_MAX + 1)
         found = decode_inflight_commit(data, inflight)
@@ -73,12 +73,12 @@ def _is_ours(storage: Storage, inflight: str) -> bool:
 
 
 def _has_successor(storage: Storage, entry: Entry) -> bool:
-    """Whether the log went on: then the entry was carried out, and its effect taken back since."""
+    """True if the log went on: then the entry was published, and its file removed since."""
     return storage.stat(entry_path(entry.n + 1)) is not None
 
 
 def _bytes(storage: Storage, timeline_folder: str, entry: Entry) -> bytes | None:
-    """The bytes to create; None if the owner made the file, and removed what it staged."""
+    """Return the bytes to create; None if the owner made the file, and removed what it staged."""
     made = entry.creates
     assert made is not None
     if made.inline is not None:
@@ -93,7 +93,7 @@ def _bytes(storage: Storage, timeline_folder: str, entry: Entry) -> bytes | None
     if has_effect(storage, timeline_folder, entry) or _has_successor(storage, entry):
         return None
     raise CorruptTableError(
-        f"entry {entry.n} of the decision log cannot be carried out",
+        f"entry {entry.n} of the decision log cannot be published",
         why="the bytes staged for it are missing or damaged",
         next_step="Restore the object from a copy of the table",
         path=made.staged,

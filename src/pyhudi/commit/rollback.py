@@ -1,10 +1,10 @@
-"""Failed writes: noticing them, deciding to give them up, undoing them.
+"""Failed writes: detect them, abort them, roll them back.
 
-Noticing is a guess: a silent writer may be frozen. Deciding is not: `abort` and `complete` of an
-instant compete for the next number of the log, and each looks for the other. So five writers may
-notice at once and one of them decides, and a writer that wakes up too late is told. Undoing can be
-repeated by anybody at any time, for it only deletes files of an instant that was given up, and
-those names are never used again.
+Detection is a guess, because a silent writer may be frozen. An abort is not: `abort` and `complete`
+of an instant compete for the next number of the log, and each checks for the other. So five writers
+may detect a failure at once and one of them aborts, and a writer that wakes up too late is refused.
+A rollback can be repeated by any process at any time, because it only deletes files of an aborted
+instant, and those names are never used again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 
-#: What is rolled back when its writer fails. A failed compaction or clustering is run again.
+#: What is rolled back when its writer fails. A failed compaction or clustering is executed again.
 ROLLED_BACK_ACTIONS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 
 
@@ -41,7 +41,7 @@ class FailedWriteRecovery:
         self._liveness = Liveness(log, settings)
 
     def recover(self, own: frozenset[str] = frozenset()) -> tuple[str, ...]:
-        """Undo every failed write; the instants that this call gave up itself."""
+        """Roll every failed write back; return the instants that this call aborted itself."""
         aborted = []
         self._liveness.forget_all_but(self._log.refresh().pending)
         for instant in self._log.live.pending_of(*ROLLED_BACK_ACTIONS):
@@ -52,10 +52,10 @@ class FailedWriteRecovery:
             self.undo(rollback.requested)
         return tuple(aborted)
 
-    # -- noticing
+    # -- detecting
 
     def failed(self, own: frozenset[str] = frozenset()) -> tuple[str, ...]:
-        """Writes that `recover` would give up, as far as one can tell without touching anything."""
+        """Return the writes that `recover` would abort, as far as reading alone shows."""
         found = []
         live = self._log.refresh()
         for instant in live.pending_of(*ROLLED_BACK_ACTIONS):
@@ -68,15 +68,15 @@ class FailedWriteRecovery:
 
     def _has_failed(self, instant: Instant) -> bool:
         if self._log.live.rolled_back_by.get(instant.requested) is not None:
-            return False  # already given up
+            return False  # already aborted
         if self._settings.failed_writes is FailedWrites.EAGER:
             return True
         return not self._liveness.is_writer_alive(instant)
 
-    # -- deciding
+    # -- aborting
 
     def abort(self, instant: Instant) -> Outcome:
-        """Decide that the pending instant is given up. Its files are not deleted yet."""
+        """Abort the pending instant, by an entry in the log. Its files are not deleted yet."""
         requested = instant.requested
         markers = load_markers(self._storage, requested)
         plan = plan_rollback(instant, markers, self._storage.uri, self._log.folder)
@@ -84,28 +84,28 @@ class FailedWriteRecovery:
         pending = instant.in_state(State.REQUESTED)
         return self._log.append(Abort(pending, self._log.number_of(requested), data))
 
-    # -- undoing
+    # -- rolling back
 
     def undo(self, rollback: str) -> None:
-        """Carry a rollback out, and complete it; as often as it takes, by as many as come."""
+        """Execute a rollback, and complete it. It may be repeated, by any number of processes."""
         started = self._world.elapsed_ms()
         requested = Instant(InstantTime(rollback), Action.ROLLBACK, State.REQUESTED)
         path = self._log.path(requested)
         try:
             plan = decode_rollback_plan(load_timeline_file(self._storage, path), path)
         except UnavailableError:
-            return  # somebody completed it, and it has been archived
+            return  # another process completed it, and it has been archived
         target = _target(plan, path)
         if target.requested in self._log.refresh().completed:
             raise CorruptTableError(
                 f"the rollback {rollback} would undo {target.requested}, which has completed",
                 why="no pyhudi writer plans that; its rows are visible",
                 next_step="If the rows of that write are to stay, remove this plan; if they are to"
-                " go, finish it with the engine that planned it",
+                " be removed, finish it with the engine that planned it",
                 path=path,
             )
         if not is_final(plan):
-            return  # another engine begins a plan anew: what it writes next has the same names
+            return  # another engine executes a plan again: what it writes next has the same names
         self._storage.create(self._log.path(requested.in_state(State.INFLIGHT)), b"")
         deleted = self.delete_files(target, plan if self._has_pending_files(target) else None)
         metadata = rollback_metadata(
@@ -117,19 +117,21 @@ class FailedWriteRecovery:
         self._storage.delete(heartbeat_path(target.requested))
 
     def _has_pending_files(self, target: Instant) -> bool:
-        """Whether the instant is there to be undone.
+        """True if the instant's pending files are there.
 
-        If not, somebody was here before, or it was archived and nobody may undo it. A plan would
-        not tell which. Markers do: they stay with what was given up, and go with what completed.
+        If they are not, another process rolled it back before, or it was archived and must not be
+        rolled back. A plan would not show which. Markers do: they stay with an aborted instant, and
+        are removed with a completed one.
         """
         states = (State.REQUESTED, State.INFLIGHT)
         paths = (self._log.path(target.in_state(state)) for state in states)
         return any(self._storage.stat(path) is not None for path in paths)
 
     def delete_files(self, target: Instant, plan: RollbackPlan | None = None) -> tuple[str, ...]:
-        """Delete what a given-up instant wrote, and its pending files; the data files' paths.
+        """Delete what an aborted instant wrote, and its pending files; return the data files'
+        paths.
 
-        Its markers stay: a frozen task of it may still write, and then they tell.
+        Its markers stay: a frozen task of it may still write, and then they name the file.
         """
         markers = load_markers(self._storage, target.requested)
         plan = plan or RollbackPlan()
@@ -150,8 +152,8 @@ def _target(plan: RollbackPlan, path: str) -> Instant:
         )
     if named.action not in {action.value for action in Action}:
         raise CorruptTableError(
-            f"the rollback of {named.commit_time} cannot be carried out",
-            why=f"{named.action!r} is no action",
+            f"the rollback of {named.commit_time} cannot be executed",
+            why=f"{named.action!r} is not an action",
             next_step="Finish it with the engine that planned it",
             path=path,
         )

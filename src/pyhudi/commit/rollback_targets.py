@@ -1,4 +1,4 @@
-"""What rollbacks undo: their plans tell, and no file name does."""
+"""The targets of rollbacks. Their plans name them, and no file name does."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from pyhudi.timeline.live import LiveTimeline
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What a rollback undoes."""
+    """The target of a rollback."""
 
     target: str
-    is_final: bool  # whether the instant is given up, and not only what a run of its plan left
+    is_final: (
+        bool  # the instant itself is rolled back, not only the files of one execution of its plan
+    )
 
 
 def load_rollback_target(storage: Storage, folder: str, rollback: str) -> str | None:
-    """The instant that the rollback's plan names, if it names one; else as `load_undone`."""
+    """Return the instant that the rollback's plan names, if it names one; else as `load_undone`."""
     undone = load_undone(storage, folder, rollback)
     return None if undone is None else undone.target
 
 
 def load_undone(storage: Storage, folder: str, rollback: str) -> Undone | None:
-    """What the rollback's plan says that it undoes, if it says so.
+    """Return what the rollback's plan rolls back, if it names that.
 
-    FileNotFoundError if the plan is gone: it completed and was archived. A storage failure is no
-    answer.
+    FileNotFoundError if the plan is gone: it completed and was archived. A storage failure is
+    raised as it is.
     """
     plan = Instant(InstantTime(rollback), Action.ROLLBACK, State.REQUESTED)
     path = f"{folder}/{plan.file_name}"
@@ -41,7 +43,7 @@ def load_undone(storage: Storage, folder: str, rollback: str) -> Undone | None:
 
 
 class RollbackTargets:
-    """What rollbacks of one table undo; each plan is read once."""
+    """The targets of a table's rollbacks; each plan is read once."""
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage = storage
@@ -58,7 +60,7 @@ class RollbackTargets:
         return self._undone[rollback]
 
     def naming(self, requested: str, live: LiveTimeline) -> str | None:
-        """The rollback, of any state, that undoes the instant for good."""
+        """Return the rollback, of any state, that rolls the instant back for good."""
         later = (i.requested for i in live.rollbacks() if i.requested > requested)
         undone = ((rollback, self.undone_by(rollback)) for rollback in sorted(later))
         return next((r for r, u in undone if u and u.is_final and u.target == requested), None)

@@ -1,15 +1,15 @@
-"""Decisions that a foreign engine went past before they were carried out.
+"""Entries that a foreign engine superseded before they were published.
 
-A writer decides, and dies or loses the lock; the foreign engine, who knows nothing of the log,
-publishes. To carry the decision out now would put an earlier time behind a later one, or publish
-what was taken away. So it is voided, and whoever wants it decides it again.
+A writer appends an entry, and dies or loses the lock. The foreign engine, which does not use the
+log, publishes. To publish the entry now would put an earlier time behind a later one, or publish
+what was rolled back. So it is voided, and its proposer appends it again if it still needs it.
 
-Only the lock keeps the writer itself from carrying it out afterwards. One that decided before the
-table had a lock may do so at any moment, so what it decided is carried out for it, late as it is.
+Only the lock keeps the writer itself from publishing the entry afterwards. A writer that appended
+before the table had a lock may do so at any moment, so its entry is published for it, however late.
 
-An abort may be half carried out by then: it takes a plan off the timeline before its rollback
-comes. Nothing else would tell that what the plan's executors wrote is to be removed, so that abort
-is decided again by whoever voids it.
+An abort may be half published by then: it removes a plan from the timeline before it creates its
+rollback. Nothing else would show that what the plan's executors wrote is to be removed. So the
+process that voids such an abort appends it again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyhudi.timeline.live import PLANNED_ACTIONS, LiveTimeline
 
 
 def is_overtaken(entry: Entry, live: LiveTimeline, is_inflight: Callable[[], bool]) -> bool:
-    """Whether a foreign engine went past the entry, or took its instant away."""
+    """True if a foreign engine published past the entry, or removed its instant."""
     assert entry.time is not None
     assert entry.instant is not None
     if entry.guarded and live.highest >= entry.time:
@@ -40,7 +40,7 @@ def is_overtaken(entry: Entry, live: LiveTimeline, is_inflight: Callable[[], boo
 
 
 def has_taken_plan_away(entry: Entry, live: LiveTimeline, rollbacks: RollbackTargets) -> bool:
-    """Whether it is an abort of a plan that is gone, and was neither carried out nor undone."""
+    """True if it is an abort of a plan that is gone, and was neither executed nor rolled back."""
     target = entry.target
     if target is None or target.action not in PLANNED_ACTIONS:
         return False
@@ -51,7 +51,7 @@ def has_taken_plan_away(entry: Entry, live: LiveTimeline, rollbacks: RollbackTar
 
 
 def decided_again(void: Entry, abort: Entry, time: str) -> Entry:
-    """The abort once more, with a new time, in place of the entry that would void it."""
+    """Return the abort again, with a new time, in place of the entry that would void it."""
     assert abort.creates is not None
     plan = Instant(InstantTime(time), Action.ROLLBACK, State.REQUESTED)
     return replace(

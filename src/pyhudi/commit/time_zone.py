@@ -1,9 +1,10 @@
-"""Noticing, on a timeline in local time, that other writers run in another zone than we do.
+"""Detecting, on a timeline in local time, that other writers run in another time zone.
 
-The digits of such a timeline (Hudi's default) do not say their zone. Written an hour to the east of
-the others, they are an hour ahead, and whatever the others write next is taken for earlier, and
-hidden. But the store dates each file when it is written, and a completed file bears the time of
-that moment: where the two differ by whole quarters of an hour, as zones do, the zones differ.
+The digits of such a timeline (Hudi's default) do not name their zone. If they are written an hour
+to the east of the other writers, they are an hour ahead, and whatever the others write next is
+taken for earlier, and hidden. But the store dates each file when it is written, and a completed
+file carries the time of that moment. Where the two differ by whole quarters of an hour, as zones
+do, the zones differ.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from pyhudi.world import World
 
 #: Zones differ by multiples of this, and by a day and two hours at most (from -12:00 to +14:00).
 _QUARTER_MS, _APART_MAX_MS = 900_000, 93_600_000
-#: What clocks that are off, and a slow store, may add to it.
+#: How much wrong clocks and a slow store may add to it.
 _TOLERANCE_MS = 120_000
-#: How old a file may be and still tell in which zone others write.
+#: How old a file may be and still show in which zone others write.
 FRESH_MS = 3_600_000
-#: How often to look: a listing of the timeline.
+#: How often to check; a check is a listing of the timeline.
 LOOK_AGAIN_MS = 60_000
 
 
 class TableZone:
-    """One process's zone beside those of a table's other writers."""
+    """Compares one process's zone with those of a table's other writers."""
 
     def __init__(self, storage: Storage, folder: str, world: World, zone: tzinfo | None) -> None:
         """`zone` is the timeline's, None for this machine's own."""
@@ -47,15 +48,15 @@ class TableZone:
     def require_same(self, now_ms: int, ours: Set[str], *, is_ahead: bool) -> None:
         """Refuse to write if others do in another zone; `now_ms` is the store's time.
 
-        `ours` are times that are known to be of this engine: what one process decided, another
-        may carry out much later. If the table `is_ahead` of that time, it is time to look.
+        `ours` are times that are known to be of this engine: an entry that one process appended may
+        be published by another much later. If the table `is_ahead` of that time, a check is due.
         """
         if not self.is_local or not (is_ahead or self._is_due()):
             return
         apart = self._apart_ms(now_ms, ours)
         if apart is not None:
             raise _zone_error(self._storage.uri, *apart, clock_time(now_ms, self._zone))
-        # Not before: whoever was refused and tries again is refused again.
+        # Not before: a writer that was refused and tries again is refused again.
         self._looked_at = self._world.elapsed_ms()
 
     def _is_due(self) -> bool:
@@ -64,10 +65,10 @@ class TableZone:
         return self._world.elapsed_ms() - self._looked_at > LOOK_AGAIN_MS
 
     def _apart_ms(self, now_ms: int, ours: Set[str]) -> tuple[str, int] | None:
-        """A fresh time that somebody gave in another zone, and how far that is ahead of ours.
+        """Return a recent time from another zone, and how far that zone is ahead of ours.
 
-        None also if any fresh file is off by something else than a zone: then files were copied,
-        or clocks are wrong, and the times of files tell nothing.
+        None also if any recent file is off by something else than a zone: then files were copied,
+        or clocks are wrong, and the times of files prove nothing.
         """
         latest: tuple[int, str, int] | None = None
         for stat in self._storage.list_folder(self._folder).objects:
@@ -80,7 +81,7 @@ class TableZone:
                 continue
             try:
                 ahead_ms = self._ahead_ms(completed, stat.modified_ms)
-            except CorruptTableError:  # digits that are no date
+            except CorruptTableError:  # digits that are not a date
                 return None
             apart_ms = round(ahead_ms / _QUARTER_MS) * _QUARTER_MS
             if abs(ahead_ms - apart_ms) > _TOLERANCE_MS or abs(apart_ms) > _APART_MAX_MS:
@@ -90,7 +91,7 @@ class TableZone:
         return None if latest is None else latest[1:]
 
     def _ahead_ms(self, time: str, modified_ms: int) -> int:
-        """How far the time is ahead of the file's; negative if it is behind."""
+        """Return how far the time is ahead of the file's; negative if it is behind."""
         now = clock_time(modified_ms, self._zone)
         # Summer time may have begun or ended between the two.
         before = shifted_time(clock_time(modified_ms - _TOLERANCE_MS, self._zone), _TOLERANCE_MS)

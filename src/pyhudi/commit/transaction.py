@@ -79,7 +79,7 @@ LOOK_AROUND_PAUSE_MS = 100
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The write is visible since this time."""
+    """The write is visible from this time on."""
 
     time: str
     behind: frozenset[str] = frozenset()  # conflicting writes that it was committed behind
@@ -95,7 +95,7 @@ class Lost:
     error: HudiError
     retry: Retry  # what helps
     waits_for: str | None = None  # the write of higher priority that goes first
-    keeps_files: bool = False  # whether the instant stays, since its files are to be read
+    keeps_files: bool = False  # the instant stays, since its files are to be read
 
     def or_raise(self) -> NoReturn:
         raise self.error
@@ -113,7 +113,7 @@ class Transaction:
         *,
         is_fenced: bool = False,
     ) -> None:
-        """`is_fenced`: its tasks run elsewhere, and a fence keeps late ones out."""
+        """`is_fenced`: its tasks run in other processes, and a fence keeps late ones out."""
         self._log = log
         self._settings = settings
         self._recovery = recovery
@@ -122,7 +122,7 @@ class Transaction:
         self._began_ms = log.world.elapsed_ms()
         self.action = action
         self.is_fenced = is_fenced
-        self._is_over = False  # decided, or in the log's hands
+        self._is_over = False  # completed or aborted, or only the log knows
 
     @classmethod
     def begin(
@@ -149,8 +149,9 @@ class Transaction:
         begun: tuple[str, int],
         pending: Collection[str],
     ) -> Transaction:
-        """Go on with an instant that another process has `begun`: its requested time and the number
-        of its entry. `pending` were under way then. The heartbeat is left to that process."""
+        """Continue an instant that another process has `begun`: its requested time and the number
+        of its entry. `pending` are the instants that were pending then. The heartbeat is left to
+        that process."""
         transaction = cls(log, settings, action, recovery, is_fenced=True)
         transaction.requested, transaction.number = begun
         transaction._heartbeat = Heartbeat(log.storage, transaction.requested)
@@ -164,7 +165,7 @@ class Transaction:
             self._others = Rivals(log, self.requested, self.action, frozenset(log.live.pending))
             log.storage.create(log.path(self._instant(State.INFLIGHT)), self._introduction())
         except BaseException:
-            self._stop_beating()  # or it would look alive for as long as this process lives
+            self._stop_beating()  # or the instant would look alive until this process ends
             raise
 
     def _begun(self) -> tuple[str, int]:
@@ -176,12 +177,16 @@ class Transaction:
         return outcome.entry.instant, outcome.entry.n
 
     def _introduction(self) -> bytes:
-        """What the inflight file says: who writes."""
+        """Return what the inflight file records: the writer."""
         metadata = CommitMetadata(extra_metadata={WRITER_KEY: self.writer.text})
         return encode_commit_metadata(metadata, self._log.world.random_bytes(16))
 
     def _announce(self, requested: str) -> None:
-        """Called in each round that finds the begin decided: its heartbeat never goes meanwhile."""
+        """Start the heartbeat of the instant that was just begun.
+
+        Called once in each round of the append. If the instant's time changes, the heartbeat of the
+        old time ends.
+        """
         if self._heartbeat is not None:
             if self._heartbeat.requested == requested:
                 self._heartbeat.stop()
@@ -194,14 +199,14 @@ class Transaction:
         return Instant(InstantTime(self.requested), self.action, state)
 
     def leave(self) -> None:
-        """Stop beating without giving the instant up: another process goes on with it."""
+        """Stop the heartbeat without aborting the instant: another process continues it."""
         self._is_over = True
         self._stop_beating()
 
-    # -- the good end
+    # -- completing
 
     def close(self, files: Collection[str]) -> list[str]:
-        """Let no task create another file; return announced files that are not among `files`.
+        """Stop tasks from creating more files; return announced files that are not among `files`.
 
         For writes whose tasks may outlive them. A file that no reported attempt wrote means that
         two attempts of a task disagree.
@@ -212,7 +217,7 @@ class Transaction:
         return sorted(set(announced) - set(files))
 
     def complete(self, metadata: CommitMetadata, checks: Checks | None = None) -> Completed | Lost:
-        """Make the write visible, unless another write stands in the way (`commit.validation`).
+        """Make the write visible, unless another write prevents it (`commit.validation`).
 
         If it raises, nothing of the write is ever visible, unless the error says that the outcome
         is unknown.
@@ -258,10 +263,12 @@ class Transaction:
             touched,
             opened,
             touched - opened if checks.is_checked else frozenset(),
-            checks.clears,
+            checks.replaces,
             parts=touched if checks.is_part else frozenset(),
             fresh=_with_inserts(metadata) if checks.is_part else frozenset(),
-            is_blind=checks.is_blind and self._is_retried and self.action is Action.DELTACOMMIT,
+            reads_nothing=checks.reads_nothing
+            and self._is_retried
+            and self.action is Action.DELTACOMMIT,
             priority=self.writer.priority,
         )
 
@@ -308,11 +315,12 @@ class Transaction:
         return given_up_error(self._log.storage, loser, refused, by, completed)
 
     def _is_in_vain(self, own: OwnWrite, checks: Checks, stats: Collection[WriteStat]) -> bool:
-        """Whether another engine closed a bucket that the write, made again, would have rows for.
+        """True if another engine replaced a bucket for which the write, done again, would have
+        rows.
 
-        One that depends on rows it finds has none left there, and would do without.
+        A write that depends on the rows it finds has none left there, and would do without.
         """
-        brings_rows = checks.is_blind or checks.is_part or checks.clears is not None
+        brings_rows = checks.reads_nothing or checks.is_part or checks.replaces is not None
         if checks.are_closed is None or not (
             brings_rows and any(stat.rows_written for stat in stats)
         ):
@@ -322,7 +330,7 @@ class Transaction:
         except UnavailableError:
             return False  # unknown now; the next attempt finds out
         except HudiError:
-            return True  # it would be refused for that
+            return True  # it would be refused for that reason
 
     def _decide(self, completion: WriteCompletion) -> Outcome:
         self._is_over = True
@@ -342,8 +350,11 @@ class Transaction:
             self._stop_beating()  # from here on the log knows, or others may roll it back
 
     def _opened(self, metadata: CommitMetadata) -> frozenset[FileGroupId]:
-        """The file groups in which it opens a slice: a base file among logs hides, to readers,
-        whatever completed there before it began."""
+        """Return the file groups in which the write starts a slice.
+
+        To readers, a base file among logs hides whatever completed in its file group before the
+        write began.
+        """
         if self.action is not Action.DELTACOMMIT:
             return frozenset()
         return frozenset(group for group, stat in metadata.group_stats if stat.log_files is None)
@@ -351,7 +362,7 @@ class Transaction:
     def _unknown(self, error: HudiError) -> OutcomeUnknownError:
         return OutcomeUnknownError(
             f"whether the write {self.requested} became visible is not known",
-            why=f"storage failed while it was being decided ({error.what})",
+            why=f"storage failed while its completion was appended ({error.what})",
             next_step="Repeat the write with the same write_id, which writes only if it must. If it"
             f" had none, look in table.inspect.timeline() whether {self.requested} has completed,"
             " before you write again",
@@ -359,7 +370,7 @@ class Transaction:
         )
 
     def _tidy(self) -> None:
-        """Remove what only a write under way needs. What fails here is swept up later."""
+        """Remove what only a pending write needs. What fails here is removed later."""
         storage = self._log.storage
         try:
             if self._heartbeat is not None:
@@ -371,21 +382,21 @@ class Transaction:
         except HudiError:
             return
 
-    # -- the bad end
+    # -- aborting
 
     def abandon(self) -> None:
-        """Give the instant up now, instead of letting others find it silent.
+        """Roll the instant back now, instead of when other writers find it silent.
 
-        Nothing to do once its completion was asked for: then it is the log's to say.
+        Does nothing once the completion was proposed: then only the log knows the outcome.
         """
         if self._is_over:
             return
         self._is_over = True
         try:
-            if self.is_fenced:  # tasks that still run need not go on, and leave less behind
+            if self.is_fenced:  # tasks that still run need not continue, and leave less behind
                 raise_fence(self._log.storage, self.requested)
             self._recovery.abort(self._instant(State.REQUESTED))
-            self._stop_beating()  # a beat behind the rollback would bring the heartbeat back
+            self._stop_beating()  # a heartbeat after the rollback would create its file again
             if rollback := self._log.live.rolled_back_by.get(self.requested):
                 self._recovery.undo(rollback)
                 if self.is_fenced:
@@ -406,7 +417,10 @@ def _with_inserts(metadata: CommitMetadata) -> frozenset[FileGroupId]:
 
 @contextmanager
 def preparing(what: str) -> Iterator[None]:
-    """Around a commit that rows need before their own: if it fails, they are not in doubt."""
+    """Wrap a commit that must come before that of the rows.
+
+    If its outcome is unknown, that of the rows is not: nothing of them was written.
+    """
     try:
         yield
     except OutcomeUnknownError as error:

@@ -17,10 +17,10 @@ from pyhudi.commit.ownership import OwnedPart, ownership_lost
 from pyhudi.commit.proposals import AlreadyDone, Complete, Draft, Facts, Refused, Rule
 from pyhudi.conflict.bucket_layout import LayoutOffence, first_offence
 from pyhudi.conflict.rules import (
-    Cleared,
     Conflict,
     ConflictRule,
     OwnWrite,
+    PartitionFilter,
     Retry,
     first_conflict,
 )
@@ -38,7 +38,7 @@ from pyhudi.format.timeline.instant import Instant
 from pyhudi.read.schema import RecordedSchema, is_same_schema, schema_change
 from pyhudi.timeline.live import LiveTimeline
 
-#: How long a writer of another engine may take from its beginning until it has read the timeline.
+#: How long a writer of another engine may take from its begin until it has read the timeline.
 LOOK_AROUND_MS = 10_000
 
 
@@ -52,18 +52,19 @@ class KnownLayout:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What a write asks before it completes, each time it tries to."""
+    """What is checked before a write completes, at each attempt."""
 
-    is_checked: bool = False  # whether its logs, too, must not meet another write's
-    is_blind: bool = False  # whether it read nothing of the table
-    is_part: bool = False  # whether its rows are parts, and those it counts as inserts are new
+    is_checked: bool = False  # its logs, too, must not overlap another write's
+    reads_nothing: bool = False  # it read nothing of the table
+    is_part: bool = False  # its rows are partial, and those it counts as inserts are new
     layout: KnownLayout | None = None
-    clears: Cleared | None = None
+    replaces: PartitionFilter | None = None
     strategy: Strategy = Strategy.BUCKET
-    keeps_files: bool = False  # whether the files are still needed after a conflict
-    #: Whether buckets of these file groups can be written no more, since another engine's commit.
+    keeps_files: bool = False  # the files are still needed after a conflict
+    #: True if buckets of these file groups can no longer be written, since another engine replaced
+    #: them.
     are_closed: Callable[[frozenset[FileGroupId]], bool] | None = None
-    owned: OwnedPart | None = None  # columns that must still be its owner's
+    owned: OwnedPart | None = None  # columns that its owner must still own
 
 
 class CheckFailedError(UnavailableError):
@@ -74,7 +75,9 @@ class CheckFailedError(UnavailableError):
 class Accepted:
     """The write may complete."""
 
-    behind: frozenset[str] = frozenset()  # conflicting writes that it is committed behind, as it is
+    behind: frozenset[str] = (
+        frozenset()
+    )  # conflicting writes that it is committed behind, unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +128,11 @@ class CompletionCheck:
             return self._outdated(live) or judged if isinstance(judged, Accepted) else judged
         except (CorruptTableError, UnsupportedTableError) as error:
             return Denied(error)
-        except UnavailableError as error:  # asked before anything was decided
+        except UnavailableError as error:  # raised before anything was appended
             raise CheckFailedError(
                 f"the write {self._own.requested} could not be completed",
-                why=f"whether it conflicts with others cannot be told ({error.what})",
-                next_step="Write again; nothing of it is visible",
+                why=f"whether it conflicts with other writes is not known ({error.what})",
+                next_step="Write again; nothing of this write is visible",
             ) from error
 
     def _denied(self) -> Denied | None:
@@ -151,16 +154,18 @@ class CompletionCheck:
             if offence is not None and offence.kind.breaks_table:
                 return offence
         found = self._overlap(live)
-        if offence is not None and isinstance(found, Accepted):  # in a bucket it has no file of
+        if offence is not None and isinstance(
+            found, Accepted
+        ):  # in a bucket in which it has no file
             other = others.named(offence.requested, live)
             return Conflict(ConflictRule.REPLACED, other, offence.group, Retry.WRITE)
         return found
 
     def _overlap(self, live: LiveTimeline) -> Conflict | Accepted:
-        """Return the conflict with a write, unless committing behind it settles that.
+        """Return the conflict with a write, unless committing behind that write resolves it.
 
-        Nothing has to be decided or written anew for a write whose logs are in their place: it is
-        committed as if it had begun after the other one completed.
+        A write whose logs are in the right slices need not be done again: it is committed as if it
+        had begun after the other one completed.
         """
         own, others = self._own, self._others
         behind: set[str] = set()

@@ -1,9 +1,9 @@
 """`write_id`: repeating a write whose outcome is unknown, without doing it twice.
 
-A write that has an id registers its instant under the id before it writes data. Whoever comes with
-the same id later finds the earlier instants there: one that completed is the answer; one that is
-pending is given up, in the decision log, so that it cannot complete behind our back. Attempts that
-run at the same time find each other too, and the one with the later instant goes on.
+A write that has an id registers its instant under the id before it writes data. A later attempt
+with the same id finds the earlier instants there. One that completed is the answer. One that is
+pending is aborted, in the decision log, so that it cannot complete afterwards. Attempts that run at
+the same time find each other too, and the one with the later instant continues.
 
 The registration outlasts the instant by a week, as the decision log does.
 """
@@ -26,7 +26,7 @@ _ID_CHARACTERS_MAX = 1_000
 
 
 class TakenOverError(ConflictError):
-    """Another attempt with the same write_id goes on; repeating this one would give that up."""
+    """Another attempt with the same write_id continues; repeating this one would abort that one."""
 
 
 class WriteIds:
@@ -39,7 +39,7 @@ class WriteIds:
         self._history = History(log.storage, log.history_folder)
 
     def completed(self, write_id: str, operation: str) -> Instant | None:
-        """The earlier attempt that completed. Those that are pending are given up."""
+        """Return the earlier attempt that completed. Attempts that are pending are aborted."""
         return self._settle(write_id, operation, before=None)
 
     def register(
@@ -49,10 +49,10 @@ class WriteIds:
         operation: str,
         own: frozenset[str] = frozenset(),
     ) -> Instant | None:
-        """Register an attempt; the other attempt that made it superfluous, if one has completed.
+        """Register an attempt; return another attempt that has completed, if one has.
 
-        TakenOverError if a later attempt has taken over. `own` attempts that lost to a conflict
-        are the caller's to give up: their files may still be needed, and nobody completes them.
+        TakenOverError if a later attempt has taken over. `own` attempts that lost to a conflict are
+        left to the caller: their files may still be needed, and no process completes them.
         """
         body = json.dumps({"write_id": write_id, "instant": requested}).encode()
         self._storage.create(f"{_folder(write_id)}/{requested}", body)
@@ -93,15 +93,15 @@ class WriteIds:
                 return done
             if not self._history.is_undone(requested):
                 raise InvalidRequestError(
-                    f"whether the write {write_id!r} was done before cannot be told",
+                    f"whether the write {write_id!r} was done before is not known",
                     why=f"its attempt {requested} is in neither the timeline nor its archive",
-                    next_step="Look whether its rows are there. If they are not, write them with"
+                    next_step="Check whether its rows are there. If they are not, write them with"
                     " another write_id",
                 )
         return None
 
     def _check(self, done: Instant, write_id: str, operation: str) -> None:
-        """The completed instant must be what the registration says, and what is asked for."""
+        """Require that the completed instant has this write_id, and is the same operation."""
         metadata = self._history.write_metadata(self._log.folder, done)
         if (metadata.extra_metadata or {}).get(WRITE_ID_KEY) != write_id:
             why = f"it is registered for {done.requested}, which is another write"

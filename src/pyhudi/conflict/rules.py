@@ -9,7 +9,7 @@ one is later follows from completion times, which Hudi's own strategy compares w
     log compaction of the file group  conflict            -                conflict
     compaction planned since, seed    -                   -                conflict
     replace commit, clustering        conflict            conflict         conflict
-    any write of a cleared partition  conflict, for overwrite and delete of partitions
+    any write of a replaced partition conflict, for overwrite and delete of partitions
 
     other, under way
     clustering of the file group      conflict, of any age, for its rows move elsewhere
@@ -48,7 +48,7 @@ from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.index.simple_bucket import bucket_number
 
 #: True for the partitions that an overwrite or a delete of partitions replaces.
-Cleared: TypeAlias = Callable[[str], bool]
+PartitionFilter: TypeAlias = Callable[[str], bool]
 
 
 class Kind(StrEnum):
@@ -68,7 +68,7 @@ class ConflictRule(StrEnum):
     SAME_FILE_GROUP = "first committer wins: both wrote the file group"
     HIDDEN_ROWS = "its base file would hide what completed meanwhile in the file group"
     REPLACED = "readers hide the file group since another write replaced it"
-    CLEARED_PARTITION = "it clears a partition that was written meanwhile"
+    CLEARED_PARTITION = "it replaces a partition that was written meanwhile"
     CLUSTERING_PENDING = "a clustering under way moves the rows of the file group elsewhere"
     COMPACTION_PENDING = "a compaction under way would hide its base file"
     LOG_COMPACTION_PENDING = "a log compaction under way would undo its base file"
@@ -95,10 +95,10 @@ class OwnWrite:
     touched: frozenset[FileGroupId]
     opened: frozenset[FileGroupId] = frozenset()  # with a base file among logs
     appended: frozenset[FileGroupId] = frozenset()  # the others, if it is checked at all
-    clears: Cleared | None = None
+    replaces: PartitionFilter | None = None
     parts: frozenset[FileGroupId] = frozenset()  # those in which it has partial rows
     fresh: frozenset[FileGroupId] = frozenset()  # of these, those with keys that it took for new
-    is_blind: bool = False  # whether it read nothing of the table
+    reads_nothing: bool = False  # it read nothing of the table
     priority: int = 0
 
 
@@ -167,10 +167,10 @@ def _completed_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) ->
         return Conflict(ConflictRule.PARTS_ALONE, other, group, Retry.WRITE)
     if (group := _shared(own.appended, other.groups, strategy)) is not None:
         return Conflict(ConflictRule.SAME_FILE_GROUP, other, group, _retry(own, other))
-    cleared = own.clears
-    if cleared is None:
+    replaced = own.replaces
+    if replaced is None:
         return None
-    found = (group for group in sorted(other.groups or ()) if cleared(group.partition))
+    found = (group for group in sorted(other.groups or ()) if replaced(group.partition))
     if (group := next(found, None)) is not None:
         return Conflict(ConflictRule.CLEARED_PARTITION, other, group, Retry.WRITE)
     return None
@@ -192,7 +192,7 @@ def _retry(own: OwnWrite, other: OtherWrite) -> Retry:
     Readers order logs by requested time, and that is already the order of completion.
     """
     in_order = other.requested < own.requested and other.kind is Kind.WRITE
-    return Retry.COMMIT if own.is_blind and in_order else Retry.WRITE
+    return Retry.COMMIT if own.reads_nothing and in_order else Retry.WRITE
 
 
 def _pending_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> Conflict | None:

@@ -1,12 +1,12 @@
-"""Hudi's options by what becomes of them here: four classes, for reads and for writes.
+"""How pyhudi treats each of Hudi's options: four classes, for reads and for writes.
 
-Honoured: pyhudi does what the option says. Without effect: it speaks of machinery that pyhudi does
-not have, so the outcome is the same; said by a warning with the reason. Refused: to pass over it
-would give other rows, or another table, than Hudi's. Unknown: an error that names the nearest
-known one, for a name with a typing error is an option that silently does not work.
+Honoured: pyhudi does what the option says. Without effect: it concerns machinery that pyhudi does
+not have, so the outcome is the same; a warning gives the reason. Refused: to ignore it would give
+other rows, or another table, than Hudi's. Unknown: an error that names the nearest known one,
+because a mistyped name is an option that silently does not work.
 
-What an option says may be honoured for one value and refused for another, so a class belongs to
-the value where it has to (`ByValue`). A name that ends in `.*` stands for all names that begin so.
+An option may be honoured for one value and refused for another, so where necessary the class
+belongs to the value (`ByValue`). A name that ends in `.*` stands for all names that begin so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VALUE_CHARACTERS_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Honoured:
-    what: str  # pyhudi does; shown in the documentation
+    what: str  # what pyhudi does; shown in the documentation
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ Verdict = Honoured | WithoutEffect | Refused
 
 @dataclass(frozen=True, slots=True)
 class ByValue:
-    """Large and small letters count the same."""
+    """Verdicts by value, upper and lower case alike."""
 
     verdicts: Mapping[str, Verdict]
     otherwise: Verdict
@@ -60,7 +60,7 @@ _NO_FLAG: Final = Refused("it is true or false")
 
 
 def switch(*, on: Verdict, off: Verdict) -> ByValue:
-    """The class of an option that is true or false."""
+    """Return the class of an option that is true or false."""
     return ByValue({"true": on, "false": off}, otherwise=_NO_FLAG)
 
 
@@ -69,23 +69,24 @@ def same(names: Sequence[str], verdict: OptionClass) -> dict[str, OptionClass]:
 
 
 def one_of(verdicts: dict[tuple[str, ...], Verdict], otherwise: Verdict) -> ByValue:
-    """The class of an option that is one of several words or Java classes."""
+    """Return the class of an option that is one of several words or Java classes."""
     each = {value: verdict for values, verdict in verdicts.items() for value in values}
     return ByValue(each, otherwise)
 
 
 def refused_on(why: str) -> ByValue:
-    """For a switch that is refused when on; off, it says what pyhudi does."""
+    """Return the class of a switch that is refused when on; off is what pyhudi does."""
     return switch(on=Refused(why), off=Honoured("as pyhudi does anyway"))
 
 
 def refused_off(why: str) -> ByValue:
-    """For a switch that is refused when off; on, it says what pyhudi does."""
+    """Return the class of a switch that is refused when off; on is what pyhudi does."""
     return switch(on=Honoured("as pyhudi does anyway"), off=Refused(why))
 
 
 def idle_on(why: str) -> ByValue:
-    """For a switch of something that pyhudi does not do, and that changes no rows."""
+    """Return the class of a switch for something that pyhudi does not do and that changes no
+    rows."""
     return switch(on=WithoutEffect(why), off=Honoured("as pyhudi does anyway"))
 
 
@@ -115,7 +116,7 @@ def _verdict(name: str, value: str, classes: OptionClasses, kind: str) -> Verdic
 
 
 def _family(name: str, classes: OptionClasses) -> OptionClass | None:
-    """The class of the longest beginning of the name that has one."""
+    """Return the class of the longest prefix of the name that has one."""
     parts = name.split(".")
     for length in range(len(parts) - 1, 0, -1):
         if found := classes.get(f"{'.'.join(parts[:length])}.*"):
@@ -128,6 +129,6 @@ def _unknown(name: str, classes: OptionClasses, kind: str) -> InvalidRequestErro
     nearest = difflib.get_close_matches(name, known, n=1)
     return InvalidRequestError(
         f"there is no {kind} option {name[:_VALUE_CHARACTERS_MAX]!r}",
-        why="pyhudi does not know it, so it cannot tell what leaving it out would change",
+        why="pyhudi does not know it, so what leaving it out would change is unknown",
         next_step=f"Did you mean {nearest[0]!r}?" if nearest else "Leave it out",
     )

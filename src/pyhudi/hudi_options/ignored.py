@@ -1,7 +1,7 @@
-"""Hudi's write options that change no rows: they speak of machinery that pyhudi does not have.
+"""Hudi's write options that change no rows: they concern machinery that pyhudi does not have.
 
 Tuning, other indexes, other file formats, other locks, servers and services. The outcome is the
-same without them, and a warning says why. A switch that is off says what pyhudi does anyway.
+same without them, and a warning says why. A switch that is off describes what pyhudi does anyway.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ _MACHINERY: OptionClasses = {
     "hoodie.write.track.event.time.watermark": WithoutEffect("commits carry no watermark"),
     "hoodie.write.lock.conflict.resolution.strategy": one_of(
         {(_BUCKET_CONFLICTS,): Honoured("as pyhudi does unless the table says otherwise")},
-        Refused("all writers must agree; `create_table(conflict_strategy=...)` keeps it"),
+        Refused("all writers must agree; `create_table(conflict_strategy=...)` records it"),
     ),
     "hoodie.write.concurrency.early.conflict.*": WithoutEffect("a conflict is found at the end"),
     "hoodie.write.concurrency.async.conflict.*": WithoutEffect("a conflict is found at the end"),

@@ -1,6 +1,6 @@
 """Hudi's own option names for reads, with Hudi's own meaning.
 
-`READ_CLASSES` tells what becomes of each; `option_classes` what the classes are.
+`READ_CLASSES` says how each is treated, `classes` what the classes are.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def parse_read_options(options: Mapping[str, str]) -> HudiRead:
     if BEGIN not in options:
         raise InvalidRequestError(
             "an incremental read has no beginning",
-            why=f"{BEGIN} is not given",
-            next_step=f"Give a completion time, or {_EARLIEST!r} for all of the table",
+            why=f"{BEGIN} is not set",
+            next_step=f"Set it to a completion time, or to {_EARLIEST!r} for all of the table",
         )
     begin, end = options[BEGIN], options.get(END)
     return HudiRead(
@@ -136,7 +136,7 @@ def parse_read_options(options: Mapping[str, str]) -> HudiRead:
 
 
 def _shows_meta(options: Mapping[str, str]) -> bool:
-    """Whether the five meta columns are shown: as asked, else by whose options these are.
+    """True if the five meta columns are shown: as `meta` says, else by the names of the options.
 
     Hudi shows them in every read, and pyhudi in none.
     """
@@ -150,7 +150,8 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
 
 
 def _instant(option: str, text: str) -> str:
-    """Digits, or Hudi's `yyyy-MM-dd[ HH:mm:ss[.SSS]]` in the timeline's own zone."""
+    """Return the digits of a time; it may be Hudi's `yyyy-MM-dd[ HH:mm:ss[.SSS]]` in the timeline's
+    zone."""
     if _DIGITS.fullmatch(text):
         return text
     if match := _DATE_TIME.fullmatch(text):

@@ -1,11 +1,12 @@
-"""Hudi's own option names for writes, as values: what is done, to what table, with what settings.
+"""Hudi's own option names for writes, as values: the operation, the table and the settings.
 
-`WRITE_CLASSES` tells what becomes of each option. What is absent is left open here, and then the
+`WRITE_CLASSES` says how each option is treated. What is absent is left open here, and then the
 existing table decides, or pyhudi's default for a new one (merge on read, where Hudi's is copy on
 write). Only the operation has a default of its own, which is Hudi's: upsert.
 
-One thing may have several names; given by two of them, it must be the same. What an option says of
-a table that exists must be so, for Hudi would otherwise write what other writers do not expect.
+One thing may have several names. If two of them are set, they must agree. What an option says of an
+existing table must be true of it, because Hudi would otherwise write what other writers do not
+expect.
 """
 
 from __future__ import annotations
@@ -69,13 +70,13 @@ class AskedTable:
 
     @property
     def buckets(self) -> SimpleBuckets | None:
-        """For `create_table`, or for a table that does not tell; None without a count."""
+        """For `create_table`, or for a table that does not record them; None without a count."""
         if self.bucket_count is None:
             return None
         return SimpleBuckets(self.bucket_count, self.hash_fields or ())
 
     def lock_address(self, kind: LockKind, table_name: str) -> LockAddress | None:
-        """Where a lock of this kind is; Hudi passes over what is said of other kinds."""
+        """Return where a lock of this kind is; Hudi ignores the options of other kinds."""
         prefix, options = OPTION_PREFIXES.get(kind), self.lock_options or {}
         chosen = {n: text for n, text in options.items() if prefix and n.startswith(prefix)}
         return parse_lock_address(kind, chosen or None, table_name)
@@ -92,9 +93,9 @@ class HudiWrite:
 
 
 def parse_write_options(options: Mapping[str, str]) -> HudiWrite:
-    """InvalidRequestError for the first option that is unknown or cannot be honoured.
+    """Parse the options; InvalidRequestError for the first that is unknown or cannot be honoured.
 
-    Options without effect here are told by a warning each.
+    Options without effect here cause a warning each.
     """
     given = {name: _text(value) for name, value in options.items()}
     require_known(given, names.WRITE_CLASSES, "write")
@@ -109,7 +110,7 @@ def parse_write_options(options: Mapping[str, str]) -> HudiWrite:
 
 
 def refuse_contradictions(write: HudiWrite, config: TableConfig) -> None:
-    """InvalidRequestError for the first option that says other than the existing table."""
+    """Raise InvalidRequestError for the first option that contradicts the existing table."""
     found = _found_table(config)
     for part, spellings in _SPELLINGS.items():
         asked, there = getattr(write.table, part), found[part]
@@ -117,14 +118,15 @@ def refuse_contradictions(write: HudiWrite, config: TableConfig) -> None:
             continue
         option = _spelling(write.given, spellings)
         raise InvalidRequestError(
-            f"option {option}={write.given[option]!r} does not fit the table {config.name!r}",
+            f"option {option}={write.given[option]!r} contradicts the table {config.name!r}",
             why=f"there it is {_shown(there)}, and all writers of a table must agree",
             next_step="Leave the option out, or write to another table",
         )
 
 
 def refuse_incomplete_table(write: HudiWrite) -> None:
-    """TableNotFoundError if the options do not describe a new table: to call before creating."""
+    """Raise TableNotFoundError if the options do not describe a new table. Call it before
+    creating."""
     asked = write.table
     for option, value, why in (
         (names.RECORD_KEY[0], asked.record_key, "rows are found and merged by their key"),
@@ -133,8 +135,8 @@ def refuse_incomplete_table(write: HudiWrite) -> None:
         if not value:
             raise TableNotFoundError(
                 "there is no table yet, and the options do not describe one",
-                why=f"{option} is not given, and {why}",
-                next_step=f"Give {option}, or create the table with pyhudi.create_table",
+                why=f"{option} is not set, and {why}",
+                next_step=f"Set {option}, or create the table with pyhudi.create_table",
             )
     plain = plain_key_generator(asked.record_key or (), asked.partition_by or ())
     if asked.key_generator not in (None, plain):
@@ -227,7 +229,7 @@ def _asked_table(given: Mapping[str, str]) -> AskedTable:
 def _agreed(
     given: Mapping[str, str], spellings: Sequence[str], parse: Callable[[str, str], _T]
 ) -> _T | None:
-    """What the options of one meaning say; None if none is given."""
+    """Return the value of the options of one meaning; None if none is set."""
     found = {name: parse(name, given[name].strip()) for name in spellings if name in given}
     if not found:
         return None
@@ -243,7 +245,7 @@ def _agreed(
 
 
 def _found_table(config: TableConfig) -> dict[str, Any]:
-    """The parts of an existing table; None for what it does not tell."""
+    """Return the parts of an existing table; None for what it does not record."""
     buckets = config.buckets
     return {
         "name": config.name,
@@ -274,7 +276,7 @@ def _is_same(part: str, asked: Any, there: Any, config: TableConfig) -> bool:
 
 
 def _spelling(given: Mapping[str, str], spellings: Sequence[str]) -> str:
-    """The name by which the user gave it."""
+    """Return the name that the user used."""
     return next(name for name in spellings if name in given)
 
 
@@ -312,7 +314,7 @@ def _settings(given: Mapping[str, str]) -> WriteSettings:
 
 
 def _check_setting(setting: str, value: int, option: str) -> None:
-    """A setting's own limits, told by the name that the user knows."""
+    """Check the setting's own limits; the error names the option that the user knows."""
     only: dict[str, Any] = {setting: value}
     try:
         WriteSettings(**only)
@@ -323,7 +325,9 @@ def _check_setting(setting: str, value: int, option: str) -> None:
 def _refuse_eager_company(write: HudiWrite) -> None:
     if write.settings.failed_writes is FailedWrites.EAGER and write.table.concurrency is not None:
         option = _spelling(write.given, names.FAILED_WRITES)
-        why = f"with {names.CONCURRENCY[0]}={write.table.concurrency} it would end living writers"
+        why = (
+            f"with {names.CONCURRENCY[0]}={write.table.concurrency} it would roll back live writers"
+        )
         raise refused_option(option, write.given[option], why)
 
 
@@ -331,7 +335,7 @@ def _refuse_eager_company(write: HudiWrite) -> None:
 
 
 def _text(value: object) -> str:
-    """Options are texts; Python's own true, false and numbers are taken for theirs."""
+    """Return the value as text; Python's own true, false and numbers are accepted."""
     return str(value)
 
 
@@ -347,7 +351,7 @@ def _columns(option: str, text: str) -> tuple[str, ...]:
         raise refused_option(option, text, "it is a list of different columns, by commas")
     for column in columns:
         if ":" in column or "." in column:
-            raise refused_option(option, text, f"{column!r} is no column of its own")
+            raise refused_option(option, text, f"{column!r} is not a column of its own")
     return columns
 
 

@@ -1,8 +1,8 @@
-"""What becomes of each of Hudi's options for writes; `option_classes` tells what the classes are.
+"""How each of Hudi's options for writes is treated; `classes` says what the classes are.
 
-Names and alternative names are those of Hudi 1.2.0. An option whose value says what pyhudi does
-anyway is honoured without a word, so that a job's options can stay as they are. What Hudi would do
-beside the write, and its user counts on, is refused and not passed over: a catalog that is not
+Names and alternative names are those of Hudi 1.2.0. An option whose value asks for what pyhudi does
+anyway is honoured without a warning, so that a job's options can stay as they are. What Hudi would
+do beside the write, and its user relies on, is refused and not ignored: a catalog that is not
 synced, a validator that is not run, a table that is never compacted.
 """
 
@@ -244,7 +244,7 @@ _SETTINGS: OptionClasses = {
 _ONE_BASE_FORMAT = one_of({("parquet",): _AS_TABLE}, Refused("pyhudi writes parquet files"))
 _CHANGES_KEYS = "it would change record keys or partition paths"
 _MISSING_COLUMNS = "rows must have the columns of the table"
-_MARKED_DELETES = Refused("rows that mean a delete are not told apart; use the operation delete")
+_MARKED_DELETES = Refused("rows that mean a delete are not recognised; use the operation delete")
 _MEANING: OptionClasses = {
     "hoodie.metadata.enable": refused_on("pyhudi does not maintain the metadata table"),
     "hoodie.populate.meta.fields": refused_off("pyhudi writes the meta columns"),
@@ -253,7 +253,7 @@ _MEANING: OptionClasses = {
     "hoodie.table.ro.file.format": _ONE_BASE_FORMAT,
     "hoodie.table.multiple.base.file.formats.enable": refused_on("pyhudi writes parquet files"),
     "hoodie.table.timeline.timezone": one_of(
-        {("utc",): Honoured("for a new table")}, Refused("new tables tell time in UTC")
+        {("utc",): Honoured("for a new table")}, Refused("the times of new tables are in UTC")
     ),
     "hoodie.timeline.layout.version": one_of(
         {("2",): _AS_TABLE}, Refused("pyhudi writes layout 2")
@@ -292,7 +292,7 @@ _MEANING: OptionClasses = {
     "hoodie.deltastreamer.keygen.*": Refused(_CHANGES_KEYS),
     "hoodie.streamer.*": Refused("pyhudi has no streamer"),
     "hoodie.deltastreamer.*": Refused("pyhudi has no streamer"),
-    "hoodie.index.class": Refused("an index of one's own is Java code"),
+    "hoodie.index.class": Refused("a custom index is Java code"),
     "hoodie.bucket.index.partition.rule.type": Refused("all partitions have the same buckets"),
     "hoodie.bucket.index.partition.expressions": Refused("all partitions have the same buckets"),
     "hoodie.avro.schema": Refused("the rows' own schema counts"),
@@ -303,7 +303,7 @@ _MEANING: OptionClasses = {
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": refused_on(_MISSING_COLUMNS),
     "hoodie.datasource.write.commitmeta.key.prefix": Refused("options do not go into commits"),
     "hoodie.bootstrap.*": Refused("pyhudi does not bootstrap tables"),
-    "hoodie.write.lock.filesystem.path": Refused("the lock is at Hudi's own place in the table"),
+    "hoodie.write.lock.filesystem.path": Refused("the lock is at Hudi's default path in the table"),
     "hoodie.write.lock.filesystem.expire": one_of(
         {("0",): Honoured("as pyhudi does anyway")}, Refused("the file lock does not expire")
     ),

@@ -1,9 +1,9 @@
 """The archived timeline: opened only when a read depends on it, and only the parts it needs.
 
-Archive files never change, so what was learned from one is kept: the bounds of its row groups, and
-the times of those row groups that were asked for, up to a number of instants. Which files count is
-asked anew each time: archiving goes on while a table is open. It may even merge the files that a
-question is about, and remove them; then the question is asked once more.
+Archive files never change, so what was read from one is cached: the bounds of its row groups, and
+the times of those row groups that were needed, up to a number of instants. Which files count is
+read again for each query, because archiving continues while a table is open. Archiving may even
+merge and remove the files of a query; then the query is repeated.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from pyhudi.storage.objects.timeline_files import load_timeline_file, missing_ti
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
-#: Instants whose times one table keeps in memory, and files whose row groups it knows.
+#: How many instants' times one table caches, and of how many files it caches the row groups.
 INSTANTS_KEPT_MAX = 300_000
 INDEXES_KEPT_MAX = 1_000
-#: How often a question is asked again because files were merged under its hands.
+#: How often a query is repeated because its files were merged meanwhile.
 ATTEMPTS_MAX = 10
 
 _Files = tuple[ArchiveFileName, ...]
@@ -69,22 +69,23 @@ class History:
         self._times: OrderedDict[tuple[ArchiveFileName, int], pa.Table] = OrderedDict()
         self._kept = 0
 
-    # -- questions
+    # -- queries
 
     def completion_times(self, instants: frozenset[str]) -> Mapping[str, str]:
-        """Requested time → completion time, for those of the instants that are archived writes."""
+        """Return requested time → completion time, for those of the instants that are archived
+        writes."""
         found = self.recorded(instants)
         writes = {action.value for action in WRITE_ACTIONS}
         return {i.requested: i.completed for i in found.values() if i.action in writes}
 
     def recorded(self, instants: frozenset[str]) -> Mapping[str, ArchivedInstant]:
-        """Those of the instants that the archive knows, of any action, without their contents."""
+        """Return those of the instants that are archived, of any action, without their contents."""
         if not instants:
             return {}
         return self._asked(lambda files: self._recorded(files, sorted(instants)))
 
     def instant(self, requested: str) -> ArchivedInstant | None:
-        """An archived instant with its contents; None if there is none of that time."""
+        """Return an archived instant with its contents; None if there is none of that time."""
 
         def find(files: _Files) -> ArchivedInstant | None:
             for row in self._contents(files, lambda index: index.with_requested([requested])):
@@ -95,18 +96,18 @@ class History:
         return self._asked(lambda files: find(_around(files, [requested])))
 
     def writes(self, since: str, until: str) -> list[CompletedWrite]:
-        """Archived writes that completed in (since, until], by completion time."""
+        """Return archived writes that completed in (since, until], by completion time."""
         found = self.from_writes(since, until, lambda write: (write,))
         return sorted(found, key=lambda write: (write.completed, write.requested))
 
     def from_writes(
         self, since: str, until: str, taken: Callable[[CompletedWrite], Iterable[_T]]
     ) -> list[_T]:
-        """What is taken from each archived write that completed in (since, until].
+        """Return what `taken` yields for each archived write that completed in (since, until].
 
-        A write may be archived soon after it completes, however long ago it was requested, so
-        every file is asked: only completion times say what is in the range. One write is in memory
-        at a time.
+        A write may be archived soon after it completes, however long ago it was requested. So every
+        file is searched: only completion times show what is in the range. One write is in memory at
+        a time.
         """
 
         # Not made at import: the first array that Arrow makes of a list loads pandas.
@@ -131,19 +132,19 @@ class History:
         return self._asked(find)
 
     def cleans(self) -> Iterator[ArchivedInstant]:
-        """Archived cleans with their contents, the newest first."""
+        """Yield archived cleans with their contents, the newest first."""
         for requested in self._times_of(Action.CLEAN):
             if (found := self.instant(requested)) is not None:
                 yield found
 
     def clean_bounds(self) -> Iterator[CleanBound]:
-        """What archived cleans leave, the newest first, of those that tell."""
+        """Yield the bounds of archived cleans, the newest first, where a clean records one."""
         for found in self.cleans():
             bound = archived_clean_bound(found, f"{self._folder} ({found.requested})")
             yield from [] if bound is None else [bound]
 
     def is_undone(self, requested: str) -> bool:
-        """Whether an archived rollback undid the instant."""
+        """True if an archived rollback rolled the instant back."""
         for rollback in self._times_of(Action.ROLLBACK):
             if rollback <= requested:
                 return False
@@ -154,7 +155,7 @@ class History:
         return False
 
     def write_metadata(self, timeline_folder: str, instant: Instant) -> CommitMetadata:
-        """What a completed write says of itself, wherever its file is by now."""
+        """Return the metadata of a completed write, on the timeline or in the archive."""
         path = f"{timeline_folder}/{instant.file_name}"
         try:
             return decode_commit_metadata(load_timeline_file(self._storage, path), path)
@@ -178,14 +179,14 @@ class History:
         raise AssertionError("unreachable")
 
     def _files(self) -> _Files:
-        """The files of the current snapshot; none where nothing was ever archived."""
+        """Return the files of the current snapshot; none where nothing was ever archived."""
         version = self._version()
         if version is None:
             return ()
         if self._snapshot is None or self._snapshot[0] != version:
             try:
                 files = self._manifest(version)
-            except UnavailableError:  # it is old by now, or _version_ has fallen behind
+            except UnavailableError:  # it is outdated, or _version_ is
                 version = self._newest() or version
                 files = self._manifest(version)
             self._snapshot = (version, files)
@@ -197,7 +198,8 @@ class History:
         return tuple(entry.file for entry in decode_manifest(data, path).entries)
 
     def _version(self) -> int | None:
-        """The current snapshot; the newest there is while Hudi rewrites the file that says so."""
+        """Return the current version; the newest there is while Hudi rewrites the file that names
+        it."""
         path = f"{self._folder}/{VERSION_FILE}"
         try:
             data = self._storage.read(path, 0, VERSION_BYTES_MAX + 1)
@@ -209,7 +211,7 @@ class History:
         names = (file_name(stat.path) for stat in self._storage.list(self._folder))
         return max((n for n in map(parse_manifest_name, names) if n is not None), default=None)
 
-    # -- times, which are kept
+    # -- times, which are cached
 
     def _recorded(self, files: _Files, wanted: Sequence[str]) -> dict[str, ArchivedInstant]:
         value_set = pa.array(wanted)
@@ -222,7 +224,7 @@ class History:
         return found
 
     def _times_of(self, action: Action) -> list[str]:
-        """Requested times of the archived instants of an action, the newest first."""
+        """Return requested times of the archived instants of an action, the newest first."""
 
         def find(files: _Files) -> list[str]:
             found: set[str] = set()
@@ -237,7 +239,7 @@ class History:
     def _chosen(
         self, files: _Files, may: _Chosen, inside: Callable[[pa.Table], pa.Array]
     ) -> Iterator[tuple[ArchiveFileName, list[int]]]:
-        """The row groups that hold what is wanted, by their times."""
+        """Yield the row groups that hold a match, by their times."""
         for file in files:
             tables = self._times_where(file, may)
             groups = [group for group, times in tables if pc.any(inside(times)).as_py()]
@@ -245,13 +247,13 @@ class History:
                 yield file, groups
 
     def _times_where(self, file: ArchiveFileName, may: _Chosen) -> Iterator[tuple[int, pa.Table]]:
-        """The times of those row groups that may hold what is wanted."""
+        """Yield the times of those row groups that may hold a match."""
         groups = may(self._index(file))
         missing = [group for group in groups if (file, group) not in self._times]
         known = [group for group in groups if (file, group) in self._times]
         for group in known:
             self._times.move_to_end((file, group))
-        # Taken before anything is loaded, which may push them out.
+        # Taken before anything is loaded, which may evict them.
         yield from [(group, self._times[file, group]) for group in known]
         if missing:
             with self._opened(file) as source:
@@ -276,7 +278,7 @@ class History:
                 self._indexes.popitem(last=False)
         return self._indexes[file]
 
-    # -- contents, which are not
+    # -- contents, which are not cached
 
     def _contents(self, files: _Files, may: _Chosen) -> Iterator[dict[str, object]]:
         chosen = ((file, may(self._index(file))) for file in files)
@@ -312,12 +314,12 @@ class History:
 
 
 def as_instant(found: ArchivedInstant) -> Instant:
-    """An archived instant, as it stood on the timeline."""
+    """Return an archived instant as it was on the timeline."""
     return Instant(found.requested, Action(found.action), State.COMPLETED, found.completed)
 
 
 def _around(files: _Files, times: Sequence[str]) -> _Files:
-    """Files that could hold one of these requested times, which are sorted."""
+    """Return the files that could hold one of these requested times, which are sorted."""
     return tuple(file for file in files if file.overlaps(times[0], times[-1]))
 
 
@@ -332,7 +334,10 @@ def _instant(row: Mapping[str, object]) -> ArchivedInstant:
 
 
 def _undone_by(rollback: ArchivedInstant, place: str) -> tuple[str, ...]:
-    """What it undid; of one that Hudi died over, whose completed file is empty, the plan tells."""
+    """Return what it rolled back.
+
+    If Hudi died before it filled the completed file, the plan is used.
+    """
     done = ROLLBACK.decode_or_none(rollback.metadata or b"", place)
     if done is not None:
         return done.commits_rollback

@@ -1,7 +1,7 @@
-"""How many rows of a parquet file make a batch: many, but no more bytes than memory is meant for.
+"""How many rows of a parquet file make a batch: many, but no more bytes than fit in memory.
 
-A batch goes across row groups, so their size bounds nothing. What the footer tells is the size of
-values as they are encoded; a column of few distinct values takes more in memory.
+A batch crosses row groups, so their size bounds nothing. The footer records the size of encoded
+values; a column of few distinct values takes more in memory.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ BATCH_BYTES = 64 * 1024 * 1024
 def batch_rows(
     metadata: pq.FileMetaData, groups: Sequence[int], names: Collection[str], rows_max: int
 ) -> int:
-    """Rows of these columns that have about `BATCH_BYTES`, and no more than `rows_max`."""
+    """Return the number of rows whose columns have about `BATCH_BYTES`, `rows_max` at most."""
     found = [metadata.row_group(group) for group in groups]
     rows: int = sum(group.num_rows for group in found)
     if sum(group.total_byte_size for group in found) * rows_max <= BATCH_BYTES * rows:
-        return rows_max  # even with all columns: the common case, which asks no column
+        return rows_max  # even with all columns: the common case, which looks at no column
     bytes_: int = sum(
         chunk.total_uncompressed_size
         for group in found

@@ -1,7 +1,7 @@
-"""What a clean leaves, by its files: the completed one, and its plan where that is empty.
+"""What a clean retains, by its files: the completed one, and its plan where that is empty.
 
-Hudi may die between making a file and filling it. A clean whose completed file is empty has removed
-what it planned; one whose plan is empty, too, was never to remove anything.
+Hudi may die between creating a file and filling it. A clean whose completed file is empty has
+removed what it planned. If its plan is empty, too, it had nothing to remove.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyhudi.storage.protocol import Storage
 
 
 def load_clean_bound(storage: Storage, folder: str, clean: Instant) -> CleanBound | None:
-    """What a clean of the active timeline leaves; None if it does not tell.
+    """Return the bound of a clean on the active timeline; None if it records none.
 
     UnavailableError if its file is gone.
     """
@@ -35,7 +35,7 @@ def load_clean_bound(storage: Storage, folder: str, clean: Instant) -> CleanBoun
 
 
 def archived_clean_bound(clean: ArchivedInstant, place: str) -> CleanBound | None:
-    """What an archived clean leaves; None if it does not tell."""
+    """Return the bound of an archived clean; None if it records none."""
     if clean.metadata:
         return bound_of_clean(CLEAN.decode(clean.metadata, place))
     return _planned(clean.requested, clean.plan or b"", place)

@@ -1,8 +1,8 @@
-"""Whether a commit names a file: asked of a log file that is empty, or ends in a torn block.
+"""Whether a commit names a file: checked for a log file that is empty, or ends in a torn block.
 
 A task that was killed leaves such files, and Hudi's tasks are run again under another name. A
-reader steps over what a failed attempt left. What the write stats of a completed commit name was
-whole when it was committed, and has lost rows.
+reader skips what a failed attempt left. But a file that the write stats of a completed commit name
+was whole when it was committed, and has lost rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyhudi.timeline.timeline import WRITE_ACTIONS
 def load_committed_file(
     storage: Storage, folders: CommitFolders, log: LogFile
 ) -> CommittedFile | None:
-    """What the file's commit says of it; None if it does not name it, or is not to be found."""
+    """Return what the file's commit records of it; None if it does not name it, or is not found."""
     metadata = _load_metadata(storage, folders, log.name.requested)
     if metadata is None:
         return None
@@ -32,7 +32,7 @@ def load_committed_file(
 def _load_metadata(
     storage: Storage, folders: CommitFolders, requested: str
 ) -> CommitMetadata | None:
-    """What a completed write says of itself, on the active timeline or in the archive."""
+    """Return the metadata of a completed write, from the active timeline or the archive."""
     history = History(storage, folders.history)
     for stat in storage.list(folders.timeline, after=f"{folders.timeline}/{requested}"):
         name = file_name(stat.path)

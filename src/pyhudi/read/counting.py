@@ -1,7 +1,7 @@
 """How many rows a read has, found with the fewest bytes.
 
-A base file without logs, of which every row counts, says it in its footer. Elsewhere the rows are
-read, with the columns alone that the merge and the predicate need.
+The footer of a base file has the number, if there are no logs and every row counts. Elsewhere the
+rows are read, but only the columns that the merge and the predicate need.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A table on whose timeline nothing was found: it is new, or it has lost its timeline, or is gone.
+"""A table whose timeline is empty: the table is new, or has lost its timeline, or is gone.
 
-Only the first has no rows. Readers of the other two must not show an empty table, and a write to a
-table that lost its timeline would make a timeline anew: readers count each file that is older than
+Only a new table has no rows. Readers of the other two must not show an empty table. A write to a
+table that lost its timeline would start a new timeline. Readers count each file that is older than
 all writes of the timeline as committed, so rows of writes that failed long ago would come back.
 """
 
@@ -17,9 +17,9 @@ from pyhudi.table.file_group import FileGroupFiles
 
 
 def is_begun_now(storage: Storage, folder: str, groups: Iterable[FileGroupFiles]) -> bool:
-    """Whether a writer began the table after its timeline was listed as empty.
+    """True if a writer began the table after its timeline was listed as empty.
 
-    CorruptTableError for data files without a timeline, which is asked once more behind the files.
+    CorruptTableError for data files without a timeline, which is listed once more after the files.
     """
     found = next((file.path for group in groups for file in group.files), None)
     if found is None:
@@ -30,7 +30,7 @@ def is_begun_now(storage: Storage, folder: str, groups: Iterable[FileGroupFiles]
 
 
 def has_instants(storage: Storage, folder: str) -> bool:
-    """Whether the timeline's folder has the file of an instant."""
+    """True if the timeline's folder has the file of an instant."""
     objects = storage.list_folder(folder).objects
     return any(is_timeline_file(file_name(stat.path)) for stat in objects)
 
@@ -41,6 +41,6 @@ def lost_timeline(storage: Storage, folder: str, path: str) -> CorruptTableError
         why=f"files of {folder} are missing, where at least the last write should be; "
         "no data file was removed",
         next_step=f"Put {folder} back from a copy, or from versions that the store keeps. "
-        "Without either, create a new table at another place",
+        "Without either, create a new table at another path",
         path=path,
     )

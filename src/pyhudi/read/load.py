@@ -1,11 +1,11 @@
-"""Loading a table, whole and again: storage in, `TableState` out.
+"""Loading a table, whole or refreshed: storage in, `TableState` out.
 
 Opening lists the timeline folder and the data files once. A refresh lists the timeline only from
 where something can be new (the oldest instant that was pending, or a little before the newest one,
 for clocks that disagree) and then only the partitions that new instants touched. If anything is new
-there, the older part is listed too: instants are archived, and savepoints are made and removed, as
-old as they may be. Instants that undo others (rollback, restore) make it load everything again;
-they are rare.
+there, the older part is listed too: instants of any age are archived, and savepoints of any age are
+made and removed. Instants that undo others (rollback, restore) make it load everything again; they
+are rare.
 
 The timeline is read before the files: files that appear in between belong to instants the timeline
 does not have yet, and stay invisible. Then the end of the timeline is listed once more. Together
@@ -63,12 +63,12 @@ PROPERTIES_BACKUP = f"{HOODIE}/hoodie.properties.backup"
 #: How far back in time a new instant may be requested: clocks differ, and a timeline in local time
 #: repeats an hour in autumn.
 CLOCK_DIFFERENCE = timedelta(hours=2)
-#: Cuts of a table that cleans or restores take away, before the reader says so.
+#: How many cuts of a table cleans or restores may remove before that is an error.
 LOAD_ATTEMPTS_MAX = 10
 
 Replaced: TypeAlias = Mapping[tuple[str, str], frozenset[str]]
 
-#: Metadata of completed instants that one table keeps in memory, so that it can live for months.
+#: Metadata of completed instants that one table caches, so that it can stay open for months.
 METADATA_KEPT_MAX = 1_000
 
 #: Instants whose completion only changes files in the partitions that their metadata names.
@@ -82,11 +82,11 @@ def is_table(storage: Storage) -> bool:
 
 
 def load_config(storage: Storage) -> TableConfig:
-    """The table's properties, or why it cannot be read."""
+    """Return the table's properties, or raise if it cannot be read."""
     main, backup = _read_or_none(storage, PROPERTIES), None
     if main is None:
         backup = _read_or_none(storage, PROPERTIES_BACKUP)
-        if backup is None:  # perhaps a rewrite was finished between the two looks
+        if backup is None:  # perhaps a rewrite was finished between the two reads
             main = _read_or_none(storage, PROPERTIES)
     if main is None and backup is None:
         raise TableNotFoundError(
@@ -117,14 +117,14 @@ def _read_or_none(storage: Storage, path: str) -> bytes | None:
 
 
 class TableLoader:
-    """Loads one table's state; keeps what never changes, the metadata of completed instants."""
+    """Loads one table's state; caches what never changes, the metadata of completed instants."""
 
     def __init__(self, storage: Storage, config: TableConfig) -> None:
         self.storage = storage
         self.config = config
         self._metadata: dict[str, CommitMetadata] = {}
         self._committed: dict[str, tuple[CommittedFile, ...]] = {}
-        #: What the cleans of the active timeline leave, which the readers of this table share.
+        #: The bounds of the cleans on the active timeline, which the readers of this table share.
         self.clean_bounds: dict[Instant, CleanBound | None] = {}
         self.history = History(storage, self.history_folder)
 
@@ -136,7 +136,7 @@ class TableLoader:
     def history_folder(self) -> str:
         return f"{self.timeline_folder}/{self.config.history_folder}"
 
-    # -- whole
+    # -- load
 
     def load(self) -> TableState:
         for _ in range(LOAD_ATTEMPTS_MAX):
@@ -150,15 +150,16 @@ class TableLoader:
         raise UnavailableError(
             f"the table at {self.storage.uri} changes faster than it can be listed",
             why=f"in each of {LOAD_ATTEMPTS_MAX} rounds a clean removed the state that was being"
-            " listed, or a restore undid it",
-            next_step="Read again, and keep more commits when cleaning",
+            " listed, or a restore removed it",
+            next_step="Read again, and retain more commits when cleaning",
         )
 
     def _listed(self) -> Timeline | None:
-        """The timeline; None if an archived write may lie beyond the cut, so that another is taken.
+        """Return the timeline; None if an archived write may be beyond the cut: then list again.
 
         A write that was pending when the listing began may have completed and been archived. Then
-        it counts like all that is archived, which is right only if it completed up to the cut.
+        it counts like everything that is archived, which is right only if it completed up to the
+        cut.
         """
         listed = list_whole_timeline(self.storage, self.timeline_folder)
         timeline = Timeline.of(listed.instants)
@@ -166,9 +167,9 @@ class TableLoader:
         return None if any(time > cut_time(timeline) for time in done.values()) else timeline
 
     def _is_new(self, partitions: Mapping[str, tuple[FileGroupFiles, ...]]) -> bool:
-        """Whether a table without an instant has no rows yet.
+        """True if a table without an instant has no rows yet.
 
-        An error if it was removed since it was opened, or has lost its timeline.
+        Raise if it was removed since it was opened, or has lost its timeline.
         """
         groups = [group for found in partitions.values() for group in found]
         if not groups:
@@ -181,7 +182,7 @@ class TableLoader:
         partitions: Mapping[str, tuple[FileGroupFiles, ...]],
         known: TableState | None = None,
     ) -> TableState | None:
-        """The state as of the cut of a listing, with files that were listed after it.
+        """Return the state as of the cut of a listing, with files that were listed after it.
 
         None if that state is gone: then a newer cut has to be taken. `known` is an older state.
         """
@@ -213,28 +214,28 @@ class TableLoader:
         return TableState(self.config, timeline, partitions, self._replaced(new, before))
 
     def _archived_since(self, first: Timeline, start: str) -> tuple[Instant, ...]:
-        """Writes that completed up to the cut, that the listing missed, and that are archived."""
+        """Return archived writes that completed up to the cut and that the listing missed."""
         found = self.history.writes(start, cut_time(first))
         missed = {write.requested for write in found} - first.completion_times.keys()
         return tuple(map(as_instant, self.history.recorded(frozenset(missed)).values()))
 
     def _spares(self, clean: Instant, state: TableState, late: Iterable[str]) -> bool:
-        """Whether the files that the state needs stay."""
+        """True if the files that the state needs stay."""
         try:
             bound = load_clean_bound(self.storage, self.timeline_folder, clean)
         except UnavailableError:
-            return False  # it was archived or undone since the timeline was listed
+            return False  # archived or rolled back since the timeline was listed
         return bound is not None and preserves_state(bound, state, late)
 
     def _recent(self, start: str) -> Timeline:
-        """The timeline from a requested time on."""
+        """Return the timeline from a requested time on."""
         after = f"{self.timeline_folder}/{start}"
         paths = (stat.path for stat in self.storage.list(self.timeline_folder, after=after))
         instants = _instants(path for path in paths if self._is_timeline_file(path))
         return Timeline.of(without_orphaned_inflights(instants))
 
     def _replaced(self, instants: Iterable[Instant], known: Replaced) -> Replaced:
-        """The groups that replace commits took out, besides those already known."""
+        """Return the replaced file groups, those of `known` included."""
         replaced = dict(known)
         for instant in instants:
             if instant.action is not Action.REPLACECOMMIT or instant.completed is None:
@@ -245,9 +246,9 @@ class TableLoader:
         return replaced
 
     def metadata(self, instant: Instant, known: CommitMetadata | None = None) -> CommitMetadata:
-        """What a completed write says of itself; it may have been archived meanwhile.
+        """Return the metadata of a completed write; it may have been archived meanwhile.
 
-        A caller that has it already gives it as `known`, which spares the request.
+        A caller that has it already passes it as `known`, which saves the request.
         """
         name = instant.file_name
         if name not in self._metadata:
@@ -260,23 +261,23 @@ class TableLoader:
         return self._metadata[name]
 
     def committed_files(self, instant: Instant) -> tuple[CommittedFile, ...]:
-        """The files that a completed write names."""
+        """Return the files that a completed write names."""
         name = instant.file_name
         if name not in self._committed:
             self._committed[name] = committed_files(instant.requested, self.metadata(instant))
         return self._committed[name]
 
     def known_files(self, timeline: Timeline) -> list[CommittedFile]:
-        """The files of those writes whose metadata was read already, so at no request."""
+        """Return the files of those writes whose metadata is cached; makes no request."""
         known = (i for i in timeline.writes if i.file_name in self._metadata)
         return [file for instant in known for file in self.committed_files(instant)]
 
-    # -- again
+    # -- refresh
 
     def refresh(self, state: TableState, *, is_whole: bool = False) -> TableState:
-        """The state now, at the cost of what is new; the same object if nothing is.
+        """Return the state now, at the cost of what is new; the same object if nothing is.
 
-        With `is_whole` the old part of the timeline is looked at even if its end is the same.
+        With `is_whole` the old part of the timeline is read even if its end is the same.
         """
         timeline = self._timeline_since(state.timeline, is_whole=is_whole)
         if timeline is None:
@@ -285,7 +286,7 @@ class TableLoader:
         if known == now:
             return state
         config = load_config(self.storage)
-        if config != self.config:  # upgraded, say; whoever did it has also written
+        if config != self.config:  # upgraded, for example; the program that did it has also written
             self.config = config
             return self.load()
         left = {i for i in known - now if _may_leave(i, timeline)}
@@ -307,11 +308,11 @@ class TableLoader:
     def advanced(
         self, state: TableState, completed: Iterable[Instant], *, is_told: bool
     ) -> TableState:
-        """The state with writes that completed since, by somebody who knows that these are all.
+        """Return the state with the writes that completed since, for a caller that knows them all.
 
-        Costs no look at the timeline, and leaves what these writes did not touch as it is, the
-        very objects. With `is_told` the writes name all their files, as ours do, and no folder is
-        listed: what that costs would grow with the files of old slices.
+        It makes no request for the timeline, and the file groups that these writes did not touch
+        stay the same objects. With `is_told` the writes name all their files, as pyhudi's do, and
+        no folder is listed: the cost of that would grow with the files of old slices.
         """
         new = set(completed)
         if is_told:
@@ -335,7 +336,7 @@ class TableLoader:
     def _told(
         self, state: TableState, writes: Iterable[Instant]
     ) -> dict[str, tuple[FileGroupFiles, ...]]:
-        """The partitions with the files that the writes name."""
+        """Return the partitions with the files that the writes name."""
         named: dict[str, list[tuple[str, int]]] = {}
         for instant in sorted(writes, key=lambda instant: instant.requested):
             for stats in self.metadata(instant).write_stats.values():
@@ -348,9 +349,9 @@ class TableLoader:
         return partitions
 
     def _timeline_since(self, known: Timeline, *, is_whole: bool) -> Timeline | None:
-        """The timeline now; its old part as it was known, unless it may have changed.
+        """Return the timeline now; its old part as it was known, unless it may have changed.
 
-        None if there is nothing to go on from.
+        None if the known timeline is of no use.
         """
         start = _refresh_point(known)
         if start is None:
@@ -366,7 +367,7 @@ class TableLoader:
         return known if is_same else recent
 
     def _is_archived_from(self, recent: Timeline) -> bool:
-        """Whether the listing may show an instant and miss that it has completed."""
+        """True if the listing may show an instant and miss that it has completed."""
         return is_torn_by_archiving(self.storage, self.timeline_folder, recent)
 
     def _is_timeline_file(self, path: str) -> bool:
@@ -374,7 +375,7 @@ class TableLoader:
 
     @staticmethod
     def _only_grew(known: set[Instant], now: set[Instant]) -> bool:
-        """Whether every instant is still there, in the same state or a later one.
+        """True if every instant is still there, in the same state or a later one.
 
         A listing of instants that are being archived may miss the last state of one.
         """
@@ -385,7 +386,8 @@ class TableLoader:
         )
 
     def _touched(self, new: set[Instant]) -> set[str] | None:
-        """Partitions whose files new instants may have changed; None when it may be any."""
+        """Return the partitions whose files new instants may have changed; None when it may be
+        any."""
         touched: set[str] = set()
         for instant in sorted(new, key=lambda instant: instant.requested):
             if instant.state is not State.COMPLETED or instant.action in _HARMLESS_ACTIONS:
@@ -400,7 +402,7 @@ class TableLoader:
                     return None  # archived since the timeline was listed
                 cleaned = CLEAN.decode_or_none(data, path)
                 if cleaned is None:
-                    return None  # its writer died before it could tell
+                    return None  # its writer died before it recorded them
                 touched.update(cleaned.partition_metadata)
             else:
                 metadata = self.metadata(instant)
@@ -409,7 +411,7 @@ class TableLoader:
 
 
 def _may_leave(instant: Instant, timeline: Timeline) -> bool:
-    """Whether an instant may be missing: it was archived, or it is a savepoint that was removed."""
+    """True if an instant may be missing: it was archived, or it is a savepoint that was removed."""
     if instant.completed is None:
         return False
     is_older = instant.requested < (timeline.first_active or "")
@@ -417,15 +419,19 @@ def _may_leave(instant: Instant, timeline: Timeline) -> bool:
 
 
 def _is_overtaken(before: Timeline, after: Timeline) -> bool:
-    """Whether all that was known is archived: so may be writes of which nothing was seen."""
+    """True if every write we knew has been archived.
+
+    Writes that completed since may have been archived too, so a refresh could miss them.
+    """
     newest = max(before.completion_times, default="")
     return newest < (after.first_active or "")
 
 
 def _has_emerged(before: Timeline, state: TableState) -> bool:
-    """Whether a file counts as archived that did not count at all: it is of a write given up.
+    """True if a file now looks archived, hence committed, although its write was never committed.
 
-    Whoever archived has removed such files, and nothing on the timeline tells that.
+    It belongs to an aborted write. The archiver has removed such files, and the timeline does not
+    show that.
     """
     times = {file.name.requested for group in state.groups() for file in group.files}
     after = state.timeline
@@ -433,7 +439,7 @@ def _has_emerged(before: Timeline, state: TableState) -> bool:
 
 
 def _instants(paths: Iterable[str]) -> Iterable[Instant]:
-    """Instants of the timeline folder; what Hudi and file systems leave beside them is skipped."""
+    """Yield instants of the timeline folder; other files of Hudi and file systems are skipped."""
     for path in paths:
         name = file_name(path)
         if is_timeline_file(name):
@@ -441,7 +447,7 @@ def _instants(paths: Iterable[str]) -> Iterable[Instant]:
 
 
 def _refresh_point(timeline: Timeline) -> str | None:
-    """The requested time from which the timeline may have changed; None when it is empty."""
+    """Return the requested time from which the timeline may have changed; None when it is empty."""
     if not timeline.instants:
         return None
     newest = timeline.instants[-1].requested
@@ -454,7 +460,7 @@ def _refresh_point(timeline: Timeline) -> str | None:
 
 
 def list_data_files(storage: Storage) -> Iterator[ObjectStat]:
-    """Every file of the table outside its .hoodie folder."""
+    """Yield every file of the table outside its .hoodie folder."""
     root = storage.list_folder("")
     yield from root.objects
     for folder in root.folders:
@@ -467,5 +473,5 @@ def _partitions(files: Iterable[ObjectStat]) -> dict[str, tuple[FileGroupFiles, 
     for stat in files:
         by_folder.setdefault(stat.path.rpartition("/")[0], []).append((stat.path, stat.size))
     grouped = ((folder, grouped_files(folder, found)) for folder, found in by_folder.items())
-    # A listing gives names as they are found; a folder that holds rows must have a usable one.
+    # A listing returns names as they are; a folder that holds rows must have a usable one.
     return {table_folder(folder): groups for folder, groups in sorted(grouped) if groups}

@@ -10,22 +10,22 @@ from pyhudi.format.timeline.decision_entry import Entry, EntryKind, entry_path
 from pyhudi.timeline.live import BEFORE_ALL
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
-#: Entries that one process keeps in memory.
+#: Entries that one process caches.
 ENTRIES_KEPT_MAX = 2_000
 
 
 @dataclass(slots=True)
 class KnownLog:
-    """An unbroken stretch of the log, up to its tail: each entry chained to the one before."""
+    """An unbroken range of the log, up to its tail: each entry is chained to the one before."""
 
     whole_from: int = 0
     tail: Entry | None = None
-    settled: int = 0  # entries up to this number have been carried out
+    settled: int = 0  # entries up to this number have been published
     by_number: dict[int, Entry] = field(default_factory=dict)
     ids: set[str] = field(default_factory=set)
     times: set[str] = field(default_factory=set)
     voided: set[int] = field(default_factory=set)
-    aborts: dict[str, Entry] = field(default_factory=dict)  # target → the abort that stands
+    aborts: dict[str, Entry] = field(default_factory=dict)  # target → its abort, unless voided
     first_time: str | None = None
     highest: str = BEFORE_ALL
     last_write: Entry | None = None  # the last completion of a write, with its bytes
@@ -35,7 +35,7 @@ class KnownLog:
         return 0 if self.tail is None else self.tail.n
 
     def copied(self) -> KnownLog:
-        """Return one that goes on by itself."""
+        """Return a copy that changes independently."""
         return replace(
             self,
             by_number=dict(self.by_number),
@@ -46,11 +46,11 @@ class KnownLog:
         )
 
     def follows(self, entry: Entry) -> bool:
-        """Whether the entry continues the stretch."""
+        """True if the entry continues the range."""
         return entry.n == self.n + 1 and entry.prev == (self.tail.id if self.tail else None)
 
     def note(self, entry: Entry) -> None:
-        if self.tail is not None:  # carried out by now, so its bytes are needed no more
+        if self.tail is not None:  # published by now, so its bytes are no longer needed
             self.by_number[self.tail.n] = replace(self.tail, creates=None)
         self.tail = entry
         self.by_number[entry.n] = entry
@@ -69,7 +69,7 @@ class KnownLog:
             self._forget(ENTRIES_KEPT_MAX // 2)
 
     def _forget(self, count: int) -> None:
-        """Let the oldest entries go; a process may write for months."""
+        """Forget the oldest entries; a process may write for months."""
         for number in sorted(self.by_number)[:count]:
             entry = self.by_number.pop(number)
             self.ids.discard(entry.id)
@@ -85,7 +85,7 @@ class KnownLog:
             self.aborts.pop(victim.target.instant, None)
 
     def number_of(self, requested: str) -> int | None:
-        """The number of the entry that began the instant."""
+        """Return the number of the entry that began the instant."""
         starts = (EntryKind.BEGIN, EntryKind.ABORT)
         begun = (
             e.n for e in self.by_number.values() if e.instant == requested and e.kind in starts
@@ -93,7 +93,7 @@ class KnownLog:
         return next(begun, None)
 
     def metadata(self, requested: str) -> CommitMetadata | None:
-        """What the write recorded, if it completed last and its entry holds the bytes."""
+        """Return the metadata of the write, if it completed last and its entry holds the bytes."""
         entry = self.last_write
         if entry is None or entry.instant != requested or entry.creates is None:
             return None
@@ -101,7 +101,7 @@ class KnownLog:
         return None if data is None else decode_commit_metadata(data, entry_path(entry.n))
 
     def standing(self, ids: Collection[str]) -> Entry | None:
-        """The latest entry with one of these ids that has not been voided."""
+        """Return the latest entry with one of these ids that has not been voided."""
         if self.ids.isdisjoint(ids):
             return None
         found = (e for n, e in self.by_number.items() if e.id in ids and n not in self.voided)

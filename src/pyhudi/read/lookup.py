@@ -1,4 +1,4 @@
-"""What does the table hold for some file groups? Read beside the data, by tasks."""
+"""What the table holds for some file groups. Tasks read it beside the data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyhudi.table.schema import RECORD_KEY
 
 
 class GroupView:
-    """The rows of each file group as of one moment. A plan that travels with a task."""
+    """The rows of each file group at one time: a plan that is sent with a task."""
 
     def __init__(self, spec: ReadSpec, reads: Mapping[FileGroupId, SliceRead]) -> None:
         self._spec = spec
@@ -30,7 +30,7 @@ class GroupView:
             yield from read_split(storage, self._spec, Split((self._reads[group],)))
 
     def keys(self, storage: Storage, group: FileGroupId) -> pa.Array:
-        """The record keys of a group."""
+        """Return the record keys of a group."""
         found = [batch.column(RECORD_KEY) for batch in self.rows(storage, group)]
         return pa.concat_arrays(found) if found else pa.array([], pa.string())
 

@@ -1,14 +1,15 @@
-"""Whether the files that a read, a write or a service needs are all there, by what commits say.
+"""Whether the files that a read, a write or a service needs are all there, by their commits.
 
 *Reads and writes* compare with those commits that were read anyway: a refresh reads each new one,
 and every plan the one that has the schema. They make no request for this, unless a file is lost.
 
-*Services* that rewrite or remove files would make a loss permanent. They read every commit that
-has files in the slices in question, also from the archive where a slice is as old as that.
+*Services* that rewrite or remove files would make a loss permanent. They read every commit that has
+files in the slices concerned, also from the archive where a slice is that old.
 
-What removes files rightly is not taken for a loss. A state is listed after its timeline, and loaded
-again if something began to remove files in between (`load`); cleans spare what the latest slices
-need; a restore takes its writes off the timeline, and while it is under way the error says so.
+Files that were removed rightly do not count as lost. A state is listed after its timeline, and
+loaded again if another process began to remove files in between (`load`). Cleans retain what the
+latest slices need. A restore takes its writes off the timeline, and while it is pending the error
+says so.
 """
 
 from __future__ import annotations
@@ -46,25 +47,26 @@ _END_OF_TIME = "9" * 17
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What the commits of some file groups say."""
+    """The files that the commits of some file groups name."""
 
     files: tuple[CommittedFile, ...]
     archived: Mapping[str, str]  # of archived ones, requested time → completion time
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Path → bytes, of files whose write says it."""
+        """Path → bytes, of files whose write records it."""
         return {file.path: file.size for file in self.files if file.size is not None}
 
 
 class CommitRecords:
-    """Loads what commits say of their files, for services that rewrite or remove."""
+    """Loads what commits record of their files, for services that rewrite or remove."""
 
     def __init__(self, loader: TableLoader) -> None:
         self._loader = loader
 
     def load(self, state: TableState, slices: Collection[FileSlice]) -> Committed:
-        """What writes that completed since the slices began say of the slices' file groups."""
+        """Return the files of the slices' file groups, named by writes completed since the slices
+        began."""
         groups = {(slice_.partition, slice_.file_id) for slice_ in slices}
         since = min((slice_.base_instant for slice_ in slices), default=_END_OF_TIME)
         writes = (i for i in state.timeline.writes if (i.completed or "") >= since)
@@ -85,7 +87,7 @@ class CommitRecords:
         )
 
     def _of_active(self, instant: Instant) -> tuple[CommittedFile, ...]:
-        """The files of a write; none of one that was rolled back since the timeline was listed."""
+        """Return the files of a write; none if it was rolled back since the timeline was listed."""
         try:
             return self._loader.committed_files(instant)
         except UnavailableError:
@@ -101,7 +103,8 @@ class CommitRecords:
         groups: Collection[tuple[str, str]],
         what: str,
     ) -> None:
-        """CorruptTableError if a file is lost that the latest slice of one of the groups needs."""
+        """Raise CorruptTableError if a file is lost that the latest slice of one of the groups
+        needs."""
         now = visible_now(state.timeline)
         listed = (g for g in state.groups() if (g.partition, g.file_id) in groups)
         live = (g for g in listed if not is_replaced(g, state.replaced, now))
@@ -114,7 +117,7 @@ class CommitRecords:
 
 
 def _reaches_archive(slice_: FileSlice, timeline: Timeline) -> bool:
-    """Whether an archived write may have files in the slice."""
+    """True if an archived write may have files in the slice."""
     times = (slice_.base_instant, *(log.name.requested for log in slice_.logs))
     return any(map(timeline.is_archived, times))
 
@@ -123,7 +126,7 @@ def _reaches_archive(slice_: FileSlice, timeline: Timeline) -> bool:
 
 
 def refuse_known_losses(loader: TableLoader, state: TableState, times: CompletionTimes) -> None:
-    """CorruptTableError if a file of a latest slice, which is to be rewritten, is known as lost."""
+    """Raise CorruptTableError if a file of a latest slice, to be rewritten, is known as lost."""
     now = visible_now(state.timeline)
     files = loader.known_files(state.timeline)
     lost = lost_files(state, files, now, lambda group: latest_slice(group, times, now))
@@ -133,12 +136,12 @@ def refuse_known_losses(loader: TableLoader, state: TableState, times: Completio
 
 
 def loss_error(storage: Storage, timeline: Timeline, lost: LostFile, what: str) -> HudiError:
-    """The error for a file that is lost; another if that is not sure."""
+    """Return the error for a lost file; another one if the loss is not certain."""
     restore = next((i for i in timeline.pending if i.action is Action.RESTORE), None)
     if restore is not None:
         return UnavailableError(
             what,
-            why=f"the restore {restore.requested} is under way, and removes files",
+            why=f"the restore {restore.requested} is pending, and removes files",
             next_step="Repeat the call when it is over",
         )
     found = storage.stat(lost.path)
@@ -155,9 +158,9 @@ def loss_error(storage: Storage, timeline: Timeline, lost: LostFile, what: str) 
 
 
 def doomed_files(loader: TableLoader, timeline: Timeline) -> frozenset[str]:
-    """Names of the files that pending cleans are about to remove.
+    """Return the names of the files that pending cleans are about to remove.
 
-    One request for each pending clean, and none without.
+    Makes one request for each pending clean, and none without.
     """
     pending = [instant for instant in timeline.pending if instant.action is Action.CLEAN]
     return frozenset(name for clean in pending for name in _doomed(loader, clean))
@@ -166,13 +169,13 @@ def doomed_files(loader: TableLoader, timeline: Timeline) -> frozenset[str]:
 def _doomed(loader: TableLoader, clean: Instant) -> set[str]:
     try:
         return _removed(loader, clean)
-    except UnavailableError:  # without a plan, or over since the timeline was listed
+    except UnavailableError:  # without a plan, or completed since the timeline was listed
         archived = loader.history.instant(clean.requested)
         return set() if archived is None else _removed_by_archived(loader, archived)
 
 
 def removing_clean(loader: TableLoader, timeline: Timeline, path: str) -> str | None:
-    """The requested time of the clean that removed a file, or is about to; None if none did.
+    """Return the requested time of the clean that removed a file, or is about to; else None.
 
     For errors: it reads one clean after the other, the newest first, back to the file's write.
     """
@@ -188,13 +191,13 @@ def removing_clean(loader: TableLoader, timeline: Timeline, path: str) -> str | 
 
 
 def _cleans(loader: TableLoader, timeline: Timeline) -> Iterator[tuple[str, set[str]]]:
-    """Requested times of cleans, and the names of the files that each removes."""
+    """Yield requested times of cleans, and the names of the files that each removes."""
     active = [instant for instant in timeline.instants if instant.action is Action.CLEAN]
     for clean in reversed(active):
         try:
             yield clean.requested, _removed(loader, clean)
         except UnavailableError:
-            continue  # archived since: it comes with the others
+            continue  # archived since: it comes with the archived ones
     for archived in loader.history.cleans():
         yield archived.requested, _removed_by_archived(loader, archived)
 
@@ -218,7 +221,7 @@ def _names(uri: str, done: bytes, planned: bytes, place: str) -> set[str]:
     cleaned = CLEAN.decode_or_none(done, place)
     if cleaned is not None:
         partitions = cleaned.partition_metadata.values()
-        # A clean that was run twice finds its files gone, and calls that a failure.
+        # A clean that was executed twice finds its files gone, and records that as a failure.
         files = ((*p.success_delete_files, *p.failed_delete_files) for p in partitions)
         return {file_name(name) for names in files for name in names}
     plan = CLEANER_PLAN.decode_or_none(planned, place)
@@ -227,5 +230,5 @@ def _names(uri: str, done: bytes, planned: bytes, place: str) -> set[str]:
         try:
             paths = planned_paths(plan, uri, place).values()
         except CorruptTableError:
-            return set()  # such a plan is never carried out
+            return set()  # such a plan is never executed
     return {file_name(path) for found in paths for path in found}

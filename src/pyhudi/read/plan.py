@@ -1,13 +1,12 @@
-"""Reads, step by step: load what is new, decide at which point to read, plan the slices.
+"""Reads, step by step: load what is new, choose the point in time, plan the slices.
 
-What a read means is decided here for both engines. A point in time is one of three:
+What a read means is defined here for both engines. A point in time is one of three:
 
 - *now*: every write that has completed;
 - *a completion time*: every write that had completed by then (RFC-66);
-- *a requested time*: Hudi's own time travel, for those who need its answer.
+- *a requested time*: Hudi's own time travel, for readers that need its answer.
 
-A time that is older than what cleaning has left is refused, since the answer would silently miss
-rows.
+A time before what cleaning has retained is refused, since the answer would silently miss rows.
 """
 
 from __future__ import annotations
@@ -80,12 +79,12 @@ _NOW = Now()
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the user wants to see of the rows."""
+    """Which rows and columns the user wants to read."""
 
     columns: tuple[str, ...] | None = None
     where: Where | None = None
     read_optimized: bool = False
-    path_columns: bool = False  # partition columns as the path has them: Hudi's incremental reads
+    path_columns: bool = False  # partition columns as in the path: Hudi's incremental reads
     meta: bool = False  # without `columns`: Hudi's five columns in front of the data
 
 
@@ -96,7 +95,7 @@ class Reader:
         self._loader = loader
         self._history = loader.history
         self._archived: tuple[frozenset[Instant], tuple[CleanBound, ...]] | None = None
-        #: The last state that was found whole, and by how many files that commits name.
+        #: The last state that was found whole, and how many files of commits were compared.
         self._whole: tuple[TableState, int] | None = None
 
     # -- snapshots
@@ -115,7 +114,7 @@ class Reader:
         return with_path_columns(plan, schema, state.config, as_in_path=question.path_columns)
 
     def completion_times(self, state: TableState, point: Point = _NOW) -> CompletionTimes:
-        """Completion times, with what a read at the point needs of the archive."""
+        """Return completion times, with those of the archive that a read at the point needs."""
         timeline = state.timeline
         if isinstance(point, AtCompletion):
             files = (f for group in state.groups() for f in group.files)
@@ -127,13 +126,13 @@ class Reader:
         return CompletionTimes(timeline, self._history.completion_times(needed))
 
     def _refuse_cleaned(self, state: TableState, point: Point) -> None:
-        """A point before the earliest one that cleaning kept has lost files."""
+        """Refuse a point before the earliest one that cleaning retained: it has lost files."""
         if isinstance(point, Now):
             return
         kept = self.kept(state)
         earliest = kept.since if isinstance(point, AtCompletion) else kept.earliest
         if point.time < earliest:
-            raise _cleaned(point.time, f"cleaning has kept what is needed from {earliest} on")
+            raise _cleaned(point.time, f"cleaning has retained what is needed from {earliest} on")
 
     def refuse_losses(
         self,
@@ -144,7 +143,7 @@ class Reader:
         *,
         bases: bool = False,
     ) -> None:
-        """CorruptTableError if a file that the read needs is lost, as far as known commits say.
+        """Raise CorruptTableError if a file that the read needs is lost, by the commits known.
 
         With `bases` no log is needed.
         """
@@ -168,21 +167,21 @@ class Reader:
         return loss_error(self._loader.storage, state.timeline, lost, what)
 
     def kept(self, state: TableState) -> Retention:
-        """From where on the table can be read, by what cleans removed or are about to."""
+        """Return from when on the table can be read, by what cleans removed or are about to."""
         cleans = [instant for instant in state.timeline.instants if instant.action is Action.CLEAN]
         found = {instant: self._bound(instant) for instant in cleans}
         self._loader.clean_bounds = found
         bounds = [bound for bound in found.values() if bound is not None and bound.is_bound]
         bounds += self._archived_bounds(frozenset(found), bounds)
         earliest = max((bound.earliest for bound in bounds if bound.since is None), default=None)
-        if earliest is None:  # ours tell all
+        if earliest is None:  # cleans of pyhudi record everything
             return retention_after(state, bounds)
         times = self._archived_times(state, earliest)
         kept = retention_after(state, bounds, times)
         return replace(kept, since=max(kept.since, self._replaced_at(state, earliest, times)))
 
     def _bound(self, clean: Instant) -> CleanBound | None:
-        """What a clean leaves; None of one that does not tell, as without a plan."""
+        """Return the bound of a clean; None if it records none, as without a plan."""
         known = self._loader.clean_bounds
         if clean in known:
             return known[clean]
@@ -200,10 +199,11 @@ class Reader:
     def _archived_bounds(
         self, active: frozenset[Instant], bounds: Sequence[CleanBound]
     ) -> tuple[CleanBound, ...]:
-        """What archived cleans removed stays removed, though the policy may keep more by now.
+        """Return the bounds of archived cleans: what they removed stays removed, whatever the
+        policy now.
 
-        A clean of ours counts all before it. One of Hudi keeps nothing later than its own time, so
-        those before the earliest time that is kept tell nothing more.
+        A clean of pyhudi includes all before it. A clean of Hudi retains nothing later than its own
+        time, so cleans before the earliest retained time add nothing.
         """
         newest = max(bounds, key=lambda bound: bound.planned, default=None)
         if newest is not None and newest.since is not None:
@@ -224,16 +224,18 @@ class Reader:
         return self._archived[1]
 
     def _archived_times(self, state: TableState, earliest: str) -> dict[str, str]:
-        """What tells when the state that a clean of Hudi kept was complete."""
+        """Return the archived times that show when the state which a clean of Hudi retained was
+        complete."""
         times = dict(self.completion_times(state, AtCompletion("")).archived)
         replaced = {time for instants in state.replaced.values() for time in instants}
         times.update(self._history.completion_times(frozenset({earliest, *replaced} - {""})))
         return times
 
     def _replaced_at(self, state: TableState, earliest: str, archived: Mapping[str, str]) -> str:
-        """When the last archived write completed that took file groups out which are gone by now.
+        """Return when the last archived write completed whose replaced file groups are gone by now.
 
-        Those that were requested before what a clean of Hudi kept, and completed after it.
+        Only writes count that were requested before what a clean of Hudi retained, and completed
+        after it.
         """
         done = {**archived, **state.timeline.completion_times}
         if not earliest or not done:
@@ -247,7 +249,7 @@ class Reader:
     def schema_at(
         self, state: TableState, visibility: Visibility, *, by_request: bool = False
     ) -> pa.Schema:
-        """The schema that the last visible write left, with the meta columns."""
+        """Return the schema that the last visible write left, with the meta columns."""
         written = schema_in_force(self._loader, state, visibility, by_request=by_request)
         return with_dropped_columns(written, state.config)
 
@@ -256,17 +258,17 @@ class Reader:
     def plan_changes(
         self, state: TableState, since: str, until: str | None, question: Question
     ) -> tuple[ScanPlan, str]:
-        """The changes in (since, until], and the time up to which they are complete."""
+        """Return the changes in (since, until], and the time up to which they are complete."""
         timeline = state.timeline
         if until is not None and until < since:
             raise InvalidRequestError(
                 "the range of changes is empty",
                 why=f"it begins at {since or 'the beginning'} and ends before, at {until}",
-                next_step="Give a later end",
+                next_step="Choose a later end",
             )
         # No further than what has completed: a later write may still complete within `until`.
         newest = max(timeline.completion_times.values(), default=since)
-        since = min(since, newest)  # else a time to come would hide what completes until then
+        since = min(since, newest)  # else a future time would hide what completes until then
         end = newest if until is None else min(until, newest)
         archived = self._history.writes(since, end)
         # An instant may have moved into the archive since the timeline was loaded.
@@ -280,7 +282,7 @@ class Reader:
         older = self.completion_times(state, AtCompletion(end)).archived
         in_archive = {write.requested: write.completed for write in archived}
         times = CompletionTimes(timeline, {**older, **in_archive})
-        # Parts of rows are put together as of then, if that can still be read.
+        # Partial rows are merged as of then, if that can still be read.
         is_whole = end == newest or end >= self.kept(state).since
         at_end = visible_at_completion(times, end) if is_whole else None
         schema = self.schema_at(state, visible_now(timeline))
@@ -293,7 +295,7 @@ class Reader:
         return with_path_columns(plan, schema, state.config, as_in_path=as_in_path), end
 
     def _lost_change(self, state: TableState, lost: LostFile) -> HudiError:
-        """The error for a file of the range that is gone: cleaned, or lost."""
+        """Return the error for a file of the range that is gone: cleaned, or lost."""
         clean = None
         if lost.found is None:
             clean = removing_clean(self._loader, state.timeline, lost.path)
@@ -320,7 +322,7 @@ def _cleaned(time: str, why: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"the table as of {time} can no longer be read",
         why=why,
-        next_step="Ask for a later time, or keep more commits when cleaning",
+        next_step="Read at a later time, or retain more commits when cleaning",
     )
 
 

@@ -31,7 +31,7 @@ from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import Visibility, visible_now
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
-#: Operations of table services, for instants whose beginning is no longer known.
+#: Operations of table services, for instants whose begin is no longer known.
 _SERVICE_OPERATIONS = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"})
 
 
@@ -50,7 +50,8 @@ def last_recorded(
     metadata: Callable[[Instant], CommitMetadata],
     before: RecordedSchema | None = None,
 ) -> RecordedSchema | None:
-    """The schema in force after the instants, the last one last; `before` is what was before them.
+    """Return the schema in force after the instants, which are in order; `before` is the one
+    before.
 
     Commits are read from the last one backwards, and only until one of a write has a schema.
     """
@@ -86,12 +87,12 @@ def _recorded(instant: Instant, metadata: CommitMetadata) -> RecordedSchema | No
 
 
 def is_same_schema(one: str, other: str) -> bool:
-    """Return whether two schemas in Avro mean the same columns, however they are spelled."""
+    """True if two schemas in Avro mean the same columns, however they are spelled."""
     return one == other or table_schema(one, "").equals(table_schema(other, ""))
 
 
 def schema_change(before: str, now: str) -> str:
-    """Say in words what differs between two schemas in Avro."""
+    """Describe what differs between two schemas in Avro."""
     old, new = table_schema(before, ""), table_schema(now, "")
     added = [f"{f.name!r} ({f.type}) was added" for f in new if f.name not in old.names]
     gone = [f"{name!r} is gone" for name in old.names if name not in new.names]
@@ -117,7 +118,7 @@ def schema_in_force(
     if bases:  # of writes that were archived
         newest = max(bases, key=lambda base: base.name.requested)
         return with_meta_columns(load_base_schema(loader.storage, newest))
-    # Before the first write the table had no rows, and the columns that write brought.
+    # Before the first write the table had no rows, and the columns of that write.
     if schema := _last(loader, timeline.began_as, timeline.writes[:1]):
         return schema
     if state.config.create_schema:

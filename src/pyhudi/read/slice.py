@@ -1,4 +1,4 @@
-"""Work that runs beside the data: splits in, Arrow batches out.
+"""Reading slices, beside the data: splits in, Arrow batches out.
 
 These functions know a storage, a spec and a split, and nothing of Spark or of the process they run
 in; the local engine and Spark tasks call the very same ones. A base file streams through in
@@ -37,12 +37,13 @@ _WHOLE_LOG_BYTES = 8 * 1024 * 1024
 
 
 class CorruptBlockWarning(UserWarning):
-    """Bytes of a log file hold no whole block and were stepped over, as the format demands."""
+    """Bytes of a log file that hold no whole block were skipped, as the format demands."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was read of one slice, for those who have to tell. Whole when all its rows are read."""
+    """What was read of one slice, for callers that record it. Complete when all its rows are
+    read."""
 
     base_rows: int = 0
     records: int = 0  # of all log blocks, deletes included
@@ -50,7 +51,7 @@ class Tally:
     block_bytes: int = 0
     rollback_blocks: int = 0
     corrupt_blocks: int = 0
-    logs: MergedLogs | None = None  # None where the logs say nothing
+    logs: MergedLogs | None = None  # None if there are no logs to merge
 
     def counted(self, base: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in base:
@@ -61,7 +62,8 @@ class Tally:
 def read_split(
     storage: Storage, spec: ReadSpec, split: Split, tally: Tally | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a split, in the spec's output schema. A tally is for a split of one slice."""
+    """Yield the rows of a split, in the spec's output schema. A tally is for a split of one
+    slice."""
     for read in split.reads:
         for batch in _slice_rows(storage, spec, read, tally or Tally()):
             finished = _finished(batch, spec, read)
@@ -72,12 +74,12 @@ def read_split(
 def read_rows(
     storage: Storage, plan: ScanPlan, limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a plan, one slice after the other; with a limit, reading stops there."""
+    """Yield the rows of a plan, one slice after the other; with a limit, reading stops there."""
     batches = (b for split in plan.splits() for b in read_split(storage, plan.spec, split))
     if limit is None:
         yield from batches
         return
-    # No batch is asked for that is not needed.
+    # Take no batch that is not needed.
     while limit > 0 and (batch := next(batches, None)) is not None:
         yield batch.slice(0, limit)
         limit -= batch.num_rows
@@ -98,11 +100,11 @@ def _slice_rows(
             raise _lost_past(slice_)
         slice_, instants = read.whole, None
         blocks = read_log_blocks(storage, slice_.logs, spec, spec.whole_visibility)
-    # A partial row has its key columns from the base row, so that no base row may be left out.
+    # A partial row has its key columns from the base row, so no base row may be left out.
     whole = all(isinstance(block, LogDeletes) or block.columns is None for block in blocks)
     predicate = spec.key_predicate if whole else None
     base = tally.counted(_base_rows(storage, slice_.base, spec.merged, predicate))
-    # Of changes, older rows that a compaction carried along are out before they can win.
+    # For changes, older rows that a compaction carried along are removed before they can win.
     base = (_of_instants(batch, instants) for batch in base)
     if not blocks:
         return base
@@ -114,7 +116,7 @@ def _slice_rows(
 def _lost_past(slice_: FileSlice) -> InvalidRequestError:
     return InvalidRequestError(
         "the changes of this range are no longer complete",
-        why=f"{slice_.logs[0].path!r} holds parts of rows, and cleaning took files with the rest",
+        why=f"{slice_.logs[0].path!r} holds parts of rows, and cleaning removed the rest",
         next_step=READ_AGAIN,
     )
 
@@ -125,21 +127,21 @@ def _keys(blocks: Sequence[LogRows | LogDeletes]) -> pa.Array:
 
 
 def _of_keys(batch: pa.RecordBatch, keys: pa.Array, spec: ReadSpec) -> pa.RecordBatch:
-    """The rows with one of the keys, and those of an overwrite of the range."""
+    """Return the rows with one of the keys, and those of an overwrite of the range."""
     times = pa.array(sorted(spec.row_instants or ()), pa.string())
     by_key = pc.is_in(batch.column(RECORD_KEY), value_set=keys)
     return batch.filter(pc.or_(by_key, pc.is_in(batch.column(COMMIT_TIME), value_set=times)))
 
 
 def _file_predicate(spec: ReadSpec, read: SliceRead) -> BoundPredicate | None:
-    """The predicate, unless it is about a column that the file does not have, or has otherwise."""
+    """Return the predicate, unless it is about a column that the file lacks, or has otherwise."""
     if spec.predicate is None or spec.predicate.columns.isdisjoint(dict(read.constants)):
         return spec.predicate
     return None
 
 
 def _of_instants(batch: pa.RecordBatch, instants: frozenset[str] | None) -> pa.RecordBatch:
-    """The rows that these instants wrote; all of them without instants."""
+    """Return the rows that these instants wrote; all rows without instants."""
     if instants is None:
         return batch
     times = pa.array(sorted(instants), pa.string())
@@ -147,13 +149,13 @@ def _of_instants(batch: pa.RecordBatch, instants: frozenset[str] | None) -> pa.R
 
 
 def _finished(batch: pa.RecordBatch, spec: ReadSpec, read: SliceRead) -> pa.RecordBatch:
-    """Filter merged rows and leave the columns that were asked for."""
+    """Filter merged rows and select the output columns."""
     for name, value in read.constants:
         index = batch.schema.get_field_index(name)
         if index >= 0:
             column = pa.repeat(pa.scalar(value, batch.schema.field(index).type), batch.num_rows)
             batch = batch.set_column(index, batch.schema.field(index), column)
-    if not (spec.by_keys and read.slice.logs):  # then they are chosen already
+    if not (spec.by_keys and read.slice.logs):  # else they are chosen already
         batch = _of_instants(batch, spec.row_instants)
     if spec.predicate is not None:
         batch = batch.filter(spec.predicate.mask(batch))
@@ -175,14 +177,14 @@ def _base_rows(
             if not groups:
                 return  # older Arrows cannot read a file without row groups, such as a seed
             found = file.schema_arrow.names
-            # Where the file is too old for all of them, another column tells how many rows it has.
+            # If the file is too old for all of them, another column gives the number of rows.
             names = [name for name in found if name in schema.names] or found[:1]
             missing = sum(file.metadata.row_group(group).num_rows for group in groups)
             size = batch_rows(file.metadata, groups, names, BATCH_ROWS)
             for batch in file.iter_batches(size, row_groups=groups, columns=names):
                 missing -= batch.num_rows
                 yield conform(batch, schema, base.path)
-        # What pyarrow says of damage, and of names and statistics that make no sense.
+        # What pyarrow raises for damage, and for names and statistics that make no sense.
         except (pa.ArrowException, OSError, ValueError, LookupError) as error:
             raise _broken_base(base.path, f"it is not sound parquet ({error})") from error
         if missing:
@@ -190,7 +192,7 @@ def _base_rows(
 
 
 def load_base_row_count(storage: Storage, base: BaseFile) -> int:
-    """How many rows a base file has, by its footer."""
+    """Return how many rows a base file has, by its footer."""
     with _opened(storage, base.path) as source:
         try:
             return int(pq.ParquetFile(source, pre_buffer=False).metadata.num_rows)
@@ -199,7 +201,7 @@ def load_base_row_count(storage: Storage, base: BaseFile) -> int:
 
 
 def load_base_schema(storage: Storage, base: BaseFile) -> pa.Schema:
-    """The columns of a base file."""
+    """Return the columns of a base file."""
     with _opened(storage, base.path) as source:
         try:
             schema = pq.read_schema(source)
@@ -218,7 +220,7 @@ def _opened(storage: Storage, path: str) -> pa.NativeFile:
         raise UnavailableError(
             f"{path!r} is gone",
             why="it was cleaned, or its write rolled back, after this read was planned",
-            next_step="Read again, or keep more commits when cleaning",
+            next_step="Read again, or retain more commits when cleaning",
         ) from None
 
 
@@ -228,12 +230,12 @@ def _row_groups(
     schema: pa.Schema,
     predicate: BoundPredicate | None,
 ) -> list[int]:
-    """Row groups that may hold a matching row, judged by their statistics."""
+    """Return the row groups that may hold a matching row, judged by their statistics."""
     every = list(range(file.metadata.num_row_groups))
     if predicate is None:
         return every
     arrow = file.schema_arrow
-    # Statistics of a column that is promoted on the way would speak of another type.
+    # Statistics of a column that is promoted while it is read would be of another type.
     types = {
         name: arrow.field(name).type
         for name in predicate.columns & {*arrow.names} & {*schema.names}
@@ -272,7 +274,7 @@ def read_log_blocks(
     visibility: Visibility,
     tally: Tally | None = None,
 ) -> list[LogRows | LogDeletes]:
-    """What the visible blocks of a slice's log files say, in merge order."""
+    """Return the rows and deletes of the visible blocks of a slice's log files, in merge order."""
     tally = tally or Tally()
     sources = {log.path: _LogSource(storage, log, spec.commits) for log in logs}
     placed = [block for log in logs for block in sources[log.path].blocks()]
@@ -298,14 +300,14 @@ def read_log_blocks(
 
 
 class _LogSource:
-    """One log file: small ones are read whole, once."""
+    """One log file. A small one is read whole, once."""
 
     def __init__(self, storage: Storage, log: LogFile, commits: CommitFolders | None) -> None:
         self._storage = storage
         self._log = log
         self._commits = commits
         self._whole: bytes | None = None
-        self.corrupt = 0  # spans that hold no whole block, once all blocks were asked for
+        self.corrupt = 0  # spans that hold no whole block, once all blocks were read
 
     def blocks(self) -> Iterator[LocatedBlock]:
         path = self._log.path
@@ -324,7 +326,7 @@ class _LogSource:
         """Warn of bytes that hold no block.
 
         CorruptTableError at the end of a file that a commit names: what is missing there was
-        committed. In the middle of one, an attempt failed that was made again behind it.
+        committed. In the middle of such a file, an attempt failed that was repeated behind it.
         """
         if span.end == size and self._commits is not None:
             named = load_committed_file(self._storage, self._commits, self._log)
@@ -345,8 +347,8 @@ class _LogSource:
         if len(data) != end - start:
             raise CorruptTableError(
                 "a log file is shorter than its listing said",
-                why=f"{end - start} bytes were asked for and {len(data)} are there",
-                next_step="Read again; if it stays so, restore the file from a copy",
+                why=f"{end - start} bytes were requested and {len(data)} are there",
+                next_step="Read again; if the error repeats, restore the file from a copy",
                 path=self._log.path,
                 offset=start,
             )
@@ -359,7 +361,7 @@ class _LogSource:
             raise UnavailableError(
                 f"{self._log.path!r} is gone",
                 why="it was cleaned, or its write rolled back, after this read was planned",
-                next_step="Read again, or keep more commits when cleaning",
+                next_step="Read again, or retain more commits when cleaning",
             ) from None
 
 
@@ -369,7 +371,7 @@ def _torn_log(file: CommittedFile, span: CorruptSpan, size: int) -> CorruptTable
         return lost_file_error(lost, "a log file cannot be read")
     return CorruptTableError(
         "a log file cannot be read",
-        why=f"the write {file.commit} committed it, and its end is no whole block ({span.why})",
+        why=f"the write {file.commit} committed it, and its end is not a whole block ({span.why})",
         next_step="Restore the file from a copy, or from versions that the store keeps. Before that"
         " do not compact the table, which would make the loss permanent",
         path=file.path,

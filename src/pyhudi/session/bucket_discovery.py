@@ -1,12 +1,13 @@
-"""The buckets of a table that does not tell them, found by reading a few of its keys.
+"""The buckets of a table that does not record them, inferred from a few of its keys.
 
-`index.bucket_inference` says what keys can tell. Here the keys are chosen and read. Any keys do,
-so those that cost least are taken: the first rows of base files, and of a slice without them the
-smallest log files. It begins with the largest slice of a few buckets, which is sure to have rows,
-and takes more until one number of buckets is left, or enough was read to see that it will not be.
+`index.bucket_inference` says what keys can show. Here the keys are chosen and read. Any keys will
+do, so those that cost least are taken: the first rows of base files, and of a slice without them
+the smallest log files. It begins with the largest slice of a few buckets, which is sure to have
+rows, and takes more until one number of buckets is left, or enough was read to see that none will
+be.
 
-A number that was not found beyond doubt is asked for. Writers that disagree on it would put one
-key into two file groups, and nothing later could tell.
+If a number is not certain, the caller has to pass it. Writers that disagree on it would put one key
+into two file groups, and nothing could detect that later.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.table.schema import RECORD_KEY
 
 BUCKET_INDEX: Final = ".hoodie/.bucket_index"
-#: Folders there of indexes whose buckets are not simple ones, and what they are called.
+#: Folders there of indexes whose buckets are not simple ones, and what they mean.
 _OTHER_BUCKETS: Final = {
     f"{BUCKET_INDEX}/consistent_hashing_metadata": "its buckets are those of consistent hashing",
     f"{BUCKET_INDEX}/partition_bucket_index_meta": (
@@ -39,32 +40,32 @@ _OTHER_BUCKETS: Final = {
     ),
 }
 
-#: Slices whose keys are read before the first look at what they tell; then as many again.
+#: Slices whose keys are read before their first evaluation; then as many again.
 SLICES_FIRST = 4
 SLICES_MAX = 64
 KEYS_PER_SLICE = 512
-#: More buckets than this are not taken on the word of a few keys: each is a file to write.
+#: A larger number of buckets is not inferred from a few keys: each bucket is a file to write.
 COUNT_MAX = 100_000
-#: Of a record key with more fields, not every choice of them is tried.
+#: If a record key has more fields, not every choice of them is tried.
 _FIELDS_MAX = 5
-_TOLD_MAX = 5
+_SHOWN_MAX = 5
 
-_USE_HUDI = "Write it with Apache Hudi; reading it works as ever"
+_USE_HUDI = "Write it with Apache Hudi; pyhudi can read it as before"
 
 _Keys = Mapping[FileGroupId, pa.Array]
 
 
 def found_buckets(loader: TableLoader) -> SimpleBuckets:
-    """The table's buckets, with every hashed column named.
+    """Return the table's buckets, with every hashed column named.
 
-    UnsupportedTableError if it has no simple buckets, InvalidRequestError if it does not tell how
-    many they are.
+    UnsupportedTableError if it has no simple buckets, InvalidRequestError if their number is not
+    certain.
     """
     name = loader.config.name
     refuse_other_buckets(loader.storage, name)
     plan = Reader(loader).plan_snapshot(loader.load(), Now(), Question((RECORD_KEY,)))
     groups = [_group(read) for read in plan.reads]
-    fits = _fits(name, groups, {}, loader.config.record_key_fields)  # names alone may say no
+    fits = _fits(name, groups, {}, loader.config.record_key_fields)  # names alone may rule them out
     has_keys = False
     for keys in _samples(loader.storage, plan):
         fits = _fits(name, groups, keys, loader.config.record_key_fields)
@@ -75,7 +76,7 @@ def found_buckets(loader: TableLoader) -> SimpleBuckets:
 
 
 def refuse_other_buckets(storage: Storage, name: str) -> None:
-    """UnsupportedTableError for a table of buckets that are not simple ones."""
+    """Raise UnsupportedTableError for a table of buckets that are not simple ones."""
     for folder in storage.list_folder(BUCKET_INDEX).folders:
         if why := _OTHER_BUCKETS.get(folder):
             raise UnsupportedTableError(
@@ -93,7 +94,7 @@ def _group(read: SliceRead) -> FileGroupId:
 
 
 def _samples(storage: Storage, plan: ScanPlan) -> Iterator[dict[FileGroupId, pa.Array]]:
-    """The keys of a few slices, then of more and more."""
+    """Yield the keys of a few slices, then of more and more."""
     keys: dict[FileGroupId, pa.Array] = {}
     chosen = _chosen(plan.reads)
     size = SLICES_FIRST
@@ -105,7 +106,7 @@ def _samples(storage: Storage, plan: ScanPlan) -> Iterator[dict[FileGroupId, pa.
 
 
 def _chosen(reads: Sequence[SliceRead]) -> list[SliceRead]:
-    """The largest slice of every bucket, then the second largest, so many as may be read."""
+    """Return the largest slice of every bucket, then the second largest, up to the limit."""
     seen: dict[int | None, int] = {}
     ranked = []
     for read in sorted(reads, key=lambda read: -read.slice.bytes):
@@ -117,7 +118,7 @@ def _chosen(reads: Sequence[SliceRead]) -> list[SliceRead]:
 
 
 def _some_keys(storage: Storage, spec: ReadSpec, read: SliceRead) -> pa.Array:
-    """Keys of the slice's first files that have some. That a later log deletes them is nothing."""
+    """Return keys of the slice's first file that has some; a later log may delete them."""
     slice_ = read.slice
     logs = sorted(slice_.logs, key=lambda log: log.size)
     parts = [slice_._replace(logs=())] if slice_.base else []
@@ -134,9 +135,10 @@ def _some_keys(storage: Storage, spec: ReadSpec, read: SliceRead) -> pa.Array:
 def _fits(
     name: str, groups: Sequence[FileGroupId], keys: _Keys, fields: Sequence[str]
 ) -> dict[tuple[str, ...], PossibleCounts]:
-    """Hash fields → the numbers of buckets that fit. Hudi's default, the whole key, is the first.
+    """Return hash fields → the possible numbers of buckets. Hudi's default, the whole key, is
+    first.
 
-    UnsupportedTableError with what is wrong with the whole key if nothing fits.
+    UnsupportedTableError with the reason for the whole key if nothing fits.
     """
     found = {some: possible_counts(groups, keys, some) for some in _hash_field_choices(fields)}
     fits = {some: counts for some, counts in found.items() if isinstance(counts, PossibleCounts)}
@@ -152,7 +154,7 @@ def _fits(
 
 
 def _hash_field_choices(fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """A writer may have been told to hash fewer fields than the whole key."""
+    """Yield the choices of fields: a writer may hash fewer fields than the whole key."""
     yield tuple(fields)
     if len(fields) <= _FIELDS_MAX:
         for size in range(len(fields) - 1, 0, -1):
@@ -160,7 +162,7 @@ def _hash_field_choices(fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _settled(fits: Mapping[tuple[str, ...], PossibleCounts]) -> SimpleBuckets | None:
-    """The answer, if there is only one. With one bucket it does not matter what is hashed."""
+    """Return the answer, if there is only one. With one bucket, what is hashed does not matter."""
     some, found = next(iter(fits.items()))
     is_one = all(counts.only == 1 for counts in fits.values())
     if found.only is None or found.only > COUNT_MAX or (len(fits) > 1 and not is_one):
@@ -172,26 +174,26 @@ def _asking(
     name: str, fits: Mapping[tuple[str, ...], PossibleCounts], *, has_keys: bool
 ) -> InvalidRequestError:
     if not has_keys:
-        doubt = "has no rows that would"
+        doubt = "no rows from which to infer it"
     elif len(fits) == 1:
         (found,) = fits.values()
-        doubt = f"its keys fit {_told(found)}"
+        doubt = f"its keys fit {_shown(found)}"
     else:
-        told = [f"{_told(found)} by {', '.join(some)}" for some, found in fits.items()]
-        doubt = f"its keys fit {'; '.join(told[:_TOLD_MAX])}"
+        shown = [f"{_shown(found)} by {', '.join(some)}" for some, found in fits.items()]
+        doubt = f"its keys fit {'; '.join(shown[:_SHOWN_MAX])}"
     given = "n" if len(fits) == 1 else "n, hash_fields=(...)"
     return InvalidRequestError(
         f"the table {name!r} cannot be written yet",
-        why=f"it does not tell how many buckets it has, and {doubt}",
+        why=f"its number of buckets is not recorded, and {doubt}",
         next_step=f"Open it with buckets=pyhudi.SimpleBuckets({given}), exactly as its writers have"
         f" it ({BUCKET_COUNT}): with another number, keys would be there twice",
     )
 
 
-def _told(found: PossibleCounts) -> str:
+def _shown(found: PossibleCounts) -> str:
     if found.counts is None:
         return f"any number from {found.least} on"
-    told = [str(count) for count in found.counts[:_TOLD_MAX]]
-    if len(found.counts) > _TOLD_MAX:
-        told.append(f"{len(found.counts) - _TOLD_MAX} other numbers")
-    return " or ".join(told)
+    shown = [str(count) for count in found.counts[:_SHOWN_MAX]]
+    if len(found.counts) > _SHOWN_MAX:
+        shown.append(f"{len(found.counts) - _SHOWN_MAX} other numbers")
+    return " or ".join(shown)

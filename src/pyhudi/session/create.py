@@ -1,13 +1,14 @@
 """Creating a table, however many processes do so at once.
 
-One create-if-absent of `hoodie.properties` decides. Whoever loses it compares the table that exists
-with the one asked for, and opens it if the two are alike in all that matters. A file in the history
-folder comes first: Hudi's readers fail where there is no timeline folder, and object stores have
-no empty ones. So at whatever step a creator dies there is no table yet, or a whole one, and the
-next creator goes on from there.
+One create-if-absent of `hoodie.properties` decides. A process that loses it compares the existing
+table with the requested one, and opens it if the two are alike in all that matters. A file in the
+history folder comes first: Hudi's readers fail where there is no timeline folder, and object stores
+have no empty ones. So at whatever step a creator dies, there is no table yet, or a whole one, and
+the next creator continues from there.
 
 The properties carry an id of their creation. A storage client that repeats a request may find the
-name taken by its own first try, and a reply may get lost; the id tells our bytes from a rival's.
+name taken by its own first attempt, and a reply may get lost. The id distinguishes our bytes from
+those of another creator.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from pyhudi.table.schema import META_COLUMNS
 from pyhudi.timeline.completion import visible_now
 from pyhudi.world import World
 
-#: Keeps the folders of the timeline and its history in being; readers of either pass it over.
+#: Makes the folders of the timeline and its history exist; readers of either skip it.
 FOLDER_KEEPER: Final = f"{HOODIE}/timeline/history/.keep"
 
 
@@ -44,10 +45,10 @@ def create_table_files(
     exist_ok: bool,
     any_lock: bool = False,
 ) -> TableConfig:
-    """Create the table, or with `exist_ok` open the one that is there and is the same.
+    """Create the table, or with `exist_ok` open the existing one if it is the same.
 
-    With `any_lock` it may have another lock, which it has got since it was created.
-    TableExistsError if there is one and that was not allowed, or it differs from what is asked.
+    With `any_lock` it may have another lock, which was changed since it was created.
+    TableExistsError if there is a table and that is not allowed, or it differs from the definition.
     """
     if not is_table(storage):
         data = stamped_properties(table_properties(definition), world, "Properties saved on")
@@ -58,7 +59,7 @@ def create_table_files(
         raise TableExistsError(
             f"there is a table at {storage.uri} already",
             why=f"{PROPERTIES} exists there",
-            next_step="Open it, choose another place, or pass exist_ok=True",
+            next_step="Open it, choose another path, or pass exist_ok=True",
         )
     found = load_config(storage)
     if any_lock:
@@ -68,13 +69,13 @@ def create_table_files(
 
 
 def _wins(storage: Storage, data: bytes) -> bool:
-    """Whether the properties that are there now are these, and no rival's."""
+    """Create the properties; return whether those that are there now are these."""
     try:
         if storage.create(PROPERTIES, data):
             return True
     except UnavailableError:
         if load_properties_file(storage) is None:
-            raise  # it did not happen, as far as anybody can tell
+            raise  # it did not happen, as far as can be known
     return load_properties_file(storage) == data
 
 
@@ -85,16 +86,16 @@ def _refuse_differences(storage: Storage, asked: TableDefinition, found: TableCo
     )
     if differences:
         raise TableExistsError(
-            f"the table at {storage.uri} exists and is another",
+            f"the table at {storage.uri} exists and is different",
             why="; ".join(differences),
-            next_step="Open it as it is, or choose another place for the new table",
+            next_step="Open it as it is, or choose another path for the new table",
         )
 
 
 def _schema_differences(
     storage: Storage, definition: TableDefinition, found: TableConfig
 ) -> tuple[str, ...]:
-    """None if the columns asked for are those the table began with, or those it has by now."""
+    """Return no differences if the columns are those the table began with, or has by now."""
     asked = decode_arrow_schema(definition.schema_json, PROPERTIES)
     from_first: tuple[str, ...] | None = None
     if found.create_schema is not None:

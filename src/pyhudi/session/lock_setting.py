@@ -1,9 +1,9 @@
-"""The lock that a table keeps: noticing that it changed, writing the first one down, changing it.
+"""The lock recorded in a table: detect a change, record the first one, change it.
 
 Both changes are made under the locks they concern, by one conditional write of the properties. That
-alone stops nobody who has checked before. An entry of the decision log that follows it does: see
-`commit.guard`. Behind a first lock that is the begin of the write for which the table was
-opened; whoever calls `change_lock` has to decide one.
+alone does not stop a writer that has checked before. An entry of the decision log that follows it
+does: see `commit.guard`. After a first lock, that entry is the begin of the write for which the
+table was opened. A caller of `change_lock` has to append one.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from pyhudi.world import World
 def kept_lock(
     storage: Storage, world: World, config: TableConfig, *, passes_unfit: bool
 ) -> Lock | None:
-    """The table's lock, not yet taken; None if it has none.
+    """Return the table's lock, not yet taken; None if it has none.
 
-    A table that was copied may keep one that there cannot be on its new storage. That guards nobody
-    and is passed over on demand, so that the table can be given another.
+    A table that was copied may record a lock that its new storage cannot have. Such a lock guards
+    nothing and is ignored on request, so that the table can get another.
     """
     if passes_unfit and not can_guard(config.lock, storage):
         return None
@@ -47,9 +47,9 @@ def kept_lock(
 
 
 def lock_change(storage: Storage, opened: TableConfig, data: bytes | None) -> str | None:
-    """How the kept lock differs from the one with which the table was opened, if it does.
+    """Return how the recorded lock differs from the one with which the table was opened, or None.
 
-    `data` are the properties as they were then: mostly they still are.
+    `data` are the properties as they were then: mostly they have not changed.
     """
     if data is not None and load_properties_file(storage) == data:
         return None
@@ -57,7 +57,7 @@ def lock_change(storage: Storage, opened: TableConfig, data: bytes | None) -> st
 
 
 def difference(now: TableConfig, opened: TableConfig) -> str | None:
-    """How the lock that the table tells now differs from the other one, for people."""
+    """Describe how the lock recorded now differs from the other one; None if it does not."""
     is_same = now.lock is opened.lock and now.lock_address in (None, opened.lock_address)
     if is_same or not has_recorded_lock(now):
         return None
@@ -65,12 +65,12 @@ def difference(now: TableConfig, opened: TableConfig) -> str | None:
 
 
 def is_first_lock(config: TableConfig) -> bool:
-    """Whether the writer was told a lock that the table does not tell the next one."""
+    """True if the writer was opened with a lock that the table does not record."""
     return config.lock.is_shared and not is_lock_recorded(config)
 
 
 def record_lock(storage: Storage, world: World, told: TableConfig, wait_ms: int) -> None:
-    """Write the first lock of the table down, under that lock.
+    """Record the first lock of the table, under that lock.
 
     InvalidRequestError if another writer was first, with another lock.
     """
@@ -89,10 +89,10 @@ def change_lock(
     *,
     wait_ms: int,
 ) -> None:
-    """Let the table keep this lock instead of the one before, under both.
+    """Record this lock in place of the one before, under both.
 
-    Under the new one alone if they are one lock by two addresses, or if there can be none like the
-    one before on this storage: then nobody holds it.
+    Under the new one alone if they are one lock by two addresses, or if this storage cannot have
+    the one before: then no process holds it.
     """
     new, old = _opened(storage, world, kind, address), None
     is_other = (before.lock, before.lock_address) != (kind, address)
@@ -109,7 +109,7 @@ def change_lock(
 
 @contextmanager
 def _way_out_told(before: TableConfig, kind: LockKind) -> Iterator[None]:
-    """While the lock is taken that the table is to lose: its service may be gone for good."""
+    """Explain what to do if the lock to be replaced cannot be taken: its service may be gone."""
     try:
         yield
     except LockTakenError:
@@ -118,12 +118,12 @@ def _way_out_told(before: TableConfig, kind: LockKind) -> Iterator[None]:
         if before.lock_address is None:
             raise  # the table's own storage did not answer
         raise UnavailableError(
-            f"the table {before.name!r} was not given the lock {kind.value!r}",
-            why=f"the one that it has, {described_lock(before)}, must be taken for that, and its"
-            f" service does not answer: {error.why}",
-            next_step="Repeat the call when it does. If it never will, stop all writers of the"
+            f"the lock of the table {before.name!r} was not changed to {kind.value!r}",
+            why=f"its present lock, {described_lock(before)}, must be taken for that, and the"
+            f" service of that lock does not answer: {error.why}",
+            next_step="Repeat the call when it answers. If it never will, stop all writers of the"
             f" table, Java's too, set {LOCK_KIND}=none in its hoodie.properties, delete"
-            " hoodie.write.lock.* there, and call again; docs/locks.md tells all",
+            " hoodie.write.lock.* there, and call again; docs/locks.md describes this",
         ) from error
 
 
@@ -135,10 +135,10 @@ def _with_other_lock(
     is_as_before = (now.lock, now.lock_address) == (before.lock, before.lock_address)
     if values != wanted and not is_as_before:
         raise ConflictError(
-            f"the table {now.name!r} was not given the lock {kind.value!r}",
-            why=f"it was {described_lock(before)} a moment ago, and somebody made it"
+            f"the lock of the table {now.name!r} was not changed to {kind.value!r}",
+            why=f"it was {described_lock(before)} a moment ago, and another process made it"
             f" {described_lock(now)}",
-            next_step="Agree on one lock, and call again if it is this",
+            next_step="Agree on one lock, and repeat the call if it is this one",
         )
     return wanted
 
@@ -148,12 +148,12 @@ def _opened(
 ) -> Lock | None:
     lock = open_lock(kind, storage, world, address=address)
     if kind is LockKind.STORAGE and not is_atomic_by_construction(storage):
-        verify_atomic_replace(storage, world)  # the test of the store was for another lock
+        verify_atomic_replace(storage, world)  # the store was checked for another lock
     return lock
 
 
 def _acquired(stack: ExitStack, lock: Lock | None, wait_ms: int) -> HeldLock | None:
-    """The lock, until the stack is unwound."""
+    """Acquire the lock until the stack is unwound."""
     if lock is None:
         return None
     held = lock.acquire(wait_ms)

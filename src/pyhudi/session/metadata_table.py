@@ -1,4 +1,4 @@
-"""Taking Hudi's metadata table away: pyhudi does not maintain it."""
+"""Removing Hudi's metadata table, which pyhudi does not maintain."""
 
 from __future__ import annotations
 

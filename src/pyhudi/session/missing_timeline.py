@@ -1,4 +1,4 @@
-"""A table that has rows and no timeline: somebody lost the folder, or copied the table without it.
+"""A table that has rows and no timeline: the folder was lost, or not copied with the table.
 
 Nothing is written to such a table, for the reason that `empty_table` gives.
 """
@@ -13,10 +13,10 @@ from pyhudi.storage.protocol import Storage
 
 
 def require_timeline(storage: Storage, folder: str) -> None:
-    """CorruptTableError for a table with data files and an empty timeline.
+    """Raise CorruptTableError for a table with data files and an empty timeline.
 
     Only files with the name of a Hudi data file count. A `.DS_Store`, a `_SUCCESS` or a notebook's
-    checkpoints may lie in the folder before the table is created. The timeline is listed once more
+    checkpoints may be in the folder before the table is created. The timeline is listed once more
     after the files, because another writer may have begun the table meanwhile.
     """
     if has_instants(storage, folder):

@@ -1,16 +1,16 @@
-"""Changing `hoodie.properties` under the eyes of readers, and of other writers.
+"""Changing `hoodie.properties` while readers and other writers use it.
 
-The file is replaced by one conditional write: whoever saw an older version starts over, and no
-reader, hudi-rs included, ever finds the file missing. Hudi itself copies the file to a backup,
-deletes it and writes it anew. What a Hudi that died on the way has left is put right first: a
-missing or torn file comes back from the backup, and then the backup goes.
+The file is replaced by one conditional write: a process that saw an older version starts over, and
+no reader, hudi-rs included, ever finds the file missing. Hudi itself copies the file to a backup,
+deletes it and writes it again. If a Hudi writer died in between, its change is repaired first: a
+missing or torn file is restored from the backup, and then the backup is deleted.
 
-Hadoop's local file system keeps a checksum beside each file it wrote, and readers refuse a file
-that differs from it. The checksum is removed before the file is replaced, for a file without one
-is simply believed.
+Hadoop's local file system stores a checksum beside each file it wrote, and readers refuse a file
+that differs from it. The checksum is removed before the file is replaced, because a file without a
+checksum is accepted.
 
-With a Java writer on the table, hold the table's lock meanwhile. Hudi's way is not atomic, and
-its steps look from outside like those of a Hudi that died.
+With a Java writer on the table, hold the table's lock meanwhile. Hudi's way is not atomic, and its
+steps look from outside like those of a Hudi writer that died.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.world import World, new_uuid
 
 METADATA_TABLE: Final = f"{HOODIE}/metadata"
-#: Changes by others that one change gives way to before it gives up.
+#: How many concurrent changes one change yields to before it fails.
 UPDATE_ATTEMPTS_MAX: Final = 10
 
 _CHECKSUM_FILE = checksum_path(PROPERTIES)
@@ -50,7 +50,7 @@ Change = Callable[[dict[str, str]], Mapping[str, str]]
 
 
 def stamped_properties(values: Mapping[str, str], world: World, verb: str) -> bytes:
-    """The text of a properties file, unlike any other: it tells when it was made, and has an id."""
+    """Return the text of a properties file, made unique by a time and an id."""
     now = datetime.fromtimestamp(world.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
     return encode_properties(values, (f"{verb} {now}", f"by pyhudi {new_uuid(world)}"))
 
@@ -63,17 +63,17 @@ def load_properties_file(storage: Storage, path: str = PROPERTIES) -> bytes | No
 
 
 def update_properties(storage: Storage, change: Change, world: World) -> TableConfig:
-    """Replace the table's properties by what `change` makes of them.
+    """Replace the table's properties by what `change` returns for them.
 
-    `change` may be called again, also with its own result, when others interfere or a reply is
-    lost; a change that finds everything as it wants it writes nothing.
+    `change` may be called again, also with its own result, when other processes interfere or a
+    reply is lost. A change that returns its argument unchanged writes nothing.
     """
     for _ in range(UPDATE_ATTEMPTS_MAX):
         _put_right(storage)
         found, data = storage.stat(PROPERTIES), load_properties_file(storage)
         if found is None or data is None:
             return load_config(storage)  # raises: there is no table
-        assert found.etag is not None, "stat tells it always"
+        assert found.etag is not None, "stat always has it"
         values = decode_table_properties(data, PROPERTIES).values
         changed = _checked(change(dict(values)))
         if changed.values == values:
@@ -84,13 +84,13 @@ def update_properties(storage: Storage, change: Change, world: World) -> TableCo
             return TableConfig.of(changed)
     raise UnavailableError(
         f"the properties of the table at {storage.uri} could not be changed",
-        why=f"others changed them during each of {UPDATE_ATTEMPTS_MAX} attempts",
+        why=f"other processes changed them during each of {UPDATE_ATTEMPTS_MAX} attempts",
         next_step="Repeat the call",
     )
 
 
 def _checked(values: Mapping[str, str]) -> TableProperties:
-    """Properties that are those of a table, whatever the change has made of them."""
+    """Return the properties with their checksum; raise if they are not those of a table."""
     checksum = TableProperties(values).checksum
     changed = TableProperties({**values, TABLE_CHECKSUM: checksum})
     TableConfig.of(changed)
@@ -98,7 +98,7 @@ def _checked(values: Mapping[str, str]) -> TableProperties:
 
 
 def _replaces(storage: Storage, text: bytes, etag: str) -> bool:
-    """Whether the file holds the text now; a lost reply is found out by reading."""
+    """Replace the file; return whether it holds the text now. After a lost reply it is read."""
     try:
         if storage.replace(PROPERTIES, text, etag=etag) is not None:
             return True
@@ -109,7 +109,7 @@ def _replaces(storage: Storage, text: bytes, etag: str) -> bool:
 
 
 def _put_right(storage: Storage) -> None:
-    """Finish or undo a change during which Hudi died."""
+    """Finish or revert a change during which Hudi died."""
     backup = load_properties_file(storage, PROPERTIES_BACKUP)
     if backup is None:
         return
@@ -122,16 +122,17 @@ def _put_right(storage: Storage) -> None:
         else:
             storage.replace(PROPERTIES, sound, etag=found.etag)
         if load_properties_file(storage) is None:
-            return  # somebody is at work on it
+            return  # another process is changing it
     storage.delete(_BACKUP_CHECKSUM_FILE)
     storage.delete(PROPERTIES_BACKUP)
 
 
 def switch_off_metadata_table(storage: Storage, world: World) -> TableConfig:
-    """Make readers list files, as Hudi does when it is told to: what we write then is seen.
+    """Make readers list files, as Hudi does when its metadata table is off: then our files are
+    seen.
 
-    The property goes first, for a reader believes it more than the folder. Whoever finds the
-    folder half deleted repeats the call. Spark writers leave the metadata table off from then on.
+    The property is changed first, because a reader trusts it more than the folder. If the folder is
+    half deleted, repeat the call. Spark writers leave the metadata table off from then on.
     """
     config = update_properties(storage, _without_metadata_table, world)
     for found in tuple(storage.list(METADATA_TABLE)):

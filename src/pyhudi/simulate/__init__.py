@@ -2,7 +2,7 @@
 
 - `Simulation`: processes over one store in memory, in an order and with faults that a seed decides;
 - `explore`: every order of operations that could make a difference, each once;
-- `run_seed`, `replay`, `shrink`: a failing run as data, played again and made small.
+- `run_seed`, `replay`, `shrink`: a failing run as data, replayed and made small.
 """
 
 from pyhudi.simulate.choices import Choices, Pending, ReplayedChoices, SeededChoices

@@ -1,8 +1,8 @@
-"""Who goes next: the one source of chance in the order of things.
+"""Which actor runs next: the one source of chance in the order of events.
 
 At every step the scheduler offers what could happen next, the actor that ran last first, and a
-`Choices` picks one. So 0 means "go on as long as you can", a list of numbers is a whole schedule,
-and a schedule is played again by giving its list.
+`Choices` picks one. So 0 means "continue as long as possible", a list of numbers is a whole
+schedule, and a schedule is replayed by passing its list.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Pending(NamedTuple):
     after: str = ""  # where a listing begins
 
 
-#: The option of letting time pass until somebody wakes, although others could go on.
+#: The option of letting time pass until an actor wakes, although others could continue.
 TIME_PASSES = Pending("clock", "clock", "pass")
 
 
@@ -33,29 +33,31 @@ class Choices(Protocol):
     def pick(self, options: Sequence[Pending]) -> int: ...
 
     def barrier(self) -> None:
-        """All that was done so far comes before all that follows, in any order of choices."""
+        """Order everything done so far before everything that follows, in any order of choices."""
 
 
 def random_stream(seed: int | str, purpose: str) -> random.Random:
-    """Chance for one purpose, so that more draws for one do not change what another gets."""
+    """Return a stream for one purpose, so that more draws of one do not change another."""
     return random.Random(f"{seed} {purpose}")
 
 
 def drawn(chance: random.Random, count: int) -> int:
-    """A number below the count. `random()` alone is promised to stay the same between Pythons."""
+    """Return a number below the count. Only `random()` is guaranteed to be the same in all
+    Pythons."""
     return int(chance.random() * count)
 
 
 class SeededChoices:
     """Chance from a seed, in one of several manners, because no single one finds every bug.
 
-    Half of the seeds go at random, more or less inclined to stay with the actor that runs. The
-    others give each actor a rank, let the highest go on, and now and then make it the lowest: few
+    Half of the seeds choose at random, more or less inclined to stay with the running actor. The
+    others give each actor a rank, let the highest run, and sometimes make it the lowest: few
     switches, but long ones, in which a slow actor falls far behind.
     """
 
     def __init__(self, seed: int, *, may_pass_time: bool = True) -> None:
-        """`may_pass_time` lets time pass although somebody could go on, who is late by as much."""
+        """`may_pass_time` lets time pass although an actor could continue, which is late by as
+        much."""
         self.taken: list[int] = []
         self._chance = random_stream(seed, "schedule")
         self._ranked = self._chance.random() < 0.5
@@ -79,7 +81,7 @@ class SeededChoices:
         return chosen
 
     def barrier(self) -> None:
-        """Chance does not look back."""
+        """Do nothing: chance does not look back."""
 
     def _walked(self, count: int) -> int:
         return 0 if self._chance.random() < self._stay else drawn(self._chance, count)
@@ -97,7 +99,7 @@ class SeededChoices:
 
 
 class ReplayedChoices:
-    """A schedule given as numbers. After the last one, and for one out of range, 0."""
+    """A schedule of given numbers. After the last one, and for one out of range, 0."""
 
     may_pass_time = True
 
@@ -112,4 +114,4 @@ class ReplayedChoices:
         return self.taken[-1]
 
     def barrier(self) -> None:
-        """A list of choices needs no order."""
+        """Do nothing: a list of choices needs no order."""

@@ -1,20 +1,20 @@
-"""Every order of things that could make a difference, each once.
+"""Every order of events that could make a difference, each once.
 
 A scenario is run again and again, each time with other choices, until no order is left that could
 end otherwise. Two neighbouring operations of different actors that commute give the same end in
-either order, so one of the orders is enough. What commutes is told from paths: two operations
-conflict if both touch an object and one of them may change it, or if one lists a folder in which
-the other may change something.
+either order, so one of the orders is enough. Paths decide what commutes: two operations conflict if
+both touch an object and one of them may change it, or if one lists a folder in which the other may
+change something.
 
 The method is dynamic partial-order reduction with source sets and sleep sets (Abdulla and others,
 2014). After a run, each two of its operations that conflict, and that nothing between them forced
-into this order, are a race. For each race some choice before the earlier one is noted that leads
-to the later one coming first, unless a noted one does already. An actor sleeps where choosing it
-would repeat an order seen before, until something that conflicts with it has happened.
+into this order, are a race. For each race some choice before the earlier one is noted that leads to
+the later one coming first, unless a noted one does already. An actor sleeps where choosing it would
+repeat an order seen before, until something that conflicts with it has happened.
 
 The scenario must do the same if its choices are the same, and actors of different processes must
-meet in storage alone: what they share in Python's memory is not seen. Time passes only when nobody
-can go on, so it cannot tell orders apart; where it is to pass earlier, an actor lets it
+meet in storage alone: what they share in Python's memory is not seen. Time passes only when no
+actor can continue, so it cannot distinguish orders; where it is to pass earlier, an actor lets it
 (`Process.pass_time`), and that conflicts with everything.
 """
 
@@ -34,7 +34,7 @@ _OWN_AFFAIRS = frozenset({"start", "wake", "stop", "beat"})
 
 
 def conflicting(one: Pending, other: Pending) -> bool:
-    """Whether the order of two operations of different actors can make a difference."""
+    """True if the order of two operations of different actors can make a difference."""
     if one.process == other.process:
         return True  # they share memory
     if one.operation in _CONTROLS or other.operation in _CONTROLS:
@@ -61,13 +61,13 @@ def _sees(pending: Pending, path: str) -> bool:
 class Exploration:
     """How much there was to explore."""
 
-    executions: int  # run to their end, each another order
-    cut: int  # given up because all that could follow had been seen
-    complete: bool  # whether nothing is left; False if the allowance was used up
+    executions: int  # run to their end, each in another order
+    cut: int  # stopped because everything that could follow had been seen
+    complete: bool  # nothing is left; False if the limit was reached
 
 
 class ExplorationError(Exception):
-    """The scenario did otherwise under the same choices, so exploring it means nothing."""
+    """The scenario differed under the same choices, so its exploration means nothing."""
 
 
 def explore(
@@ -79,10 +79,10 @@ def explore(
     faults: Iterable[Fault] = (),
     seed: int = 0,
 ) -> Exploration:
-    """Run the scenario in every order that matters; raises what the first failing run raised.
+    """Run the scenario in every order that matters; raise what the first failing run raised.
 
     With `preemptions_max`, only orders in which no more than so many actors are interrupted where
-    they could have gone on: all of these, since the reduction is not sound under such a bound.
+    they could have continued: all of these, since the reduction is not sound under such a bound.
     `faults` strike in every run; `seed` decides random bytes alone.
     """
     search: _Search = _Reduced(conflict) if preemptions_max is None else _Bounded(preemptions_max)
@@ -114,16 +114,16 @@ class _SeenBeforeError(BaseException):
 
 @dataclass(slots=True)
 class _Node:
-    """A moment of choice: what could happen, what was tried, what is still to be tried."""
+    """A point of choice: what could happen, what was tried, what is still to be tried."""
 
     options: dict[str, Pending]
     chosen: str = ""
     tried: set[str] = field(default_factory=set)
     noted: list[str] = field(default_factory=list)
     asleep: dict[str, Pending] = field(default_factory=dict)
-    running: str = ""  # the actor that ran last, if it could go on
-    preemptions: int = 0  # before this moment
-    forced: int = 0  # the moments, as bits, that had to come before what was chosen
+    running: str = ""  # the actor that ran last, if it could continue
+    preemptions: int = 0  # before this point
+    forced: int = 0  # the points, as bits, that had to come before what was chosen
 
     @property
     def pending(self) -> Pending:
@@ -147,7 +147,7 @@ class _Search:
         self.taken: list[int] = []
         self._nodes: list[_Node] = []
         self._barriers: set[int] = set()
-        self._fresh = 0  # the first moment of this run that no earlier run shared
+        self._fresh = 0  # the first point of this run that no earlier run shared
 
     def pick(self, options: Sequence[Pending]) -> int:
         depth = len(self.taken)
@@ -228,7 +228,8 @@ class _Reduced(_Search):
         raise _SeenBeforeError
 
     def _still_asleep(self, before: _Node) -> dict[str, Pending]:
-        """Who would only repeat an order: asleep or tried before, and unaffected by the choice."""
+        """Return actors that would only repeat an order: asleep or tried, and unaffected by the
+        choice."""
         tried = {name: before.options[name] for name in before.tried}
         return {
             name: pending
@@ -237,8 +238,8 @@ class _Reduced(_Search):
         }
 
     def _learn(self, ended: bool) -> None:
-        """Note, for every race of the last run, a choice that turns it round."""
-        forced: dict[str, int] = {}  # for each actor, what came before its next moment, as bits
+        """Note, for every race of the last run, a choice that reverses it."""
+        forced: dict[str, int] = {}  # for each actor, what came before its next point, as bits
         waiting: dict[str, Pending] = {}
         floor = 0
         for place, node in enumerate(self._nodes):
@@ -251,12 +252,13 @@ class _Reduced(_Search):
                 node.forced = self._races(place, node.pending, before)
             forced[node.chosen] = node.forced | 1 << place
             del waiting[node.chosen]
-        if ended:  # what was never allowed to happen, as an actor was frozen, races as well
+        if ended:  # what never happened, because an actor was frozen, races as well
             for name, pending in waiting.items():
                 self._races(len(self._nodes), pending, floor | forced.get(name, 0))
 
     def _add_awakened(self, place: int, forced: dict[str, int]) -> None:
-        """Who could not go on one moment ago, and can now, owes it to that moment."""
+        """Order an actor after the point that enabled it: it could not continue before, and can
+        now."""
         if place == 0:
             return
         before = self._nodes[place - 1]
@@ -265,7 +267,8 @@ class _Reduced(_Search):
                 forced[name] = forced.get(name, 0) | before.forced | 1 << (place - 1)
 
     def _races(self, place: int, pending: Pending, forced: int) -> int:
-        """Note how to turn round each race that ends here; gives all that came before, as bits."""
+        """Note how to reverse each race that ends here; return everything that came before, as
+        bits."""
         for earlier in range(place - 1, -1, -1):
             if forced >> earlier & 1:
                 continue
@@ -287,10 +290,10 @@ class _Reduced(_Search):
         node.noted += able[:1] or list(node.options)
 
     def _first_movers(self, earlier: int, place: int, actor: str, forced: int) -> list[str]:
-        """Who can begin what happened in between without the earlier moment, then the later one.
+        """Return the actors that can begin what happened in between without the earlier point.
 
-        These are the moments that the earlier one did not force. An actor can begin if nothing
-        among them had to come before its first one.
+        These are the points that the earlier one did not force, and then the later one. An actor
+        can begin if nothing among them had to come before its first one.
         """
         free = 0
         seen: set[str] = set()

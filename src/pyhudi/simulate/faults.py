@@ -1,12 +1,12 @@
-"""What goes wrong, when, and to whom.
+"""What fails, when, and in which process.
 
 A fault strikes one storage operation of one process, found by counting. A plan answers, operation
-by operation, whether one strikes: `FixedFaults` from a list, `DrawnFaults` by chance from a seed.
-A plan also keeps what did strike, so that a drawn run can be played again, and made smaller, as a
-fixed one.
+by operation, whether one strikes: `FixedFaults` from a list, `DrawnFaults` by chance from a seed. A
+plan also records what did strike, so that a drawn run can be replayed, and made smaller, as a fixed
+one.
 
-All faults but two stay within what `Storage` promises. Stale listings and writes that leave a
-part behind break a promise that the commit protocol rests on; they are off unless asked for.
+All faults but two stay within what `Storage` promises. Stale listings and writes that leave a part
+behind break a promise that the commit protocol rests on; they are off by default.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class Effect(StrEnum):
 
     CRASH_BEFORE = "crash before"  # the process ends and the operation never happens
     CRASH_AFTER = "crash after"  # it happens, and then the process ends
-    CRASH_DURING = "crash during"  # the process ends while the change is on its way; it arrives
-    FREEZE = "freeze"  # the whole process rests for `ms`, then goes on with the operation
+    CRASH_DURING = "crash during"  # the process ends while the change is in transit; it arrives
+    FREEZE = "freeze"  # the whole process rests for `ms`, then continues with the operation
     DELAY = "delay"  # the operation alone takes `ms`
     FAIL = "fail"  # an error, and nothing happened
     LOSE_REPLY = "lose reply"  # an error, but it happened
     LATE = "late"  # an error, and it happens later, at any moment after `ms`
-    REPEAT = "repeat"  # the client sends it twice, and has the answer to the second
+    REPEAT = "repeat"  # the client sends it twice, and gets the answer to the second
     TEAR = "tear"  # an error in the middle of a write
     FULL = "full"  # for `ms`, every write of the process fails
     OUTAGE = "outage"  # for `ms`, every operation of the process fails
     CLOCK_STEP = "clock step"  # the process's wall clock jumps by `ms`, which may be negative
     SPLIT = "split"  # a listing in two pages, and others act between them
-    STALE = "stale"  # a listing that does not know the newest change
+    STALE = "stale"  # a listing that misses the newest change
 
 
 _STRIKES = {
@@ -72,18 +72,18 @@ class Fault:
 
 
 class FaultPlan(Protocol):
-    #: Whether a torn write leaves the half that was written.
+    #: True if a torn write leaves the half that was written.
     keeps_torn: bool
-    #: Whether a listing may miss the newest change; the store then has to remember it.
+    #: True if a listing may miss the newest change; the store then has to remember it.
     may_be_stale: bool
-    #: What has struck so far, and the clocks given out so far.
+    #: What has struck so far, and the clock skews so far.
     struck: list[Fault]
     skews_ms: dict[str, int]
 
     def fault_at(self, process: str, nth: int, operation: str) -> Fault | None: ...
 
     def skew_ms(self, process: str) -> int:
-        """How far the process's clock is off."""
+        """Return how far the process's clock is off."""
 
 
 class FixedFaults:
@@ -114,7 +114,7 @@ class FixedFaults:
 
 
 def default_rates() -> dict[Effect, float]:
-    """Everything that the promises of storage allow."""
+    """Return the rates of everything that the promises of storage allow."""
     usual = dict.fromkeys(Effect, 0.01)
     rare = dict.fromkeys((Effect.FULL, Effect.OUTAGE, Effect.CLOCK_STEP, Effect.TEAR), 0.005)
     return usual | rare | {Effect.STALE: 0.0}
@@ -138,12 +138,12 @@ class FaultRates:
 
 
 def rates_with(changes: Mapping[Effect, float]) -> FaultRates:
-    """The default rates, with others for some effects."""
+    """Return the default rates, with others for some effects."""
     return FaultRates(rates={**default_rates(), **changes})
 
 
 def only(rates: Mapping[Effect, float]) -> FaultRates:
-    """These effects at these rates for every seed, and no others."""
+    """Return these effects at these rates for every seed, and no others."""
     return FaultRates(rates=rates, swarm=False)
 
 
@@ -178,7 +178,8 @@ class DrawnFaults:
         return None
 
     def skew_ms(self, process: str) -> int:
-        """All clocks equal, or a few milliseconds apart, or far apart: as the seed has it."""
+        """Return a skew: all clocks equal, or a few milliseconds apart, or far apart, by the
+        seed."""
         chance = random_stream(self._seed, f"clock of {process}")
         most = min((0, 5, self._rates.skew_ms_max)[self._clocks], self._rates.skew_ms_max)
         self.skews_ms[process] = drawn(chance, 2 * most + 1) - most
@@ -221,10 +222,10 @@ _CRASHES = frozenset({Effect.CRASH_BEFORE, Effect.CRASH_AFTER, Effect.CRASH_DURI
 
 
 def _cumulated(operation: str, rates: Mapping[Effect, float]) -> list[tuple[float, Effect]]:
-    """The effects that can strike the operation, each with the upper bound of its share."""
+    """Return the effects that can strike the operation, each with the upper bound of its share."""
     bounds = []
     bound = 0.0
-    for effect in Effect:  # in the order they are written, not that of a mapping
+    for effect in Effect:  # in the order of their definition, not that of a mapping
         if effect in rates and operation in _STRIKES.get(effect, _ANY):
             bound += rates[effect]
             bounds.append((bound, effect))

@@ -1,12 +1,12 @@
 """The lock of a table that a Java writer shares, as good as a lock can be, or almost.
 
-Whoever crashes holding it blocks the others until the lease is over. Nobody who lives loses it:
-that is what the guarantee for such tables rests on.
+A process that crashes while it holds the lock blocks the others until the lease is over. No live
+process loses it: that is what the guarantee for such tables rests on.
 
-A frail one may be lost by a living holder in one way: a listing that takes longer than the lease
-lets another one in. Who asks again before it publishes finds out in time. A lock that is lost
-between that question and the next create gives less, and is not simulated; nor is one that a Java
-writer loses, which does not ask.
+A frail lock may be lost by a live holder in one way: a listing that takes longer than the lease
+lets another process in. A holder that checks again before it publishes finds out in time. A lock
+that is lost between that check and the next create gives less, and is not simulated; nor is one
+that a Java writer loses, because it does not check.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ LOCK_PATH = ".hoodie/.locks/table_lock"
 
 
 class SharedLock:
-    """The lock itself: who has it, and whether one who is slow may lose it."""
+    """The lock itself: its holder, and whether a slow holder may lose it."""
 
     def __init__(self, *, is_frail: bool = False) -> None:
         self.holder: _Held | None = None
         self._is_frail = is_frail
 
     def of(self, process: Process, *, asks_again: bool = False) -> ProcessLock:
-        """The lock for a process; `asks_again`: it makes sure of it before it publishes."""
+        """Return the lock for a process; `asks_again`: it checks the lock before it publishes."""
         return ProcessLock(self, process, can_lose=self._is_frail and asks_again)
 
 
 class ProcessLock:
-    """The lock as one process asks for it."""
+    """The lock as one process uses it."""
 
     kind = LockKind.STORAGE
 

@@ -1,7 +1,8 @@
-"""A run as data: what a seed decided, so that it can be kept, played again and made smaller.
+"""A run as data: what a seed decided, so that it can be stored, replayed and made smaller.
 
 A seed is worth nothing once the code under test takes one step more or less. A recording of the
-failure it found, made small, says which few faults and switches it took, and lasts longer.
+failure it found, made small, names the few faults and switches that were necessary, and lasts
+longer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyhudi.simulate.simulation import Scenario, Simulation
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """All that decides a run beside the scenario. The seed still gives bytes and ticks."""
+    """Everything that decides a run beside the scenario. The seed still gives bytes and ticks."""
 
     seed: int
     choices: tuple[int, ...] = ()
@@ -34,7 +35,7 @@ class Outcome:
 
 
 def run_seed(scenario: Scenario, seed: int, rates: FaultRates | None = None) -> Outcome:
-    """Run the scenario as the seed has it; without rates, nothing goes wrong but the order."""
+    """Run the scenario as the seed decides; without rates there are no faults, only the order."""
     faults = FixedFaults() if rates is None else DrawnFaults(seed, rates)
     choices = SeededChoices(seed)
     simulation = Simulation(seed, choices=choices, faults=faults)

@@ -1,14 +1,14 @@
-"""One actor at a time, in an order that somebody else chooses, in a time of its own.
+"""Runs one actor at a time, in an order that `Choices` decides, in simulated time.
 
 Actors are plain functions. Each runs in a thread, but all threads but one wait: the one that runs
-holds the baton, and gives it up at its yield points only. A yield point lies before an operation.
-The actor says what it is about to do, `Choices` picks who goes on, and the baton goes straight to
-that thread, or nowhere if the actor may go on itself. What happens between two yield points
-belongs to the operation before it, and no other actor can be seen to act within.
+holds the baton, and releases it at its yield points only. A yield point lies before an operation.
+The actor says what it is about to do, `Choices` picks the actor that continues, and the baton goes
+straight to that thread, or nowhere if the actor may continue itself. What happens between two yield
+points belongs to the operation before it, and no other actor can be seen to act within.
 
-Time stands still, or ticks by a fixed step, while anybody can go on. When everybody sleeps it
-moves to the next moment at which somebody wakes; `Choices` may let it pass earlier. Nothing reads
-a real clock, so the same choices give the same run.
+Time stands still, or ticks by a fixed step, while any actor can continue. When all actors sleep it
+moves to the next moment at which one wakes; `Choices` may let it pass earlier. Nothing reads a real
+clock, so the same choices give the same run.
 
 A crashed process is one whose actors are never chosen again. Their threads wait until the run is
 over and are then unwound by raising `Crashed` where they stand. To the simulated world they ended
@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 60
 
 
 class Crashed(BaseException):
-    """The process is gone. No `except Exception` catches this, and no storage call helps."""
+    """The process is gone. No `except Exception` catches this, and no storage call succeeds."""
 
 
 class StuckError(Exception):
@@ -40,7 +40,7 @@ class StuckError(Exception):
 
 
 class Life:
-    """Whether a process can do anything."""
+    """The state of a process: alive, frozen or crashed."""
 
     __slots__ = ("crashed", "frozen_until_ms", "name")
 
@@ -51,7 +51,7 @@ class Life:
 
 
 class Actor:
-    """A function under way. `result` or `error` tell how it ended, once it is `done`.
+    """A running function. `result` or `error` say how it ended, once it is `done`.
 
     A `HudiError` is an answer, and ends the actor alone. Any other error ends the simulation.
     """
@@ -65,9 +65,9 @@ class Actor:
         self.function = function
         self.pending = Pending(name, life.name, "start")
         self.wake_ms = 0
-        self.interval_ms: int | None = None  # of background work, which is done again and again
+        self.interval_ms: int | None = None  # of background work, which is repeated
         self.awaits: Actor | None = None
-        self.worker: Worker | None = None  # while the function is under way
+        self.worker: Worker | None = None  # while the function runs
 
     def can_go_on(self, now_ms: int) -> bool:
         life = self.life
@@ -79,7 +79,8 @@ class Actor:
         )
 
     def matters(self) -> bool:
-        """Whether a run waits for this. It does not wait for background work between two calls."""
+        """True if a run waits for this actor. It does not wait for background work between two
+        calls."""
         return self.interval_ms is None or self.worker is not None
 
 
@@ -93,11 +94,11 @@ class Scheduler:
         self._trace = trace
         self._tick_ms = tick_ms
         self._actors: list[Actor] = []
-        self.current: Actor | None = None  # None: whoever calls stands outside the simulation
+        self.current: Actor | None = None  # None: the caller is outside the simulation
         self._last_step = 0
         self._failure: BaseException | None = None
         self._unwinding: list[Actor] | None = None
-        self._over = threading.Lock()  # the baton, when the caller of `run` is to have it
+        self._over = threading.Lock()  # the baton, when it returns to the caller of `run`
         self._over.acquire()
 
     # What the owner of the simulation calls.
@@ -113,7 +114,8 @@ class Scheduler:
         operation: str = "start",
         path: str = "",
     ) -> Actor:
-        """A new actor, about to do what the operation and path say, once the wait is over."""
+        """Add an actor that is about to do what the operation and path say, once the wait is
+        over."""
         actor = Actor(life, name, function)
         actor.pending = Pending(name, life.name, operation, path)
         actor.wake_ms = self.now_ms + wait_ms
@@ -122,7 +124,7 @@ class Scheduler:
         return actor
 
     def run(self, max_steps: int) -> None:
-        """Go on until every actor is done, or crashed, or frozen for ever."""
+        """Run until every actor is done, or crashed, or frozen for ever."""
         assert self.current is None, "an actor cannot run the simulation that runs it"
         self._last_step = self.step + max_steps
         self._choices.barrier()
@@ -146,7 +148,7 @@ class Scheduler:
     # What the running actor calls.
 
     def before(self, life: Life, operation: str, path: str = "", after: str = "") -> None:
-        """A yield point: returns when this operation is to happen."""
+        """Yield; return when this operation is to happen."""
         actor = self.current
         if actor is None:
             if life.crashed:
@@ -157,7 +159,7 @@ class Scheduler:
         self._switch(actor)
 
     def again(self) -> None:
-        """The same yield point once more, because something came between."""
+        """Repeat the same yield point, because something came between."""
         assert self.current is not None
         self._switch(self.current)
 
@@ -169,7 +171,7 @@ class Scheduler:
         self.before(life, operation, path)
 
     def stop(self, background: Actor) -> None:
-        """No more calls of this background work; waits for one under way."""
+        """Stop this background work; wait for a running call."""
         background.done = True
         current = self.current
         if background.worker is None:
@@ -179,7 +181,7 @@ class Scheduler:
             self.before(current.life, "stop")
             current.awaits = None
 
-    # How the baton goes round.
+    # How the baton is passed.
 
     def _switch(self, actor: Actor) -> None:
         following = self._following()
@@ -203,14 +205,14 @@ class Scheduler:
         actor.worker.wake()
 
     def _play(self, actor: Actor) -> None:
-        """An actor's whole life in its thread, or one call of background work."""
+        """Run an actor in its thread to its end, or one call of background work."""
         self.record("begin", actor.pending.path, actor.pending.operation)
         result, raised = None, None
         try:
             result = actor.function()
         except BaseException as error:
             raised = error
-        if self._unwinding is None:  # what an unwound actor still says, nobody hears
+        if self._unwinding is None:  # what an unwound actor still says is dropped
             self._keep(actor, result, raised)
         worker, actor.worker = actor.worker, None
         assert worker is not None
@@ -239,7 +241,7 @@ class Scheduler:
             self._actors.remove(actor)
 
     def _following(self) -> Actor | None:
-        """Who has the baton next; None is the caller of `run`."""
+        """Return the actor that has the baton next; None is the caller of `run`."""
         if self._unwinding is not None:
             return self._unwinding.pop() if self._unwinding else None
         if self._failure is None:
@@ -263,7 +265,7 @@ class Scheduler:
                 return chosen
 
     def _picked(self, ready: list[Actor]) -> Actor | None:
-        """The actor that `Choices` picks; None if time was to pass."""
+        """Return the actor that `Choices` picks; None if time was to pass."""
         self.step += 1
         if self.step > self._last_step:
             raise StuckError(f"no end in sight after {self.step} steps\n{self._state_text()}")
@@ -287,9 +289,9 @@ class Scheduler:
         )
 
     def _next_moment(self) -> int | None:
-        """When somebody who cannot go on now will, by the mere passing of time.
+        """Return when an actor that cannot continue now will, by the mere passing of time.
 
-        A plain loop, for it is asked before each step.
+        A plain loop, because it runs before each step.
         """
         now_ms, soonest = self.now_ms, FOREVER_MS
         for actor in self._actors:
@@ -320,7 +322,7 @@ class Scheduler:
                 if self._over.acquire(timeout=PATIENCE_SECONDS):
                     return
             except KeyboardInterrupt as interrupt:
-                self._failure = interrupt  # the actor that runs gives up at its next yield point
+                self._failure = interrupt  # the running actor ends at its next yield point
                 continue
             if seen == self.step:
                 self._actors = []  # none of the threads can be ended; leave them
@@ -328,7 +330,7 @@ class Scheduler:
             seen = self.step
 
     def _unwind(self, actors: list[Actor]) -> None:
-        """Raise `Crashed` in each of these that is under way, one after the other."""
+        """Raise `Crashed` in each of these that is running, one after the other."""
         self._actors = [actor for actor in self._actors if actor not in actors]
         self._unwinding = [actor for actor in reversed(actors) if actor.worker is not None]
         if self._unwinding:
@@ -342,7 +344,9 @@ class Scheduler:
         worker = actor.worker
         assert worker is not None
         if worker.ident != threading.get_ident():
-            raise RuntimeError(f"a thread that is no actor does the work of process {life.name}")
+            raise RuntimeError(
+                f"a thread that is not an actor does the work of process {life.name}"
+            )
         if life is not actor.life:
             raise RuntimeError(f"{actor.name} uses the storage or world of process {life.name}")
 

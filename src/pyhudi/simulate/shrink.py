@@ -1,4 +1,4 @@
-"""A failing run made small: fewer faults, right clocks, fewer switches, and the same error."""
+"""Makes a failing run small: fewer faults, right clocks, fewer switches, and the same error."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _Simplification = Callable[[Recording], Candidates]
 
 
 def shrink(scenario: Scenario, recording: Recording, *, attempts_max: int = 400) -> Recording:
-    """The smallest recording found that still raises an error of the same class.
+    """Return the smallest recording found that still raises an error of the same class.
 
-    Each attempt leaves something out. Which one is kept decides what is tried next, until nothing
-    can be left out any more or the attempts are used up.
+    Each attempt leaves something out. The accepted one decides what is tried next, until nothing
+    more can be left out or the attempts are used up.
     """
     error = replay(scenario, recording).error
     if error is None:
@@ -56,7 +56,7 @@ class _Search:
 
 
 def _calmer(recording: Recording) -> Candidates:
-    """Without any fault, then without one of them; with right clocks."""
+    """Yield recordings without any fault, then without one of them, then with right clocks."""
     if len(recording.faults) > 1:
         yield replace(recording, faults=())
     for place in range(len(recording.faults)):
@@ -70,7 +70,7 @@ def _calmer(recording: Recording) -> Candidates:
 
 
 def _shorter(recording: Recording) -> Candidates:
-    """Only the beginning decided, and everybody going on as long as possible after it."""
+    """Yield recordings of which only the beginning is decided; then every actor runs on."""
     length = len(recording.choices)
     for kept in (0, length // 4, length // 2, length * 3 // 4, length - 1):
         if 0 <= kept < length:
@@ -78,7 +78,7 @@ def _shorter(recording: Recording) -> Candidates:
 
 
 def _straighter(recording: Recording) -> Candidates:
-    """Without the switches of some stretch: long stretches first, then single ones."""
+    """Yield recordings without the switches of some range: long ranges first, then single ones."""
     switches = [place for place, choice in enumerate(recording.choices) if choice]
     stretch = len(switches) // 2
     while stretch > 0:

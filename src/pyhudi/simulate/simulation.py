@@ -37,8 +37,8 @@ Scenario = Callable[["Simulation"], object]
 class Simulation:
     """Processes over one store, in an order and with faults that a seed decides.
 
-    `choices` and `faults` in place of the seed's own play a known run again. Rates for `faults`
-    draw them from the seed; without any, nothing goes wrong and clocks are right.
+    `choices` and `faults` in place of the seed's own replay a known run. Rates for `faults` draw
+    them from the seed; without any there are no faults and clocks are right.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Simulation:
         self.trace = Trace()
         self.choices: Choices = SeededChoices(seed) if choices is None else choices
         self.faults: FaultPlan = _plan(seed, faults)
-        self.faults_strike = True  # a test that lets a table recover in peace says False
+        self.faults_strike = True  # False lets a table recover undisturbed
         if tick_ms is None:
             tick_ms = _TICKS_MS[drawn(random_stream(seed, "ticks"), len(_TICKS_MS))]
         self.scheduler = Scheduler(self.choices, self.trace, now_ms=START_MS, tick_ms=tick_ms)
-        #: The store itself: for a test's own looks, which are no part of the simulation.
+        #: The store itself: for what a test reads outside of the simulation.
         self.storage = MemoryStorage(lambda: self.scheduler.now_ms, uri="memory://simulation")
         self._shared = SharedObjects(self.storage, may_be_stale=self.faults.may_be_stale)
         self._processes: dict[str, Process] = {}
@@ -75,13 +75,13 @@ class Simulation:
 
     @property
     def now_ms(self) -> int:
-        """The true time, which is also the store's."""
+        """Return the true time, which is also the store's."""
         return self.scheduler.now_ms
 
     def process(
         self, name: str, *, clock_skew_ms: int | None = None, faulty: bool = True
     ) -> Process:
-        """A new process. One that comes back after a crash is a new one, with another name.
+        """Add a process. One that comes back after a crash is a new one, with another name.
 
         Without `faulty` no storage fault strikes it.
         """
@@ -93,7 +93,7 @@ class Simulation:
         return process
 
     def run(self, max_steps: int = 100_000) -> Trace:
-        """Go on until every actor is done, or crashed, or frozen for ever; may be called again.
+        """Run until every actor is done, or crashed, or frozen for ever; may be called again.
 
         Raises what an actor raised, unless it was a `HudiError`, which is an answer and stays in
         `Actor.error`; and `StuckError` if there is no end.
@@ -107,12 +107,12 @@ class Simulation:
         return self.trace
 
     def close(self) -> None:
-        """End what is still under way, such as a frozen process, and free its threads."""
+        """End what still runs, such as a frozen process, and free its threads."""
         self.scheduler.close()
 
 
 class Process:
-    """A simulated process: actors that share a clock, a storage, and a fate."""
+    """A simulated process: actors that share a clock, a storage, and crashes."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class Process:
         self._rest_if_own()
 
     def freeze(self, ms: int | None = None) -> None:
-        """Let no actor of the process go on for so long, or until `thaw`."""
+        """Let no actor of the process continue for so long, or until `thaw`."""
         self._control("freeze")
         self.life.frozen_until_ms = FOREVER_MS if ms is None else self.scheduler.now_ms + ms
         self._rest_if_own()
@@ -180,20 +180,20 @@ class Process:
         self._skew_ms += ms
 
     def pause(self, label: str = "pause", path: str = "") -> None:
-        """A yield point of the caller's own. To `explore` it is a change of the path."""
+        """Yield at a point of the caller's own. To `explore` it is a change of the path."""
         self.scheduler.before(self.life, label, path)
         self.scheduler.record(label, path)
 
     def pass_time(self, ms: int) -> None:
-        """Let time go by for everybody while others could go on: what a long wait does."""
+        """Let time pass for all while others could continue, as a long wait does."""
         self.scheduler.before(self.life, "pass time")
         self.scheduler.record("pass time", outcome=f"{ms} ms")
         self.scheduler.now_ms += ms
 
-    # What the storage of this process asks for.
+    # What the storage of this process needs.
 
     def fault_at(self, operation: str) -> Fault | None:
-        """The fault that strikes the operation about to happen, which is hereby counted."""
+        """Count the operation about to happen, and return the fault that strikes it."""
         if self.scheduler.current is None:
             return None
         self.operations += 1
@@ -215,7 +215,7 @@ class Process:
         )
 
     def _control(self, operation: str) -> None:
-        """Whoever meddles with a process does it at a yield point; its own fate needs none."""
+        """Yield before one process acts on another; on itself it needs no yield point."""
         current = self.scheduler.current
         if current is not None and current.life is not self.life:
             self.scheduler.before(current.life, operation, self.name)
@@ -242,7 +242,8 @@ class Process:
         return lambda: self.scheduler.stop(background)
 
     def _new_name(self, kind: str = "") -> str:
-        """Counted within the process, so that a name does not depend on what others do."""
+        """Return a name counted within the process, so that it does not depend on other
+        processes."""
         self._actors += 1
         return f"{self.name}/{kind}{self._actors}"
 

@@ -1,7 +1,7 @@
 """The shared storage as one simulated process sees it: a yield point, perhaps a fault, the call.
 
-What is on its way when a caller gives up, or dies, is an actor of its own. It arrives when chosen,
-whatever has become of the process that sent it.
+A request that is in transit when its caller fails or crashes is an actor of its own. It arrives
+when chosen, whatever has happened to the process that sent it.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class SimulatedStorage:
     def _before(
         self, fault: Fault, operation: str, path: str, performed: Callable[[], object]
     ) -> None:
-        """What the fault does instead of the operation, or ahead of it."""
+        """Apply what the fault does instead of the operation, or ahead of it."""
         process, now_ms = self._process, self._scheduler.now_ms
         match fault.effect:
             case Effect.CRASH_BEFORE:

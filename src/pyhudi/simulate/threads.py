@@ -1,9 +1,9 @@
-"""The threads that actors run in: kept from one simulation to the next, woken one at a time.
+"""The threads that actors run in: reused from one simulation to the next, woken one at a time.
 
 Starting a thread costs more than a whole short schedule, so a worker whose actor has ended waits
 for the next one. All workers of this process stay on one core: only one of them ever runs, and
-waking a sleeper on another core takes two to three times as long. Whatever starts threads of its
-own inside an actor, such as the pool of pyarrow, has them on that core too.
+waking a sleeper on another core takes two to three times as long. A library that starts threads of
+its own inside an actor, such as the pool of pyarrow, has them on that core too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _idle: list[Worker] = []
 
 
 class Worker:
-    """A thread that runs one job after another, and waits when told to."""
+    """A thread that runs one function after another, and waits in between."""
 
     __slots__ = ("_turn", "ident", "job")
 
@@ -48,19 +48,20 @@ def hire() -> Worker:
 
 
 def dismiss(worker: Worker) -> None:
-    """Free for the next job, which may come before the thread has left its last one."""
-    worker.job = _nothing  # holds on to no simulation
+    """Free the worker for its next function, which may come before the thread has left its last
+    one."""
+    worker.job = _nothing  # refers to no simulation
     _idle.append(worker)
 
 
 def _nothing() -> None:
-    """The job of a worker without one."""
+    """Do nothing; the function of an idle worker."""
 
 
 def _stay_on_one_core() -> None:
     if sys.platform == "linux":
         cores = sorted(os.sched_getaffinity(0))
-        # Several test processes spread over the cores: as they are told to, or else by chance.
+        # Several test processes spread over the cores: by the environment, or else by process id.
         place = int(os.environ.get("PYHUDI_SIMULATION_CORE") or os.getpid())
         os.sched_setaffinity(0, {cores[place % len(cores)]})
 

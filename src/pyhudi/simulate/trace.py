@@ -11,10 +11,10 @@ from pyhudi.storage.protocol import Folder, ObjectStat
 
 
 class Event(NamedTuple):
-    """One thing that happened: when, to whom, what, and how it ended."""
+    """One event: when, which actor, what, and how it ended."""
 
     step: int
-    at_ms: int  # true time, whatever the actor's own clock says
+    at_ms: int  # true time, whatever the actor's own clock shows
     actor: str
     operation: str
     path: str
@@ -35,17 +35,18 @@ class Trace:
         return len(self.events)
 
     def digest(self) -> str:
-        """Equal exactly when the runs were: contents count, by checksum."""
+        """Return a digest that is equal exactly when the runs were: contents count, by checksum."""
         return hashlib.sha256(self.text().encode()).hexdigest()
 
     def text(self, last: int | None = None) -> str:
-        """One line for each event, or for the last so many."""
+        """Return one line for each event, or for the last so many."""
         events = self.events if last is None else self.events[-last:]
         return "\n".join(map(str, events))
 
 
 def outcome_text(answer: object) -> str:
-    """An answer of storage, short. Etags are left out: they say in which order others wrote."""
+    """Return an answer of storage, short. Etags are left out: they depend on the order of
+    writes."""
     match answer:
         case None | bool() | int():
             return str(answer).lower()

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from pyhudi.commit.ownership import OwnedPart
 from pyhudi.commit.validation import Checks
-from pyhudi.conflict.rules import Cleared
+from pyhudi.conflict.rules import PartitionFilter
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.plan.predicate.parser import Where
 from pyhudi.write.files.spec import Part
@@ -31,7 +31,7 @@ class PartitionScope:
     partitions: frozenset[str] | None = None  # None: those that it has rows in
     is_whole_table: bool = False
 
-    def of(self, stats: Collection[WriteStat]) -> Cleared:
+    def of(self, stats: Collection[WriteStat]) -> PartitionFilter:
         """Return whether a partition is one of them, for a write that made these files."""
         touched = self.partitions or {stat.partition_path or "" for stat in stats}
         return lambda partition: self.is_whole_table or partition in touched
@@ -124,7 +124,7 @@ class WriteIntent:
             self.is_checked,
             self.reads_nothing,
             self.owned is not None,
-            clears=None if self.replaces is None else self.replaces.of(stats),
+            replaces=None if self.replaces is None else self.replaces.of(stats),
             owned=self.owned,
             keeps_files=keeps_files,
         )

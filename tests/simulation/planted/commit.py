@@ -1,9 +1,9 @@
-"""Bugs planted on purpose: each weakens the protocol code of production at one place.
+"""Planted bugs: each weakens the protocol code of production at one point.
 
-A harness that does not find them is too weak to be believed when it finds nothing. The weakened
+A harness that does not find them is too weak to be trusted when it finds nothing. The weakened
 designs of the protocol's model are among them, and failures that Hudi has had.
 
-A replacement must keep no state outside of the object it is called on: other actors run while it
+A replacement must have no state outside of the object it is called on: other actors run while it
 waits for storage.
 """
 
@@ -38,7 +38,7 @@ _Bug = Callable[[], AbstractContextManager[Any]]
 
 
 def _no_settle_first() -> AbstractContextManager[Any]:
-    """An entry of somebody else is believed to have been carried out."""
+    """An entry of another process counts as published, without a check."""
     settle = DecisionLog._settle_tail
 
     def weak(self: DecisionLog, held: HeldLock | None) -> bool:
@@ -52,7 +52,7 @@ def _no_settle_first() -> AbstractContextManager[Any]:
 
 
 def _early_time() -> AbstractContextManager[Any]:
-    """The time is taken before the log is read, and kept over retries."""
+    """The time is taken before the log is read, and reused over retries."""
     append, next_time = DecisionLog.append, DecisionLog._next_time
     early: dict[int, str] = {}  # by log: one process appends one thing at a time
 
@@ -94,7 +94,7 @@ def _rollback_outside_the_log() -> AbstractContextManager[Any]:
 
 
 def _no_verify() -> AbstractContextManager[Any]:
-    """A number that was pruned and taken again is acted upon."""
+    """A number that was pruned and taken again is used."""
     return patch.object(DecisionLog, "_verify", lambda self, entry: True)
 
 
@@ -109,7 +109,7 @@ def _abort_not_checked_again() -> AbstractContextManager[Any]:
 
 
 def _rollback_removes_all_heartbeats() -> AbstractContextManager[Any]:
-    """HUDI-2641: the heartbeats of others go as well, and then they are rolled back."""
+    """HUDI-2641: the heartbeats of others are removed as well, and then they are rolled back."""
     undo = FailedWriteRecovery.undo
 
     def weak(self: FailedWriteRecovery, rollback: str) -> None:

@@ -1,7 +1,7 @@
-"""Bugs planted on purpose in what many writers and consumers rely on: conflicts, slices, polls.
+"""Planted bugs in what many writers and consumers rely on: conflicts, slices, polls.
 
-Failures that Hudi has had are among them. As in `planted`, each weakens the code of production at
-one place, and keeps no state of its own.
+Failures that Hudi has had are among them. As in `commit`, each weakens the code of production at
+one point, and has no state of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _Bug = Callable[[], AbstractContextManager[Any]]
 
 
 def _conflicts_by_requested_time() -> AbstractContextManager[Any]:
-    """Hudi's default strategy: who began before us and completed meanwhile is not looked at."""
+    """Hudi's default strategy: a write that began before ours and completed meanwhile is
+    ignored."""
 
     def weak(self: Rivals, live: LiveTimeline) -> Iterator[Instant]:
         for instant in live.completed.values():
@@ -49,16 +50,16 @@ def _conflicts_by_requested_time() -> AbstractContextManager[Any]:
 
 
 def _recommitted_out_of_order() -> AbstractContextManager[Any]:
-    """A write is committed again behind one that began after it, and so merges above it."""
+    """A write is committed behind one that began after it, and so merges above it."""
 
     def weak(own: OwnWrite, other: OtherWrite) -> Retry:
-        return Retry.COMMIT if own.is_blind else Retry.WRITE
+        return Retry.COMMIT if own.reads_nothing else Retry.WRITE
 
     return patch.object(rules, "_retry", weak)
 
 
 def _recommitted_after_reading() -> AbstractContextManager[Any]:
-    """A write that depends on what it read is committed again as it is."""
+    """A write that depends on what it read is committed behind another, unchanged."""
 
     def weak(own: OwnWrite, other: OtherWrite) -> Retry:
         return Retry.COMMIT if other.requested < own.requested else Retry.WRITE
@@ -67,22 +68,22 @@ def _recommitted_after_reading() -> AbstractContextManager[Any]:
 
 
 def _base_files_unchecked() -> AbstractContextManager[Any]:
-    """A base file among logs is taken for one more log: Hudi's NBCC loses rows so."""
+    """A base file among logs counts as one more log: Hudi's NBCC loses rows so."""
     return patch.object(Transaction, "_opened", lambda self, metadata: frozenset())
 
 
 def _compactions_harm_nobody() -> AbstractContextManager[Any]:
-    """A base file completes although a compaction that does not know it is under way."""
+    """A base file completes although a compaction that does not know it is pending."""
     return patch.object(Rivals, "services", lambda self, own, live: iter(()))
 
 
 def _parts_left_alone() -> AbstractContextManager[Any]:
-    """A part of a row completes although the row was deleted meanwhile."""
+    """A partial row completes although the row was deleted meanwhile."""
     return patch.object(rivals, "removals", lambda metadata: frozenset())
 
 
 def _keys_taken_for_new() -> AbstractContextManager[Any]:
-    """A stand-in completes although a compaction has put the key into a base file meanwhile."""
+    """A placeholder completes although a compaction has put the key into a base file meanwhile."""
     return patch.object(rules, "_known_since", lambda own, other, strategy: None)
 
 
@@ -91,11 +92,11 @@ def _priority_ignored() -> AbstractContextManager[Any]:
 
 
 def _cleared_unasked() -> AbstractContextManager[Any]:
-    """A partition is cleared although somebody put a new file group into it meanwhile."""
+    """A partition is replaced although another write put a new file group into it meanwhile."""
     own = Transaction._own
 
     def weak(self: Transaction, metadata: CommitMetadata, checks: Checks) -> OwnWrite:
-        return own(self, metadata, replace(checks, clears=None))
+        return own(self, metadata, replace(checks, replaces=None))
 
     return patch.object(Transaction, "_own", weak)
 
@@ -109,12 +110,12 @@ def _ownership_asked_once() -> AbstractContextManager[Any]:
 
 
 def _no_fence() -> AbstractContextManager[Any]:
-    """A task that was given up for lost creates its file when it wakes up."""
+    """A task that counted as lost creates its file when it wakes up."""
     return patch.object(write_files, "may_create_file", lambda storage, requested: True)
 
 
 def _fence_without_a_look() -> AbstractContextManager[Any]:
-    """Files that other attempts announced before the fence stood are not asked for."""
+    """Files that other attempts announced before the fence stood are not checked."""
 
     def weak(self: Transaction, files: Collection[str]) -> None:
         raise_fence(self._log.storage, self.requested)
@@ -126,7 +127,7 @@ def _fence_without_a_look() -> AbstractContextManager[Any]:
 
 
 def _sliced_by_requested_time() -> AbstractContextManager[Any]:
-    """A log that completed after a compaction was planned is taken to be in it."""
+    """A log that completed after a compaction was planned counts as part of it."""
 
     def weak(log: LogFile, barriers: list[str], times: CompletionTimes) -> str | None:
         below = [barrier for barrier in barriers if barrier <= log.name.requested]
@@ -136,7 +137,8 @@ def _sliced_by_requested_time() -> AbstractContextManager[Any]:
 
 
 def _polled_by_requested_time() -> AbstractContextManager[Any]:
-    """HUDI-5176 and 6157: who began before the checkpoint and completed after it is missed."""
+    """HUDI-5176 and 6157: a write that began before the checkpoint and completed after it is
+    missed."""
 
     def weak(writes: Iterable[tuple[str, str]], since: str, until: str | None) -> frozenset[str]:
         return frozenset(r for r, _ in writes if since < r and (until is None or r <= until))

@@ -1,6 +1,6 @@
-"""Bugs planted on purpose in the table services: compaction, cleaning, archiving.
+"""Planted bugs in the table services: compaction, cleaning, archiving.
 
-As in `planted`, each weakens the code of production at one place, and keeps no state of its own.
+As in `commit`, each weakens the code of production at one point, and has no state of its own.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _planned_without_a_look() -> AbstractContextManager[Any]:
 
 
 def _late_logs_compacted() -> AbstractContextManager[Any]:
-    """Logs of writes under way are compacted, too: they complete after the plan, if they do."""
+    """Logs of pending writes are compacted, too: they complete after the plan, if they do."""
 
     def weak(state: TableState, times: CompletionTimes, partitions: Any) -> Iterable[FileSlice]:
         found = (latest_slice(group, times, _EVERYTHING) for group in state.groups())
@@ -61,7 +61,7 @@ def _late_logs_compacted() -> AbstractContextManager[Any]:
 
 
 def _plans_share_file_groups() -> AbstractContextManager[Any]:
-    """What pending plans have is not asked for."""
+    """File groups of pending plans are not excluded."""
     return patch.object(PendingPlans, "holders", lambda self: lambda group: None)
 
 
@@ -88,7 +88,7 @@ def _pending_plans_cleaned() -> AbstractContextManager[Any]:
 
 
 def _consumers_cleaned() -> AbstractContextManager[Any]:
-    """Nobody asks who has not read yet."""
+    """Consumers that have not read yet are ignored."""
     return _all(
         _holds(lambda holds: replace(holds, consumers=())),
         patch.object(clean_schedule, "live_consumers", lambda storage, now_ms: ()),
@@ -96,7 +96,7 @@ def _consumers_cleaned() -> AbstractContextManager[Any]:
 
 
 def _cleaned_without_a_look() -> AbstractContextManager[Any]:
-    """A clean is begun and carried out as planned, whatever came since the table was loaded."""
+    """A clean is begun and executed as planned, whatever came since the table was loaded."""
     return _all(
         patch.object(CleanPlanning, "_listed_news", lambda self, facts: None),
         patch.object(CleanPlanning, "_unchanged", lambda self, facts, decided: lambda live: None),
@@ -105,7 +105,7 @@ def _cleaned_without_a_look() -> AbstractContextManager[Any]:
 
 
 def _registered_without_a_look() -> AbstractContextManager[Any]:
-    """A consumer is registered although a clean that does not know it is under way."""
+    """A consumer is registered although a clean that does not know it is pending."""
     return patch.object(consumers, "_refuse_lost", lambda writer, consumer: None)
 
 
@@ -115,8 +115,8 @@ def _cleaned_times_read() -> AbstractContextManager[Any]:
 
 
 def _cancelled_cleans_tell_nothing() -> AbstractContextManager[Any]:
-    """A clean that is cancelled before it began is recorded as one of nothing, though a process
-    may have begun it since."""
+    """A clean that is cancelled before it began is recorded as one of nothing, though a process may
+    have begun it since."""
     cancel = Cleanings.cancel
 
     def weak(self: Cleanings, requested: str) -> Cleaned:
@@ -137,7 +137,7 @@ def _cancelled_cleans_tell_nothing() -> AbstractContextManager[Any]:
 
 
 def _late_files_believed() -> AbstractContextManager[Any]:
-    """An inflight file that came when its instant was archived is taken for a pending write."""
+    """An inflight file that was created when its instant was archived counts as a pending write."""
     return _all(
         *(
             patch.object(module, "without_orphaned_inflights", tuple)
@@ -147,7 +147,7 @@ def _late_files_believed() -> AbstractContextManager[Any]:
 
 
 def _pending_passed() -> AbstractContextManager[Any]:
-    """What is pending does not hold archiving up, nor what was given up a moment ago."""
+    """A pending write does not stop archiving, nor does one that was aborted a moment ago."""
     return patch.object(archiving._Planning, "_pending_stops", lambda self: iter(()))
 
 
@@ -172,12 +172,12 @@ def _removed_before_archived() -> AbstractContextManager[Any]:
 
 
 def _orphans_passed() -> AbstractContextManager[Any]:
-    """Late files of given-up writes stay when the active timeline moves past them."""
+    """Late files of aborted writes stay when the active timeline moves past them."""
     return patch.object(Archiver, "_sweep_passed", lambda self, plan, done: None)
 
 
 def _version_overwritten() -> AbstractContextManager[Any]:
-    """An archiver that slept takes the archive's version back."""
+    """An archiver that slept sets the archive's version back."""
 
     def weak(self: ArchiveFiles, number: int) -> None:
         self._storage.write(self._path(VERSION_FILE), encode_archive_version(number))
@@ -206,7 +206,7 @@ def _old_logs_passed() -> AbstractContextManager[Any]:
 
 
 def _fresh_ones_archived() -> AbstractContextManager[Any]:
-    """What was decided a moment ago is archived: whoever slept carries it out once more."""
+    """Recent instants are archived: a process that slept publishes them once more."""
     return _all(
         patch.object(archiving._Planning, "_is_recent", lambda self, instant: False),
         patch.object(archiving_facts, "fresh_times", lambda log, before_ms: None),

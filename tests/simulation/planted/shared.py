@@ -1,6 +1,6 @@
-"""Bugs planted on purpose in what a table needs that a foreign engine writes too.
+"""Planted bugs in what a table needs that a foreign engine writes too.
 
-As in `planted`, each weakens the code of production at one place, and keeps no state of its own.
+As in `commit`, each weakens the code of production at one point, and has no state of its own.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _Bug = Callable[[], AbstractContextManager[Any]]
 
 
 def _overtaken_carried_out() -> AbstractContextManager[Any]:
-    """No entry is voided: what a crashed writer decided is published behind a later write."""
+    """No entry is voided: what a crashed writer appended is published behind a later write."""
     return patch.object(DecisionLog, "_is_overtaken", lambda self, entry, live: False)
 
 
 def _own_inflight_not_asked() -> AbstractContextManager[Any]:
-    """A write completes although the other engine has taken its pending files away."""
+    """A write completes although the other engine has removed its pending files."""
     refusal = Complete.refusal
 
     def weak(self: Complete, facts: Any, live: LiveTimeline) -> Refused | AlreadyDone | None:
@@ -45,12 +45,12 @@ def _own_inflight_not_asked() -> AbstractContextManager[Any]:
 
 
 def _skew_not_waited_out() -> AbstractContextManager[Any]:
-    """The lock is given back at once: an engine whose clock is slow draws a smaller time."""
+    """The lock is released at once: an engine whose clock is slow draws a smaller time."""
     return patch.object(TableLease, "_wait_out_skew", lambda self, highest: None)
 
 
 def _lock_not_asked_again() -> AbstractContextManager[Any]:
-    """Whoever once took the lock publishes, although it has been lost since."""
+    """A writer that once took the lock publishes, although it has been lost since."""
     return patch.object(TableLease, "is_safe", lambda self, held: True)
 
 

@@ -1,4 +1,4 @@
-"""What clients asked for and were told, in true order."""
+"""What clients requested and which answers they got, in true order."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class Operation(StrEnum):
     SNAPSHOT = "snapshot"
     TRAVEL = "travel"
     CHANGES = "changes"
-    RESTART = "restart"  # a consumer goes on from a snapshot, as changes were cleaned
+    RESTART = "restart"  # a consumer continues from a snapshot, since changes were cleaned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something was asked for, or answered. Events are in true order."""
+    """A request or an answer. Events are in true order."""
 
     process: str
     outcome: Outcome
     operation: Operation
-    attempt: int  # the same in the question and its answer
+    attempt: int  # the same in the request and its answer
     place: int  # how many changes the store had seen
     rows: tuple[Row, ...] = ()  # of a write; of an incremental read, those received
-    is_checked: bool = False  # whether the write yields to others on the same file groups
-    is_blind: bool = False  # whether it read nothing of the table
-    clears: tuple[str, ...] = ()  # the partitions of which it leaves nothing but its rows
-    owner: str | None = None  # whose columns it writes
+    is_checked: bool = False  # the write yields to others on the same file groups
+    reads_nothing: bool = False  # it read nothing of the table
+    replaces: tuple[str, ...] = ()  # the partitions whose rows it replaces
+    owner: str | None = None  # the owner of the columns that it writes
     priority: int = 0
-    asked: int = 0  # like `place`, when the writer asked for its completion
+    asked: int = 0  # like `place`, when the writer proposed its completion
     requested: str = ""
     completed: str = ""
     as_of: str = ""
@@ -58,11 +58,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A question with its answer; without one if its process crashed."""
+    """A request with its answer; without one if its process crashed."""
 
     invoke: Event
     answer: Event | None
-    invoked: int  # places in the history
+    invoked: int  # positions in the history
     answered: int | None
 
     @property
@@ -75,7 +75,7 @@ class Exchange:
 
 
 class LostFile(NamedTuple):
-    """A write could not read what it began with."""
+    """A write could not read a file that it began with."""
 
     requested: str
     path: str
@@ -87,13 +87,13 @@ class History:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        #: Instants by attempt, noted when begun: a crashed writer gives no answer.
+        #: Instants by attempt, recorded at their begin: a crashed writer gives no answer.
         self.begun: dict[int, str] = {}
-        #: What no client should ever see, such as a table called corrupt.
+        #: Errors that no client should ever see, such as a corrupt table.
         self.unexpected: list[str] = []
-        #: Consumers that polled once more when all was over.
+        #: Consumers that polled once more at the end.
         self.consumed_to_the_end: list[str] = []
-        #: Consumers that were told that their files stay, and when.
+        #: Consumers that registered successfully, so that their files stay, and when.
         self.registered: dict[str, int] = {}
         #: Files that were gone when a write needed them.
         self.lost: list[LostFile] = []
@@ -120,7 +120,7 @@ class History:
 
     @cached_property
     def writes(self) -> list[Exchange]:
-        """Only to be asked for once the simulation is over."""
+        """Pairs of request and answer. Use it only when the simulation is over."""
         return self.exchanges(Operation.WRITE)
 
     @cached_property

@@ -1,8 +1,8 @@
-"""The rows of a light table: small, each with a version that no other write has, and their merge.
+"""The rows of a toy table: small, each with a version that no other write has, and their merge.
 
-Eight keys lie in two partitions of two buckets each. On a table whose columns have owners a row is
-a part: it has the columns of its owner alone, and the merge joins parts. A column that a part has
-with a null is not one that it lacks.
+Eight keys are in two partitions of two buckets each. On a table whose columns have owners a row is
+partial: it has the columns of its owner alone, and the merge joins partial rows. A null in a column
+is not the same as a missing column.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyhudi.index.simple_bucket import file_id
 from pyhudi.simulate.choices import drawn
 
 KEYS = tuple(f"k{number}" for number in range(8))
-#: Who may own which columns, on a table whose columns have owners.
+#: The owners and the columns that each may own, on a table whose columns have owners.
 OWNERS: Mapping[str, tuple[str, ...]] = {
     "orders": ("customer", "amount"),
     "payments": ("paid",),
@@ -28,7 +28,7 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "billing": ("paid",),
     "returns": ("refunded",),
 }
-FOUNDERS = ("orders", "payments", "refunds")  # who owns them from the beginning
+FOUNDERS = ("orders", "payments", "refunds")  # the owners from the beginning
 COLUMNS = tuple(column for owner in FOUNDERS for column in OWNERS[owner])
 
 PARTITIONS = ("p0", "p1")
@@ -47,12 +47,13 @@ class Row(NamedTuple):
     version: str
     is_deleted: bool
     requested: str = ""  # of the write that brought it
-    cells: Cells | None = None  # the columns that a part has; None: the row is whole
-    is_fresh: bool = False  # of a part: its writer took the key for new, and put a stand-in first
+    cells: Cells | None = None  # the columns that a partial row has; None: the row is whole
+    # of a partial row: its writer took the key for new, and put a placeholder first
+    is_fresh: bool = False
 
     @property
     def shown(self) -> str:
-        """What a reader sees of the row."""
+        """Return what a reader sees of the row."""
         return self.version if self.cells is None else json.dumps(self.cells, sort_keys=True)
 
 
@@ -65,14 +66,14 @@ def group_of(key: str) -> FileGroupId:
 
 @dataclass(frozen=True, slots=True)
 class TableKind:
-    """What all writers of a light table agree on."""
+    """What all writers of a toy table agree on."""
 
     table_type: TableType
     by_event_time: bool
     has_owners: bool = False
 
     def merged(self, one: Row | None, other: Row) -> Row:
-        """What two rows of a key become, `other` being the later one to be read."""
+        """Return the merge of two rows of a key, `other` being the later one to be read."""
         if one is None:
             return other
         if self.by_event_time and one.ordering > other.ordering:
@@ -82,7 +83,7 @@ class TableKind:
         return other._replace(cells={**one.cells, **other.cells})
 
     def folded(self, rows: Iterable[Row]) -> dict[str, Row]:
-        """Key → what its rows become, in the order in which they are read."""
+        """Return key → the merge of its rows, in the order in which they are read."""
         found: dict[str, Row] = {}
         for row in rows:
             found[row.key] = self.merged(found.get(row.key), row)
@@ -94,7 +95,7 @@ def happens(chance: random.Random, rate: float) -> bool:
 
 
 def drawn_rows(chance: random.Random, version: str, owner: str | None = None) -> tuple[Row, ...]:
-    """Upserts and deletes of a few keys; by an owner, of its columns."""
+    """Draw upserts and deletes of a few keys; by an owner, of its columns."""
     count = 1 + drawn(chance, _ROWS_MAX)
     keys = sorted({KEYS[drawn(chance, len(KEYS))] for _ in range(count)})
     if owner is not None:
@@ -111,7 +112,7 @@ def drawn_row(chance: random.Random, key: str, version: str) -> Row:
 def _drawn_parts(
     chance: random.Random, keys: Sequence[str], version: str, columns: Sequence[str]
 ) -> tuple[Row, ...]:
-    """Parts of rows, or deletes: a write of a table with owners has one or the other."""
+    """Draw partial rows, or deletes: a write of a table with owners has one or the other."""
     if happens(chance, 0.2):
         return tuple(Row(key, 0, version, is_deleted=True) for key in keys)
     cells = {column: None if happens(chance, 0.3) else version for column in columns}

@@ -1,7 +1,7 @@
-"""One schedule: writers, readers, table services and faults that a seed decides, then a judgement.
+"""One schedule: writers, readers, table services and faults that a seed decides, then a verdict.
 
-When all have finished or crashed, faults stop. A fresh process repairs the table, which leaves
-nothing behind, a fresh writer commits, and consumers poll for the last time.
+When all processes have finished or crashed, faults stop. A fresh process repairs the table, which
+leaves nothing behind, a fresh writer commits, and consumers poll for the last time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import create_light_table
 from pyhudi.simulate.trace import Trace
 
-#: Writers that yield, writers that do not, owners of columns who do not, and a foreign engine.
+#: Writers that yield, writers that do not, owners of columns that do not, and a foreign engine.
 Mode = Literal["occ", "nbcc", "partial", "shared"]
 MODES: tuple[Mode, ...] = ("occ", "nbcc", "partial", "shared")
 
@@ -66,8 +66,8 @@ SETTINGS = WriteSettings(heartbeat_interval_ms=2_000, lock_wait_ms=30_000)
 GRACE_MS = 4 * 3_600_000
 STEPS_MAX = 20_000
 SHARED_SKEW_MS = 50
-#: How many of the writes clear partitions, where some do.
-CLEARING_RATE = 0.25
+#: How many of the writes replace partitions, where some do.
+REPLACING_RATE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,10 @@ class Services:
     compactors: int = 0
     cleaners: int = 0
     archivists: int = 0
-    savers: int = 0  # who save a state of the table, on one that a foreign engine writes
-    cancellers: int = 0  # who cancel what is planned
-    latecomers: int = 0  # who bring an inflight file of what is archived
-    keepers: int = 0  # who do whatever is due
+    savers: int = 0  # save a state of the table, on one that a foreign engine writes
+    cancellers: int = 0  # cancel plans
+    latecomers: int = 0  # create an inflight file of an archived instant
+    keepers: int = 0  # do whatever is due
     policy: CleanPolicy = POLICIES[0]
 
     @property
@@ -89,7 +89,8 @@ class Services:
 
     @classmethod
     def drawn(cls, seed: int, mode: Mode, *, may_archive: bool) -> Services:
-        """From a stream of their own, so that the rest of the cast is as it would be without."""
+        """Draw services from a stream of their own, so that the other actors are as without
+        them."""
         chance = random_stream(seed, f"services of {mode}")
         archivists = _count(chance, 0.08)
         services = cls(
@@ -112,7 +113,7 @@ class Services:
 
 
 def _count(chance: random.Random, rate: float) -> int:
-    """None, or one, or now and then two of them."""
+    """Return none, or one, or sometimes two."""
     first, second = happens(chance, rate), happens(chance, 0.25)
     return first + (first and second)
 
@@ -141,18 +142,18 @@ def run_schedule(
     services: Services | None = None,
     closely: bool = False,
 ) -> ScheduleResult:
-    """Play the seed's schedule and judge it. What is given replaces the seed's own.
+    """Play the seed's schedule and judge it. Arguments replace the seed's own.
 
     With `closely`, all states of the table are read after each step of a table service.
 
-    With `archives`, somebody prunes the log and archives rollbacks at once, though zombies are
+    With `archives`, a process prunes the log and archives rollbacks at once, although zombies are
     about. That is more than the protocol promises to stand; not every seed passes.
     """
     chance = random_stream(seed, f"cast of {mode}")
     services = services or Services.drawn(seed, mode, may_archive=not archives)
     is_frail = mode == "shared" and happens(random_stream(seed, "lock"), 0.3)
     plan = faults or _rates(chance, mode, services, is_frail=is_frail)
-    if services.archivists:  # nobody may come later than archiving allows for
+    if services.archivists:  # no process may be later than archiving allows for
         choices = choices or SeededChoices(seed, may_pass_time=False)
     with (
         _figures(chance),
@@ -168,25 +169,27 @@ def run_schedule(
 def _rates(
     chance: random.Random, mode: Mode, services: Services, *, is_frail: bool = False
 ) -> FaultRates:
-    """Few faults or many, by seed. In front of a lock, only those that Hudi's guarantee covers."""
+    """Return few faults or many, by seed; beside a lock, only those that Hudi's guarantee
+    covers."""
     factor = (0.1, 0.3, 1.0)[drawn(chance, 3)]
     rates = {effect: rate * factor for effect, rate in FaultRates().rates.items()}
     short, long = (1, 3_000, 10_000, 70_000), (600_000,)
-    if mode != "shared":  # whoever sleeps longer than archiving allows for is not its business
+    if mode != "shared":  # a process that sleeps longer than archiving allows for is not simulated
         return FaultRates(rates=rates, freeze_ms=short if services.archivists else short + long)
-    # What is on its way while its sender gives the lock up, or dies, escapes any lock.
+    # A request that is in transit while its sender releases the lock, or dies, escapes any lock.
     for effect in (Effect.LATE, Effect.CRASH_DURING, Effect.CLOCK_STEP):
         rates[effect] = 0.0
-    if is_frail:  # longer than a lease, and yet so short that what was read counts as fresh
+    if is_frail:  # longer than a lease, and yet so short that what was read counts as recent
         short = (1, 3_000, LEASE_MS + 10_000, 70_000)
     return FaultRates(rates=rates, freeze_ms=short)
 
 
 @contextmanager
 def _figures(chance: random.Random) -> Iterator[None]:
-    """Small limits for some seeds, so that staging and pruning happen in a short schedule.
+    """Set small limits for some seeds, so that staging and pruning happen in a short schedule.
 
-    Whoever waits for another one to look around looks seldom: each look is many steps.
+    A writer that waits until another has read the timeline checks seldom, because each check is
+    many steps.
     """
     inline = 64 if happens(chance, 0.25) else INLINE_BYTES_MAX
     kept, kept_ms = (2, 0) if happens(chance, 0.25) else (100, pruning.ENTRIES_KEPT_MS)
@@ -228,15 +231,15 @@ class _Schedule:
         self._pruned = archives or is_pruned
         self._archived = archives
         lock = SharedLock(is_frail=is_frail) if mode == "shared" else None
-        clearing = random_stream(simulation.seed, f"clearing of {mode}")
-        self._clearing_rate = CLEARING_RATE if happens(clearing, 0.25) else 0.0
+        replacing = random_stream(simulation.seed, f"clearing of {mode}")
+        self._replacing_rate = REPLACING_RATE if happens(replacing, 0.25) else 0.0
         kind = table_kind(mode, chance)
         copies = kind.table_type is TableType.COPY_ON_WRITE
-        seeds = drawn_seeds(clearing) if self._clearing_rate and copies else None
+        seeds = drawn_seeds(replacing) if self._replacing_rate and copies else None
         self._stage = new_stage(simulation, kind, lock, seeds)
         self._fresh_write: str | None = None
         self._consumers: list[Consumer] = []
-        self._onlookers: list[Reader | Cleaner] = []  # who look once more when all is over
+        self._onlookers: list[Reader | Cleaner] = []  # actors that read once more at the end
 
     def play(self) -> None:
         history = self._stage.history
@@ -307,7 +310,7 @@ class _Schedule:
 
     @property
     def _rests(self) -> tuple[int, ...]:
-        """Pauses of whoever is to be there before and after something was archived."""
+        """Return pauses of an actor that is to act before and after instants were archived."""
         return (5_000, LONG_PAUSE_MS, HOURS_MS) if self._services.archivists else ()
 
     def _start_services(self) -> None:
@@ -351,16 +354,16 @@ class _Schedule:
         return 0.3 if self._has_logs else 1.0
 
     def _habits(self) -> list[Habits]:
-        """The writers, each with its own way to write."""
+        """Return the writers' profiles, each with its own way to write."""
         chance = self._chance
         fenced_rate = 0.0 if self._mode == "shared" or happens(chance, 0.6) else 0.5
         usual = Habits(
             base_rate=self._base_rate,
             checked_rate=0.0 if self._mode in ("nbcc", "partial") else 1.0,
-            blind_rate=0.7 if self._has_logs else 0.0,
+            reads_nothing_rate=0.7 if self._has_logs else 0.0,
             fenced_rate=fenced_rate,
             keeping_rate=0.3,
-            clearing_rate=self._clearing_rate,
+            replacing_rate=self._replacing_rate,
             strategy=self._strategy,
         )
         if self._services.archivists:
@@ -375,13 +378,14 @@ class _Schedule:
 
     @property
     def _strategy(self) -> Strategy:
-        """One for all writers, as it lies in the table."""
+        """Return one strategy for all writers, as the table records it."""
         if self._mode != "occ":
             return Strategy.BUCKET
         return tuple(Strategy)[drawn(self._stage.chance("strategy"), len(Strategy))]
 
     def _owners(self) -> list[str]:
-        """Two or three owners, perhaps one of them twice; or two, and others who take over."""
+        """Return two or three owners, perhaps one of them twice; or two, and others that take
+        over."""
         chance = self._chance
         if happens(chance, 0.35):
             registrar = Registrar(self._stage, "registrar")
@@ -392,7 +396,7 @@ class _Schedule:
         return [*owners, *again]
 
     def _add_writer(self, name: str, writes: int, habits: Habits) -> None:
-        """A writer, and another one to go on with its work if it crashes."""
+        """Add a writer, and another one that continues its work if it crashes."""
         writer = Writer(self._stage, name, habits, writes=writes)
         writer.process.start(writer.run)
         writer.process.on_crash = lambda: self._add_writer(
@@ -406,7 +410,8 @@ def new_stage(
     lock: SharedLock | None = None,
     seeds: Sequence[FileGroupId] | None = None,
 ) -> Stage:
-    """A table with its seeds, and nobody on it. With a lock, a foreign engine may come."""
+    """Return a table with its seeds, and no process on it. With a lock, a foreign engine may
+    come."""
     storage = chronicled(simulation)
     skew_ms = 0 if lock is None else SHARED_SKEW_MS
     stage = Stage(simulation, storage, kind, SETTINGS, History(), lock, skew_ms)
@@ -423,11 +428,11 @@ def finish(
     archives: bool = False,
     cleans: CleanPolicy | None = None,
 ) -> str | None:
-    """A fresh process repairs, a fresh writer commits, consumers poll once more.
+    """Let a fresh process repair, a fresh writer commit, and consumers poll once more.
 
-    Gives how the writer failed, if it did.
+    Return how the writer failed, if it did.
     """
-    # A process whose clock is slow may take as much longer to find a dead writer; these do not.
+    # A process with a slow clock may take as much longer to find a dead writer; these do not.
     repairer = stage.simulation.process("repairer", faulty=False, clock_skew_ms=0)
     fresh = stage.simulation.process("fresh", faulty=False, clock_skew_ms=0)
     owner = FOUNDERS[0] if stage.kind.has_owners else None
@@ -436,8 +441,8 @@ def finish(
     outcomes: list[Outcome] = []
 
     def end() -> None:
-        # An instant that was only decided begins to age when it is carried out. Whoever still
-        # beats without a write under way is found out by the wait.
+        # An instant whose begin was only appended begins to age when it is published. A process
+        # that has a heartbeat without a pending write is found by the wait.
         stage.decision_log(repairer).refresh()
         repairer.world.sleep_ms(3 * stage.settings.heartbeat_timeout_ms)
         if repair_first:
@@ -461,7 +466,7 @@ def repair_all(
     archives: bool = False,
     cleans: CleanPolicy | None = None,
 ) -> None:
-    """Finish what services left, undo what writers left, and sweep up.
+    """Finish what services left, roll back what writers left, and remove the rest.
 
     Where cleaners were at work, one more comes while plans of others are still pending.
     """
@@ -479,4 +484,4 @@ def repair_all(
         if archives:
             archive_all(stage, process)
     except HudiError as error:
-        stage.history.unexpected.append(f"the last repair was told: {error}")
+        stage.history.unexpected.append(f"the last repair got the error: {error}")

@@ -1,4 +1,4 @@
-"""What all actors of one simulation share: the table, the history, and where chance comes from."""
+"""What all actors of one simulation share: the table, the history, and the source of chance."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from pyhudi.simulate.table.table import table_config
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One table and those who act on it."""
+    """One table and the actors on it."""
 
     simulation: Simulation
     storage: ChronicledStorage
     kind: TableKind
     settings: WriteSettings
     history: History
-    lock: SharedLock | None = None  # where a foreign engine writes too
-    skew_ms: int = 0  # by which clocks may differ there
+    lock: SharedLock | None = None  # set if a foreign engine writes too
+    skew_ms: int = 0  # by which clocks may differ then
 
     def chance(self, purpose: str) -> random.Random:
         return random_stream(self.simulation.seed, purpose)
@@ -61,9 +61,9 @@ class Stage:
 
     @property
     def place(self) -> int:
-        """How many changes the store has seen."""
+        """Return how many changes the store has seen."""
         return len(self.storage.changes)
 
     def surprise(self, process: Process, error: Exception) -> None:
-        """Somebody was told what nobody should ever be."""
-        self.history.unexpected.append(f"{process.name} was told: {error}")
+        """Record an error that no client should ever get."""
+        self.history.unexpected.append(f"{process.name} got the error: {error}")

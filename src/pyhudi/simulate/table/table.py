@@ -1,11 +1,11 @@
-"""A table whose names are real and whose rows are small: what makes a schedule cost milliseconds.
+"""A toy table: real names and small rows, so that a schedule costs milliseconds.
 
 Timeline files, markers, file names, write stats, slicing and the plans of reads are those of
-production. A data file alone is not: its bytes are a few rows in JSON. So everything that decides
+production. Only data files are not: their bytes are a few rows in JSON. So everything that decides
 whether rows are seen is tested, and nothing is spent on encoding them.
 
-A base file keeps the deletes too, with their ordering values, so that what a key has become does
-not depend on when somebody rewrote the base.
+A base file has the deletes too, with their ordering values, so that the state of a key does not
+depend on when the base file was rewritten.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ PROPERTIES = ".hoodie/hoodie.properties"
 
 @cache
 def avro_schema(kind: TableKind) -> str:
-    """The table's columns, as commit metadata has them."""
+    """Return the table's columns, as commit metadata has them."""
     columns: list[Any] = [{"name": name, "type": "string"} for name in ("key", "partition")]
     if kind.has_owners:
         columns += [{"name": RANK_COLUMN, "type": "int"}]
@@ -114,7 +114,7 @@ def table_config(kind: TableKind) -> TableConfig:
 
 @cache
 def bucket_layout() -> KnownLayout:
-    """What every write of a shared table makes sure of: that others keep to the buckets."""
+    """Return what every write of a shared table checks: that others keep to the buckets."""
     ids = tuple(file_id(bucket) for bucket in range(BUCKETS))
     return KnownLayout(BUCKETS, dict.fromkeys(PARTITIONS, ids))
 
@@ -134,7 +134,7 @@ class DataFile(NamedTuple):
     file_name: str
     io_type: IoType
     rows: tuple[Row, ...]
-    is_fenced: bool = False  # whether its task looks at the fence
+    is_fenced: bool = False  # its task checks the fence
 
     @property
     def path(self) -> str:
@@ -142,7 +142,7 @@ class DataFile(NamedTuple):
 
 
 def log_files(requested: str, rows: Sequence[Row]) -> list[DataFile]:
-    """One log file for each group that the rows touch."""
+    """Return one log file for each group that the rows touch."""
     time = InstantTime(requested)
     return [
         DataFile(time, group, _log_name(group, time), IoType.CREATE, stamped(its, time))
@@ -156,7 +156,8 @@ def base_files(
     before: Mapping[FileGroupId, Mapping[str, Row]],
     kind: TableKind,
 ) -> list[DataFile]:
-    """A new base file for each group that the rows touch, on top of what was in it before."""
+    """Return a new base file for each group that the rows touch, on top of what was in it
+    before."""
     return [
         base_file(
             requested, group, (*before.get(group, {}).values(), *stamped(its, requested)), kind
@@ -166,7 +167,7 @@ def base_files(
 
 
 def base_file(requested: str, group: FileGroupId, rows: Iterable[Row], kind: TableKind) -> DataFile:
-    """A base file of what the rows become in their order."""
+    """Return a base file of the merge of the rows in their order."""
     time = InstantTime(requested)
     merged = kind.folded(rows)
     kept = tuple(merged[key] for key in sorted(merged))
@@ -174,7 +175,7 @@ def base_file(requested: str, group: FileGroupId, rows: Iterable[Row], kind: Tab
 
 
 def seed_files(requested: str, groups: Iterable[FileGroupId] | None = None) -> list[DataFile]:
-    """An empty base file for every group, or these: the one write that comes before all others."""
+    """Return an empty base file for every group, or these: the one write before all others."""
     time = InstantTime(requested)
     if groups is None:
         groups = sorted({group_of(key) for key in KEYS})
@@ -201,7 +202,7 @@ def stamped(rows: Iterable[Row], requested: str) -> tuple[Row, ...]:
 
 
 def write_data_file(storage: Storage, file: DataFile) -> WriteStat:
-    """What a task does; another attempt of it does the same, and meets it on one name."""
+    """Write the file as a task does; another attempt of the task meets it on one name."""
     spec = WriteSpec(file.requested, "", is_fenced=file.is_fenced)
     create_marker(storage, spec, file.path, file.io_type)
     data = encode_rows(file.rows)
@@ -235,7 +236,7 @@ class Changes(NamedTuple):
 
 
 class GoneError(UnavailableError):
-    """A file that was to be read is not there; `path` says which."""
+    """A file that was to be read is gone; `path` names it."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
@@ -247,7 +248,7 @@ class GoneError(UnavailableError):
 
 
 def load_rows(storage: Storage, path: str) -> list[Row]:
-    """The rows of a data file, or the error that production has for a file that is gone."""
+    """Return the rows of a data file; raise production's error if the file is gone."""
     try:
         return decode_rows(storage.read(path))
     except FileNotFoundError:
@@ -255,7 +256,7 @@ def load_rows(storage: Storage, path: str) -> list[Row]:
 
 
 class _Plans(Reader):
-    """Plans reads; that all writes have one schema need not be found out each time."""
+    """Plans reads; all writes have one schema, so it is not looked up each time."""
 
     def __init__(self, loader: TableLoader, kind: TableKind) -> None:
         super().__init__(loader)
@@ -267,12 +268,12 @@ class _Plans(Reader):
         return _read_schema(self._kind)
 
     def refuse_cleaned(self, state: TableState, time: str) -> None:
-        """InvalidRequestError if a completion time can no longer be read."""
+        """Raise InvalidRequestError if a completion time can no longer be read."""
         self._refuse_cleaned(state, AtCompletion(time))
 
 
 class LightReader:
-    """Reads a light table with the loader, the plans and the slicing of production."""
+    """Reads a toy table with the loader, the plans and the slicing of production."""
 
     def __init__(self, storage: Storage, kind: TableKind) -> None:
         self._storage = storage
@@ -282,25 +283,25 @@ class LightReader:
         self._state: TableState | None = None
 
     def load(self, *, is_whole: bool = False) -> TableState:
-        """The table now, by a refresh where something was loaded before."""
+        """Return the table now, by a refresh where something was loaded before."""
         loader, state = self.loader, self._state
         self._state = loader.load() if state is None else loader.refresh(state, is_whole=is_whole)
         return self._state
 
     def times(self, state: TableState, time: str | None = None) -> CompletionTimes:
-        """Completion times, with what a read of the table, now or at a time, needs of the archive.
+        """Return completion times, with those of the archive that a read, now or at a time, needs.
 
-        An empty time asks for all that is known of the files that are there.
+        An empty time means everything that is known of the files that are there.
         """
         point: tuple[Point, ...] = () if time is None else (AtCompletion(time),)
         return self._plans.completion_times(state, *point)
 
     def kept(self, state: TableState) -> Retention:
-        """From where on the table can be read."""
+        """Return from when on the table can be read."""
         return self._plans.kept(state)
 
     def snapshot(self, state: TableState) -> dict[str, Row]:
-        """Key → its row, of all keys that ever were: a deleted one is marked."""
+        """Return key → its row, of all keys that ever were: a deleted one is marked."""
         times, visibility = self.times(state), visible_now(state.timeline)
         self._refuse_losses(state, Now(), times, visibility)
         return self._merged(state, times, visibility)
@@ -308,12 +309,12 @@ class LightReader:
     def _refuse_losses(
         self, state: TableState, point: Point, times: CompletionTimes, visibility: Visibility
     ) -> None:
-        """Whether a file that a commit names is missing: in a simulation, none ever is."""
+        """Raise if a file that a commit names is missing: in a simulation, none ever is."""
         slice_of = partial(latest_slice, times=times, visibility=visibility)
         self._plans.refuse_losses(state, point, slice_of, visibility)
 
     def at(self, state: TableState, time: str) -> dict[str, Row]:
-        """The same as of a completion time; InvalidRequestError if that has been cleaned."""
+        """Return the same as of a completion time; InvalidRequestError if that has been cleaned."""
         self._plans.refuse_cleaned(state, time)
         times = self.times(state, time)
         visibility = visible_at_completion(times, time)
@@ -321,36 +322,37 @@ class LightReader:
         return self._merged(state, times, visibility)
 
     def as_of(self, state: TableState, time: str) -> dict[str, Row]:
-        """The same of a time that is known to have been kept."""
+        """Return the same of a time that is known to be retained."""
         times = self.times(state, time)
         return self._merged(state, times, visible_at_completion(times, time))
 
     def before(self, state: TableState, requested: str) -> dict[str, Row]:
-        """The same of writes that have completed and lie below one with that requested time."""
+        """Return the same of writes that have completed and are below one with that requested
+        time."""
         visible = visible_at_request(state.timeline, requested)
         return self._merged(state, self.times(state), visible)
 
     def groups(self, state: TableState) -> dict[FileGroupId, dict[str, Row]]:
-        """The snapshot, group by group: what a writer of base files starts from."""
+        """Return the snapshot, group by group: what a writer of base files starts from."""
         merged: dict[FileGroupId, dict[str, Row]] = {}
         for key, row in self.snapshot(state).items():
             merged.setdefault(group_of(key), {})[key] = row
         return merged
 
     def places(self, state: TableState) -> list[FileGroupId]:
-        """The file groups that are there: what a write that clears a partition starts from."""
+        """Return the file groups that exist: what a write that replaces a partition starts from."""
         slices = _slices(state, self.times(state), visible_now(state.timeline))
         return [FileGroupId(slice_.partition, slice_.file_id) for slice_ in slices]
 
     def changes(self, state: TableState, since: str) -> Changes:
-        """What the writes that completed after the time left behind; deletes are shown, too."""
+        """Return what the writes that completed after the time left; deletes are shown, too."""
         plan, until = self._plans.plan_changes(state, since, None, Question())
         instants = plan.spec.row_instants or frozenset()
         rows = (row for read in plan.reads for row in self._changed(read, instants))
         return Changes(tuple(rows), until)
 
     def _changed(self, read: SliceRead, instants: frozenset[str]) -> Iterable[Row]:
-        """The rows of the instants in a slice; of parts, the rows that they are parts of."""
+        """Return the rows of the instants in a slice; for partial rows, the merged rows."""
         # A base file carries rows of earlier writes along.
         found = [row for row in self.rows_of(read.slice) if row.requested in instants]
         if read.whole is None or not any(row.cells for row in found):
@@ -360,7 +362,7 @@ class LightReader:
         return [row for row in whole.values() if row.key in changed]
 
     def slices(self, state: TableState, time: str) -> Iterator[FileSlice]:
-        """The slices as of a completion time."""
+        """Yield the slices as of a completion time."""
         times = self.times(state, time)
         yield from _slices(state, times, visible_at_completion(times, time))
 
@@ -371,7 +373,7 @@ class LightReader:
         return self._kind.folded(row for slice_ in slices for row in self.rows_of(slice_))
 
     def rows_of(self, slice_: FileSlice) -> Iterator[Row]:
-        """The rows of the slice's files, in the order in which they are merged."""
+        """Yield the rows of the slice's files, in the order in which they are merged."""
         paths = [] if slice_.base is None else [slice_.base.path]
         for path in (*paths, *(log.path for log in slice_.logs)):
             yield from load_rows(self._storage, path)
@@ -385,5 +387,5 @@ def _slices(
 
 
 def latest_completion(state: TableState) -> str:
-    """What a snapshot is as of."""
+    """Return the completion time that a snapshot is as of."""
     return max(state.timeline.completion_times.values(), default=BEFORE_ALL)

@@ -1,7 +1,7 @@
-"""Archiving of a light table, by the class of production.
+"""Archiving of a toy table, by the class of production.
 
-Archiving rests on the protocol's one timing assumption, so it comes where everybody who was under
-way has had the time to end, and writers make pauses that are longer still.
+Archiving rests on the protocol's one timing assumption, so it comes when every pending operation
+has had the time to end, and writers make pauses that are longer still.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import LightReader
 from pyhudi.storage.objects.consumers import load_consumers
 
-#: Longer than anybody is late in a schedule with archivists; and a pause that is longer still.
+#: Longer than any process is late in a schedule with archivers; and a pause that is longer still.
 GRACE_MS = 900_000
 LONG_PAUSE_MS = 1_000_000
 #: Longer than what a refresh of a table takes for recent (`read.load.CLOCK_DIFFERENCE`).
@@ -26,7 +26,8 @@ HOURS_MS = 9_000_000
 
 
 def policy(grace_ms: int = GRACE_MS) -> ArchivePolicy:
-    """So small that a short schedule has several archive files, levels and manifests."""
+    """Return a policy so small that a short schedule has several archive files, levels and
+    manifests."""
     return ArchivePolicy(
         keep_min=1,
         keep_max=2,
@@ -50,7 +51,7 @@ class Archivist(Servant):
 
 
 def archiver(stage: Stage, process: Process, *, grace_ms: int = GRACE_MS) -> Archiver:
-    """What one process does for the archive."""
+    """Return the archiver of one process."""
     since = min((found.consumer.since for found in load_consumers(process.storage)), default=None)
     return Archiver(
         stage.decision_log(process),
@@ -62,7 +63,7 @@ def archiver(stage: Stage, process: Process, *, grace_ms: int = GRACE_MS) -> Arc
 
 
 def archive_all(stage: Stage, process: Process) -> None:
-    """Archive what may go when nobody is under way, and sweep the archive up."""
+    """Archive what may be archived while no process writes, and clean the archive up."""
     archiver(stage, process, grace_ms=0).run()
     log = stage.decision_log(process)
     with log.guarded() as (_, may_go_on):

@@ -1,4 +1,4 @@
-"""Cleaning of a light table by the class of production."""
+"""Cleaning of a toy table by the class of production."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import LightReader
 from pyhudi.table.state import TableState
 
-#: What a table may be cleaned by: all its cleaners keep the same.
+#: What a table may be cleaned by: all its cleaners have the same policy.
 POLICIES = (
     CleanPolicy.commits(1),
     CleanPolicy.commits(2),
@@ -25,7 +25,7 @@ POLICIES = (
     CleanPolicy.versions(1),
     CleanPolicy.versions(2),
 )
-#: The same where schedules go on for hours.
+#: The same where schedules last for hours.
 LONG_POLICIES = (*POLICIES, CleanPolicy.hours(1), CleanPolicy.hours(2))
 
 
@@ -57,7 +57,7 @@ class Cleaner(Servant):
             work.run(self._policy, take_over=happens(self._chance, 0.5)).or_raise()
 
     def finish(self) -> None:
-        """Look once more when all is over, with what it knows of the table since long ago."""
+        """Read once more at the end, with what it has known of the table for long."""
         if self._work is not None and not self._work[0].crashed:
             process, work = self._work
             try:
@@ -67,7 +67,7 @@ class Cleaner(Servant):
 
 
 def cleanings(stage: Stage, process: Process) -> Cleanings:
-    """What one process does for cleans."""
+    """Return the cleanings of one process."""
     log = stage.decision_log(process)
     reader = LightReader(process.storage, stage.kind)
 
@@ -80,7 +80,7 @@ def cleanings(stage: Stage, process: Process) -> Cleanings:
 
 
 def clean_all(stage: Stage, process: Process) -> None:
-    """Carry out all that is pending, whoever else is at it."""
+    """Execute everything that is pending, whichever process also does."""
     work = cleanings(stage, process)
     for plan in work.pending():
         work.execute(plan.requested)

@@ -1,6 +1,6 @@
-"""Compaction of a light table, by the class of production: only the merge of rows is light.
+"""Compaction of a toy table, by the class of production: only the merge of rows is simplified.
 
-A plan may stay pending for long, be carried out by several at once, or be cancelled.
+A plan may stay pending for long, be executed by several processes at once, or be cancelled.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _POLICIES = (
 
 
 class Compactor(Servant):
-    """Plans compactions and carries them out."""
+    """Plans compactions and executes them."""
 
-    harmless = (UnavailableError, ConflictError, InvalidRequestError)  # others were faster
+    harmless = (UnavailableError, ConflictError, InvalidRequestError)  # other processes were faster
 
     def __init__(
         self, stage: Stage, name: str, *, rounds: int, rests: tuple[int, ...] = ()
     ) -> None:
         super().__init__(stage, name, rounds=rounds, pauses=(1, 20, 300, 3_000, *rests))
-        self._zeal = (0.2, 0.8, 0.8)[drawn(self._chance, 3)]  # in carrying plans out
+        self._zeal = (0.2, 0.8, 0.8)[drawn(self._chance, 3)]  # how likely it executes a plan
 
     def _begun(self, process: Process) -> Callable[[], object]:
         return partial(self._go_on, compactions(self._stage, process))
@@ -69,7 +69,7 @@ class Compactor(Servant):
 
 
 def compactions(stage: Stage, process: Process) -> Compactions:
-    """What one process does for compactions."""
+    """Return the compactions of one process."""
     log = stage.decision_log(process)
     reader = LightReader(process.storage, stage.kind)
     return Compactions(
@@ -106,15 +106,16 @@ class LightMerge:
             yield replace(stat, total_log_files_compacted=len(operation.log_file_paths))
 
     def _rows(self, path: str) -> list[Row]:
-        """Files of a plan that waits never go: as in production, that is no passing trouble."""
+        """Return the rows. Files of a pending plan are never removed: as in production, that is
+        corruption."""
         try:
             return load_rows(self._storage, path)
         except GoneError as error:
-            raise CorruptTableError(error.what, why=error.why, next_step="Find out who") from None
+            raise CorruptTableError(error.what, why=error.why, next_step="Find why") from None
 
 
 def compact_all(stage: Stage, process: Process) -> None:
-    """Carry out all that is pending, whoever else is at it."""
+    """Execute everything that is pending, whichever process also does."""
     work = compactions(stage, process)
     for plan in work.pending():
         work.execute(plan.requested, is_forced=True)

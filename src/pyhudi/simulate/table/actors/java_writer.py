@@ -1,11 +1,11 @@
-"""A writer as Hudi's Java writers are: it knows the table's lock and the inflight check, no log.
+"""A writer like Hudi's Java writers: it uses the table's lock and the inflight check, and no log.
 
 It follows the `J` actions of the protocol's model: under the lock it lists the timeline, reads its
 own clock, waits out the allowed skew, and creates the file. Between its requested and its inflight
-file it looks around, and takes for older than itself what has completed by then. Before it
-publishes it looks whether its inflight file is there; that is all that protects it from being
-rolled back. It rolls back others whose heartbeat, by its own clock, has expired: plan under the
-lock, deletes outside, the pending files and the completed rollback under the lock again.
+file it reads the timeline, and takes for older than itself what has completed by then. Before it
+publishes it checks that its inflight file is there; nothing else protects it from being rolled
+back. It rolls back others whose heartbeat, by its own clock, has expired: plan under the lock,
+deletes outside, the pending files and the completed rollback under the lock again.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ _ROLLED_BACK = (Action.COMMIT, Action.DELTACOMMIT)
 
 
 class GaveUpError(Exception):
-    """The write failed, and says why; its remains are for a later rollback."""
+    """The write failed, and says why; its remains are left to a later rollback."""
 
 
 class _Heartbeat:
-    """As Hudi's: one that finds its own last beat too old gives up for good."""
+    """As Hudi's: one that finds its own last beat too old stops for good."""
 
     def __init__(
         self, storage: Storage, world: World, settings: WriteSettings, requested: str
@@ -102,7 +102,7 @@ class JavaWriter:
     ) -> None:
         assert stage.lock is not None
         self._stage = stage
-        # Hudi reads its own clock alone, so that one must be right to within the skew.
+        # Hudi reads only its own clock, so that one must be right to within the skew.
         most = stage.skew_ms // 2
         skew_ms = drawn(stage.chance(f"clock of {name}"), 2 * most + 1) - most
         self.process = stage.simulation.process(name, clock_skew_ms=skew_ms, faulty=faulty)
@@ -115,11 +115,11 @@ class JavaWriter:
         self._heartbeat: _Heartbeat | None = None
         self._looking = stage.chance(f"looking of {name}")
         self._begun_ms = 0
-        self._seen: frozenset[str] = frozenset()  # what had completed when it looked around
+        self._seen: frozenset[str] = frozenset()  # what had completed when it read the timeline
 
     def run(self) -> None:
         for number in range(self._writes):
-            with suppress(UnavailableError):  # whoever comes next does it
+            with suppress(UnavailableError):  # the next process does it
                 self._clean_up()
             rows = drawn_rows(self._chance, f"{self.process.name}.{number}")
             self._write(rows, is_base=happens(self._chance, self._base_rate))
@@ -172,7 +172,7 @@ class JavaWriter:
         except UnavailableError:
             outcome = Outcome.INFO if published else Outcome.FAIL
         except HudiError as error:
-            history.unexpected.append(f"{self.process.name} was told: {error}")
+            history.unexpected.append(f"{self.process.name} got the error: {error}")
         self._end(requested, completed=bool(completed))
         self._record(number, outcome, rows, requested=requested, completed=completed)
 
@@ -200,20 +200,20 @@ class JavaWriter:
         return commit_metadata(stats, self._stage.kind)
 
     def _look_around(self) -> None:
-        """See what has completed, perhaps a while after it began.
+        """Read what has completed, perhaps a while after it began.
 
-        One that takes longer than others wait for it is outside the promise.
+        A writer that takes longer than others wait for it is outside the promise.
         """
         if pause_ms := _LOOK_PAUSES_MS[drawn(self._looking, len(_LOOK_PAUSES_MS))]:
             self._world.sleep_ms(pause_ms)
         # Compactions count whenever they completed: a base file of theirs hides an older one. Hudi
-        # does not ask, for beside logs it makes base files only in buckets that have none.
+        # does not check, because beside logs it makes base files only in buckets that have none.
         is_cow = self._stage.kind.table_type is TableType.COPY_ON_WRITE
         actions = {*WRITE_ACTIONS} - ({Action.COMMIT} if not is_cow else set())
         done = (i for i in self._timeline().instants if i.completed is not None)
         self._seen = frozenset(i.requested for i in done if i.action in actions)
         if self._world.elapsed_ms() - self._begun_ms >= LOOK_AROUND_MS:
-            raise GaveUpError("it was too slow to look around")
+            raise GaveUpError("it was too slow to read the timeline")
 
     def _complete(self, requested: str, metadata: CommitMetadata) -> str:
         pending = Instant(InstantTime(requested), self._stage.action, State.REQUESTED)
@@ -236,12 +236,12 @@ class JavaWriter:
         return completed
 
     def _others(self, timeline: Timeline, requested: str) -> list[OtherWrite]:
-        """What completed since it began, but for what it takes for older than itself."""
+        """Return what completed since it began, without what it takes for older than itself."""
         found = []
         for instant in timeline.instants:
             done = instant.completed
             if instant.requested > requested and instant.requested in self._seen:
-                continue  # Hudi counts from its look around, whoever began first
+                continue  # Hudi counts from its read of the timeline, whichever write began first
             if instant.action in WRITE_ACTIONS and done is not None and done > requested:
                 path = self._path(instant)
                 groups = touched_groups(decode_commit_metadata(self._storage.read(path), path))
@@ -249,7 +249,7 @@ class JavaWriter:
         return found
 
     def _planned(self, timeline: Timeline, requested: str) -> frozenset[FileGroupId]:
-        """File groups of pending compactions that were planned after the write began."""
+        """Return file groups of pending compactions that were planned after the write began."""
         found: set[FileGroupId] = set()
         for instant in timeline.pending:
             if instant.action is Action.COMPACTION and instant.requested > requested:
@@ -284,7 +284,7 @@ class JavaWriter:
                 elif self._has_failed(timeline, instant):
                     self._finish(self._plan(instant))
             except GaveUpError:
-                continue  # somebody else was there first
+                continue  # another process was first
 
     def _has_failed(self, timeline: Timeline, instant: Instant) -> bool:
         if instant.action not in _ROLLED_BACK or self._is_planned(timeline, instant):
@@ -292,7 +292,7 @@ class JavaWriter:
         return self._is_silent(instant)
 
     def _is_silent(self, instant: Instant) -> bool:
-        """By its own clock, as Hudi has it."""
+        """True if its heartbeat has expired by the reader's own clock, as in Hudi."""
         path = self._path(instant.in_state(State.REQUESTED))
         sign = last_sign_ms(self._storage, heartbeat_path(instant.requested), path) or 0
         return self._world.now_ms() - sign > self._stage.settings.heartbeat_timeout_ms
@@ -372,6 +372,6 @@ class JavaWriter:
 
 
 def opened_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
-    """The file groups of which the write has a base file."""
+    """Return the file groups of which the write has a base file."""
     paths = (stat.data_path for stat in metadata.stats)
     return frozenset(group_of_path(p) for p in paths if not file_name(p).startswith("."))

@@ -1,7 +1,8 @@
-"""Somebody who slept for hours between two requests, and then brings an inflight file.
+"""A process that slept for hours between two requests, and then creates an inflight file.
 
-That is later than archiving allows for, so the file may lie there until it is swept up. But nobody
-may take its instant for pending: all that was archived behind it would seem not to be committed.
+That is later than archiving allows for, so the file may stay until it is removed. But no process
+may take its instant for pending: everything that was archived behind it would seem not to be
+committed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _ROUNDS = 12
 
 
 class Latecomer:
-    """Makes the inflight file of a write, or of a compaction, that is not active any more."""
+    """Creates the inflight file of a write, or of a compaction, that is no longer active."""
 
     def __init__(self, stage: Stage, name: str) -> None:
         self._process: Process = stage.simulation.process(name, faulty=False)
@@ -47,7 +48,7 @@ class Latecomer:
             self._process.world.sleep_ms(waits[drawn(self._chance, len(waits))])
 
     def _active(self) -> set[Instant]:
-        """What is begun, of writes and compactions; nothing if the store does not answer."""
+        """Return the begun writes and compactions; nothing if the store does not answer."""
         try:
             objects = self._process.storage.list_folder(TIMELINE_FOLDER).objects
         except UnavailableError:

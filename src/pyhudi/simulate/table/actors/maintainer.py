@@ -1,7 +1,7 @@
-"""All services of a light table as one, by the function of production: whatever is due is done.
+"""All services of a toy table as one, by the function of production: whatever is due is done.
 
 The archive's policy is then raised by those of cleaning and compaction, and whether something is
-due is asked of what one long-lived process knows of the table.
+due is judged by what one long-lived process knows of the table.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pyhudi.simulate.table.stage import Stage
 
 
 class Keeper(Servant):
-    """Keeps the table up."""
+    """Runs the services that are due."""
 
-    harmless = (UnavailableError, ConflictError, InvalidRequestError)  # others were faster
+    harmless = (UnavailableError, ConflictError, InvalidRequestError)  # other processes were faster
 
     def __init__(
         self,

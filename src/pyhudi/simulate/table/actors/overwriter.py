@@ -1,8 +1,8 @@
-"""Writes that clear partitions, as the engine makes them: overwrites, and deletes of partitions.
+"""Writes that replace partitions, as the engine makes them: overwrites, and deletes of partitions.
 
 Each file group that such a write finds in its partitions gets a new base file, an empty one where
-it has no rows. A file group that it does not find may still come from somebody who writes at the
-same time; so it asks, before it completes, who else was in its partitions.
+it has no rows. A concurrent writer may still add a file group that it does not find. So before it
+completes it checks which other writes were in its partitions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from pyhudi.conflict.rules import Cleared
+from pyhudi.conflict.rules import PartitionFilter
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.simulate.choices import drawn
@@ -29,7 +29,7 @@ from pyhudi.write.intent import PartitionScope
 
 
 class Overwrite(NamedTuple):
-    """What is left of these partitions are these rows."""
+    """A write that leaves only these rows in these partitions."""
 
     partitions: tuple[str, ...]
     rows: tuple[Row, ...]
@@ -47,7 +47,7 @@ class Overwrite(NamedTuple):
     def files(
         self, requested: str, there: Iterable[FileGroupId], kind: TableKind
     ) -> list[DataFile]:
-        """A base file for each file group that is there, or that a row is of."""
+        """Return a base file for each file group that exists, or that a row belongs to."""
         found = {group for group in there if group.partition in self.partitions}
         groups = sorted(found | {group_of(row.key) for row in self.rows})
         return [
@@ -60,13 +60,13 @@ class Overwrite(NamedTuple):
             for group in groups
         ]
 
-    def cleared(self, stats: Collection[WriteStat]) -> Cleared:
+    def replaced(self, stats: Collection[WriteStat]) -> PartitionFilter:
         whole_table = self._is_of_all and bool(self.rows)
         return PartitionScope(frozenset(self.partitions), whole_table).of(stats)
 
 
 def drawn_overwrite(chance: random.Random, version: str, *, may_bring: bool) -> Overwrite:
-    """Of one partition, now and then of all; `may_bring` new rows, which some do."""
+    """Draw an overwrite of one partition, sometimes of all; `may_bring` new rows, which some do."""
     one = PARTITIONS[drawn(chance, len(PARTITIONS))]
     partitions = PARTITIONS if happens(chance, 0.25) else (one,)
     brings = happens(chance, 0.6)
@@ -76,6 +76,6 @@ def drawn_overwrite(chance: random.Random, version: str, *, may_bring: bool) -> 
 
 
 def drawn_seeds(chance: random.Random) -> Sequence[FileGroupId]:
-    """Some of the file groups; the others come with their first rows."""
+    """Draw some of the file groups; the others come with their first rows."""
     groups = sorted({group_of(key) for key in KEYS})
     return [group for group in groups if happens(chance, 0.4)]

@@ -1,4 +1,4 @@
-"""Owners of columns in a simulation: who may write what, and a registrar who changes it."""
+"""Owners of columns in a simulation: which owner may write what, and an actor that changes it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyhudi.storage.objects.column_owners import change_owners
 from pyhudi.storage.protocol import Storage
 from pyhudi.write.column_owners import Owned, owned_columns
 
-#: Who takes over whose columns.
+#: Owner → the owner that takes over its columns.
 HEIRS = {"payments": "billing", "refunds": "returns"}
 
 

@@ -1,4 +1,4 @@
-"""An actor that cancels pending compactions and cleans, also while a process carries them out."""
+"""An actor that cancels pending compactions and cleans, also while a process executes them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _PAUSES_MS = (1, 20, 300, 3_000)
 
 
 class _Plan(NamedTuple):
-    """A plan, and what may become of it."""
+    """A plan, how to cancel it and how to execute it."""
 
     cancel: Callable[[], object]
     execute: Callable[[Process], object]
 
 
 class PlanCanceller(Servant):
-    """Looks for plans now and then, and cancels one; one process after the other.
+    """Looks for plans from time to time, and cancels one; one process after the other.
 
-    A plan is cancelled because it is tried again and again. So now and then another process
-    begins to carry the plan out at the same moment. Where the table is cleaned, it plans as well.
+    A plan is cancelled because it is tried again and again. So sometimes another process begins to
+    execute the plan at the same moment. Where the table is cleaned, it plans as well.
     """
 
-    #: Another process is at it, or was faster.
+    #: Another process executes it, or was faster.
     harmless = (UnavailableError, ConflictError, InvalidRequestError)
 
     def __init__(

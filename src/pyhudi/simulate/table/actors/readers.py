@@ -1,4 +1,4 @@
-"""Who reads the table in a simulation: readers of snapshots, and consumers of changes."""
+"""Actors that read the table in a simulation: readers of snapshots, and consumers of changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyhudi.simulate.table.table import GoneError, LightReader, latest_completio
 from pyhudi.timeline.live import BEFORE_ALL
 
 _POLL_PAUSES_MS = (0, 0, 1, 50, 500, 5_000)
-#: Of one that registers, so that cleans come before it and in between.
+#: Of a consumer that registers, so that cleans come before it and in between.
 _LONG_PAUSES_MS = (0, 50, 5_000, 30_000)
 
 
@@ -42,12 +42,12 @@ class Reader:
             self.process.world.sleep_ms(self._pauses[drawn(self._chance, len(self._pauses))])
 
     def finish(self) -> None:
-        """Read once more when all is over, with what it knows of the table since long ago."""
+        """Read once more at the end, with what it has known of the table for long."""
         for operation in () if self.process.crashed else (Operation.SNAPSHOT, Operation.TRAVEL):
             self._read(self._reader, operation)
             last = self._stage.history.events[-1]
             if last.outcome is Outcome.FAIL and not last.error:
-                self._stage.history.unexpected.append(f"{self.process.name} cannot read any more")
+                self._stage.history.unexpected.append(f"{self.process.name} can no longer read")
 
     def _read(self, reader: LightReader, operation: Operation) -> None:
         number = self._stage.history.new_attempt()
@@ -100,15 +100,15 @@ class Reader:
 
 
 def shown(rows: Mapping[str, Row]) -> dict[str, str]:
-    """What a reader sees of the rows."""
+    """Return what a reader sees of the rows."""
     return {row.key: row.shown for row in rows.values() if not row.is_deleted}
 
 
 class Consumer:
     """Polls for changes, one process after the other, from a checkpoint that outlives them all.
 
-    What a poll brought and the checkpoint behind it are stored in one step, so a process that
-    dies in between has received nothing. One that registers is promised that no change is cleaned
+    The result of a poll and the checkpoint behind it are stored in one step, so a process that dies
+    in between has received nothing. A registered consumer is promised that no change is cleaned
     before it has come; another one may have to begin again from a snapshot.
     """
 
@@ -132,7 +132,7 @@ class Consumer:
         self._is_registered = False
 
     def start(self) -> None:
-        """A new process goes on from the checkpoint, and another one should it crash."""
+        """Start a process that continues from the checkpoint, and another one should it crash."""
         process = self._stage.simulation.process(self.name + "+" * self._processes)
         self._processes += 1
         process.on_crash = self.start
@@ -142,13 +142,13 @@ class Consumer:
         reader = LightReader(process.storage, self._stage.kind)
         while self._polls > 0:
             self._polls -= 1
-            if happens(self._chance, 0.3):  # it starts anew, with nothing but its checkpoint
+            if happens(self._chance, 0.3):  # it starts again, with nothing but its checkpoint
                 reader = LightReader(process.storage, self._stage.kind)
             self.poll(process, reader)
             process.world.sleep_ms(self._pauses[drawn(self._chance, len(self._pauses))])
 
     def finish(self, process: Process) -> None:
-        """Poll once more when all is over; twice, if it has to begin anew."""
+        """Poll once more at the end; twice, if it has to begin again."""
         reader = LightReader(process.storage, self._stage.kind)
         self.poll(process, reader)
         if self._stage.history.events[-1].operation is Operation.RESTART:
@@ -198,7 +198,7 @@ class Consumer:
             self._stage.surprise(process, error)
 
     def _restart(self, process: Process, reader: LightReader) -> None:
-        """Read the table as it is, and go on from there."""
+        """Read the table as it is, and continue from there."""
         history, number = self._stage.history, self._stage.history.new_attempt()
         history.record(self._event(number, Outcome.INVOKE, Operation.RESTART))
         try:

@@ -1,4 +1,4 @@
-"""A foreign engine that saves a state of the table: cleaning must keep it from then on."""
+"""A foreign engine that makes a savepoint: cleaning must retain that state from then on."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pyhudi.timeline.timeline import Timeline
 
 
 class Saver(JavaWriter):
-    """Says that it saves a state that can still be read, finds out its files, and names them.
+    """Announces a savepoint of a state that can still be read, finds its files, and names them.
 
-    Never the oldest one: files of writes that were given up behind a saved beginning of the
-    timeline count as committed, in Hudi as well.
+    Never of the oldest state: files of aborted writes behind a saved beginning of the timeline
+    count as committed, in Hudi as well.
     """
 
     def __init__(self, stage: Stage, name: str) -> None:
@@ -60,7 +60,7 @@ class Saver(JavaWriter):
 
         data = encode_savepoint_metadata(metadata, self._world.random_bytes(16))
         while True:
-            with suppress(UnavailableError):  # somebody who died has the lock
+            with suppress(UnavailableError):  # a process that died has the lock
                 self._locked(end, data)
                 return
 

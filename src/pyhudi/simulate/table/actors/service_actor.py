@@ -1,6 +1,6 @@
-"""Who serves the table in rounds: now and then, in one process after the other.
+"""An actor that serves the table in rounds: from time to time, in one process after the other.
 
-A process that crashes is followed by the next one, which has the rounds that are left.
+A process that crashes is followed by the next one, which has the remaining rounds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Servant(ABC):
 
     @abstractmethod
     def _begun(self, process: Process) -> Callable[[], object]:
-        """What a new process does in each of its rounds."""
+        """Return what a new process does in each of its rounds."""
 
     def _run(self, process: Process) -> None:
         work = self._begun(process)

@@ -1,7 +1,7 @@
-"""Who changes the table in a simulation: writers, late tasks, recoverers, a pruner.
+"""Actors that change the table in a simulation: writers, late tasks, recoverers, a pruner.
 
 Each is a process of its own around the protocol code of production. What an actor does is drawn
-from its own stream of chance; what it was told goes to the history.
+from its own stream of chance; the answers that it gets are recorded in the history.
 """
 
 from __future__ import annotations
@@ -58,23 +58,23 @@ _TASK_DELAYS_MS = (0, 100, 3_000, 30_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """How a writer writes: how often so and how often otherwise."""
+    """How a writer writes: how often in which way."""
 
     base_rate: float = 0.0  # base files instead of logs, which yield to others in any mode
     checked_rate: float = 0.0  # logs that yield, too
-    blind_rate: float = 1.0  # of these, logs of rows that depend on nothing in the table
+    reads_nothing_rate: float = 1.0  # of these, logs of rows that depend on nothing in the table
     task_rate: float = 0.15  # a task that has a late twin
-    fenced_rate: float = 0.0  # tasks that look at the fence, and whose twins may disagree
-    keeping_rate: float = 0.0  # what lost keeps its files until they were written anew
-    clearing_rate: float = 0.0  # partitions that are overwritten, or deleted
-    owner: str | None = None  # whose columns it writes, on a table that has owners
+    fenced_rate: float = 0.0  # tasks that check the fence, and whose twins may disagree
+    keeping_rate: float = 0.0  # a write that lost keeps its files until it was rebased
+    replacing_rate: float = 0.0  # partitions that are overwritten, or deleted
+    owner: str | None = None  # the owner of the columns that it writes, on a table that has owners
     priority: int = 0
-    strategy: Strategy = Strategy.BUCKET  # what it takes for a conflict
+    strategy: Strategy = Strategy.BUCKET  # what counts as a conflict
     pauses_ms: tuple[int, ...] = (0, 1, 200, 5_000)  # between writes
 
 
 class Writer:
-    """Writes a number of times, and repeats what met a conflict."""
+    """Writes a number of times, and repeats what lost a conflict."""
 
     def __init__(
         self,
@@ -90,10 +90,10 @@ class Writer:
         self.habits = habits
         self.settings = replace(stage.settings, priority=habits.priority)
         self.writes = writes
-        #: What lost a conflict, and is given up once it was written anew.
+        #: Transactions that lost a conflict, and are abandoned once they were rebased.
         self.kept: list[Transaction] = []
         self._chance = stage.chance(f"work of {name}")
-        self._clearing = stage.chance(f"clearing of {name}")
+        self._replacing = stage.chance(f"clearing of {name}")
         self._count = 0
         self._tasks = 0
 
@@ -117,7 +117,7 @@ class Writer:
         return self.write(log, FailedWriteRecovery(log, self.settings))
 
     def write(self, log: DecisionLog, recovery: FailedWriteRecovery) -> Outcome:
-        """One attempt: a new instant, and rows that no other attempt has."""
+        """Make one attempt: a new instant, and rows that no other attempt has."""
         self._count += 1
         habits, chance = self.habits, self._chance
         version = f"{self.process.name}.{self._count}"
@@ -127,20 +127,20 @@ class Writer:
         way = _Way(
             is_base,
             is_checked=happens(chance, habits.checked_rate) or removes,
-            is_blind=not is_base and happens(chance, habits.blind_rate),
+            reads_nothing=not is_base and happens(chance, habits.reads_nothing_rate),
             is_fenced=happens(chance, habits.fenced_rate),
             keeps_files=happens(chance, habits.keeping_rate),
         )
-        if not happens(self._clearing, habits.clearing_rate):
+        if not happens(self._replacing, habits.replacing_rate):
             return _Attempt(self, rows, way).run(log, recovery)
-        overwrite = drawn_overwrite(self._clearing, version, may_bring=habits.owner is None)
-        way = replace(way, is_base=True, is_checked=True, is_blind=False, overwrite=overwrite)
+        overwrite = drawn_overwrite(self._replacing, version, may_bring=habits.owner is None)
+        way = replace(way, is_base=True, is_checked=True, reads_nothing=False, overwrite=overwrite)
         return _Attempt(self, overwrite.rows, way).run(log, recovery)
 
-    # What an attempt asks of its writer.
+    # What an attempt needs of its writer.
 
     def write_files(self, files: Sequence[DataFile]) -> list[WriteStat]:
-        """Write the files, and now and then leave a late second attempt of a task behind."""
+        """Write the files, and sometimes leave a late second attempt of a task behind."""
         stats = []
         for file in files:
             if happens(self._chance, self.habits.task_rate):
@@ -149,7 +149,7 @@ class Writer:
         return stats
 
     def _computed_again(self, file: DataFile, files: Sequence[DataFile]) -> DataFile:
-        """What the second attempt has: the same, or, of an input that is not, something else."""
+        """Return the file of the second attempt: the same, or another one if the input differs."""
         others = sorted({*KEYS} - {row.key for each in files for row in each.rows})
         taken = {each.group for each in files}
         strangers = [key for key in others if group_of(key) not in taken]
@@ -166,7 +166,7 @@ class Writer:
         task.start(_late_task, task, file, wait_ms)
 
     def resolves(self) -> bool:
-        """Whether it asks again after an unknown outcome."""
+        """True if it retries after an unknown outcome."""
         return happens(self._chance, 0.5)
 
 
@@ -181,14 +181,14 @@ class _Way:
 
     is_base: bool
     is_checked: bool
-    is_blind: bool
+    reads_nothing: bool
     is_fenced: bool
     keeps_files: bool
-    overwrite: Overwrite | None = None  # if it clears partitions
+    overwrite: Overwrite | None = None  # set if it replaces partitions
 
 
 class _Attempt:
-    """One attempt of a write, with its question and its answer in the history."""
+    """One attempt of a write, with its request and its answer in the history."""
 
     def __init__(self, writer: Writer, rows: tuple[Row, ...], way: _Way) -> None:
         self._writer = writer
@@ -196,7 +196,7 @@ class _Attempt:
         self._process = writer.process
         self._rows = rows
         self._way = way
-        # Whoever clears a partition takes it from all owners alike.
+        # A write that replaces a partition takes it from all owners alike.
         self._owner = writer.habits.owner if way.overwrite is None else None
         self._number = writer.stage.history.new_attempt()
         self._requested = ""
@@ -251,11 +251,11 @@ class _Attempt:
         return [file._replace(is_fenced=self._way.is_fenced) for file in files]
 
     def _with_stand_ins(self) -> tuple[Row, ...]:
-        """The rows; if they are parts, those whose keys are not there stand behind a stand-in."""
+        """Return the rows; partial rows whose keys do not exist come behind a placeholder."""
         if not self._is_part:
             return self._rows
         reader = LightReader(self._process.storage, self._stage.kind)
-        # What began later is read behind these logs, so it brings no row that they lie on.
+        # A write that began later is read behind these logs, so it brings no row that they rest on.
         found = reader.before(reader.load(), self._requested)
         live = {key for key, row in found.items() if not row.is_deleted}
         return tuple(row._replace(is_fresh=row.key not in live) for row in self._rows)
@@ -265,17 +265,17 @@ class _Attempt:
         return any(row.cells is not None for row in self._rows)
 
     def _complete(self, transaction: Transaction, stats: Sequence[WriteStat]) -> Outcome:
-        is_open = False  # whether its completion may have been decided
+        is_open = False  # its completion may have been appended
         owned = None if self._owned is None else self._owned.relied_on
         way, overwrite = self._way, self._way.overwrite
         operation = "UPSERT" if overwrite is None else overwrite.operation
         metadata = commit_metadata(stats, self._stage.kind, operation)
         checks = Checks(
             way.is_checked,
-            way.is_blind,
+            way.reads_nothing,
             is_part=self._is_part,
             layout=None if self._stage.lock is None else bucket_layout(),
-            clears=None if overwrite is None else overwrite.cleared(stats),
+            replaces=None if overwrite is None else overwrite.replaced(stats),
             strategy=self._writer.habits.strategy,
             keeps_files=way.keeps_files,
             owned=owned,
@@ -331,8 +331,8 @@ class _Attempt:
             place=self._stage.place,
             rows=self._rows,
             is_checked=self._way.is_base or self._way.is_checked,
-            is_blind=self._way.is_blind,
-            clears=self._way.overwrite.partitions if self._way.overwrite else (),
+            reads_nothing=self._way.reads_nothing,
+            replaces=self._way.overwrite.partitions if self._way.overwrite else (),
             owner=self._owner,
             priority=self._writer.habits.priority,
             asked=self._asked,
@@ -346,7 +346,7 @@ class _Attempt:
 
 
 def seed_table(stage: Stage, groups: Iterable[FileGroupId] | None = None) -> None:
-    """The first write, before anything can go wrong: an empty base for every file group.
+    """Make the first write, before anything can fail: an empty base file for every file group.
 
     On a copy-on-write table, which needs no seeds, some `groups` are enough.
     """
@@ -362,7 +362,7 @@ def seed_table(stage: Stage, groups: Iterable[FileGroupId] | None = None) -> Non
 
 
 class Recoverer:
-    """Undoes what dead writers left, and sweeps up, now and then."""
+    """Rolls back what dead writers left, and removes remains, from time to time."""
 
     def __init__(self, stage: Stage, name: str, *, rounds: int, grace_ms: int) -> None:
         self._stage = stage
@@ -391,7 +391,7 @@ class Recoverer:
 
 
 class Pruner:
-    """Removes log entries without asking who needs them: all but the last few, oldest first.
+    """Removes log entries whether they are needed or not: all but the last few, oldest first.
 
     The figures of real pruning only keep writers from being refused. Safety does not rest on them.
     With `archives`, completed rollbacks leave the timeline at once, too.

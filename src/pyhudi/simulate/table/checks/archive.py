@@ -1,9 +1,9 @@
-"""Whether the archive and the active timeline together told of every instant at every moment.
+"""Whether the archive and the active timeline together had every instant at every moment.
 
 An instant leaves the active timeline when it is in the archive and not before. The archive never
-forgets. Readers count what is older than the active timeline as committed, so when that moves on,
-no file of a write that did not complete may be there. And no log that is older than its base file
-may be read by the time of its request alone, as hudi-rs reads those of archived writes.
+loses an instant. Readers count what is older than the active timeline as committed, so when that
+moves on, no file of a write that did not complete may be there. And no log that is older than its
+base file may be read by the time of its request alone, as hudi-rs reads those of archived writes.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ _Rows = dict[str, tuple[str, str]]  # requested → completed, action
 
 
 def archive_is_whole(evidence: Evidence) -> Iterator[str]:
-    """Every completed instant is told of once, with one time, and no rubbish becomes visible."""
+    """Every completed instant is recorded once, with one time, and no orphaned file becomes
+    visible."""
     if any(map(_is_archivers, evidence.changes)):
         yield from _Story(evidence).told()
         yield from _looked_up(evidence)
 
 
 def _is_archivers(change: Change) -> bool:
-    """Whether only an archiver makes such a change."""
+    """True if only an archiver makes such a change."""
     if change.path.startswith(f"{HISTORY_FOLDER}/"):
         return True
     folder, _, name = change.path.rpartition("/")
@@ -49,7 +50,7 @@ def _is_archivers(change: Change) -> bool:
 
 
 class _Story:
-    """The chronicle once more, from its beginning."""
+    """Replays the changes from the beginning."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -60,7 +61,7 @@ class _Story:
         self._decoded: dict[tuple[str, bytes], _Rows] = {}
         self._first = ""  # of the active timeline
         self._left: set[str] = set()  # completed, and taken off the active timeline
-        self._rubbish: dict[str, str] = {}  # files of writes that never complete → instant
+        self._rubbish: dict[str, str] = {}  # completed, and removed from the active timeline
 
     def told(self) -> Iterator[str]:
         for change in self._evidence.changes:
@@ -92,11 +93,11 @@ class _Story:
             return
         lost = self._rows.items() - rows.items()
         if lost:
-            yield f"the archive forgot {sorted(lost)}"
+            yield f"the archive lost {sorted(lost)}"
         self._rows = rows
 
     def _newest(self) -> int:
-        """What readers go by as long as there is no version."""
+        """Return the snapshot that readers use as long as there is no version."""
         numbers = (parse_manifest_name(file_name(path)) for path in self._archive)
         return max((number for number in numbers if number is not None), default=0)
 
@@ -161,7 +162,7 @@ class _Story:
 
 
 def logs_stay_in_place(evidence: Evidence) -> Iterator[str]:
-    """A write leaves the active timeline when none of its logs lies on a younger base file."""
+    """A write leaves the active timeline when none of its logs is on a younger base file."""
     left: set[str] = set()
     for change in filter(_is_archivers, evidence.changes):
         if change.data is not None or change.path.startswith(f"{HISTORY_FOLDER}/"):
@@ -175,7 +176,7 @@ def logs_stay_in_place(evidence: Evidence) -> Iterator[str]:
         for group in sorted(write.groups - write.opened):
             newest = max((w.requested for w in done if group in w.opened), default="")
             if requested < newest <= write.completed:
-                yield f"{requested} is archived, and its log in {group} lies on {newest}"
+                yield f"{requested} is archived, and its log in {group} is on {newest}"
 
 
 def _looked_up(evidence: Evidence) -> Iterator[str]:
@@ -192,7 +193,7 @@ def _looked_up(evidence: Evidence) -> Iterator[str]:
 
 
 def unlisted_files(evidence: Evidence) -> Iterator[str]:
-    """Files of the archive that no manifest of it lists."""
+    """Yield files of the archive that no manifest of it lists."""
     objects = {file_name(s.path): s.path for s in evidence.storage.list(HISTORY_FOLDER)}
     listed: set[str] = set()
     for name, path in objects.items():
@@ -204,11 +205,12 @@ def unlisted_files(evidence: Evidence) -> Iterator[str]:
             yield f"{path} is left"
 
 
-# -- how it stands now
+# -- the present state
 
 
 def archived_now(storage: Storage) -> list[str]:
-    """Requested times in the archive as its readers find it, each as often as it is there."""
+    """Return requested times in the archive as its readers find it, each as often as it is
+    there."""
     number, _ = _snapshots(storage)
     if not number:
         return []
@@ -220,7 +222,7 @@ def archived_now(storage: Storage) -> list[str]:
 
 
 def _snapshots(storage: Storage) -> tuple[int, int]:
-    """The number of the current one, and of the newest."""
+    """Return the number of the current snapshot, and of the newest."""
     objects = {stat.path for stat in storage.list(HISTORY_FOLDER)}
     numbers = (parse_manifest_name(file_name(path)) for path in objects)
     newest = max((number for number in numbers if number is not None), default=0)
@@ -230,7 +232,7 @@ def _snapshots(storage: Storage) -> tuple[int, int]:
 
 
 def half_archived(evidence: Evidence) -> Iterator[str]:
-    """What an archiver that died left, and nobody finished."""
+    """Yield what an archiver that died left, and no process finished."""
     storage = evidence.storage
     current, newest = _snapshots(storage)
     if current != newest or (newest and storage.stat(_VERSION) is None):

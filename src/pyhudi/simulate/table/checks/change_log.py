@@ -1,7 +1,7 @@
 """Every change of the store, in order: what the invariants are judged by.
 
-A simulation's trace is for people. It tells paths and sizes. Whether a promise was kept at every
-moment, and not only at the end, takes the bytes as well, and who changed them.
+A simulation's trace is for people. It has paths and sizes. Whether a promise was kept at every
+moment, and not only at the end, needs the bytes as well, and the process that changed them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pyhudi.storage.stores.memory import MemoryStorage
 
 
 class Change(NamedTuple):
-    """An object was put, or removed. A create that found the path taken is no change."""
+    """An object was put, or removed. A create that found the path taken is not a change."""
 
-    place: int  # in the chronicle, from 0
-    at_ms: int  # true time, which is also what the store dates the object with
+    place: int  # in the change log, from 0
+    at_ms: int  # true time, which is also the store's date of the object
     actor: str
     path: str
     data: bytes | None  # None: removed
@@ -30,7 +30,7 @@ class Change(NamedTuple):
 
 
 class ChronicledStorage(MemoryStorage):
-    """The store of a simulation, which remembers all its changes."""
+    """The store of a simulation, which records all its changes."""
 
     def __init__(self, scheduler: Scheduler, uri: str) -> None:
         super().__init__(lambda: scheduler.now_ms, uri=uri)
@@ -56,7 +56,7 @@ class ChronicledStorage(MemoryStorage):
 
 
 def chronicled(simulation: Simulation) -> ChronicledStorage:
-    """Give the simulation, which must have no process yet, a store that remembers."""
+    """Give the simulation, which must have no process yet, a store that records its changes."""
     storage = ChronicledStorage(simulation.scheduler, simulation.storage.uri)
     stale = simulation.faults.may_be_stale
     simulation.storage = storage

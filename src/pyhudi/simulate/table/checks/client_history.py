@@ -1,8 +1,8 @@
-"""Whether what clients were told fits together.
+"""Whether the answers that clients got are consistent.
 
-Check A compares every read with the fold. Check B compares with real time: what was acknowledged
-before something began comes before it. Check C follows each consumer of changes. Check D asks of
-every refusal whether it was deserved.
+Check A compares every read with the expected rows. Check B compares with real time: what was
+acknowledged before something began comes before it. Check C follows each consumer of changes. Check
+D asks of every refusal whether it was justified.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def reads_equal_the_fold(fold: Fold, history: History) -> list[Violation]:
 def order_is_that_of_real_time(history: History) -> list[Violation]:
     """Check B."""
     found = []
-    latest = ""  # the greatest completion time that somebody had been told
+    latest = ""  # the greatest completion time that was acknowledged so far
     told: dict[int, str] = {}
     for place, event in enumerate(history.events):
         told[place] = latest
@@ -43,11 +43,15 @@ def order_is_that_of_real_time(history: History) -> list[Violation]:
         if answer is None or answer.outcome is not Outcome.OK:
             continue
         if answer.operation is Operation.SNAPSHOT and answer.as_of < known:
-            found.append(f"{answer.process} read as of {answer.as_of}, after {known} was told")
+            found.append(
+                f"{answer.process} read as of {answer.as_of}, after {known} was acknowledged"
+            )
         if answer.operation is Operation.CHANGES and answer.as_of < known:
-            found.append(f"{answer.process} polled up to {answer.as_of}, after {known} was told")
+            found.append(
+                f"{answer.process} polled up to {answer.as_of}, after {known} was acknowledged"
+            )
         if answer.operation is Operation.WRITE and answer.requested <= known:
-            found.append(f"{answer.requested} was begun after {known} was told")
+            found.append(f"{answer.requested} was begun after {known} was acknowledged")
     return [Violation("Check B", what) for what in found]
 
 
@@ -64,19 +68,19 @@ def consumers_receive_each_change_once(
         span = f"({answer.since}, {answer.as_of}]"
         before = reached.get(answer.process, BEFORE_ALL)
         if answer.since != before:
-            found.append(f"{answer.process} polled {span} and had come to {before}")
+            found.append(f"{answer.process} polled {span} and had reached {before}")
         reached[answer.process] = answer.as_of
         faults = fold.change_faults(answer.since, answer.as_of, answer.rows)
         found += [f"{answer.process}, {span}: {fault}" for fault in faults]
     newest = max((write.completed for write in evidence.writes.values()), default=BEFORE_ALL)
     for consumer in history.consumed_to_the_end:
         if reached.get(consumer, BEFORE_ALL) != newest:
-            found.append(f"{consumer} came to {reached.get(consumer)}, and {newest} is there")
+            found.append(f"{consumer} reached {reached.get(consumer)}, and {newest} is there")
     return [Violation("Check C", what) for what in found]
 
 
 def _answers(history: History, *operations: Operation) -> Iterator[Event]:
-    """Good answers, in true order."""
+    """Yield good answers, in true order."""
     for event in history.events:
         if event.operation in operations and event.outcome is Outcome.OK:
             yield event
@@ -86,7 +90,7 @@ def _answers(history: History, *operations: Operation) -> Iterator[Event]:
 
 
 def refusals_are_deserved(evidence: Evidence, history: History, *, pruned: bool) -> list[Violation]:
-    """Check D. `pruned`: somebody removed log entries that open instants needed."""
+    """Check D. `pruned`: a process removed log entries that pending instants needed."""
     found = []
     for exchange in history.writes:
         answer = exchange.answer
@@ -104,9 +108,9 @@ def _undeserved(
     if error.startswith(Rule.ROLLED_BACK):
         named = [time for time in _INSTANT.findall(error) if time != answer.requested]
         plans = {plan.rollback: plan.target for plan in evidence.plans}
-        return "" if named and plans.get(named[0]) == answer.requested else "nobody did"
+        return "" if named and plans.get(named[0]) == answer.requested else "no process did"
     if error.startswith(Rule.LOG_NOT_WHOLE):
-        return "" if pruned else "nobody pruned it"
+        return "" if pruned else "it was not pruned"
     if error.startswith(Rule.NOT_INFLIGHT):
         return ""
     if answer.facts:
@@ -115,24 +119,24 @@ def _undeserved(
 
 
 def _no_conflict(evidence: Evidence, history: History, exchange: Exchange, answer: Event) -> str:
-    """Why the conflict that the writer was told of is none; empty if it is one."""
+    """Return why the conflict that the writer reported is none; empty if it is one."""
     named = answer.facts["theirs"]["instant"]
     opened, appended = _own_groups(evidence, answer.requested)
     match answer.facts["rule"]:
         case "same_file_group":
             if not exchange.invoke.is_checked:
-                return "it yields to nobody"
+                return "it yields to no write"
             other = evidence.writes.get(named)
-            if exchange.invoke.is_blind and named < answer.requested:
-                return f"{named} lies below it anyway"
+            if exchange.invoke.reads_nothing and named < answer.requested:
+                return f"{named} is below it anyway"
             return _no_overlap(other, answer, opened | appended)
         case "hidden_rows":
             return _no_overlap(evidence.writes.get(named), answer, opened)
         case "cleared_partition":
             other = evidence.writes.get(named)
             written = frozenset() if other is None else other.groups
-            cleared = exchange.invoke.clears
-            return _no_overlap(other, answer, {g for g in written if g.partition in cleared})
+            replaced = exchange.invoke.replaces
+            return _no_overlap(other, answer, {g for g in written if g.partition in replaced})
         case "parts_alone":
             return _no_overlap(evidence.writes.get(named), answer, appended)
         case "keys_taken_for_new":
@@ -142,14 +146,14 @@ def _no_conflict(evidence: Evidence, history: History, exchange: Exchange, answe
         case "priority":
             other_exchange = history.by_instant.get(named)
             if other_exchange is None or not exchange.invoke.is_checked:
-                return "nobody had a priority"
+                return "no writer had a priority"
             lower = other_exchange.invoke.priority <= exchange.invoke.priority
             return "its priority was not lower" if lower else ""
     return "there is no such rule"
 
 
 def _own_groups(evidence: Evidence, requested: str) -> tuple[frozenset[object], frozenset[object]]:
-    """The file groups in which the write put a base file, and those with logs."""
+    """Return the file groups in which the write put a base file, and those with logs."""
     mine = [change.path for owner, change in evidence.data_files if owner == requested]
     logs = frozenset(group_of_path(p) for p in mine if file_name(p).startswith("."))
     return frozenset(map(group_of_path, mine)) - logs, logs

@@ -1,4 +1,4 @@
-"""What a chronicle proves about the timeline, the decision log and the data files.
+"""What the changes of the store prove about the timeline, the decision log and the data files.
 
 Facts are taken from every change of the store, and from nothing that a writer claims: files that
 are gone by the end, and log entries that were pruned, still count.
@@ -100,7 +100,7 @@ class Planned(NamedTuple):
 
 
 class PlannedClean(NamedTuple):
-    """A clean was planned on the timeline, and these files are to go."""
+    """A clean was planned on the timeline, and these files are to be removed."""
 
     requested: str
     paths: frozenset[str]
@@ -135,7 +135,7 @@ class Evidence:
         self.changes: Sequence[Change] = storage.changes
 
     def created(self, folder: str) -> Iterator[Change]:
-        """Objects of the folder that were put, each time they were."""
+        """Yield objects of the folder that were put, each time they were."""
         start = f"{folder}/"
         for change in self.changes:
             if change.data is not None and change.path.startswith(start):
@@ -190,7 +190,7 @@ class Evidence:
 
     @cached_property
     def compactions(self) -> list[PlannedCompaction]:
-        """Each once: one that was given up may be brought back by somebody who slept."""
+        """Each once: a cancelled one may be created again by a process that slept."""
         found: dict[str, PlannedCompaction] = {}
         for instant, change in self.timeline:
             is_plan = instant.action is Action.COMPACTION and instant.state is State.REQUESTED
@@ -201,7 +201,7 @@ class Evidence:
         return list(found.values())
 
     def is_cleaned(self, path: str, place: int) -> bool:
-        """Whether a clean that was planned before that place of the chronicle names the file."""
+        """True if a clean that was planned before that change names the file."""
         return any(clean.place < place and path in clean.paths for clean in self.cleans)
 
     @cached_property
@@ -230,7 +230,7 @@ class Evidence:
 
     @cached_property
     def decided(self) -> dict[str, int]:
-        """Instant → the place of the chronicle at which its end was decided, either way."""
+        """Instant → the change at which its end was appended, either way."""
         found: dict[str, int] = {}
         for logged in self.log:
             entry = logged.entry
@@ -261,14 +261,14 @@ class Evidence:
         return found
 
     def announced(self, requested: str, place: int) -> frozenset[FileGroupId]:
-        """The file groups of which the instant had announced a file before that place."""
+        """Return the file groups of which the instant had announced a file before that change."""
         start = f"{marker_folder(InstantTime(requested))}/"
         paths = (c.path for c in self.changes[:place] if c.path.startswith(start))
         markers = (MarkerName.parse(path.removeprefix(start)) for path in paths)
         return frozenset(marker.file_group for marker in markers if marker is not None)
 
     def paths_at(self, place: int, requested: str) -> set[str]:
-        """Data files of the instant that were there just before that place of the chronicle."""
+        """Return data files of the instant that were there just before that change."""
         there: set[str] = set()
         for owner, change in self.data_files:
             if change.place >= place:
@@ -279,7 +279,7 @@ class Evidence:
 
 
 def group_of_path(path: str) -> FileGroupId:
-    """The file group that a data file belongs to."""
+    """Return the file group that a data file belongs to."""
     partition, _, name = path.rpartition("/")
     parsed = parse_data_file(name)
     assert parsed is not None, path

@@ -1,16 +1,16 @@
-"""What each key is at a completion time, told from the writes and from no reader.
+"""What each key is at a completion time, computed from the writes and from no reader.
 
-Completion times give the order of writes, so the fold of all writes up to a time is what any read
+Completion times give the order of writes, so the merge of all writes up to a time is what any read
 as of that time must have seen. There are two questions:
 
 - what *may* a key be? Where two writes overlapped and ordering values do not decide, either may
-  have won; of a row in parts, column by column;
-- what *is* it, by the bytes? A base file begins a slice, a log lies on the newest base that was
+  have won; of a partial row, column by column;
+- what *is* it, by the bytes? A base file begins a slice, a log is on the newest base that was
   requested before the log completed, and within a slice logs go by requested time. All readers of
   one table have to agree on that.
 
-A write that clears a partition leaves of its keys nothing but its own rows, whatever their ordering
-values. Only what completes after it may win against it.
+A write that replaces a partition leaves of its keys nothing but its own rows, whatever their
+ordering values. Only what completes after it may win against it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _ABSENT = "absent"
 class _Candidate:
     requested: str
     completed: str
-    row: Row | None  # None: the key was cleared away
+    row: Row | None  # None: the key was replaced
     is_base: bool
-    clears: bool = False
+    replaces: bool = False
 
 
 class Fold:
@@ -45,7 +45,7 @@ class Fold:
         self._by_key: dict[str, list[_Candidate]] = {key: [] for key in KEYS}
         self._bases: dict[FileGroupId, list[tuple[str, str]]] = {}  # requested, completed
         self._compacted: set[FileGroupId] = set()
-        self._cleared: dict[str, list[str]] = {}  # partition → completion times
+        self._replaced: dict[str, list[str]] = {}  # partition → completion times
         for requested, write in evidence.writes.items():
             opened = write.opened
             for group in opened:
@@ -56,35 +56,35 @@ class Fold:
                 self._add(write, exchange.invoke)
 
     def _add(self, write: Published, asked: Event) -> None:
-        for partition in asked.clears:
-            self._cleared.setdefault(partition, []).append(write.completed)
+        for partition in asked.replaces:
+            self._replaced.setdefault(partition, []).append(write.completed)
         gone = [
             key
-            for key in (KEYS if asked.clears else ())
-            if group_of(key).partition in asked.clears and group_of(key) in write.opened
+            for key in (KEYS if asked.replaces else ())
+            if group_of(key).partition in asked.replaces and group_of(key) in write.opened
         ]
         rows: dict[str, Row | None] = dict.fromkeys(gone)
         rows |= {row.key: row._replace(requested=write.requested) for row in asked.rows}
         for key, row in rows.items():
             is_base = group_of(key) in write.opened
-            clears = bool(asked.clears)
-            found = _Candidate(write.requested, write.completed, row, is_base, clears)
+            replaces = bool(asked.replaces)
+            found = _Candidate(write.requested, write.completed, row, is_base, replaces)
             self._by_key[key].append(found)
 
     # -- by the bytes
 
     def row(self, key: str, time: str) -> Row | None:
-        """What the key is as of the time; None if it never was, or was cleared away."""
+        """Return what the key is as of the time; None if it never was, or was replaced."""
         row = None
         for candidate in self._in_order(key, time):
-            if candidate.row is None or candidate.clears:
+            if candidate.row is None or candidate.replaces:
                 row = candidate.row
             else:
                 row = self._kind.merged(row, candidate.row)
         return row
 
     def _is_told(self, key: str) -> bool:
-        """Whether times alone tell what a base file was made of.
+        """True if times alone determine what a base file was made of.
 
         A writer of base files may have read the table before or after a compaction completed, and
         of logs that overlapped another one may have won.
@@ -105,10 +105,11 @@ class Fold:
         rivals = (c for c in self._by_key[key] if c.completed <= time)
         return sorted(rivals, key=place)
 
-    # -- what may be
+    # -- by the rules
 
     def winners(self, key: str, time: str, column: str | None = None) -> list[Row]:
-        """The rows that may have won by then; of a column, those that have it, and deletes."""
+        """Return the rows that may have won by then; of a column, those that have it, and
+        deletes."""
         rivals = self._left(key, time)
         if column is not None:
             rivals = [(c, r) for c, r in rivals if r.is_deleted or column in (r.cells or ())]
@@ -119,9 +120,9 @@ class Fold:
         return [row for c, row in rivals if c.completed >= latest_begin]
 
     def _left(self, key: str, time: str) -> list[tuple[_Candidate, Row]]:
-        """The rows that no write up to the time has cleared away."""
-        cleared = self._cleared.get(group_of(key).partition, ())
-        since = max((done for done in cleared if done <= time), default="")
+        """Return the rows that no write up to the time has replaced."""
+        replaced = self._replaced.get(group_of(key).partition, ())
+        since = max((done for done in replaced if done <= time), default="")
         return [
             (c, c.row)
             for c in self._by_key[key]
@@ -131,7 +132,7 @@ class Fold:
     # -- judging reads
 
     def faults(self, time: str, read: Mapping[str, str]) -> Iterator[str]:
-        """In what the read is not the table as of the time."""
+        """Yield how the read differs from the table as of the time."""
         for key in KEYS:
             shown = read.get(key)
             wrong = next(self._illegal(key, time, shown), None)
@@ -159,7 +160,7 @@ class Fold:
                 yield f"{column} of {key} was {cell}, not {_either(legal)}, as of {time}"
 
     def change_faults(self, since: str, until: str, received: Sequence[Row]) -> Iterator[str]:
-        """In what the rows are not the changes that completed in (since, until]."""
+        """Yield how the rows differ from the changes that completed in (since, until]."""
         by_key = {row.key: row for row in received}
         if len(by_key) != len(received):
             yield "a key came twice"
@@ -179,7 +180,7 @@ class Fold:
         if self._kind.has_owners:
             expected = None if now is None or now.is_deleted else now.shown
             is_silent = shown is None and all(row.is_deleted for row in brought.values())
-            if shown == expected or is_silent:  # deletes alone need not be told
+            if shown == expected or is_silent:  # deletes alone need not be reported
                 return None
             return f"{key} came as {shown}, not as {expected}"
         legal = {None if now is None else now.version}
@@ -188,7 +189,7 @@ class Fold:
         if legal <= brought.keys():
             got = None if received is None else received.version
             return None if got in legal else f"{key} came as {got}, not as {_either({*legal})}"
-        # What the range brought may have lost against something older, and been left out.
+        # What the range brought may have lost against an older row, and been left out.
         if received is None or received.version in brought:
             return None
         return f"{key} came as {shown}, which the range did not bring"

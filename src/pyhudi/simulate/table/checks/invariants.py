@@ -1,8 +1,8 @@
 """The promises of the commit protocol, each as a question to the evidence of one simulation.
 
 Most are asked of every moment and not of the end alone: a time that appeared too late, a file that
-was missing while its write was visible, is a broken promise even if nobody looked just then. Each
-has a number, by which comments and tests name it.
+was missing while its write was visible, is a broken promise even if no reader looked just then.
+Each has a number, by which comments and tests name it.
 """
 
 from __future__ import annotations
@@ -63,18 +63,18 @@ from pyhudi.timeline.completion import visible_now
 
 @dataclass(frozen=True)
 class Case:
-    """All there is to judge one simulation by."""
+    """Everything that one simulation is judged by."""
 
     evidence: Evidence
     history: History
     heartbeat_timeout_ms: int
-    clean_policy: CleanPolicy | None = None  # what all cleaners keep
-    pruned: bool = False  # whether a careless pruner was at work
-    archived: bool = False  # whether rollbacks left the timeline while zombies were about
-    repaired: bool = True  # whether a fresh process repaired the table when all was over
+    clean_policy: CleanPolicy | None = None  # what all cleaners retain
+    pruned: bool = False  # a careless pruner was at work
+    archived: bool = False  # rollbacks left the timeline while zombies were about
+    repaired: bool = True  # a fresh process repaired the table at the end
     fresh_write: str | None = None  # how a fresh writer failed after faults stopped
     struck: frozenset[str] = frozenset()  # processes that met a fault
-    closely: bool = False  # whether states of the past are rebuilt and looked at, which is slow
+    closely: bool = False  # states of the past are rebuilt and read, which is slow
 
     @cached_property
     def fold(self) -> Fold:
@@ -96,7 +96,7 @@ def atomic_visibility(case: Case) -> Iterator[str]:
             if owner == requested and change.place > place and change.path in write.paths:
                 done = "removed" if change.data is None else "written again"
                 if evidence.is_cleaned(change.path, change.place):
-                    continue  # I11 judges that; a late task may bring it back, and it is as old
+                    continue  # I11 judges that; a late task may create it again, and it is as old
                 if change.data is None or change.data != change.before:
                     yield f"{change.path} of the completed {requested} was {done}"
 
@@ -144,7 +144,7 @@ def _shared_times(evidence: Evidence) -> Iterator[str]:
     owners: dict[str, str] = {}
     for instant, _ in evidence.timeline:
         if instant.action is Action.SAVEPOINT:
-            continue  # it bears the time of the write that it keeps
+            continue  # it has the time of the write that it retains
         for time in (instant.requested, instant.completed):
             owner = f"{instant.requested} {instant.action.completed_as}"
             if time is not None and owners.setdefault(time, owner) != owner:
@@ -164,11 +164,11 @@ def _shared_times(evidence: Evidence) -> Iterator[str]:
 
 
 def first_committer_wins(case: Case) -> Iterator[str]:
-    """I5. Two writes that overlapped on a file group were such as merge.
+    """I5. Two writes that overlapped on a file group can be merged.
 
-    Logs merge with what they are put upon, if they were not to yield, or read nothing and lie in
-    the order of completion. A base file merges with nothing but a compaction that was planned
-    before it began. What clears a partition overlaps with every write of it.
+    Logs merge with what they rest on, if they were not to yield, or read nothing and are in the
+    order of completion. A base file merges with nothing but a compaction that was planned before it
+    began. A write that replaces a partition overlaps with every write of it.
     """
     writes = sorted(case.evidence.writes.values(), key=lambda write: write.completed)
     for position, later in enumerate(writes):
@@ -178,8 +178,8 @@ def first_committer_wins(case: Case) -> Iterator[str]:
         for earlier in writes[:position]:
             shared = later.groups & earlier.groups
             if not earlier.is_compaction:
-                cleared = exchange.invoke.clears
-                shared |= {group for group in earlier.groups if group.partition in cleared}
+                replaced = exchange.invoke.replaces
+                shared |= {group for group in earlier.groups if group.partition in replaced}
             if earlier.completed <= later.requested or not shared:
                 continue
             if earlier.is_compaction and earlier.requested < later.requested:
@@ -190,16 +190,17 @@ def first_committer_wins(case: Case) -> Iterator[str]:
 
 
 def _merge(earlier: Published, later: Published, exchange: Exchange) -> bool:
-    """Whether logs of the later write go with what completed while it was under way."""
+    """True if logs of the later write merge with what completed while it was pending."""
     if not exchange.invoke.is_checked or earlier.is_compaction:
         return True
-    return exchange.invoke.is_blind and earlier.requested < later.requested
+    return exchange.invoke.reads_nothing and earlier.requested < later.requested
 
 
 def priority_is_heeded(case: Case) -> Iterator[str]:
     """A write that yields has yielded to one of higher priority in the same file group.
 
-    Only to one that had announced its file before the other asked, and whose end came later.
+    Only to one that had announced its file before the other proposed its completion, and whose end
+    came later.
     """
     evidence, history = case.evidence, case.history
     ranked = {r: e for r, e in history.by_instant.items() if e.invoke.priority}
@@ -216,7 +217,7 @@ def priority_is_heeded(case: Case) -> Iterator[str]:
             ended = evidence.decided.get(other, len(evidence.changes))
             announced = evidence.announced(other, exchange.answer.asked)
             if ended > decided and announced & write.groups:
-                yield f"{requested} completed while {other}, of higher priority, was under way"
+                yield f"{requested} completed while {other}, of higher priority, was pending"
 
 
 def owners_do_not_meet(case: Case) -> Iterator[str]:
@@ -239,25 +240,25 @@ def _columns(exchange: Exchange) -> set[str]:
 
 
 def snapshot_is_fold(case: Case) -> Iterator[str]:
-    """I7 and I10. As of every completion time the table is the fold of the writes up to it.
+    """I7 and I10. As of every completion time the table is the merge of the writes up to it.
 
-    Whatever services have done, and wherever the write is told of by now; unless a clean may have
-    given the time up: then reading it is refused.
+    Whatever services have done, and wherever the write is recorded by now; unless a clean may have
+    removed that time: then reading it is refused.
     """
     evidence, fold = case.evidence, case.fold
     reader = LightReader(evidence.storage, evidence.kind)
     state = reader.load()
     since, bound = reader.kept(state).since, kept_from(case.evidence, case.clean_policy)
     if since > bound:
-        yield f"all from {bound} on was to be kept, and can be read from {since} on"
+        yield f"all from {bound} on was to be retained, and can be read from {since} on"
     for time in sorted(write.completed for write in evidence.writes.values()):
         read = reader.as_of if time >= since else reader.at
-        with suppress(InvalidRequestError):  # it may be refused where it is not kept
+        with suppress(InvalidRequestError):  # it may be refused where it is not retained
             yield from fold.faults(time, shown(read(state, time)))
 
 
 def hudi_reads_the_join(case: Case) -> Iterator[str]:
-    """As of every completion time, the parts of rows are such as Hudi's readers join."""
+    """As of every completion time, the partial rows are such as Hudi's readers join."""
     evidence = case.evidence
     if not evidence.kind.has_owners:
         return
@@ -274,7 +275,7 @@ def hudi_reads_the_join(case: Case) -> Iterator[str]:
 
 
 def every_log_in_one_slice(case: Case) -> Iterator[str]:
-    """I8. A log file lies on the newest base that was requested before the log completed."""
+    """I8. A log file is on the newest base that was requested before the log completed."""
     evidence = case.evidence
     reader = LightReader(evidence.storage, evidence.kind)
     state = reader.load()
@@ -289,7 +290,7 @@ def every_log_in_one_slice(case: Case) -> Iterator[str]:
             below = max((base for base in bases if base <= write.completed), default=None)
             within = [s.base and s.base.name.requested for s in slices if log in s.logs]
             if within != [below]:
-                yield f"{log.path} lies on {within}, not on {below}"
+                yield f"{log.path} is on {within}, not on {below}"
 
 
 def rollback_is_exact(case: Case) -> Iterator[str]:
@@ -308,12 +309,12 @@ def rollback_is_exact(case: Case) -> Iterator[str]:
         if change.data is not None or (planned and planned[0].change.place < change.place):
             continue
         if not evidence.is_cleaned(change.path, change.place):
-            yield f"{change.path} was removed, and {owner} had not been given up"
+            yield f"{change.path} was removed, and {owner} had not been aborted"
     yield from _left_by_rollbacks(evidence)
 
 
 def _left_by_rollbacks(evidence: Evidence) -> Iterator[str]:
-    """Files that were there when a rollback began and still when it completed."""
+    """Yield files that were there when a rollback began and still when it completed."""
     inflight: dict[str, int] = {}
     for instant, change in evidence.timeline:
         if instant.action is Action.ROLLBACK and instant.state is State.INFLIGHT:
@@ -333,7 +334,7 @@ def _left_by_rollbacks(evidence: Evidence) -> Iterator[str]:
 
 
 def live_writers_are_spared(case: Case) -> Iterator[str]:
-    """I12. Others give an instant up only after its writer had been silent for too long."""
+    """I12. Other writers abort an instant only after its writer had been silent for too long."""
     evidence = case.evidence
     carried_out = {plan.rollback for plan in evidence.plans}
     for logged in evidence.log:
@@ -345,11 +346,11 @@ def live_writers_are_spared(case: Case) -> Iterator[str]:
         if begun is None or begun.entry.writer == entry.writer:
             continue
         if entry.target.action is Action.COMPACTION:
-            continue  # nobody beats for a plan that nobody carries out
+            continue  # no heartbeat: a plan has none until a process starts to execute it
         silence = _longest_silence_ms(evidence, begun, logged)
         if silence <= case.heartbeat_timeout_ms:
             yield (
-                f"{entry.writer} gave up {entry.target.instant} of {begun.entry.writer}, which"
+                f"{entry.writer} aborted {entry.target.instant} of {begun.entry.writer}, which"
                 f" was never silent for more than {silence} ms"
             )
 
@@ -389,7 +390,7 @@ def zombies_are_harmless(case: Case) -> Iterator[str]:
 def nothing_is_left(case: Case) -> Iterator[str]:
     """I17. After a repair there is nothing but completed instants and their files."""
     if case.archived or not case.repaired:
-        return  # real archival waits for the grace, and sweeps once more before it
+        return  # real archiving waits for the grace, and removes files once more before it
     evidence = case.evidence
     published = {(p.requested, p.instant.action): p.change.path for p in evidence.published}
     for stat in evidence.storage.list(""):
@@ -399,11 +400,11 @@ def nothing_is_left(case: Case) -> Iterator[str]:
     completed = {published.requested for published in evidence.published}
     for requested in evidence.begun:
         if requested not in completed and requested not in undone:
-            yield f"{requested} was begun, and neither completed nor undone"
+            yield f"{requested} was begun, and neither completed nor rolled back"
     yield from unlisted_files(evidence)
 
 
-#: What is kept for good, or until somebody prunes it.
+#: What stays for good, or until it is pruned.
 _STAYS = tuple(
     f"{folder}/"
     for folder in (LOG_FOLDER, CONFLICT_FOLDER, OWNERS_FOLDER, CONSUMERS_FOLDER, HISTORY_FOLDER)
@@ -423,7 +424,7 @@ def _belongs(path: str, published: Mapping[tuple[str, Action], str], evidence: E
         return False
     write = evidence.writes.get(data_file.requested)
     if write is None:
-        # Late files of what a foreign engine undid stay until archival lists partitions.
+        # Late files of what a foreign engine rolled back stay until archiving lists partitions.
         return data_file.requested in evidence.undone_by_others
     return path in write.paths
 
@@ -435,7 +436,7 @@ def progress(case: Case) -> Iterator[str]:
 
 
 def no_surprises(case: Case) -> Iterator[str]:
-    """No client is told that the table is corrupt, or finds a file missing."""
+    """No client gets the error that the table is corrupt, or finds a file missing."""
     yield from case.history.unexpected
 
 
@@ -469,7 +470,7 @@ PREDICATES: dict[str, Predicate] = {
 
 
 def violations(case: Case) -> list[Violation]:
-    """Every broken promise; the checks of the history among them."""
+    """Return every broken promise, those of the client history included."""
     found: list[Violation] = []
     for rule, holds in PREDICATES.items():
         try:

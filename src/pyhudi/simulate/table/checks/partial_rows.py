@@ -1,8 +1,9 @@
-"""Whether Hudi, too, can put the parts of a joined table together (`format.table.column_owners`).
+"""Whether Hudi, too, can join the partial rows of a table with owners
+(`format.table.column_owners`).
 
-It folds the logs of a slice before they meet the base file. A part whose key the logs do not have
-needs the base file's row, or a stand-in before it; with the base file's row, a stand-in would take
-that row's place.
+It merges the logs of a slice before the base file. A partial row whose key the logs do not have
+needs the base file's row, or a placeholder before it. If the base file has the row, a placeholder
+would replace it.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from pyhudi.simulate.table.rows import Row
 
 
 def join_faults(base: Iterable[Row], logs: Iterable[Row]) -> Iterator[str]:
-    """What is wrong with the parts in a slice, given in the order in which they are merged."""
-    live = {row.key for row in base if not row.is_deleted}  # with the base file's row in force
-    whole: set[str] = set()  # with a whole row in the logs
+    """Yield what is wrong with the partial rows of a slice, which are in merge order."""
+    # keys whose row in the base file is in force
+    live = {row.key for row in base if not row.is_deleted}
+    whole: set[str] = set()  # keys with a whole row in the logs
     for row in logs:
         if row.is_deleted:
             live.discard(row.key)
             whole.discard(row.key)
         elif row.is_fresh and row.key in live:
-            yield f"the stand-in of {row.version} for {row.key} hides the base file's row"
+            yield f"the placeholder of {row.version} for {row.key} hides the base file's row"
         elif row.is_fresh:
             whole.add(row.key)
         elif row.key not in live and row.key not in whole:
-            yield f"{row.version} has a part of {row.key} that stands alone"
+            yield f"{row.version} has a partial row of {row.key} without a row to join"

@@ -1,7 +1,7 @@
-"""The table at moments of the past, rebuilt from the chronicle: what a reader would have seen then.
+"""The table at past moments, rebuilt from the changes: what a reader would have seen then.
 
-Services change files and move instants, and no state of the table that is kept may change by that,
-not even for a moment. Rebuilding is slow, so it is done where a test asks for it.
+Services change files and move instants, and no retained state of the table may change by that, not
+even for a moment. Rebuilding is slow, so only some tests do it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyhudi.storage.stores.memory import MemoryStorage
 
 
 def states_never_change(evidence: Evidence, fold: Fold) -> Iterator[str]:
-    """I10. After each step of a service, every kept state of the table is what it was."""
+    """I10. After each step of a service, every retained state of the table is what it was."""
     storage = MemoryStorage(lambda: 0, uri=evidence.storage.uri)
     compactions = {p.change.path for p in evidence.writes.values() if p.is_compaction}
     for change in evidence.changes:
@@ -31,7 +31,7 @@ def states_never_change(evidence: Evidence, fold: Fold) -> Iterator[str]:
 
 
 def _is_services(change: Change) -> bool:
-    """Whether only a clean, a rollback or an archiver makes such a change, which readers see."""
+    """True if only a clean, a rollback or an archiver makes such a change, which readers see."""
     folder, _, name = change.path.rpartition("/")
     if folder == HISTORY_FOLDER:
         return not name.endswith(".parquet") or change.data is None

@@ -1,6 +1,6 @@
-"""Whether compactions and cleans kept their promises, told from the chronicle and from no plan.
+"""Whether compactions and cleans kept their promises, judged by the changes and by no plan.
 
-What a state of the table is made of is worked out here once more, from the names of files and the
+What a state of the table is made of is computed here once more, from the names of files and the
 times of writes, by the rule of RFC-66 and in the plainest way.
 """
 
@@ -45,7 +45,7 @@ class _Files:
                 self._by_group.setdefault(group_of_path(path), []).append(file)
 
     def slice_at(self, group: FileGroupId, time: str) -> set[str]:
-        """What a read of the group as of the completion time opens."""
+        """Return what a read of the group as of the completion time opens."""
         there = [file for file in self._by_group.get(group, ()) if file.completed <= time]
         base = max((f for f in there if f.is_base), key=lambda f: f.requested, default=None)
         if base is None:
@@ -54,7 +54,8 @@ class _Files:
         return {base.path, *(log.path for log in logs)}
 
     def newer_bases(self, path: str, time: str) -> int:
-        """How many base files of the group had completed by the time and lie above the file."""
+        """Return how many base files of the group had completed by the time and are above the
+        file."""
         mine = self.by_path[path]
         own = mine.requested if mine.is_base else mine.completed
         return sum(
@@ -67,7 +68,7 @@ class _Files:
 
 
 def compactions_take_what_completed(evidence: Evidence) -> Iterator[str]:
-    """I8. A plan has exactly the logs that completed before it and lie on its base file."""
+    """I8. A plan has exactly the logs that completed before it and are on its base file."""
     files = _Files(evidence) if evidence.compactions else None
     for planned in evidence.compactions:
         assert files is not None
@@ -93,12 +94,13 @@ def compactions_take_what_completed(evidence: Evidence) -> Iterator[str]:
 
 
 def kept_from(evidence: Evidence, policy: CleanPolicy | None) -> str:
-    """The completion time from which on everything must be readable, after all cleans."""
+    """Return the completion time from which on everything must be readable, after all cleans."""
     return max((_bound(evidence, clean.place, policy) for clean in evidence.cleans), default="")
 
 
 def _bound(evidence: Evidence, place: int, policy: CleanPolicy | None) -> str:
-    """From when on a clean that is planned at that place keeps every state of the table."""
+    """Return from when on a clean that is planned at that point retains every state of the
+    table."""
     done = {w.requested: w.completed for w in evidence.writes.values() if w.change.place < place}
     if policy is None or policy.by is CleanBy.VERSIONS:
         return max(done.values(), default="")
@@ -111,7 +113,7 @@ def _bound(evidence: Evidence, place: int, policy: CleanPolicy | None) -> str:
 def cleans_spare_what_is_needed(
     evidence: Evidence, history: History, policy: CleanPolicy | None
 ) -> Iterator[str]:
-    """I11. What went was needed by no kept state, pending plan or consumer."""
+    """I11. What was removed was needed by no retained state, pending plan or consumer."""
     files = _Files(evidence) if evidence.cleans else None
     for _, change in evidence.data_files if evidence.cleans else ():
         assert files is not None
@@ -128,7 +130,7 @@ def cleans_spare_what_is_needed(
         for saved, place in _savepoints(evidence).items():
             state = files.slice_at(group_of_path(change.path), saved)
             if place < change.place and change.path in state:
-                yield f"{change.path} was removed, and is saved as of {saved}"
+                yield f"{change.path} was removed, and is in the savepoint as of {saved}"
         for name, since in _consumers_at(evidence, history, change.place).items():
             if file.completed > since:
                 yield f"{change.path} was removed, and {name} has read up to {since}"
@@ -136,7 +138,7 @@ def cleans_spare_what_is_needed(
 
 
 def _savepoints(evidence: Evidence) -> dict[str, int]:
-    """Completion times of states that were saved, and from when on."""
+    """Return completion times of states with a savepoint, and from when on."""
     found: dict[str, int] = {}
     for instant, change in evidence.timeline:
         if instant.action is Action.SAVEPOINT:
@@ -164,9 +166,10 @@ def _needed(
 
 
 def _consumers_at(evidence: Evidence, history: History, place: int) -> dict[str, str]:
-    """Consumers that are told that they are registered, and up to when each had read by then.
+    """Return the consumers that are registered, and up to when each had read by then.
 
-    One that was told later has the time that it registered with: nothing behind that may be gone.
+    A consumer that got its answer later has the time that it registered with: nothing behind that
+    may be gone.
     """
     found: dict[str, str] = {}
     for name, told in history.registered.items():
@@ -180,7 +183,7 @@ def _consumers_at(evidence: Evidence, history: History, place: int) -> dict[str,
 def losses_are_deserved(
     evidence: Evidence, history: History, policy: CleanPolicy | None
 ) -> list[Violation]:
-    """I11. Who cannot read what was cleaned is told so, and nobody else is."""
+    """I11. A reader of what was cleaned gets an error that says so, and no other reader does."""
     found = [
         *_undeserved_refusals(evidence, history, policy),
         *_undeserved_losses(evidence, history),
@@ -199,7 +202,7 @@ def _undeserved_refusals(
             bound = max((_bound(evidence, c.place, policy) for c in cleans), default="")
             asked = event.since if event.operation is Operation.CHANGES else event.as_of
             if asked >= bound:
-                yield f"{event.process} was refused {asked}, and all from {bound} on is kept"
+                yield f"{event.process} was refused {asked}, and all from {bound} on is retained"
 
 
 def _undeserved_losses(evidence: Evidence, history: History) -> Iterator[str]:
@@ -213,4 +216,4 @@ def _undeserved_losses(evidence: Evidence, history: History) -> Iterator[str]:
     given_up = {plan.target: plan.change.place for plan in evidence.plans}
     for lost in history.lost:
         if given_up.get(lost.requested, lost.place) >= lost.place:
-            yield f"{lost.requested} is under way and did not find {lost.path}"
+            yield f"{lost.requested} is pending and did not find {lost.path}"
