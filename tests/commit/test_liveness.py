@@ -14,7 +14,7 @@ OLD, NEW = "signs/old", "signs/new"
 
 def opened() -> tuple[Bench, DecisionLog, Liveness]:
     bench = Bench()
-    writer = bench.writer("asks")
+    writer = bench.session("asks")
     writer.open()
     return bench, writer.log, Liveness(writer.log, SETTINGS)
 
