@@ -126,7 +126,7 @@ class Bench:
         return done
 
     def preview(self, policy: ArchivePolicy = POLICY, **how: Any) -> ArchivePlan:
-        plan = archive(self.opening().session(is_read_only=True), policy, dry_run=True, **how)
+        plan = archive(self.session(), policy, dry_run=True, **how)
         assert isinstance(plan, ArchivePlan)
         return plan
 

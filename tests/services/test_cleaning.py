@@ -115,7 +115,7 @@ def cleaned(scene: Scene, policy: CleanPolicy, storage: Storage | None = None) -
 
 
 def preview(scene: Scene, policy: CleanPolicy) -> CleanPlan:
-    found = clean(scene.opening("cleaner").session(is_read_only=True), policy, dry_run=True)
+    found = clean(scene.session("cleaner"), policy, dry_run=True)
     assert isinstance(found, CleanPlan)
     return found
 

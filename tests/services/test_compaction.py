@@ -164,7 +164,7 @@ def test_a_row_that_is_deleted_counts_as_such() -> None:
 def test_a_dry_run_says_what_would_be_done_and_does_nothing() -> None:
     scene = scene_with_logs()
     before = [(stat.path, stat.etag) for stat in scene.storage.list("")]
-    would = compact(scene.opening("compactor").session(is_read_only=True), dry_run=True)
+    would = compact(scene.session("compactor"), dry_run=True)
     assert "1 file group to compact: 3 log files" in str(would)
     assert [(stat.path, stat.etag) for stat in scene.storage.list("")] == before
 
@@ -969,17 +969,16 @@ def test_a_rollback_that_hudi_never_ended_is_told_when_it_has_been_silent(dry_ru
     assert planned is not None
     scene.storage.write(f"{TIMELINE}/{planned}.compaction.inflight", b"")
     rollback = hudi_rolls_back(scene, planned, ends=False)
-    done = compact(scene.opening("compactor").session(is_read_only=dry_run), dry_run=dry_run)
+    done = compact(scene.session("compactor"), dry_run=dry_run)
     assert (done.pending, done.errors) == ((planned,), ())
     scene.clock.sleep(2 * WriteSettings().heartbeat_timeout_ms)
-    done = compact(scene.opening("compactor").session(is_read_only=dry_run), dry_run=dry_run)
+    done = compact(scene.session("compactor"), dry_run=dry_run)
     assert done.pending == (planned,)
     [error] = done.errors
     assert rollback in str(error)
     assert planned in str(error)
     scene.storage.write(f".hoodie/.heartbeat/{planned}", b"")  # Hudi comes back
-    done = compact(scene.opening("compactor").session(is_read_only=dry_run), dry_run=dry_run)
-    assert done.errors == ()
+    assert compact(scene.session("compactor"), dry_run=dry_run).errors == ()
 
 
 def test_an_executor_that_hudi_overtakes_is_told_who_ends_it() -> None:

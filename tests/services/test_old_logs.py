@@ -78,9 +78,7 @@ def test_a_compaction_takes_the_group_though_it_is_not_worth_the_work_and_archiv
     bench, held = held_table()
     before = content(bench.table().read())
     bench.archive()
-    preview = compact(
-        bench.opening("compactor").session(is_read_only=True), RELUCTANT, dry_run=True
-    ).preview
+    preview = compact(bench.session("compactor"), RELUCTANT, dry_run=True).preview
     assert "older than the base file, so the group comes first" in str(preview)
     assert compact(bench.session("compactor"), RELUCTANT).results
     bench.write(9)  # what the log's end decided stays
