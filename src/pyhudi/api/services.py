@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, overload
 
 from pyhudi.api.inputs import given_upkeep
-from pyhudi.errors import InvalidRequestError
+from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
@@ -89,9 +89,13 @@ class Services:
         A session as `spark` lets its tasks compact.
         """
         upkeep = given_upkeep(upkeep) or Upkeep()
-        session = self._session(dry_run=dry_run)
-        merge = self._merge(session, spark)
-        result = run_services(session, upkeep, self._memory, merge=merge, dry_run=dry_run)
+        try:
+            session = self._session(dry_run=dry_run)
+        except HudiError as error:  # of the table, and so of each service
+            result = UpkeepResult(errors=(("open", error),))
+        else:
+            merge = self._merge(session, spark)
+            result = run_services(session, upkeep, self._memory, merge=merge, dry_run=dry_run)
         return result if keep_going else result.or_raise()
 
     def compact(

@@ -19,7 +19,8 @@ from pyhudi.session.session import TableSession
 from pyhudi.table.state import TableState
 from pyhudi.write.begin import write_spec
 from pyhudi.write.buffer import RowBuffer
-from pyhudi.write.intent import Reads, WholeRows, WriteIntent
+from pyhudi.write.deletes import are_located
+from pyhudi.write.intent import Keys, Reads, WholeRows, WriteIntent
 from pyhudi.write.plan import WritePlan, current_slices, has_news, known_keys
 from pyhudi.write.rebase import files_by_group, written_rows
 from pyhudi.write.shape import row_shape
@@ -53,7 +54,9 @@ class LocalExecutor:
         is_whole = self._rows.fill(self._batches, self._bytes_max if may_stream else None)
         self.can_repeat = is_whole
         self.can_rebase = not is_whole
-        self._gets_logs = gets_logs and is_whole and not self._may_load(session)
+        self._gets_logs = is_whole and (
+            (gets_logs and not self._may_load(session)) or self._has_located_keys(session)
+        )
         self._checked: TableState | None = None
 
     def _may_load(self, session: TableSession) -> bool:
@@ -62,6 +65,13 @@ class LocalExecutor:
         if not isinstance(change, WholeRows) or not is_load(self._rows.bytes):
             return False
         return change.loads or session.config.concurrency is not ConcurrencyMode.NON_BLOCKING
+
+    def _has_located_keys(self, session: TableSession) -> bool:
+        """True if deletes go to logs of partitions that the caller named."""
+        change, config = self._intent.change, session.config
+        if not isinstance(change, Keys) or not session.is_mor:
+            return False
+        return are_located(change.columns, config, unconditional=change.unconditional)
 
     @property
     def partitions(self) -> Collection[str]:
