@@ -17,6 +17,7 @@ from pyhudi.plan.scan import merge_rule
 from pyhudi.read.lookup import GroupView
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import BaseFile
+from pyhudi.table.log_blocks import deleting_rows
 from pyhudi.table.snapshot import grouped_files
 from pyhudi.write.files.base_file import write_base
 from pyhudi.write.files.log_file import write_log
@@ -73,12 +74,25 @@ class Files:
             piece = following
 
     def base(self, group: FileGroupId, rows: Iterable[KeyedRows]) -> WriteStat:
-        """A base file of these rows alone, whatever was there."""
+        """Write a base file of these rows alone, whatever was there.
+
+        A row that says that it is deleted is left out: readers show every row of a base file.
+        """
         if group.partition not in self.with_metadata:
             create_partition_metadata(self.storage, group.partition, self.spec.requested)
             self.with_metadata.add(group.partition)
         previous = self.bases.get(group)
-        return write_base(self.storage, self.spec, group, rows, previous=previous)
+        return write_base(self.storage, self.spec, group, self._undeleted(rows), previous=previous)
+
+    def _undeleted(self, rows: Iterable[KeyedRows]) -> Iterator[KeyedRows]:
+        rule = merge_rule(self.config)
+        for part in rows:
+            deletes = deleting_rows(part.rows, rule)
+            if deletes.true_count:
+                left = pc.invert(deletes)
+                part = KeyedRows(part.rows.filter(left), part.keys.filter(left))
+            if part.rows.num_rows:
+                yield part
 
     def merged_base(self, group: FileGroupId, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
         """The previous base file with the rows merged in, or the rows alone where there is none."""
