@@ -6,7 +6,6 @@ Another writer acts at a chosen moment: when the first data file of a kind is ab
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -104,15 +103,15 @@ class Bench(MemoryTable):
         return [s.path for s in self.storage.list("") if not s.path.startswith(".hoodie")]
 
 
-_INTENT = WriteIntent(operation="INSERT", change=WholeRows(loads=True), reads=Reads.PLACES)
-
-
 def appended(table: Table, given: pa.Table) -> WriteResult:
-    return written_as_by_spark(table, given, _INTENT)
+    return table.append(given)
 
 
 def appended_new(table: Table, given: pa.Table) -> WriteResult:
-    return written_as_by_spark(table, given, replace(_INTENT, reads=Reads.KEYS))
+    """As Spark's tasks do it, which check the keys where the rows are."""
+    change = WholeRows(loads=True)
+    intent = WriteIntent(operation="INSERT", change=change, reads=Reads.KEYS)
+    return written_as_by_spark(table, given, intent)
 
 
 def contents(day: str, ids: str, ts: int = 1) -> Content:
@@ -393,6 +392,35 @@ def test_a_large_load_of_an_empty_bucket_becomes_a_base_file(kind: dict[str, Any
     appended(table, rows(MANY, ts=2))  # the bucket is not empty any more
     assert sum(".log." in file for file in bench.files()) == 1
     assert set(bench.content().values()) == {2}
+
+
+@LOGS
+def test_a_first_large_append_needs_no_compaction_and_a_small_one_stays_a_log(
+    kind: dict[str, Any],
+) -> None:
+    bench = Bench(**kind)
+    large = rows([f"{number:>40}" for number in range(30_000)])
+    result = bench.table().append(large)
+    [base] = bench.files()[-1:]
+    assert base.endswith(".parquet")
+    assert result.instant in base
+    assert not bench.table().services.compact().results
+    small = bench.table("b").append(rows("a", "d1"))
+    assert any(small.instant in file and ".log." in file for file in bench.files())
+    assert len(bench.content()) == 30_001
+
+
+@LOGS
+@pytest.mark.usefixtures("small_loads")
+def test_a_load_that_met_another_write_is_written_again_as_a_log(kind: dict[str, Any]) -> None:
+    bench = Bench(**kind)
+    bench.table().upsert(rows("a", "d9"))
+    other = bench.table("other")
+    storage = Meddled(bench.storage, "d0/0", lambda: other.append(rows(MANY)))
+    result = bench.table("again", storage).append(rows(MANY, ts=2))
+    assert result.retries == 1
+    assert any(result.instant in file and ".log." in file for file in bench.files())
+    assert bench.content() == {("d0", key): 2 for key in MANY} | contents("d9", "a")
 
 
 @LOGS

@@ -202,8 +202,9 @@ class Table:
     ) -> WriteResult:
         """Write rows that are new; a key that is there already is merged as by `upsert`.
 
-        From Spark, a large load of empty buckets becomes base files, the fastest to read; two such
-        loads of one bucket at the same moment conflict. With `require_new_keys` a known key is
+        A large load of empty buckets becomes base files, the fastest to read; two such loads of
+        one bucket at the same moment conflict. A stream that does not fit in memory
+        (`buffer_bytes_max`) goes to log files. With `require_new_keys` a known key is
         refused. That reads the keys of the buckets that are written, and holds the rows in memory.
         A write of one of these buckets that completes meanwhile is a conflict: the keys are
         checked again, or from Spark the call ends in a ConflictError.
