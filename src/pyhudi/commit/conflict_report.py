@@ -17,7 +17,7 @@ from pyhudi.commit.concurrent import has_deletes_without_keys
 from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
 from pyhudi.commit.key_sample import shared_keys
 from pyhudi.commit.proposals import Refused, Rule
-from pyhudi.conflict.rules import Conflict, ConflictRule, Kind, Retry, conflict_key
+from pyhudi.conflict.rules import Conflict, ConflictRule, Retry, WriteKind, conflict_key
 from pyhudi.errors import ConflictError, HudiError
 from pyhudi.format.files.file_names import FileGroupId, group_of_path
 from pyhudi.format.timeline.commit_metadata import WriteStat
@@ -131,7 +131,7 @@ def _keys(storage: Storage, loser: Loser, conflict: Conflict) -> list[str] | Non
     other, group = conflict.other, conflict.group
     own = [s for s in loser.stats if s.path and _lies_in(s.path, group)]
     theirs = [path for path in other.files if _lies_in(path, group)]
-    is_compaction = other.kind is Kind.COMPACTION
+    is_compaction = other.kind is WriteKind.COMPACTION
     paths = [s.path for s in own if s.path]
     keys = shared_keys(storage, paths, theirs, _KEYS_SHOWN, is_compaction=is_compaction)
     is_doubtful = other.has_deletes_without_keys or any(map(has_deletes_without_keys, own))
@@ -196,7 +196,7 @@ def _lost(facts: Mapping[str, Any]) -> str:
 def _next_step(facts: Mapping[str, Any], conflict: Conflict) -> str:
     step = _NEXT_STEPS[conflict.retry]
     other = conflict.other
-    if other.groups is None and other.kind in (Kind.COMPACTION, Kind.LOG_COMPACTION):
+    if other.groups is None and other.kind in (WriteKind.COMPACTION, WriteKind.LOG_COMPACTION):
         return f"{step}; its plan does not name its file groups, and cancel_compaction cancels it"
     if conflict.rule is ConflictRule.SAME_FILE_GROUP and facts["keys"] == []:
         return f"{step}; with more buckets, or with an ordering, such writes do not meet"

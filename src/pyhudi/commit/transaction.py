@@ -257,15 +257,15 @@ class Transaction:
             self._heartbeat.start(self._log.world, self._settings.heartbeat_interval_ms)
 
     def _own(self, metadata: CommitMetadata, checks: Checks) -> OwnWrite:
-        touched, opened = touched_groups(metadata), self._opened(metadata)
+        touched, new_slices = touched_groups(metadata), self._new_slices(metadata)
         return OwnWrite(
             self.requested,
             touched,
-            opened,
-            touched - opened if checks.is_checked else frozenset(),
+            new_slices,
+            touched - new_slices if checks.is_checked else frozenset(),
             checks.replaces,
-            parts=touched if checks.is_part else frozenset(),
-            fresh=_with_inserts(metadata) if checks.is_part else frozenset(),
+            partial=touched if checks.is_part else frozenset(),
+            new_keys=_with_inserts(metadata) if checks.is_part else frozenset(),
             reads_nothing=checks.reads_nothing
             and self._is_retried
             and self.action is Action.DELTACOMMIT,
@@ -349,7 +349,7 @@ class Transaction:
         finally:
             self._stop_beating()  # from here on the log knows, or others may roll it back
 
-    def _opened(self, metadata: CommitMetadata) -> frozenset[FileGroupId]:
+    def _new_slices(self, metadata: CommitMetadata) -> frozenset[FileGroupId]:
         """Return the file groups in which the write starts a slice.
 
         To readers, a base file among logs hides whatever completed in its file group before the

@@ -188,7 +188,7 @@ class CompletionCheck:
 
     def _must_wait(self, live: LiveTimeline) -> bool:
         """True if a writer of another engine is about to read the timeline; it takes a moment."""
-        if self._checks.layout is None or not (self._own.appended or self._own.opened):
+        if self._checks.layout is None or not (self._own.appended or self._own.new_slices):
             return False
         return any(map(self._is_fresh, self._others.unseeing(live)))
 

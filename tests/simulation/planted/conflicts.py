@@ -69,7 +69,7 @@ def _recommitted_after_reading() -> AbstractContextManager[Any]:
 
 def _base_files_unchecked() -> AbstractContextManager[Any]:
     """A base file among logs counts as one more log: Hudi's NBCC loses rows so."""
-    return patch.object(Transaction, "_opened", lambda self, metadata: frozenset())
+    return patch.object(Transaction, "_new_slices", lambda self, metadata: frozenset())
 
 
 def _compactions_harm_nobody() -> AbstractContextManager[Any]:
