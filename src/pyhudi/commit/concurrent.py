@@ -42,7 +42,7 @@ _SERVICES = {
 _WRITES = (Action.COMMIT, Action.DELTACOMMIT)
 
 
-class Rivals:
+class ConcurrentWrites:
     """Other writes, as one write sees them. A completed write never changes, so it is cached."""
 
     def __init__(
@@ -167,17 +167,17 @@ class Rivals:
             has_cause = (
                 own.touched if kind is WriteKind.CLUSTERING else own.new_slices | own.new_keys
             )
-            if has_cause and not self._is_given_up(instant, live):
+            if has_cause and not self._is_cancelled(instant, live):
                 if instant.requested not in self._plans:
                     self._plans[instant.requested] = load_planned_groups(self._log, instant)
                 yield OtherWrite(instant.requested, None, self._plans[instant.requested], kind)
 
-    def _is_given_up(self, instant: Instant, live: LiveTimeline) -> bool:
+    def _is_cancelled(self, instant: Instant, live: LiveTimeline) -> bool:
         """True if a pending rollback cancels the plan for good, so that no process executes it."""
         is_named = instant.requested in live.rolled_back_by
         return is_named and self._log.rollback_of(instant.requested) is not None
 
-    def under_way(self, own: OwnWrite, live: LiveTimeline) -> Iterator[OtherWrite]:
+    def pending(self, own: OwnWrite, live: LiveTimeline) -> Iterator[OtherWrite]:
         """Yield pending writes that may go before ours."""
         if not (own.new_slices or own.appended):
             return
@@ -199,7 +199,7 @@ class Rivals:
                     has_deletes_without_keys=not self._is_mor,
                 )
 
-    def unseeing(self, live: LiveTimeline) -> list[Instant]:
+    def not_yet_inflight(self, live: LiveTimeline) -> list[Instant]:
         """Return earlier writes that are requested and not inflight yet.
 
         Hudi's writers read the timeline in between, and take what has completed by then for older

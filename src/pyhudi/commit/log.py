@@ -21,7 +21,7 @@ from functools import partial
 
 from pyhudi.commit.append_attempt import AppendAttempt
 from pyhudi.commit.clock import TableTimes
-from pyhudi.commit.foreign_writers import Foreigners
+from pyhudi.commit.foreign_writers import ForeignWriterDetector
 from pyhudi.commit.guard import TableLease
 from pyhudi.commit.proposals import (
     AlreadyDone,
@@ -119,7 +119,7 @@ class DecisionLog:
         self._known: KnownLog | None = None
         self._live: LiveTimeline | None = None
         self._rollbacks = RollbackTargets(storage, timeline_folder)
-        self._foreigners = Foreigners(storage, timeline_folder, world)
+        self._foreign_writers = ForeignWriterDetector(storage, timeline_folder, world)
         self._read_at = 0
         self._is_read_only = False
 
@@ -490,7 +490,7 @@ class DecisionLog:
         if self._live is None:
             started = self.world.elapsed_ms()
             self._live = self._listed(is_guarded=is_guarded and self.is_shared)
-            self._foreigners.listed(started)
+            self._foreign_writers.listed(started)
         return self._live
 
     def _listed(self, *, is_guarded: bool) -> LiveTimeline:
@@ -510,7 +510,7 @@ class DecisionLog:
         assert self._known is not None
         if self.is_shared:
             return None
-        found = self._foreigners.found(
+        found = self._foreign_writers.found(
             self._known, live, None if proposal is None else proposal.completes, self._catch_up
         )
         return None if found is None else Refused(Rule.FOREIGN, found)

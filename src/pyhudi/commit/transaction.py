@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from pyhudi.commit.concurrent import Rivals
+from pyhudi.commit.concurrent import ConcurrentWrites
 from pyhudi.commit.conflict_report import (
     GIVEN_UP_RULES,
     Loser,
@@ -155,14 +155,18 @@ class Transaction:
         transaction = cls(log, settings, action, recovery, is_fenced=True)
         transaction.requested, transaction.number = begun
         transaction._heartbeat = Heartbeat(log.storage, transaction.requested)
-        transaction._others = Rivals(log, transaction.requested, action, frozenset(pending))
+        transaction._others = ConcurrentWrites(
+            log, transaction.requested, action, frozenset(pending)
+        )
         return transaction
 
     def _start(self) -> None:
         log = self._log
         try:
             self.requested, self.number = self._begun()
-            self._others = Rivals(log, self.requested, self.action, frozenset(log.live.pending))
+            self._others = ConcurrentWrites(
+                log, self.requested, self.action, frozenset(log.live.pending)
+            )
             log.storage.create(log.path(self._instant(State.INFLIGHT)), self._introduction())
         except BaseException:
             self._stop_beating()  # or the instant would look alive until this process ends

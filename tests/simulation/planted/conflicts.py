@@ -13,7 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from pyhudi.commit import concurrent as rivals
-from pyhudi.commit.concurrent import Rivals
+from pyhudi.commit.concurrent import ConcurrentWrites
 from pyhudi.commit.transaction import Transaction
 from pyhudi.commit.validation import Checks, CompletionCheck
 from pyhudi.conflict import rules
@@ -41,12 +41,12 @@ def _conflicts_by_requested_time() -> AbstractContextManager[Any]:
     """Hudi's default strategy: a write that began before ours and completed meanwhile is
     ignored."""
 
-    def weak(self: Rivals, live: LiveTimeline) -> Iterator[Instant]:
+    def weak(self: ConcurrentWrites, live: LiveTimeline) -> Iterator[Instant]:
         for instant in live.completed.values():
             if instant.action in WRITE_ACTIONS and instant.requested > self._requested:
                 yield instant
 
-    return patch.object(Rivals, "instants", weak)
+    return patch.object(ConcurrentWrites, "instants", weak)
 
 
 def _recommitted_out_of_order() -> AbstractContextManager[Any]:
@@ -74,7 +74,7 @@ def _base_files_unchecked() -> AbstractContextManager[Any]:
 
 def _compactions_harm_nobody() -> AbstractContextManager[Any]:
     """A base file completes although a compaction that does not know it is pending."""
-    return patch.object(Rivals, "services", lambda self, own, live: iter(()))
+    return patch.object(ConcurrentWrites, "services", lambda self, own, live: iter(()))
 
 
 def _parts_left_alone() -> AbstractContextManager[Any]:
@@ -88,7 +88,7 @@ def _keys_taken_for_new() -> AbstractContextManager[Any]:
 
 
 def _priority_ignored() -> AbstractContextManager[Any]:
-    return patch.object(Rivals, "under_way", lambda self, own, live: iter(()))
+    return patch.object(ConcurrentWrites, "pending", lambda self, own, live: iter(()))
 
 
 def _cleared_unasked() -> AbstractContextManager[Any]:
