@@ -37,9 +37,9 @@ from pyhudi.commit.proposals import (
     undecided,
     unstaged,
 )
-from pyhudi.commit.publish import carry_out, has_effect
+from pyhudi.commit.publish import has_effect, publish
 from pyhudi.commit.rollback_targets import RollbackTargets
-from pyhudi.commit.superseded import decided_again, has_taken_plan_away, is_overtaken
+from pyhudi.commit.superseded import has_removed_plan, is_superseded, reissued_abort
 from pyhudi.errors import HudiError, UnavailableError
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.decision_entry import (
@@ -351,9 +351,9 @@ class DecisionLog:
             return None
         self._note(entry)
         proposal.before_effect(entry)
-        if not self._may_carry_out(entry, held):
+        if not self._may_publish(entry, held):
             return None  # appended; the next round publishes or voids it
-        self._carry_out(entry)  # 8
+        self._publish(entry)  # 8
         self._lease.took(self.world.elapsed_ms() - started)
         return Decided(entry, draft)
 
@@ -368,7 +368,7 @@ class DecisionLog:
         is_fresh = self.world.elapsed_ms() - self._read_at <= STALE_MS
         return is_fresh and self._lease.is_safe(held)
 
-    def _may_carry_out(self, entry: Entry, held: HeldLock | None) -> bool:
+    def _may_publish(self, entry: Entry, held: HeldLock | None) -> bool:
         is_checked = held is not None and entry.kind is EntryKind.COMPLETE
         if is_checked and not self._still_inflight(entry):
             return False  # the one fence that the other engine respects
@@ -441,7 +441,7 @@ class DecisionLog:
         tail = self._known.tail
         if not self._is_settled(self._known):
             assert tail is not None
-            if self.is_shared and self._is_overtaken(tail, self._current()):
+            if self.is_shared and self._is_superseded(tail, self._current()):
                 instead = self._instead_of(tail, self._current())
                 if self._is_safe(held) and self._create(instead) and self._verify(instead):
                     self._note(instead)
@@ -453,7 +453,7 @@ class DecisionLog:
             # It is read by its number a while after it was listed: another may have its number now.
             if not self._verify(tail) or not self._is_safe(held):
                 return False
-            self._carry_out(tail)
+            self._publish(tail)
             self._live = None if self.is_shared else self._live
             if self._live is not None:
                 self._live.note(tail)  # it may have been listed before
@@ -468,19 +468,19 @@ class DecisionLog:
             known.settled = tail.n
         return tail.n <= known.settled
 
-    def _is_overtaken(self, entry: Entry, live: LiveTimeline) -> bool:
-        return is_overtaken(entry, live, partial(self._still_inflight, entry))
+    def _is_superseded(self, entry: Entry, live: LiveTimeline) -> bool:
+        return is_superseded(entry, live, partial(self._still_inflight, entry))
 
-    def _instead_of(self, overtaken: Entry, live: LiveTimeline) -> Entry:
+    def _instead_of(self, superseded: Entry, live: LiveTimeline) -> Entry:
         """Return the entry that voids a superseded one."""
-        void = self._blank(kind=EntryKind.VOID, voids=overtaken.n)
-        made = overtaken.creates
+        void = self._blank(kind=EntryKind.VOID, voids=superseded.n)
+        made = superseded.creates
         assert made is not None
-        if not has_taken_plan_away(overtaken, live, self._rollbacks):
+        if not has_removed_plan(superseded, live, self._rollbacks):
             return void
         if made.staged is not None and self.storage.stat(made.staged) is None:
             return void  # removed, since it is so old
-        return decided_again(void, overtaken, self._next_time(live))
+        return reissued_abort(void, superseded, self._next_time(live))
 
     def _current(self, *, is_guarded: bool = True) -> LiveTimeline:
         """Return the live timeline; it is listed where the log alone does not suffice.
@@ -555,7 +555,7 @@ class DecisionLog:
         self._known = None
         return False
 
-    def _carry_out(self, entry: Entry) -> None:
+    def _publish(self, entry: Entry) -> None:
         assert self._known is not None
-        carry_out(self.storage, self.folder, entry)
+        publish(self.storage, self.folder, entry)
         self._known.settled = max(self._known.settled, entry.n)

@@ -164,7 +164,7 @@ def _published_before_decided() -> AbstractContextManager[Any]:
 
     def weak(self: DecisionLog, entry: Entry) -> bool:
         if entry.kind is EntryKind.COMPLETE:
-            self._carry_out(entry)
+            self._publish(entry)
         return create(self, entry)
 
     return patch.object(DecisionLog, "_create", weak)

@@ -22,7 +22,7 @@ _Bug = Callable[[], AbstractContextManager[Any]]
 
 def _overtaken_carried_out() -> AbstractContextManager[Any]:
     """No entry is voided: what a crashed writer appended is published behind a later write."""
-    return patch.object(DecisionLog, "_is_overtaken", lambda self, entry, live: False)
+    return patch.object(DecisionLog, "_is_superseded", lambda self, entry, live: False)
 
 
 def _own_inflight_not_asked() -> AbstractContextManager[Any]:
