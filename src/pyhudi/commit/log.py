@@ -199,7 +199,7 @@ class DecisionLog:
         began."""
         if (entry := load_entry(self.storage, number)) is not None:
             self._known = KnownLog(whole_from=number)
-            self._lease.has_news = True
+            self._lease.has_new_entries = True
             self._known.note(entry)
 
     @property
@@ -223,7 +223,7 @@ class DecisionLog:
         """Return the rollback, of any state, of the instant; for instants that are long gone."""
         return self._rollbacks.naming(requested, self.live)
 
-    def who_gave_up(self, requested: str) -> str:
+    def writer_of_rollback(self, requested: str) -> str:
         """Return the writer that rolled the instant back, as the log records it; else "".
 
         Rollbacks of another engine are not in the log.
@@ -274,8 +274,8 @@ class DecisionLog:
         whether that entry stands is not known.
         """
         known = self._known or KnownLog()
-        is_told = tried.may_stand in {None, *known.by_number, *known.voided}
-        if not is_told and isinstance(outcome, Refused):
+        is_known = tried.may_stand in {None, *known.by_number, *known.voided}
+        if not is_known and isinstance(outcome, Refused):
             raise undecided(
                 self.storage.uri, "the log was pruned past it, so its outcome is not known"
             )
@@ -394,12 +394,12 @@ class DecisionLog:
             if entry is None or not self._known.follows(entry):
                 return self._open()  # pruned while this process slept
             self._note(entry)
-            self._lease.has_news = True
+            self._lease.has_new_entries = True
         return self._known
 
     def _open(self) -> KnownLog:
         """Begin at the tail, without knowledge of earlier entries."""
-        self._live, self._lease.has_news = None, True
+        self._live, self._lease.has_new_entries = None, True
         for _ in range(READ_ATTEMPTS_MAX):
             known = KnownLog()
             numbered = last_entries(self.storage)

@@ -63,7 +63,7 @@ class Checks:
     keeps_files: bool = False  # the files are still needed after a conflict
     #: True if buckets of these file groups can no longer be written, since another engine replaced
     #: them.
-    are_closed: Callable[[frozenset[FileGroupId]], bool] | None = None
+    has_replaced_bucket: Callable[[frozenset[FileGroupId]], bool] | None = None
     owned: OwnedPart | None = None  # columns that its owner must still own
 
 
