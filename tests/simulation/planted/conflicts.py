@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from pyhudi.commit import concurrent as rivals
+from pyhudi.commit import concurrent
 from pyhudi.commit.concurrent import ConcurrentWrites
 from pyhudi.commit.transaction import Transaction
 from pyhudi.commit.validation import Checks, CompletionCheck
@@ -49,7 +49,7 @@ def _conflicts_by_requested_time() -> AbstractContextManager[Any]:
     return patch.object(ConcurrentWrites, "instants", weak)
 
 
-def _recommitted_out_of_order() -> AbstractContextManager[Any]:
+def _committed_behind_out_of_order() -> AbstractContextManager[Any]:
     """A write is committed behind one that began after it, and so merges above it."""
 
     def weak(own: OwnWrite, other: OtherWrite) -> Retry:
@@ -58,7 +58,7 @@ def _recommitted_out_of_order() -> AbstractContextManager[Any]:
     return patch.object(rules, "_retry", weak)
 
 
-def _recommitted_after_reading() -> AbstractContextManager[Any]:
+def _committed_behind_after_reading() -> AbstractContextManager[Any]:
     """A write that depends on what it read is committed behind another, unchanged."""
 
     def weak(own: OwnWrite, other: OtherWrite) -> Retry:
@@ -72,14 +72,14 @@ def _base_files_unchecked() -> AbstractContextManager[Any]:
     return patch.object(Transaction, "_new_slices", lambda self, metadata: frozenset())
 
 
-def _compactions_harm_nobody() -> AbstractContextManager[Any]:
+def _compactions_ignored() -> AbstractContextManager[Any]:
     """A base file completes although a compaction that does not know it is pending."""
     return patch.object(ConcurrentWrites, "services", lambda self, own, live: iter(()))
 
 
 def _parts_left_alone() -> AbstractContextManager[Any]:
     """A partial row completes although the row was deleted meanwhile."""
-    return patch.object(rivals, "removals", lambda metadata: frozenset())
+    return patch.object(concurrent, "removals", lambda metadata: frozenset())
 
 
 def _keys_taken_for_new() -> AbstractContextManager[Any]:
@@ -91,7 +91,7 @@ def _priority_ignored() -> AbstractContextManager[Any]:
     return patch.object(ConcurrentWrites, "pending", lambda self, own, live: iter(()))
 
 
-def _cleared_unasked() -> AbstractContextManager[Any]:
+def _replaced_unchecked() -> AbstractContextManager[Any]:
     """A partition is replaced although another write put a new file group into it meanwhile."""
     own = Transaction._own
 
@@ -101,7 +101,7 @@ def _cleared_unasked() -> AbstractContextManager[Any]:
     return patch.object(Transaction, "_own", weak)
 
 
-def _ownership_asked_once() -> AbstractContextManager[Any]:
+def _ownership_checked_once() -> AbstractContextManager[Any]:
     """A write completes although its columns have been given to another owner."""
     return patch.object(CompletionCheck, "_denied", lambda self: None)
 
@@ -114,7 +114,7 @@ def _no_fence() -> AbstractContextManager[Any]:
     return patch.object(write_files, "may_create_file", lambda storage, requested: True)
 
 
-def _fence_without_a_look() -> AbstractContextManager[Any]:
+def _fence_without_a_check() -> AbstractContextManager[Any]:
     """Files that other attempts announced before the fence stood are not checked."""
 
     def weak(self: Transaction, files: Collection[str]) -> None:
@@ -161,19 +161,19 @@ def _pending_compaction_hides_logs() -> AbstractContextManager[Any]:
 
 
 #: The bugs, by name.
-RIVAL_BUGS: dict[str, _Bug] = {
+CONFLICT_BUGS: dict[str, _Bug] = {
     "conflicts by requested time": _conflicts_by_requested_time,
-    "recommitted out of order": _recommitted_out_of_order,
-    "recommitted after reading": _recommitted_after_reading,
+    "committed behind out of order": _committed_behind_out_of_order,
+    "committed behind after reading": _committed_behind_after_reading,
     "base files unchecked": _base_files_unchecked,
-    "compactions harm nobody": _compactions_harm_nobody,
+    "compactions ignored": _compactions_ignored,
     "parts left alone": _parts_left_alone,
     "keys taken for new": _keys_taken_for_new,
     "priority ignored": _priority_ignored,
-    "cleared unasked": _cleared_unasked,
-    "ownership asked once": _ownership_asked_once,
+    "replaced unchecked": _replaced_unchecked,
+    "ownership checked once": _ownership_checked_once,
     "no fence": _no_fence,
-    "fence without a look": _fence_without_a_look,
+    "fence without a check": _fence_without_a_check,
     "sliced by requested time": _sliced_by_requested_time,
     "polled by requested time": _polled_by_requested_time,
     "pending compaction hides logs": _pending_compaction_hides_logs,

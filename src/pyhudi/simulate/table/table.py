@@ -119,7 +119,7 @@ def bucket_layout() -> KnownLayout:
     return KnownLayout(BUCKETS, dict.fromkeys(PARTITIONS, ids))
 
 
-def create_light_table(storage: Storage, kind: TableKind) -> None:
+def create_toy_table(storage: Storage, kind: TableKind) -> None:
     storage.create(PROPERTIES, _properties(kind))
 
 
@@ -272,7 +272,7 @@ class _Plans(Reader):
         self._refuse_cleaned(state, AtCompletion(time))
 
 
-class LightReader:
+class ToyReader:
     """Reads a toy table with the loader, the plans and the slicing of production."""
 
     def __init__(self, storage: Storage, kind: TableKind) -> None:
