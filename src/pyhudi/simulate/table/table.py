@@ -296,9 +296,9 @@ class ToyReader:
         point: tuple[Point, ...] = () if time is None else (AtCompletion(time),)
         return self._plans.completion_times(state, *point)
 
-    def kept(self, state: TableState) -> Retention:
+    def retention(self, state: TableState) -> Retention:
         """Return from when on the table can be read."""
-        return self._plans.kept(state)
+        return self._plans.retention(state)
 
     def snapshot(self, state: TableState) -> dict[str, Row]:
         """Return key → its row, of all keys that ever were: a deleted one is marked."""

@@ -76,7 +76,7 @@ def cleanings(stage: Stage, process: Process) -> Cleanings:
 
     load = partial(reader.load, is_whole=True)
     records = CommitRecords(reader.loader)
-    return Cleanings(log, load, times, reader.kept, records, stage.settings)
+    return Cleanings(log, load, times, reader.retention, records, stage.settings)
 
 
 def clean_all(stage: Stage, process: Process) -> None:

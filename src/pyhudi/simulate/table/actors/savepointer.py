@@ -40,7 +40,7 @@ class SavepointActor(JavaWriter):
         chosen: list[Instant] = []
 
         def begin(timeline: Timeline, _: str) -> Instant | None:
-            since = reader.kept(reader.load()).since
+            since = reader.retention(reader.load()).since
             saved = {i.requested for i in timeline.instants if i.action is Action.SAVEPOINT}
             kept = [w for w in timeline.writes[1:] if (w.completed or "") >= since]
             unsaved = [write for write in kept if write.requested not in saved]

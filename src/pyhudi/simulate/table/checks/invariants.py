@@ -251,7 +251,7 @@ def snapshot_is_expected(case: Case) -> Iterator[str]:
     evidence, expected = case.evidence, case.expected
     reader = ToyReader(evidence.storage, evidence.kind)
     state = reader.load()
-    since, bound = reader.kept(state).since, kept_from(case.evidence, case.clean_policy)
+    since, bound = reader.retention(state).since, kept_from(case.evidence, case.clean_policy)
     if since > bound:
         yield f"all from {bound} on was to be retained, and can be read from {since} on"
     for time in sorted(write.completed for write in evidence.writes.values()):
@@ -267,7 +267,7 @@ def hudi_reads_the_join(case: Case) -> Iterator[str]:
         return
     reader = ToyReader(evidence.storage, evidence.kind)
     state = reader.load()
-    since = reader.kept(state).since
+    since = reader.retention(state).since
     for time in sorted(write.completed for write in evidence.writes.values()):
         if time < since:
             continue

@@ -46,7 +46,7 @@ def _faults(
     when = f"when {change.actor} had changed {change.path}"
     try:
         state = reader.load()
-        since = reader.kept(state).since
+        since = reader.retention(state).since
         for write in evidence.writes.values():
             if write.change.place <= change.place and write.completed >= since:
                 read = shown(reader.as_of(state, write.completed))
