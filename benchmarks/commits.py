@@ -29,12 +29,12 @@ from pyhudi.format.timeline.decision_entry import (
 )
 from pyhudi.format.timeline.instant import Action
 from pyhudi.read.load import TableLoader, load_config
+from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.decision_log import last_entries, load_entry
 from pyhudi.storage.open import open_storage
 from pyhudi.timeline.instant_time import following_time
 from pyhudi.world import real_world
-from pyhudi.write.local import LocalWriter
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from faulty_storage import FaultyStorage
@@ -138,8 +138,8 @@ def print_listing(timeline: Path) -> None:
 def operations(folder: str) -> Counter[str]:
     """What one more commit asks of the log and the timeline."""
     storage = FaultyStorage(open_storage(folder))
-    writer = LocalWriter(storage, real_world(), WriteSettings())
-    table = Table(TableLoader(storage, load_config(storage)), writer)
+    opening = OpenTable(storage, real_world(), WriteSettings(), Overrides())
+    table = Table(TableLoader(storage, load_config(storage)), opening)
     table.upsert(rows(0))
     before = len(storage.trace)
     table.upsert(rows(1))

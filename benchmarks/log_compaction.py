@@ -4,7 +4,7 @@
 
 One file group with a base file and logs of random rows of it. Read in three shapes: as they are,
 with one log of the same rows, which is what a log compaction would leave, and compacted. Beside the
-CPU of reads of all columns it tells how often each asks storage, and what it costs to get there:
+CPU of reads of all columns it shows how often each asks storage, and what it costs to get there:
 the compaction, and writing the one log, which stands for a log compaction without its reading.
 Nothing is judged here, so it is not among what `make bench` runs.
 """
@@ -24,9 +24,9 @@ from measure import best_of, cost_of
 
 import pyhudi
 from pyhudi.read.load import TableLoader, load_config
+from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
-from pyhudi.write.local import LocalWriter
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from faulty_storage import FaultyStorage
@@ -102,8 +102,8 @@ def read(folder: str) -> None:
 def requests(folder: str) -> int:
     """Calls of storage that open and read the table."""
     storage = FaultyStorage(open_storage(folder))
-    writer = LocalWriter(storage, real_world(), pyhudi.WriteSettings())
-    pyhudi.Table(TableLoader(storage, load_config(storage)), writer).read().to_arrow()
+    opening = OpenTable(storage, real_world(), pyhudi.WriteSettings(), Overrides())
+    pyhudi.Table(TableLoader(storage, load_config(storage)), opening).read().to_arrow()
     return len(storage.trace)
 
 

@@ -176,7 +176,7 @@ class Batches:
         return 10 * (upsert + 1) + writer
 
     def newest(self, writers: int) -> int:
-        """The ordering value that every row has in the end, whoever wrote last."""
+        """The ordering value that every row has in the end, whichever writer was last."""
         return self._ts(self.upserts - 1, writers - 1)
 
 

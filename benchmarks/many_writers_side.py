@@ -1,6 +1,6 @@
 """A writer of `many_writers.py` in a process of its own: pyhudi's local engine, or pyhudi in Spark.
 
-The local engine's storage and world are watched from outside, which shows what no result tells:
+The local engine's storage and world are watched from outside, which shows what no result has:
 how long a lock was held, how often another writer was first to the log's next number, and how long
 this one then waited. Both are constructor arguments, so nothing of the engine is replaced.
 """
@@ -31,11 +31,11 @@ from side import (
 import pyhudi
 from pyhudi.format.timeline.decision_entry import LOG_FOLDER
 from pyhudi.read.load import TableLoader, load_config
+from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.storage.locks.file_lock import LOCK_PATH
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.world import World, real_world
-from pyhudi.write.local import LocalWriter
 
 #: A driver that shares the machine with others.
 SESSION = {"spark.master": "local[1]", "spark.driver.memory": "1g"}
@@ -190,8 +190,8 @@ def create(table: str, mode: str, lock: str, buckets: int, source: str) -> Row:
 def upsert_here(table: str, mode: str, sources: list[str]) -> Row:
     watch, tally = Watch(), Tally()
     storage: Any = WatchedStorage(open_storage(table), watch)
-    writer = LocalWriter(storage, watch.world(), SETTINGS)
-    opened = pyhudi.Table(TableLoader(storage, load_config(storage)), writer)
+    opening = OpenTable(storage, watch.world(), SETTINGS, Overrides())
+    opened = pyhudi.Table(TableLoader(storage, load_config(storage)), opening)
     holds: list[list[tuple[float, float]]] = []
     for source in sources:
         tally.upsert(partial(opened.upsert, read_rows(source)))

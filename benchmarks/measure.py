@@ -41,7 +41,7 @@ def peak_memory_mb(process: int | str = "self") -> float:
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
-    raise RuntimeError("this system does not tell a process's peak memory")
+    raise RuntimeError("this system does not report a process's peak memory")
 
 
 class ProcessTree:
@@ -51,7 +51,7 @@ class ProcessTree:
         self._root = root
 
     def cost_of(self, work: Callable[[], object]) -> Cost:
-        """What it takes the tree to answer, measured by who asks."""
+        """Return what it takes the tree to answer, as the caller measures it."""
         cpu, wall = self.cpu_s(), time.perf_counter()
         work()
         wall_s = time.perf_counter() - wall

@@ -26,9 +26,9 @@ from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.read.archive import History
 from pyhudi.services.archiving.archive_files import ArchiveFiles
 from pyhudi.services.archiving.run import ArchiveResult, archive
+from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
-from pyhudi.write.local import LocalWriter
 
 HISTORY = ".hoodie/timeline/history"
 LOOKUPS = 10
@@ -81,7 +81,7 @@ def fill_archive(folder: str, instants: int) -> tuple[float, int]:
 
 
 def lookup_ms(folder: str, instants: int) -> list[float]:
-    """Ten completion times, all over the archive, by whoever knows nothing yet; then ten others."""
+    """Look up ten completion times, all over the archive, in an empty cache; then ten others."""
     history, step, taken = History(open_storage(folder), HISTORY), instants // LOOKUPS, []
     for turn in range(2):
         wanted = {n * step + step // 2 + turn * step // 3 for n in range(LOOKUPS)}
@@ -98,7 +98,7 @@ class Archived:
 
     folder: str
     table: pyhudi.Table
-    writer: LocalWriter
+    opening: OpenTable
     commits: int = 0
     writing_s: float = 0.0
     seconds: float = 0.0
@@ -113,7 +113,9 @@ class Archived:
 
     def archive(self) -> None:
         results: list[object] = []
-        self.seconds += cost_of(lambda: results.append(archive(self.writer, POLICY))).wall_s
+        self.seconds += cost_of(
+            lambda: results.append(archive(self.opening.session(), POLICY))
+        ).wall_s
         [result] = results
         assert isinstance(result, ArchiveResult)
         self.instants += len(result.archived)
@@ -130,8 +132,8 @@ def made(folder: str) -> Archived:
     table = commits.new_table(folder)
     for turn in range(POLICY.keep_min):
         table.upsert(commits.rows(turn))
-    writer = LocalWriter(open_storage(folder), real_world(), pyhudi.WriteSettings())
-    return Archived(folder, table, writer)
+    opening = OpenTable(open_storage(folder), real_world(), pyhudi.WriteSettings(), Overrides())
+    return Archived(folder, table, opening)
 
 
 def main(*, is_quick: bool = False) -> bool:

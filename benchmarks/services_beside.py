@@ -5,7 +5,7 @@ burns CPU for as long and as much of it as that compaction took, then rests for 
 Two cores do not have room for all three, so being alone is no fair comparison: what counts is
 compaction against the burner. That is what the writers lose beyond their share of CPU.
 
-Rented cores are twice as fast in one second as in another, whoever else is on the machine. So what
+Rented cores are twice as fast in one second as in another, by what else is on the machine. So what
 is compared takes turns every few seconds on the same table, and the rates of all spans of a kind
 are averaged, each as one: seconds are not added up, for a compaction takes more of them while cores
 are slow. What a single turn gives is printed as well, to show how far that still swings.

@@ -87,7 +87,7 @@ class Comparison:
         shutil.rmtree(self.folder / "copy")
 
     def _check(self, side: Side, copy: Path) -> None:
-        """Every slice is a base file alone, and whoever reads it reads what was there before."""
+        """Check that every slice is a base file alone, and that both readers read the same rows."""
         spark = next(side for side in self.sides if side.name == SPARK)
         slices = PARTITIONS * BUCKETS
         found = spark.ask("shape", table=str(copy))
@@ -104,7 +104,7 @@ class Comparison:
         return Cost(min(c.cpu_s for c in costs), min(c.wall_s for c in costs))
 
     def report(self, *, is_quick: bool) -> bool:
-        """Without Hudi nothing is measured; only who tries the benchmark may do without."""
+        """Print the costs. Without Hudi nothing is measured; only a quick run may do without."""
         for side in self.sides:
             best, process = self.best(side.name), PROCESSES[side.name]
             memory = side.tree.peak_memory_mb(process)

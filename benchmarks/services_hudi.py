@@ -1,4 +1,4 @@
-"""Apache Hudi's side of `services.py`: it plans and carries out a compaction of a table as found.
+"""Apache Hudi's side of `services.py`: it plans and executes a compaction of a table as found.
 
 Its own procedure does it, in a Spark that has both cores, as `hudi_side.py` sets it up. Nothing
 else runs beside: no cleaning, no archiving, no metadata table, no timeline server.
@@ -24,7 +24,7 @@ QUIET = (
     "hoodie.clean.automatic",
     "hoodie.embed.timeline.server",
 )
-#: The table is one for many writers, so Hudi wants a lock: the lightest, for nobody else is there.
+#: The table is one for many writers, so Hudi wants a lock: the lightest, as it is alone.
 LOCK = {
     "hoodie.write.lock.provider": ("org.apache.hudi.client.transaction.lock.InProcessLockProvider"),
 }

@@ -51,9 +51,10 @@ from pyhudi.services.archiving import run as archiving
 from pyhudi.services.archiving.run import ArchiveResult, archive
 from pyhudi.services.cleaning import schedule as cleaning
 from pyhudi.services.cleaning.execute import clean
+from pyhudi.session.open import OpenTable, Overrides
+from pyhudi.session.session import TableSession
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
-from pyhudi.write.local import LocalWriter
 
 PARTITIONS = 100
 FILES_PER_INSTANT = 10
@@ -196,15 +197,20 @@ class Planned:
     going: int
 
 
-def opened(folder: str) -> LocalWriter:
-    return LocalWriter(open_storage(folder), real_world(), pyhudi.WriteSettings())
+def opened(folder: str) -> OpenTable:
+    return OpenTable(open_storage(folder), real_world(), pyhudi.WriteSettings(), Overrides())
+
+
+def looking(opening: OpenTable) -> TableSession:
+    """Return the table as a dry run has it open."""
+    return opening.session(is_read_only=True)
 
 
 def memory_mb() -> float:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
-    raise RuntimeError("this system does not tell a process's memory")
+    raise RuntimeError("this system does not report a process's memory")
 
 
 def watched(work: Callable[[], _T]) -> tuple[_T, float, float]:
@@ -246,14 +252,16 @@ def measured(module: Any, name: str, work: Callable[[], object]) -> tuple[float,
 
 
 def plan_clean(folder: str, _going: int) -> Planned:
-    writer = opened(folder)
-    _, loading_s, loaded_mb = watched(lambda: (writer.open(), writer.state()))
-    plan, planning_s, _ = watched(lambda: clean(writer, CleanPolicy.commits(10), dry_run=True))
+    opening = opened(folder)
+    _, loading_s, loaded_mb = watched(lambda: looking(opening).current.load())
+    plan, planning_s, _ = watched(
+        lambda: clean(looking(opening), CleanPolicy.commits(10), dry_run=True)
+    )
     assert isinstance(plan, CleanPlan)
     memory = measured(
         cleaning,
         "plan_cleaning",
-        lambda: clean(writer, CleanPolicy.commits(10), dry_run=True),
+        lambda: clean(looking(opening), CleanPolicy.commits(10), dry_run=True),
     )
     count, going = plan.files.num_rows, plan.count
     return Planned(loading_s, planning_s, loaded_mb, *memory, count, going)
@@ -261,21 +269,23 @@ def plan_clean(folder: str, _going: int) -> Planned:
 
 def plan_archive(folder: str, going: int) -> Planned:
     """It lists the timeline itself, which counts as planning by the clock and not by memory."""
-    writer = opened(folder)
-    _, loading_s, loaded_mb = watched(lambda: (writer.open(), writer.log.refresh()))
-    active = len(writer.log.live.completed)
+    opening = opened(folder)
+    live, loading_s, loaded_mb = watched(lambda: looking(opening).log.refresh())
+    active = len(live.completed)
     policy = replace(AT_ONCE, keep_min=active - going, keep_max=active - going + 1)
-    plan, planning_s, listed_mb = watched(lambda: archive(writer, policy, dry_run=True))
+    plan, planning_s, listed_mb = watched(lambda: archive(looking(opening), policy, dry_run=True))
     assert isinstance(plan, ArchivePlan)
-    memory = measured(archiving, "plan_archiving", lambda: archive(writer, policy, dry_run=True))
+    memory = measured(
+        archiving, "plan_archiving", lambda: archive(looking(opening), policy, dry_run=True)
+    )
     count = len(plan.verdicts)
     return Planned(loading_s, planning_s, loaded_mb + listed_mb, *memory, count, len(plan.leaving))
 
 
 def run_archive(folder: str, _going: int) -> Planned:
-    writer = opened(folder)
-    _, loading_s, loaded_mb = watched(lambda: (writer.open(), writer.log.refresh()))
-    result, seconds, extra_mb = watched(lambda: archive(writer, AT_ONCE))
+    opening = opened(folder)
+    _, loading_s, loaded_mb = watched(lambda: opening.session().log.refresh())
+    result, seconds, extra_mb = watched(lambda: archive(opening.session(), AT_ONCE))
     assert isinstance(result, ArchiveResult)
     count = len(result.archived)
     return Planned(loading_s, seconds, loaded_mb, 0.0, extra_mb, count, count)

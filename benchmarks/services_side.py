@@ -1,7 +1,7 @@
 """A process of `services.py` that runs pyhudi: its local engine, or with the word `spark` in Spark.
 
-Every step opens the table anew, as a job that does one thing would. What has to happen in several
-processes at the same moment is told by times of the machine's monotonic clock.
+Every step opens the table again, as a job that does one thing would. What has to happen in several
+processes at the same moment is timed by the machine's monotonic clock.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def compacted(table: str, spark: SparkSession | None = None) -> Compacted:
 def compact_once(table: str, spark: SparkSession | None = None) -> Row:
     done = compacted(table, spark)
     [result] = done.results
-    assert not done.pending, "a plan was not carried out"
+    assert not done.pending, "a plan was not executed"
     return {"groups": result.file_groups, "logs": result.log_files, "rows": result.rows}
 
 
@@ -121,7 +121,7 @@ def upsert_between(table: str, source: str, ts: int, begin: float, end: float) -
 
 def take_turns(table: str, order: list[str], begin: float, end: float) -> Row:
     """What `order` says, over and over. Whatever is no compaction takes as long as the last one
-    did, and the burner as much CPU; the spans tell what, from when to when, and on how many cores.
+    did, and the burner as much CPU; the spans say what, from when to when, and on how many cores.
     """
     sleep_until(begin)
     spans, lasts_s, cores = [], 0.0, 0.0
@@ -144,7 +144,7 @@ def take_turns(table: str, order: list[str], begin: float, end: float) -> Row:
 
 
 def burn(cores: float, begin: float, end: float) -> None:
-    """Nothing, with as much CPU as is told, by as many threads as that takes."""
+    """Use as much CPU as is asked for, in as many threads as that takes, and do nothing."""
     threads = max(1, math.ceil(cores))
     with ThreadPoolExecutor(threads) as pool:
         for burnt in [pool.submit(_burn, cores / threads, begin, end) for _ in range(threads)]:

@@ -327,7 +327,7 @@ def main(rows: int = ROWS, names: tuple[str, ...] = tuple(PROGRAMS)) -> bool:
             warm_up(engine, small_load, small_upsert)
         compare(engines, inputs)
         met = report(engines)
-        stack.close()  # nobody else runs while memory is measured
+        stack.close()  # no other engine runs while memory is measured
         if "pyhudi" not in names:
             return met
         few, many = worker_memory(folder, str(folder / "load"), small_load)

@@ -26,7 +26,7 @@ scripts/find_java.sh "$newest_java" >/dev/null ||
 if ! "$make" --silent --no-print-directory .venv-judge/.ready 2>"$log"; then
     cat "$log" >&2
     # A wrong hash or a broken package is a failure; only a network that is not there is an excuse.
-    # pip either tells what it tried in vain, or that it has heard of no version of a package.
+    # pip either names the failed connections, or says that it knows no version of a package.
     if grep -qE 'NewConnectionError|NameResolutionError|ConnectTimeout|from versions: none' "$log"; then
         skip "the network is out of reach, and .venv-judge is not made yet"
     fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Make a virtual environment from nothing but a lock file: make_venv.sh FOLDER LOCK PYTHON
 # Every package must match a hash in the lock. PySpark comes as source, so what builds it is locked
-# and installed first, and pip is told not to fetch a builder of its own.
+# and installed first, and pip must not fetch a builder of its own.
 set -euo pipefail
 
 folder=$1 lock=$2 python=$3

@@ -6,14 +6,14 @@
 set -euo pipefail
 
 make=$1 first=$2 second=$3
-told=$(mktemp)
-"$make" --no-print-directory "$second" >"$told" 2>&1 &
+output=$(mktemp)
+"$make" --no-print-directory "$second" >"$output" 2>&1 &
 other=$!
-trap 'kill "$other" 2>/dev/null || true; wait "$other" || true; rm -f "$told"' EXIT
+trap 'kill "$other" 2>/dev/null || true; wait "$other" || true; rm -f "$output"' EXIT
 
 one=0 two=0
 "$make" --no-print-directory "$first" || one=$?
 wait "$other" || two=$?
-cat "$told"
+cat "$output"
 ((one == 0)) || exit "$one"
 exit "$two"

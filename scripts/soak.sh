@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The long runs, the schedules on every core. PYHUDI_SOAK_MINUTES is the time of each store's processes; 30 unless told.
+# The long runs, the schedules on every core. PYHUDI_SOAK_MINUTES is the time of each store's processes; 30 by default.
 set -euo pipefail
 
 bin=$1
@@ -10,12 +10,12 @@ first=${PYHUDI_FIRST_SEED:-100000}
 block=2500 # seeds: some minutes
 
 some_schedules() { # MODE FIRST_SEED COUNT
-  local told
-  if told=$(PYHUDI_FIRST_SEED=$2 PYHUDI_SCHEDULES=$3 "$bin/pytest" -q -o timeout=36000 \
+  local output
+  if output=$(PYHUDI_FIRST_SEED=$2 PYHUDI_SCHEDULES=$3 "$bin/pytest" -q -o timeout=36000 \
     tests/simulation/test_schedules.py -k "$1" 2>&1); then
-    echo "$1, $3 seeds from $2: ${told##*$'\n'}"
+    echo "$1, $3 seeds from $2: ${output##*$'\n'}"
   else
-    echo "$told"
+    echo "$output"
     return 1
   fi
 }

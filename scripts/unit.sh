@@ -20,7 +20,7 @@ one=0 two=0
 wait "$half" || one=$?
 trap - EXIT
 
-# A choice of tests may leave one half without any, which pytest tells with 5, but not both.
+# A choice of tests may leave one half without any, which pytest reports with 5, but not both.
 ((one == 5 && two == 5)) && exit 5
 for status in "$one" "$two"; do
     ((status == 0 || status == 5)) || exit "$status"

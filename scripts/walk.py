@@ -231,7 +231,7 @@ def _times(calls: Counter[Call]) -> str:
 
 
 def call_list(found: Walk) -> str:
-    """Return each call and pull upwards with its count, and who enters the widest module."""
+    """Return each call and pull upwards with its count, and which modules enter the widest one."""
     lines = [f"{n:5} {a} → {b}" for (a, b), n in sorted(found.upward(found.calls).items())]
     lines += [f"{n:5} {a} ← pulls {b}" for (a, b), n in sorted(found.upward(found.pulls).items())]
     file = found.widest()

@@ -35,7 +35,7 @@ KEYS = [f"k{i}" for i in range(12)]
 class SameBytes:
     """Chance that gives a process the same bytes however often it draws.
 
-    An id tells processes apart, and one process's attempts by their number or time beside it.
+    An id distinguishes processes; the number or time beside it, the attempts of one process.
     """
 
     def __init__(self, label: str) -> None:
@@ -197,8 +197,8 @@ class Story:
         yield "a last upsert", self.again("t", 20)
         yield "archive again", lambda: table.services.archive(policy)
 
-    def told(self) -> Iterator[tuple[str, bytes]]:
-        """Run the steps; every object after each of them, and the errors, by name."""
+    def run(self) -> Iterator[tuple[str, bytes]]:
+        """Run the steps; yield every object after each of them, and the errors, by name."""
         for number, (name, step) in enumerate(self.steps(), start=1):
             self.scene.at(number * SECONDS)
             try:
@@ -253,7 +253,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name, definition in sorted(stories().items()):
         if asked.only not in (None, name):
             continue
-        for path, data in sorted(set(Story(definition).told())):
+        for path, data in sorted(set(Story(definition).run())):
             digest = hashlib.sha256(data).hexdigest()
             print(name, path, len(data), digest, sep="\t")
             if asked.keep is not None:

@@ -12,6 +12,7 @@ import pytest
 
 from faulty_storage import Effect, Fault, FaultyStorage
 from memory_tables import TIMELINE
+from opened_tables import opening_on
 from pyhudi.api.table import Table
 from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import parse_data_file
@@ -31,10 +32,11 @@ from pyhudi.plan.table_definition import TableDefinition
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.services.archiving.run import ArchiveResult, archive
 from pyhudi.session.create import create_table_files
+from pyhudi.session.open import OpenTable
+from pyhudi.session.session import TableSession
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
-from pyhudi.write.local import LocalWriter
 from worlds import Clock, still_world
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
@@ -91,13 +93,16 @@ class Bench:
         stats = self.storage.list("")
         return tuple((s.path, self.storage.read(s.path), s.modified_ms) for s in stats)
 
-    def writer(self, label: str = "archiver", storage: Storage | None = None) -> LocalWriter:
+    def opening(self, label: str = "archiver", storage: Storage | None = None) -> OpenTable:
         world = still_world(self.clock, label, seed=self.clock.ms)
-        return LocalWriter(storage or self.storage, world, SETTINGS)
+        return opening_on(storage or self.storage, world, SETTINGS)
+
+    def session(self, label: str = "archiver", storage: Storage | None = None) -> TableSession:
+        return self.opening(label, storage).session()
 
     def table(self, label: str = "a", storage: Storage | None = None) -> Table:
         storage = storage or self.storage
-        return Table(TableLoader(storage, load_config(storage)), self.writer(label, storage))
+        return Table(TableLoader(storage, load_config(storage)), self.opening(label, storage))
 
     def write(self, *numbers: int) -> None:
         for n in numbers:
@@ -116,12 +121,12 @@ class Bench:
     def archive(
         self, policy: ArchivePolicy = POLICY, storage: Storage | None = None, **how: Any
     ) -> ArchiveResult:
-        done = archive(self.writer("archiver", storage), policy, **how)
+        done = archive(self.session("archiver", storage), policy, **how)
         assert isinstance(done, ArchiveResult)
         return done
 
     def preview(self, policy: ArchivePolicy = POLICY, **how: Any) -> ArchivePlan:
-        plan = archive(self.writer(), policy, dry_run=True, **how)
+        plan = archive(self.opening().session(is_read_only=True), policy, dry_run=True, **how)
         assert isinstance(plan, ArchivePlan)
         return plan
 

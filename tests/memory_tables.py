@@ -6,15 +6,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from opened_tables import opening_on, table_on
 from pyhudi.api.table import Table
 from pyhudi.plan.table_definition import TableDefinition
-from pyhudi.read.load import TableLoader, load_config
 from pyhudi.session.create import create_table_files
+from pyhudi.session.open import OpenTable
+from pyhudi.session.session import TableSession
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.world import World
-from pyhudi.write.local import LocalWriter
 from worlds import Clock, still_world
 
 TIMELINE = ".hoodie/timeline"
@@ -34,9 +35,19 @@ class MemoryTable:
 
     def table(self, label: str = "a", storage: Storage | None = None, **settings: Any) -> Table:
         """The table as one process has it open, perhaps through storage that fails."""
-        storage = storage or self.storage
-        writer = LocalWriter(storage, self.world(label), WriteSettings(**settings))
-        return Table(TableLoader(storage, load_config(storage)), writer)
+        return table_on(storage or self.storage, self.world(label), WriteSettings(**settings))
+
+    def opening(
+        self, label: str = "a", storage: Storage | None = None, **settings: Any
+    ) -> OpenTable:
+        """The way in which one process opens the table."""
+        return opening_on(storage or self.storage, self.world(label), WriteSettings(**settings))
+
+    def session(
+        self, label: str = "a", storage: Storage | None = None, **settings: Any
+    ) -> TableSession:
+        """The table as services of one process have it open."""
+        return self.opening(label, storage, **settings).session()
 
     def names(self) -> list[str]:
         """The files of the timeline."""

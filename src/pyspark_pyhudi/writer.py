@@ -33,7 +33,6 @@ from pyhudi.table.schema import META_COLUMNS
 from pyhudi.version import __version__
 from pyhudi.world import World, real_world
 from pyhudi.write.begin import write_spec
-from pyhudi.write.column_owners import refuse_joined
 from pyhudi.write.deletes import are_located
 from pyhudi.write.detached import (
     DetachedWrite,
@@ -87,7 +86,6 @@ class PyhudiWriter(api.DataSourceArrowWriter):
         if overwrite:
             _refuse_overwriting(address.uri)
         session = ready(opened_table(address, asked, schema, real_world()))
-        refuse_joined(session.config, "a save")
         intent = _intent(asked.operation, schema, write_id)
         _refuse_unfit(session, intent, schema, address.uri)
         begun = begin(session, intent)

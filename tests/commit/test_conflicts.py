@@ -16,6 +16,7 @@ import pytest
 import pyhudi
 from faulty_storage import FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
+from opened_tables import table_on
 from pyhudi.api.table import Table
 from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
 from pyhudi.commit.transaction import LOOK_AROUND_PAUSE_MS
@@ -24,12 +25,10 @@ from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.commit_metadata import decode_inflight_commit
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity, parse_writer
-from pyhudi.read.load import TableLoader, load_config
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.world import World
-from pyhudi.write.local import LocalWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), ("v", pa.string())])
 
@@ -76,8 +75,7 @@ def meddled(
 
 
 def opened(storage: Storage, world: World, **settings: Any) -> Table:
-    writer = LocalWriter(storage, world, WriteSettings(**settings))
-    return Table(TableLoader(storage, load_config(storage)), writer)
+    return table_on(storage, world, WriteSettings(**settings))
 
 
 def content(table: MemoryTable) -> dict[str, str]:
@@ -328,7 +326,7 @@ def test_a_write_that_waits_for_another_goes_on_with_the_lock_that_the_table_got
     table = made()
     table.table().upsert(rows("0", "a"))
     waits = Waiting(table, nth)
-    low = Table(TableLoader(waits, load_config(waits)), LocalWriter(waits, waits.world, SETTINGS))
+    low = table_on(waits, waits.world, SETTINGS)
     results: list[pyhudi.WriteResult] = []
 
     def meanwhile() -> None:
@@ -428,8 +426,7 @@ def test_a_stream_that_keeps_losing_leaves_nothing_behind() -> None:
 
     storage = Always(table, "", lambda: None)
     settings = WriteSettings(buffer_bytes_max=100, conflict_retries=2)
-    writer = LocalWriter(storage, table.world("b"), settings)
-    loser = Table(TableLoader(storage, load_config(storage)), writer)
+    loser = table_on(storage, table.world("b"), settings)
     batches = [b for n in range(9) for b in rows(str(n), "a", f"k{n}").to_batches()]
     with pytest.raises(pyhudi.ConflictError):
         loser.upsert(pa.RecordBatchReader.from_batches(SCHEMA, iter(batches)))
@@ -468,8 +465,7 @@ def test_a_write_waits_for_an_earlier_one_of_hudi_that_would_not_see_it() -> Non
         if len(waits) == 5:
             table.storage.create(inflight, b"")
 
-    writer = LocalWriter(table.storage, replace(world, sleep_ms=sleep_ms), WriteSettings())
-    opened = Table(TableLoader(table.storage, load_config(table.storage)), writer)
+    opened = table_on(table.storage, replace(world, sleep_ms=sleep_ms), WriteSettings())
     assert opened.upsert(rows("1", "a")).retries == 0
     assert len(waits) == 5
     assert content(table) == {"a": "1"}
@@ -514,8 +510,7 @@ def test_a_check_that_storage_does_not_answer_leaves_nothing_in_doubt(
         silent.append("from now on")
 
     storage = Silent(table, ".log.", meanwhile)
-    writer = LocalWriter(storage, table.world("b"), WriteSettings())
-    opened = Table(TableLoader(storage, load_config(storage)), writer)
+    opened = table_on(storage, table.world("b"), WriteSettings())
     with pytest.raises(pyhudi.UnavailableError, match="could not be completed") as caught:
         opened.upsert(rows("1", "a"))
     assert not isinstance(caught.value, pyhudi.OutcomeUnknownError)

@@ -14,9 +14,8 @@ OLD, NEW = "signs/old", "signs/new"
 
 def opened() -> tuple[Bench, DecisionLog, Liveness]:
     bench = Bench()
-    writer = bench.writer("asks")
-    writer.open()
-    return bench, writer.log, Liveness(writer.log, SETTINGS)
+    session = bench.session("asks")
+    return bench, session.log, Liveness(session.log, SETTINGS)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import pytest
 
 from faulty_storage import Effect, Fault, FaultyStorage
 from locking_world import Universe
+from opened_tables import table_on
 from played_zookeeper import ADDRESS, PlayedSession, PlayedZookeeper
 from pyhudi.api.table import Table
 from pyhudi.commit.log import DecisionLog
@@ -26,7 +27,6 @@ from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.plan.table_definition import TableDefinition
-from pyhudi.read.load import TableLoader, load_config
 from pyhudi.session import lock_setting as kept_lock_module
 from pyhudi.session.create import create_table_files
 from pyhudi.settings import WriteSettings
@@ -35,7 +35,6 @@ from pyhudi.storage.locks.zookeeper_lock import ZookeeperLock
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.world import World
-from pyhudi.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
 TIMELINE = ".hoodie/timeline"
@@ -103,8 +102,7 @@ class Bench:
 
     def table(self, label: str, storage: Storage | None = None) -> Table:
         storage = storage or self.storage
-        writer = LocalWriter(storage, self.universe.world(label), WriteSettings(lock_wait_ms=5_000))
-        return Table(TableLoader(storage, load_config(storage)), writer)
+        return table_on(storage, self.universe.world(label), WriteSettings(lock_wait_ms=5_000))
 
     def ids(self) -> set[str]:
         return set(self.table("a reader").read().to_arrow()["id"].to_pylist())
@@ -216,8 +214,7 @@ def test_node_that_an_operator_deletes_is_taken_anew(bench: Bench) -> None:
 @pytest.mark.parametrize("told", [kind for kind in LockKind if kind is not LockKind.ZOOKEEPER])
 def test_writer_with_another_lock_is_refused_before_it_writes(bench: Bench, told: LockKind) -> None:
     before = {stat.path for stat in bench.storage.list("")}
-    writer = LocalWriter(bench.storage, bench.universe.world(), WriteSettings(), lock=told)
-    table = Table(TableLoader(bench.storage, load_config(bench.storage)), writer)
+    table = table_on(bench.storage, bench.universe.world(), WriteSettings(), lock=told)
     with pytest.raises(InvalidRequestError, match="the table itself says 'zookeeper'"):
         table.upsert(rows("a"))
     assert {stat.path for stat in bench.storage.list("")} == before

@@ -146,8 +146,7 @@ def test_of_two_attempts_at_once_one_writes_and_both_have_its_result(
 
 def test_an_attempt_that_a_later_one_overtook_leaves_that_one_alone(bench: Bench) -> None:
     later: list[Transaction] = []
-    twin = bench.table("twin")._writer
-    twin.open()
+    twin = bench.session("twin")
 
     def overtake() -> None:
         later.append(

@@ -6,7 +6,10 @@ first one goes on. Where it matters who began first, both orders are run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache, partial
 from pathlib import Path
@@ -16,6 +19,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
+from as_by_spark import written_as_by_spark
 from faulty_storage import FaultyStorage
 from many_writers.scene import COW, NBCC, OCC, SHARED, Scene, Stop, rows
 from many_writers.services_by_hand import (
@@ -37,15 +41,15 @@ from pyhudi.format.timeline.plan_files import (
     encode_compaction_plan,
 )
 from pyhudi.index.simple_bucket import file_id
+from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.column_owners import declare_owners
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
-from pyhudi.write import tasks as group_jobs
-from pyhudi.write.files.spec import WriteSpec
-from pyhudi.write.intent import Reads, WriteIntent
-from pyhudi.write.plan import WritePlan, WritePlans
+from pyhudi.write import local, tasks
+from pyhudi.write.intent import Reads, WholeRows, WriteIntent
 from pyhudi.write.result import WriteResult
-from pyhudi.write.tasks import RowsJob, Target
+from pyhudi.write.seeds import seed_missing
+from pyhudi.write.write import ready
 from worlds import Clock
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "concurrency.md"
@@ -106,35 +110,52 @@ def _operations(cell: str) -> list[str]:
 
 def _logged(table: Table, given: pa.Table) -> WriteResult:
     """As Spark writes logs: the buckets are opened once the rows are written."""
+    with _loads(is_load=False):
+        return written_as_by_spark(table, given, _INTENT)
 
-    def plan(spec: WriteSpec) -> WritePlan:
-        plans = WritePlans(table._writer)
-        return WritePlan(RowsJob(plans.files(spec), Target.LOG), plans.opened)
 
-    return _planned(table, given, plan)
+def _upserted(table: Table, given: pa.Table) -> WriteResult:
+    with _loads(is_load=False):
+        return table.upsert(given)
+
+
+def _appended(table: Table, given: pa.Table) -> WriteResult:
+    with _loads(is_load=False):
+        return table.append(given)
 
 
 def _loaded(table: Table, given: pa.Table) -> WriteResult:
     """As Spark loads an empty bucket."""
-    return _planned(table, given, WritePlans(table._writer).append)
+    with _loads(is_load=True):
+        return written_as_by_spark(table, given, replace(_INTENT, change=WholeRows(loads=True)))
+
+
+_of_thread = threading.local()
+
+
+@contextmanager
+def _loads(*, is_load: bool) -> Iterator[None]:
+    """Let any number of rows become a base file, or none, in writes of this thread."""
+    before = getattr(_of_thread, "is_load", False)
+    _of_thread.is_load = is_load
+    try:
+        yield
+    finally:
+        _of_thread.is_load = before
 
 
 @pytest.fixture(autouse=True)
-def few_rows_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that such a load becomes a base file."""
-    monkeypatch.setattr(group_jobs, "LOAD_BYTES_MIN", 0)
+def loads_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (tasks, local):
+        monkeypatch.setattr(module, "is_load", lambda _: getattr(_of_thread, "is_load", False))
 
 
-def _planned(table: Table, given: pa.Table, plan: Callable[[WriteSpec], WritePlan]) -> WriteResult:
-    writer = table._writer
-    return writer.write_plan(
-        iter(given.to_batches()), None, WriteIntent(operation="INSERT", reads=Reads.PLACES), plan
-    )
+_INTENT = WriteIntent(operation="INSERT", reads=Reads.PLACES)
 
 
 def _parts(table: Table, id_: str) -> WriteResult:
     """Of the owner that the process is named after."""
-    owner = table._writer.world.label
+    owner = table._opening.world.label
     owner = owner if owner in OWNERS else "other"
     part = rows(owner, id_, ts=2).select(["id", "day", *OWNERS[owner]])
     return table.upsert(part, owner=owner)
@@ -143,8 +164,8 @@ def _parts(table: Table, id_: str) -> WriteResult:
 Write = Callable[[Table], WriteResult]
 NEW = rows("new", "a", ts=2)
 WRITES: dict[str, Write] = {
-    "upsert": lambda table: table.upsert(NEW),
-    "append to logs": lambda table: table.append(NEW),
+    "upsert": lambda table: _upserted(table, NEW),
+    "append to logs": lambda table: _appended(table, NEW),
     "append to base files": lambda table: _loaded(table, NEW),
     "update": lambda table: table.update(NEW.drop_columns(["ts"]), columns=["by"]),
     "delete by keys": lambda table: table.delete(NEW.drop_columns(["by"])),
@@ -224,9 +245,7 @@ def prepared(kind: str, state: State, *, is_shared: bool) -> Scene:
 
 
 def seed(scene: Scene) -> None:
-    writer = scene.table("seeding")._writer
-    writer.ready()
-    writer.prepare([DAY])
+    seed_missing(ready(scene.opening("seeding")), [DAY])
 
 
 class Bucket(Scene):
@@ -305,16 +324,16 @@ class Bucket(Scene):
     def _clustering(self) -> tuple[BegunService, bytes]:
         writer = self._service_writer()
         service = plan_clustering(writer, [GROUP])
-        return service, replacement([GROUP], writer.spec("").avro_schema, "CLUSTER")
+        return service, replacement([GROUP], writer.schema.avro(), "CLUSTER")
 
-    def _service_writer(self) -> Any:
-        return self.table("service")._writer
+    def _service_writer(self) -> TableSession:
+        return self.session("service")
 
     def _fail(self) -> None:
         """A write of the bucket that fails when its files are there, and is rolled back."""
         error = UnavailableError("it fails", why="it must", next_step="Nothing")
         table = self.table("failing")
-        with patch.object(WritePlans, "opened", side_effect=error), pytest.raises(type(error)):
+        with patch("pyhudi.write.write.finish", side_effect=error), pytest.raises(type(error)):
             _parts(table, "a") if self.is_joined else _logged(table, NEW)
         assert self.completed("rollback")
 
@@ -344,9 +363,7 @@ class Bucket(Scene):
 
     def _seeded(self, meanwhile: Callable[[], object]) -> Cell:
         storage = Meddled(self.storage, meanwhile)
-        writer = self.table("own", storage)._writer
-        writer.ready()
-        writer.prepare([DAY])
+        seed_missing(ready(self.opening("own", storage)), [DAY])
         assert storage.met
         return Cell.AGAIN if storage.rollbacks else Cell.BOTH
 

@@ -11,6 +11,7 @@ from conformance.combinations import Combination
 from conformance.rows import assert_same_rows
 from conformance.scenes import COPY_ON_WRITE, NON_BLOCKING, Scene, held_write, until
 from golden_reads import hudi_options
+from opened_tables import session_on
 from pyhudi.format.timeline.archive import VERSION_FILE, decode_manifest, manifest_name
 from pyhudi.format.timeline.instant import Action, State
 from pyhudi.plan.archiving import ArchivePolicy
@@ -18,10 +19,8 @@ from pyhudi.plan.compaction import CompactionPolicy
 from pyhudi.read.archive import History
 from pyhudi.services.archiving.archive_merge import load_times
 from pyhudi.services.archiving.run import ArchiveResult, archive
-from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
-from pyhudi.write.local import LocalWriter
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 
@@ -42,11 +41,11 @@ HUDI_ARCHIVES = {
 
 def archived_by_pyhudi(scene: Scene) -> tuple[str, ...]:
     """What a run archives, once what is due is a second old: local times are that coarse."""
-    writer = LocalWriter(open_storage(str(scene.path), None), real_world(), WriteSettings())
+    session = session_on(open_storage(str(scene.path), None), real_world())
     done: list[str] = []
 
     def run() -> bool:
-        result = archive(writer, POLICY)
+        result = archive(session, POLICY)
         assert isinstance(result, ArchiveResult)
         done.extend(result.archived)
         return bool(done) and len(completed_writes(scene)) <= POLICY.keep_max

@@ -21,7 +21,7 @@ from pyhudi.format.timeline.plan_files import decode_cleaner_plan
 from pyhudi.format.timeline.service_metadata import decode_clean_metadata
 from pyhudi.plan.clean_records import planned_paths
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.services.cleaning.execute import Cleanings, writer_cleanings
+from pyhudi.services.cleaning.execute import Cleanings, table_cleanings
 from pyhudi.services.cleaning.result import CleanResult
 from pyhudi.timeline.instant_time import RequestedTime
 
@@ -75,9 +75,7 @@ def clean(scene: Scene, keep: int = 1) -> CleanResult:
 
 
 def cleanings(scene: Scene) -> Cleanings:
-    writer = scene.shared.open()._writer
-    writer.open()
-    return writer_cleanings(writer)
+    return table_cleanings(scene.shared.open()._opening.session())
 
 
 def data_files(path: Path) -> set[str]:

@@ -28,13 +28,13 @@ from conformance.scenes import (
     until,
 )
 from conformance.writing import QUIET, hudi_writer_options
+from opened_tables import session_on
 from pyhudi.format.timeline.instant import Action, State
 from pyhudi.services.compaction.run import compact, compactions
-from pyhudi.settings import WriteSettings
+from pyhudi.session.session import TableSession
 from pyhudi.spark.compact import SparkMerge
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
-from pyhudi.write.local import LocalWriter
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 
@@ -43,19 +43,19 @@ DYING = """
 import os, sys
 from pyhudi.services.compaction.execute import Compactions
 from pyhudi.services.compaction.run import compactions
-from pyhudi.write.local import LocalWriter
+from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
 path, requested = sys.argv[1:]
 Compactions._complete = lambda *_, **__: os._exit(9)
-writer = LocalWriter(open_storage(path, None), real_world(), WriteSettings())
-compactions(writer).execute(requested)
+opening = OpenTable(open_storage(path, None), real_world(), WriteSettings(), Overrides())
+compactions(opening.session()).execute(requested)
 """
 
 
-def writer(scene: Scene) -> LocalWriter:
-    return LocalWriter(open_storage(str(scene.path), None), real_world(), WriteSettings())
+def session(scene: Scene) -> TableSession:
+    return session_on(open_storage(str(scene.path), None), real_world())
 
 
 def hudi(judge: JudgeClient, scene: Scene, op: str, **options: str) -> None:
@@ -76,7 +76,7 @@ def hudi(judge: JudgeClient, scene: Scene, op: str, **options: str) -> None:
 
 def plan(judge: JudgeClient, scene: Scene, engine: str) -> str:
     if engine == "pyhudi":
-        planned = compactions(writer(scene)).schedule()
+        planned = compactions(session(scene)).schedule()
         assert planned is not None
         return planned
     hudi(judge, scene, "schedule")
@@ -87,7 +87,7 @@ def plan(judge: JudgeClient, scene: Scene, engine: str) -> str:
 
 def carry_out(judge: JudgeClient, scene: Scene, engine: str, requested: str) -> None:
     if engine == "pyhudi":
-        result = compactions(writer(scene)).execute(requested)
+        result = compactions(session(scene)).execute(requested)
         assert result is not None
         assert result.is_ours
     else:
@@ -155,7 +155,7 @@ def test_spark_carries_out_what_hudi_planned(
     delete(scene, scene.rows(range(6, 12), written=1))
     planned = plan(judge, scene, "hudi")
     scene.upsert(scene.rows(range(18, 42), written=2))
-    mine = writer(scene)
+    mine = session(scene)
     result = compactions(mine, SparkMerge(mine, spark)).execute(planned)
     assert result is not None
     assert (result.file_groups, result.is_ours) == (3, True)
@@ -189,7 +189,7 @@ def test_what_pyhudi_left_half_done_is_carried_out_by_hudi(
     scene.upsert(scene.rows(range(12, 36), written=2))
     scene.shared.open().services.repair()
     assert len(scene.files_of(planned)) == 1
-    compact(writer(scene))
+    compact(session(scene))
     scene.agree(judge)
 
 
@@ -205,10 +205,10 @@ def test_a_plan_that_hudi_is_carrying_out_is_left_alone(judge: JudgeClient, tmp_
             until(lambda: scene.files_of(planned), "Hudi has written")
             stack.enter_context(judge.frozen())
         assert scene.is_inflight(planned)
-        assert compactions(writer(scene)).is_being_executed(planned)
-        assert compactions(writer(scene)).execute(planned) is None
-        with pytest.raises(pyhudi.ConflictError, match="its heartbeat is fresh"):
-            compactions(writer(scene)).cancel(planned)
+        assert compactions(session(scene)).is_being_executed(planned)
+        assert compactions(session(scene)).execute(planned) is None
+        with pytest.raises(pyhudi.ConflictError, match="once it has been silent"):
+            compactions(session(scene)).cancel(planned)
         stack.close()
         done.result()
     assert is_done(scene, planned)
@@ -220,7 +220,7 @@ def test_hudi_goes_on_when_pyhudi_has_given_a_plan_up(judge: JudgeClient, tmp_pa
     scene.upsert(scene.rows(range(24), written=1))
     for planner in ("pyhudi", "hudi"):
         planned = plan(judge, scene, planner)
-        compactions(writer(scene)).cancel(planned)
+        compactions(session(scene)).cancel(planned)
         assert scene.rollbacks_of(planned) == 1
         scene.agree(judge)
         scene.hudi_write(judge, scene.rows(range(6, 18), written=2))

@@ -17,22 +17,24 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyhudi.write.retry import Work
 
 import pyhudi
 from conformance.client import JudgeClient
 from conformance.rows import assert_same_rows
 from conformance.writing import QUIET
+from opened_tables import opening_on
 from pyhudi.format.files.file_names import IoType, LogFileName
 from pyhudi.format.files.row_blocks import encode_rows_block
 from pyhudi.format.table.column_owners import RANK_COLUMN
-from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.storage.open import open_storage
 from pyhudi.table.rows.row_layout import RowOrigin, row_layout, stored_rows
 from pyhudi.world import real_world
+from pyhudi.write.begin import begun, make_beginning, write_spec
+from pyhudi.write.complete import complete
 from pyhudi.write.files.spec import create_marker, data_path, file_stat
 from pyhudi.write.intent import Reads, WriteIntent
-from pyhudi.write.local import LocalWriter
+from pyhudi.write.seeds import seed_missing
+from pyhudi.write.write import ready
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 
@@ -49,12 +51,12 @@ SCHEMA = pa.schema(
 
 def write_block(path: Path, rows: Sequence[Row], *, is_partial: bool) -> None:
     """Commit one log file of one block; a partial one has the columns of its rows alone."""
-    writer = LocalWriter(open_storage(str(path)), real_world(), pyhudi.WriteSettings())
-    writer.ready()
-
-    def write(spec: Any) -> list[WriteStat]:
-        writer.prepare([""])
-        group = writer.groups.routing([""]).layout("").group(0)
+    session = ready(opening_on(open_storage(str(path)), real_world()))
+    make_beginning(session)
+    seed_missing(session, [""])
+    with begun(session) as transaction:
+        spec = write_spec(session, transaction.requested)
+        group = session.groups.routing([""]).layout("").group(0)
         avro = json.loads(spec.avro_schema)
         avro["fields"] = [field for field in avro["fields"] if field["name"] in rows[0]]
         layout = row_layout(json.dumps(avro))
@@ -65,12 +67,12 @@ def write_block(path: Path, rows: Sequence[Row], *, is_partial: bool) -> None:
             stored, layout.avro_json, spec.requested, spec.block_format, is_partial=is_partial
         )
         name = LogFileName(group.file_id, spec.requested, 1, spec.write_token).file_name
-        create_marker(writer.storage, spec, data_path("", name), IoType.CREATE)
-        assert writer.storage.create(data_path("", name), data)
+        create_marker(session.storage, spec, data_path("", name), IoType.CREATE)
+        assert session.storage.create(data_path("", name), data)
         stat = file_stat(group, name, len(data), writes=len(rows), deletes=0)
-        return [replace(stat, num_update_writes=len(rows), base_file="", log_files=(name,))]
-
-    writer.commit(Work(WriteIntent(operation="UPSERT", reads=Reads.PLACES), write))
+        stat = replace(stat, num_update_writes=len(rows), base_file="", log_files=(name,))
+        intent = WriteIntent(operation="UPSERT", reads=Reads.PLACES)
+        complete(session, transaction, intent, spec, [stat]).or_raise()
 
 
 def create_table(path: Path, schema: pa.Schema, **options: Any) -> pyhudi.Table:

@@ -11,10 +11,9 @@ import pyhudi
 from conformance.client import JudgeClient
 from conformance.rows import assert_same_rows
 from faulty_storage import Effect, Fault, FaultyStorage
-from pyhudi.read.load import TableLoader, load_config
+from opened_tables import table_on
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
-from pyhudi.write.local import LocalWriter
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 
@@ -42,8 +41,7 @@ def test_committed_rows_stay_visible_to_hudi_beside_an_older_pending_write(
     # The first write to a partition: its data files are there, and it never completes.
     dead = Fault(Effect.FAIL, operation="create", path="*/log/*", nth=4, times=None)
     storage = FaultyStorage(open_storage(str(path)), [dead])
-    writer = LocalWriter(storage, real_world(), pyhudi.WriteSettings())
-    pending = pyhudi.Table(TableLoader(storage, load_config(storage)), writer)
+    pending = table_on(storage, real_world())
     with pytest.raises(pyhudi.OutcomeUnknownError) as error:
         pending.upsert(rows("tuesday", 8, 1))
     logs = list((path / "tuesday").glob(f".*_{error.value.instant}.log.*"))

@@ -35,15 +35,15 @@ from conformance.test_cleaning import (
 from conformance.writing import QUIET
 from faulty_storage import Effect, Fault, FaultyStorage
 from golden_tables import load_description, unpack
+from opened_tables import session_on
 from pyhudi.format.timeline.instant import Action, State
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.services.archiving.run import archive
-from pyhudi.services.cleaning.execute import writer_cleanings
-from pyhudi.settings import WriteSettings
+from pyhudi.services.cleaning.execute import table_cleanings
+from pyhudi.session.session import TableSession
 from pyhudi.storage.open import open_storage
 from pyhudi.table.schema import FILE_NAME
 from pyhudi.world import real_world
-from pyhudi.write.local import LocalWriter
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 
@@ -60,11 +60,11 @@ BESIDE_PYHUDI = {
 }
 
 
-def dying(scene: Scene, *, on: str, after: int) -> LocalWriter:
-    """A writer that deletes so many of the objects, and is dead from then on."""
+def dying(scene: Scene, *, on: str, after: int) -> TableSession:
+    """A process that deletes so many of the objects, and is dead from then on."""
     stops = Fault(Effect.FAIL, operation="delete", path=on, nth=after + 1, times=None)
     storage = FaultyStorage(open_storage(str(scene.path), None), [stops])
-    return LocalWriter(storage, real_world(), WriteSettings())
+    return session_on(storage, real_world())
 
 
 # ---- plans of Hudi's in golden tables
@@ -129,10 +129,9 @@ def half_cleaned(judge: JudgeClient, path: Path, combination: Combination) -> tu
     requested = cleanings(scene).schedule(CleanPolicy.commits(1))
     assert requested is not None
     there = data_files(scene.path)
-    writer = dying(scene, on="*.parquet", after=1)
-    writer.open()
+    session = dying(scene, on="*.parquet", after=1)
     with pytest.raises(pyhudi.UnavailableError):
-        writer_cleanings(writer).execute(requested)
+        table_cleanings(session).execute(requested)
     assert len(data_files(scene.path)) == len(there) - 1
     assert scene.is_inflight(requested)
     return scene, requested

@@ -4,7 +4,7 @@ Plan, base files and metadata are made with the encoders, the slicing and the me
 code has, and each step is decided in the table's decision log. What is left out is everything that
 a table service adds to that: a choice of file groups, a heartbeat, and what happens when it fails.
 
-    planned = plan_compaction(writer)       the plan is on the timeline; readers see no difference
+    planned = plan_compaction(session)       the plan is on the timeline; readers see no difference
     planned.run()                           the new base files are there; still no difference
     planned.complete()                      readers use them
 """
@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyhudi.write.writer import TableWriter
 
 from many_writers.services_by_hand import begin_service
 from pyhudi.commit.proposals import Begin, Complete, Decided, Refused, Rule
@@ -31,29 +30,30 @@ from pyhudi.format.timeline.plan_files import (
 from pyhudi.plan.scan import ReadSpec, SliceRead, Split, merge_rule
 from pyhudi.read.plan import Reader
 from pyhudi.read.slice import read_split
+from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.markers import marker_objects
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice
 from pyhudi.table.schema import with_meta_columns
 from pyhudi.table.snapshot import grouped_files, is_replaced, latest_slice
 from pyhudi.timeline.completion import only, visible_now
 from pyhudi.timeline.live import LiveTimeline
+from pyhudi.write.begin import write_spec
 from pyhudi.write.files.base_file import write_base
 
 _SERVICES = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
 
 
 def plan_compaction(
-    writer: TableWriter, groups: Collection[FileGroupId] | None = None
+    session: TableSession, groups: Collection[FileGroupId] | None = None
 ) -> PlannedCompaction | None:
     """Plan the compaction of these file groups, or of all that have logs; None if none has.
 
     A group that another plan is about is left out. As RFC-66 has it, the plan holds exactly the
     logs that completed before its own requested time, whatever is under way.
     """
-    writer.open()
-    live = writer.log.refresh()
+    live = session.log.refresh()
     seen = live.highest
-    slices = [s for s in _compactable(writer) if groups is None or _group(s) in groups]
+    slices = [s for s in _compactable(session) if groups is None or _group(s) in groups]
     if not slices:
         return None
 
@@ -63,38 +63,37 @@ def plan_compaction(
         return Refused(Rule.CONFLICT, changed[0].requested) if changed else None
 
     plan = CompactionPlan(tuple(map(_operation, slices)), preserve_hoodie_metadata=True)
-    data = encode_compaction_plan(plan, writer.world.random_bytes(16))
-    outcome = writer.log.append(Begin(Action.COMPACTION, plan=data, check=unchanged))
+    data = encode_compaction_plan(plan, session.world.random_bytes(16))
+    outcome = session.log.append(Begin(Action.COMPACTION, plan=data, check=unchanged))
     assert isinstance(outcome, Decided), outcome
     assert outcome.entry.instant is not None
-    return PlannedCompaction(writer, outcome.entry.instant, outcome.entry.n, plan)
+    return PlannedCompaction(session, outcome.entry.instant, outcome.entry.n, plan)
 
 
-def found_compaction(writer: TableWriter, requested: str) -> PlannedCompaction:
+def found_compaction(session: TableSession, requested: str) -> PlannedCompaction:
     """A plan of another process, to be carried out by this one."""
-    writer.open()
-    writer.log.refresh()
-    path = writer.log.path(Instant(InstantTime(requested), Action.COMPACTION, State.REQUESTED))
-    plan = decode_compaction_plan(writer.storage.read(path), path)
-    return PlannedCompaction(writer, requested, writer.log.number_of(requested), plan)
+    session.log.refresh()
+    path = session.log.path(Instant(InstantTime(requested), Action.COMPACTION, State.REQUESTED))
+    plan = decode_compaction_plan(session.storage.read(path), path)
+    return PlannedCompaction(session, requested, session.log.number_of(requested), plan)
 
 
-def rewrite_groups(writer: TableWriter) -> str:
+def rewrite_groups(session: TableSession) -> str:
     """A write that gives every file group with logs a new base file, whatever plans are pending.
 
     Another engine's may: one that was planned before it began goes below it. Its requested time.
     """
-    service = begin_service(writer, Action.DELTACOMMIT, b"")
-    plan = CompactionPlan(tuple(map(_operation, _with_logs(writer))))
-    made = PlannedCompaction(writer, service.requested, None, plan)
+    service = begin_service(session, Action.DELTACOMMIT, b"")
+    plan = CompactionPlan(tuple(map(_operation, _with_logs(session))))
+    made = PlannedCompaction(session, service.requested, None, plan)
     stats = made.write_bases()
     metadata = CommitMetadata(
         {stat.partition_path or "": (stat,) for stat in stats},
-        extra_metadata={"schema": writer.spec(service.requested).avro_schema},
+        extra_metadata={"schema": write_spec(session, service.requested).avro_schema},
         operation_type="UPSERT",
     )
     assert len(metadata.write_stats) == len(stats), "one file group of each partition"
-    service.complete(encode_commit_metadata(metadata, writer.world.random_bytes(16)))
+    service.complete(encode_commit_metadata(metadata, session.world.random_bytes(16)))
     return service.requested
 
 
@@ -102,7 +101,7 @@ def rewrite_groups(writer: TableWriter) -> str:
 class PlannedCompaction:
     """A compaction on the timeline."""
 
-    writer: TableWriter
+    session: TableSession
     requested: str
     number: int | None
     plan: CompactionPlan
@@ -115,13 +114,13 @@ class PlannedCompaction:
     @property
     def log_instants(self) -> set[str]:
         """Requested times of the writes whose logs the plan has."""
-        files = (_files(self.writer, operation) for operation in self.operations)
+        files = (_files(self.session, operation) for operation in self.operations)
         return {log.name.requested for group in files for log in group.logs}
 
     def run(self) -> PlannedCompaction:
         """Write the base files. May be called again: they are found there."""
         pending = Instant(InstantTime(self.requested), Action.COMPACTION, State.INFLIGHT)
-        self.writer.storage.create(self.writer.log.path(pending), b"")
+        self.session.storage.create(self.session.log.path(pending), b"")
         self.stats = self.write_bases()
         return self
 
@@ -137,45 +136,45 @@ class PlannedCompaction:
         metadata = CommitMetadata(
             by_partition,
             compacted=True,
-            extra_metadata={"schema": self.writer.spec(self.requested).avro_schema},
+            extra_metadata={"schema": write_spec(self.session, self.requested).avro_schema},
             operation_type="COMPACT",
         )
-        data = encode_commit_metadata(metadata, self.writer.world.random_bytes(16))
+        data = encode_commit_metadata(metadata, self.session.world.random_bytes(16))
         job = Complete(self.requested, Action.COMPACTION, self.number, data)
-        outcome = self.writer.log.append(job)
+        outcome = self.session.log.append(job)
         assert isinstance(outcome, Decided), outcome
-        for path in marker_objects(self.writer.storage, self.requested):
-            self.writer.storage.delete(path)
+        for path in marker_objects(self.session.storage, self.requested):
+            self.session.storage.delete(path)
         assert outcome.entry.time is not None
         return outcome.entry.time
 
     def _compacted(self, operation: CompactionOperation) -> WriteStat:
-        files = _files(self.writer, operation)
-        spec = self.writer.spec(self.requested)
+        files = _files(self.session, operation)
+        spec = write_spec(self.session, self.requested)
         base = files.bases[0] if files.bases else None
         group = FileGroupId(files.partition, files.file_id)
         rows = self._merged(files, base)
-        return write_base(self.writer.storage, spec, group, rows, previous=base)
+        return write_base(self.session.storage, spec, group, rows, previous=base)
 
     def _merged(self, files: FileGroupFiles, base: BaseFile | None) -> Iterator[pa.RecordBatch]:
-        schema = with_meta_columns(self.writer.spec(self.requested).layout.data)
+        schema = with_meta_columns(write_spec(self.session, self.requested).layout.data)
         instants = only(frozenset(file.name.requested for file in files.files))
-        spec = ReadSpec(schema, schema, schema, merge_rule(self.writer.config), instants)
+        spec = ReadSpec(schema, schema, schema, merge_rule(self.session.config), instants)
         slice_ = FileSlice(files.partition, files.file_id, self.requested, base, files.logs)
-        return read_split(self.writer.storage, spec, Split((SliceRead(slice_),)))
+        return read_split(self.session.storage, spec, Split((SliceRead(slice_),)))
 
 
-def _compactable(writer: TableWriter) -> list[FileSlice]:
+def _compactable(session: TableSession) -> list[FileSlice]:
     """The latest slice of every file group that has logs and is in no other plan."""
-    taken = _planned(writer)
-    return [slice_ for slice_ in _with_logs(writer) if _group(slice_) not in taken]
+    taken = _planned(session)
+    return [slice_ for slice_ in _with_logs(session) if _group(slice_) not in taken]
 
 
-def _with_logs(writer: TableWriter) -> list[FileSlice]:
+def _with_logs(session: TableSession) -> list[FileSlice]:
     """The latest slice of every file group that has logs."""
-    state = writer.state()
+    state = session.current.load()
     now = visible_now(state.timeline)
-    times = Reader(writer.loader).completion_times(state)
+    times = Reader(session.loader).completion_times(state)
     found = (
         latest_slice(group, times, now)
         for group in state.groups()
@@ -184,13 +183,13 @@ def _with_logs(writer: TableWriter) -> list[FileSlice]:
     return [slice_ for slice_ in found if slice_ is not None and slice_.logs]
 
 
-def _planned(writer: TableWriter) -> set[FileGroupId]:
+def _planned(session: TableSession) -> set[FileGroupId]:
     taken: set[FileGroupId] = set()
-    for instant in writer.log.live.pending_of(*_SERVICES):
+    for instant in session.log.live.pending_of(*_SERVICES):
         if instant.action is Action.CLUSTERING:
             continue
-        path = writer.log.path(Instant(instant.requested, instant.action, State.REQUESTED))
-        plan = decode_compaction_plan(writer.storage.read(path), path)
+        path = session.log.path(Instant(instant.requested, instant.action, State.REQUESTED))
+        plan = decode_compaction_plan(session.storage.read(path), path)
         taken |= {
             FileGroupId(o.partition_path or "", o.file_id or "") for o in plan.operations or ()
         }
@@ -212,11 +211,11 @@ def _operation(slice_: FileSlice) -> CompactionOperation:
     )
 
 
-def _files(writer: TableWriter, operation: CompactionOperation) -> FileGroupFiles:
+def _files(session: TableSession, operation: CompactionOperation) -> FileGroupFiles:
     """The files that the plan names, as a listing would give them."""
     base = operation.base_file_path
     paths = [*([base] if base else []), *operation.log_file_paths]
-    sizes = [(path, writer.storage.stat(path)) for path in paths]
+    sizes = [(path, session.storage.stat(path)) for path in paths]
     listed = [(path, stat.size) for path, stat in sizes if stat is not None]
     assert len(listed) == len(paths), "a file of the plan is gone"
     [files] = grouped_files(operation.partition_path or "", listed)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.api.table import Table
-from pyhudi.commit.transaction import Completed, Lost, Transaction
+from pyhudi.commit.transaction import Transaction
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import SimpleBuckets
@@ -27,12 +27,15 @@ from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.conflict_strategy import CONFLICT_STRATEGY, Strategy
 from pyhudi.format.table.table_config import TableConfig, TableType
 from pyhudi.read.load import PROPERTIES, TableLoader, load_config
-from pyhudi.settings import WriteSettings
+from pyhudi.session.session import TableSession
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.world import World
-from pyhudi.write.local import LocalWriter
+from pyhudi.write import complete as completing
+from pyhudi.write import repeated
+from pyhudi.write import write as writing
+from pyhudi.write.intent import WriteIntent
 from pyhudi.write.result import WriteResult
 from worlds import START_MS, Clock, still_world
 
@@ -83,40 +86,19 @@ class Stop(StrEnum):
     NEVER = "it runs to its end"
 
 
-class HeldWriter(LocalWriter):
-    """Tells how far a write has come."""
-
-    reached: Callable[[Stop], None]
-    requested = ""
-
-    def registered(self, transaction: Transaction, *args: Any, **kwargs: Any) -> WriteResult | None:
-        self.requested = transaction.requested
-        self.reached(Stop.BEGUN)
-        return super().registered(transaction, *args, **kwargs)
-
-    def publish(self, *args: Any, **kwargs: Any) -> Completed | Lost:
-        self.reached(Stop.WRITTEN)
-        return super().publish(*args, **kwargs)
-
-
 class HeldWrite:
     """A write of its own process, which is stopped once at each place it is told."""
 
-    def __init__(self, writer: HeldWriter, act: Callable[[], WriteResult]) -> None:
-        self._writer = writer
+    def __init__(self, act: Callable[[], WriteResult]) -> None:
         self._act = act
         self._stop = Stop.NEVER
         self._result: WriteResult | None = None
         self._error: BaseException | None = None
         self._ours, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
         self._is_over = False
-        writer.reached = self._reach
+        self.requested = ""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-
-    @property
-    def requested(self) -> str:
-        return self._writer.requested
 
     def run_to(self, stop: Stop) -> HeldWrite:
         """Let it go on until it is there, or has failed before."""
@@ -138,6 +120,7 @@ class HeldWrite:
     # -- on its own thread
 
     def _run(self) -> None:
+        _of_thread.held = self
         self._theirs.acquire()
         try:
             self._result = self._act()
@@ -146,10 +129,34 @@ class HeldWrite:
         self._is_over = True
         self._ours.release()
 
-    def _reach(self, stop: Stop) -> None:
+    def reach(self, stop: Stop) -> None:
         if stop is self._stop:
             self._ours.release()
             self._theirs.acquire()
+
+
+#: The held write whose thread runs, if it is one's.
+_of_thread = threading.local()
+
+
+def _registered(session: TableSession, transaction: Transaction, intent: WriteIntent) -> Any:
+    held: HeldWrite | None = getattr(_of_thread, "held", None)
+    if held is not None:
+        held.requested = transaction.requested
+        held.reach(Stop.BEGUN)
+    return repeated.registered(session, transaction, intent)
+
+
+def _complete(*args: Any, **kwargs: Any) -> Any:
+    held: HeldWrite | None = getattr(_of_thread, "held", None)
+    if held is not None:
+        held.reach(Stop.WRITTEN)
+    return completing.complete(*args, **kwargs)
+
+
+# Other threads than those of held writes pass through.
+writing.registered = _registered  # type: ignore[attr-defined]
+writing.complete = _complete  # type: ignore[attr-defined]
 
 
 class Scene(MemoryTable):
@@ -182,9 +189,6 @@ class Scene(MemoryTable):
         assert self.clock.ms <= START_MS + second * 1000, "time does not go back"
         self.clock.ms = START_MS + second * 1000
 
-    def writer(self, label: str, storage: Storage | None = None, **settings: Any) -> HeldWriter:
-        return HeldWriter(storage or self.storage, self.world(label), WriteSettings(**settings))
-
     def hold(
         self,
         label: str,
@@ -195,17 +199,15 @@ class Scene(MemoryTable):
         **settings: Any,
     ) -> HeldWrite:
         """Begin a write, and stop it there."""
-        storage = storage or self.storage
-        writer = self.writer(label, storage, **settings)
-        table = Table(TableLoader(storage, load_config(storage)), writer)
-        return HeldWrite(writer, lambda: act(table)).run_to(stop)
+        table = self.table(label, storage, **settings)
+        return HeldWrite(lambda: act(table)).run_to(stop)
 
     def content(self, reader: Table | None = None, **point: Any) -> Content:
         """What a reader sees, by key; without one, a reader that has no past. No key is twice."""
         if self._config is None:
             self._config = load_config(self.storage)
         loader = TableLoader(self.storage, self._config)
-        reader = reader or Table(loader, self.writer("a reader"))
+        reader = reader or Table(loader, self.opening("a reader"))
         found = reader.read(columns=["id", "ts", "by"], **point).to_arrow()
         by_key = {row["id"]: (row["ts"], row["by"]) for row in found.to_pylist()}
         assert len(by_key) == found.num_rows, "a key is there twice"

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from pyhudi.write.writer import TableWriter
-
 from pyhudi.commit.proposals import Begin, Complete, Decided
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.archive import (
@@ -40,6 +38,7 @@ from pyhudi.format.timeline.service_metadata import (
     CleanMetadata,
     encode_clean_metadata,
 )
+from pyhudi.session.session import TableSession
 from pyhudi.storage.protocol import Storage
 
 _SYNC = bytes(16)
@@ -49,30 +48,29 @@ _SYNC = bytes(16)
 class BegunService:
     """A table service that is pending."""
 
-    writer: TableWriter
+    session: TableSession
     action: Action
     requested: str
     number: int
 
     def complete(self, data: bytes) -> str:
         """Its completion time."""
-        outcome = self.writer.log.append(Complete(self.requested, self.action, self.number, data))
+        outcome = self.session.log.append(Complete(self.requested, self.action, self.number, data))
         assert isinstance(outcome, Decided), outcome
         assert outcome.entry.time is not None
         return outcome.entry.time
 
 
-def begin_service(writer: TableWriter, action: Action, plan: bytes) -> BegunService:
+def begin_service(session: TableSession, action: Action, plan: bytes) -> BegunService:
     """Put a plan on the timeline, and its inflight file beside it."""
-    writer.open()
-    writer.log.refresh()
-    outcome = writer.log.append(Begin(action, plan=plan))
+    session.log.refresh()
+    outcome = session.log.append(Begin(action, plan=plan))
     assert isinstance(outcome, Decided), outcome
     requested = outcome.entry.instant
     assert requested is not None
     inflight = Instant(InstantTime(requested), action, State.INFLIGHT)
-    writer.storage.create(writer.log.path(inflight), b"")
-    return BegunService(writer, action, requested, outcome.entry.n)
+    session.storage.create(session.log.path(inflight), b"")
+    return BegunService(session, action, requested, outcome.entry.n)
 
 
 # -- clustering
@@ -84,9 +82,9 @@ def clustering_plan(groups: Iterable[FileGroupId]) -> bytes:
     return encode_requested_replace(RequestedReplaceMetadata("CLUSTER", plan), _SYNC)
 
 
-def plan_clustering(writer: TableWriter, groups: Iterable[FileGroupId]) -> BegunService:
+def plan_clustering(session: TableSession, groups: Iterable[FileGroupId]) -> BegunService:
     """A clustering of the file groups, under way."""
-    return begin_service(writer, Action.CLUSTERING, clustering_plan(groups))
+    return begin_service(session, Action.CLUSTERING, clustering_plan(groups))
 
 
 def replacement(groups: Collection[FileGroupId], schema: str, operation: str) -> bytes:
@@ -106,11 +104,11 @@ def replacement(groups: Collection[FileGroupId], schema: str, operation: str) ->
 # -- cleaning
 
 
-def clean(writer: TableWriter, removed: Collection[str], earliest: str) -> str:
+def clean(session: TableSession, removed: Collection[str], earliest: str) -> str:
     """Remove files, and say that the table can be read as of `earliest` (requested) and later."""
-    service = begin_service(writer, Action.CLEAN, b"")
+    service = begin_service(session, Action.CLEAN, b"")
     for path in removed:
-        writer.storage.delete(path)
+        session.storage.delete(path)
     return service.complete(clean_metadata(service.requested, removed, earliest))
 
 

@@ -41,6 +41,7 @@ from pyhudi.format.timeline.commit_metadata import (
 )
 from pyhudi.format.timeline.instant import Action
 from pyhudi.index.simple_bucket import bucket_ids, file_id
+from pyhudi.write.begin import write_spec
 from pyhudi.write.files.base_file import write_base
 from written_tables import keyed
 
@@ -58,7 +59,7 @@ def overwritten(scene: Scene, group: FileGroupId, *, leaves: pa.Table | None = N
     """Another engine replaces a file group with nothing, or with one that has these rows."""
     foreign = ForeignWriter(scene)
     requested = foreign.begin("replacecommit")
-    spec = scene.writer("spec").spec(requested)
+    spec = write_spec(scene.session("spec"), requested)
     stats: tuple[WriteStat, ...] = ()
     if leaves is not None:
         written = keyed(leaves.to_pylist(), SCHEMA)
@@ -197,8 +198,7 @@ def keys_of_two_buckets() -> tuple[str, str]:
 
 def rolled_back(scene: Scene) -> str:
     """Somebody takes the only write under way for dead; the rollback."""
-    judge = scene.writer("etl-2, process 4711")
-    judge.open()
+    judge = scene.session("etl-2, process 4711")
     [pending] = judge.log.refresh().pending_of(Action.COMMIT, Action.DELTACOMMIT)
     judge.recovery.abort(pending)
     rollback = judge.log.live.rolled_back_by[pending.requested]
@@ -289,7 +289,7 @@ def test_of_a_compaction_the_keys_that_it_merged_are_told() -> None:
     """It has no rows of its own, and hides the base file of an overwrite that began before."""
     scene = begun_scene(rows("first", "k", "l"), **NBCC)
     held = scene.hold("S", lambda table: table.overwrite(OURS), conflict_retries=0)
-    planned = plan_compaction(scene.writer("compactor"))
+    planned = plan_compaction(scene.session("compactor"))
     assert planned is not None
     planned.run().complete()
     facts = refused(held).facts

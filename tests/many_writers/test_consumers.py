@@ -67,7 +67,7 @@ def logs(scene: Scene) -> list[str]:
 
 def compacted(scene: Scene) -> str:
     """Compact all there is; the compaction's requested time."""
-    planned = plan_compaction(scene.writer("compactor"))
+    planned = plan_compaction(scene.session("compactor"))
     assert planned is not None
     planned.run().complete()
     return planned.requested
@@ -109,7 +109,7 @@ def test_a_compaction_brings_no_change_and_hides_none(order: str, planned: int) 
     compaction = None
     for place, event in enumerate(order.split()):
         if place == planned:
-            compaction = plan_compaction(scene.writer("compactor"))
+            compaction = plan_compaction(scene.session("compactor"))
             assert often.poll() == []
         by = event[0]
         if event == by:
@@ -294,7 +294,7 @@ def test_a_past_that_was_cleaned_is_a_typed_error() -> None:
     scene = Scene(**COW)
     first = scene.table("w").upsert(rows("first", "a"))
     second = scene.table("w").upsert(rows("second", "b"))
-    clean(scene.writer("cleaner"), bases(scene)[:1], second.instant)
+    clean(scene.session("cleaner"), bases(scene)[:1], second.instant)
     with pytest.raises(InvalidRequestError, match="can no longer be read") as error:
         scene.content(as_of=first.completed)
     assert "clean" in error.value.why
@@ -310,7 +310,7 @@ def test_a_range_of_changes_that_was_cleaned_is_a_typed_error(is_archived: bool)
     first = scene.table("w").upsert(rows("first", "a"))
     second = scene.table("w").upsert(rows("second", "b"))
     compaction = compacted(scene)
-    clean(scene.writer("cleaner"), [*logs(scene), bases(scene)[0]], compaction)
+    clean(scene.session("cleaner"), [*logs(scene), bases(scene)[0]], compaction)
     last = scene.table("w").upsert(rows("last", "c"))
     if is_archived:
         archive(scene.storage, TIMELINE, last.instant)
@@ -328,7 +328,7 @@ def test_a_range_whose_files_a_compaction_in_it_stands_for_is_whole_after_cleani
     first = scene.table("w").upsert(rows("first", "a"))
     scene.table("w").upsert(rows("second", "b"))
     compaction = compacted(scene)
-    clean(scene.writer("cleaner"), [*logs(scene), bases(scene)[0]], compaction)
+    clean(scene.session("cleaner"), [*logs(scene), bases(scene)[0]], compaction)
     changed = scene.table("consumer").changes(since=first).to_arrow()
     assert changed["id"].to_pylist() == ["b"]
 

@@ -26,6 +26,7 @@ from many_writers.scene import (
     upsert,
 )
 from memory_tables import TIMELINE
+from opened_tables import table_on
 from pyhudi.api.table import Table
 from pyhudi.commit.foreign_writers import RECENT_AGAIN_MS
 from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
@@ -44,11 +45,11 @@ from pyhudi.format.timeline.plan_files import (
 from pyhudi.format.timeline.service_metadata import encode_rollback_metadata
 from pyhudi.index.simple_bucket import file_id
 from pyhudi.plan.rollback import rollback_metadata
-from pyhudi.read.load import PROPERTIES, TableLoader, load_config
+from pyhudi.read.load import PROPERTIES
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.locks.storage_lock import StorageLock
+from pyhudi.write.begin import write_spec
 from pyhudi.write.files.base_file import write_base
-from pyhudi.write.local import LocalWriter
 from pyhudi.write.result import commit_metadata
 from written_tables import keyed
 
@@ -187,11 +188,11 @@ def test_a_wrong_clock_here_puts_nothing_before_what_hudi_writes_next(
 
 def foreign_rewrite(scene: Scene, key: str) -> None:
     """Another engine makes a new base file of the one bucket, with a row of its own."""
-    is_cow = scene.table("kind")._writer.config.table_type is TableType.COPY_ON_WRITE
+    is_cow = scene.session("kind").config.table_type is TableType.COPY_ON_WRITE
     action = "commit" if is_cow else "deltacommit"
     foreign = ForeignWriter(scene)
     requested = foreign.begin(action)
-    spec = scene.writer("spec").spec(requested)
+    spec = write_spec(scene.session("spec"), requested)
     content = scene.content(where="day = 'mo'").items()
     there = [{"id": k, "day": "mo", "ts": ts, "by": by} for k, (ts, by) in content]
     written = keyed(there + rows("hudi", key).to_pylist(), SCHEMA)
@@ -282,7 +283,7 @@ def foreign_instant(scene: Scene, states: int) -> str:
     if states == 1:
         scene.storage.delete(f"{TIMELINE}/{requested}.deltacommit.inflight")
     if states == 3:
-        spec = scene.table("schema")._writer.spec(requested)
+        spec = write_spec(scene.session("schema"), requested)
         data = encode_commit_metadata(commit_metadata([], spec, "UPSERT"), bytes(16))
         foreign.complete(requested, data)
     return requested
@@ -347,8 +348,7 @@ def test_a_plan_that_hudi_begins_anew_is_left_alone_with_its_files(is_over: bool
 
 def told(scene: Scene, lock: LockKind) -> Table:
     """The table as a process opens it that was told this lock."""
-    writer = LocalWriter(scene.storage, scene.world("told"), WriteSettings(), lock=lock)
-    return Table(TableLoader(scene.storage, load_config(scene.storage)), writer)
+    return table_on(scene.storage, scene.world("told"), WriteSettings(), lock=lock)
 
 
 @pytest.mark.parametrize("kept", [LockKind.NONE, LockKind.FILE, LockKind.STORAGE])

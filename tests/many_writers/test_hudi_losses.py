@@ -30,13 +30,14 @@ from many_writers.scene import (
 from pyhudi.errors import ConflictError
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER
+from pyhudi.write.write import ready
 
 SIX = tuple(f"k{number}" for number in range(6))
 TIMEOUT_MS = WriteSettings().heartbeat_timeout_ms
 
 
 def compacted(scene: Scene) -> None:
-    if planned := plan_compaction(scene.writer("compactor")):
+    if planned := plan_compaction(scene.session("compactor")):
         planned.run().complete()
 
 
@@ -196,7 +197,7 @@ def test_hudi_5675_a_write_that_completes_while_it_is_judged_is_visible_or_told(
                 ended.append(False)
 
         judging = Meddled(scene, nth, end)
-        scene.writer("judge", judging).ready()
+        ready(scene.opening("judge", judging))
         is_met = bool(ended)
         if not is_met:
             end()

@@ -8,12 +8,12 @@ From `TestSparkNonBlockingConcurrencyControl`: merging by event time, and loads 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from as_by_spark import written_as_by_spark
 from many_writers.compaction_by_hand import plan_compaction
 from many_writers.scene import (
     CHECKED,
@@ -42,8 +42,7 @@ from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.index.simple_bucket import bucket_ids, file_id
 from pyhudi.settings import WriteSettings
 from pyhudi.write import tasks as group_jobs
-from pyhudi.write.intent import Reads, WriteIntent
-from pyhudi.write.plan import WritePlans
+from pyhudi.write.intent import Reads, WholeRows, WriteIntent
 from pyhudi.write.result import WriteResult
 
 LOCKS = (LockKind.NONE, LockKind.IN_PROCESS, LockKind.FILE, LockKind.STORAGE)
@@ -238,11 +237,11 @@ def test_a_clustering_that_is_pending_stops_writes_of_its_file_groups(kind: str,
     scene = begun_scene(rows("first", "k", day="mo"), rows("first", "t", day="tu"), **KINDS[kind])
     monday = FileGroupId("mo", file_id(0))
     if when == "before it began":
-        plan_clustering(scene.writer("clusterer"), [monday])
+        plan_clustering(scene.session("clusterer"), [monday])
     here = scene.hold("here", upsert(rows("w", "k", ts=5, day="mo")), conflict_retries=0)
     there = scene.hold("there", upsert(rows("w", "t", ts=5, day="tu")), conflict_retries=0)
     if when == "after it began":
-        plan_clustering(scene.writer("clusterer"), [monday])
+        plan_clustering(scene.session("clusterer"), [monday])
     with pytest.raises(ConflictError, match="clustering"):
         here.finish()
     there.finish()
@@ -254,7 +253,7 @@ def test_where_writers_are_preferred_a_clustering_stops_none_of_them(kind: str) 
     """Then it is the clustering that has to yield."""
     strategy = Strategy.PREFER_WRITER
     scene = begun_scene(rows("first", "k"), **KINDS[kind], strategy=strategy)
-    plan_clustering(scene.writer("clusterer"), [FileGroupId("mo", file_id(0))])
+    plan_clustering(scene.session("clusterer"), [FileGroupId("mo", file_id(0))])
     held = scene.hold("held", upsert(rows("held", "k", ts=5)), conflict_retries=0)
     held.finish()
     assert scene.writers() == {"k": "held"}
@@ -270,7 +269,7 @@ def test_compactions_beside_two_writers_change_nothing_for_them(kind: str) -> No
         )
         held: dict[str, HeldWrite] = {}
         for event in order.split():
-            if planned := plan_compaction(scene.writer("compactor")):
+            if planned := plan_compaction(scene.session("compactor")):
                 planned.run().complete()
             by = event[0]
             if event == by:
@@ -290,7 +289,7 @@ def test_a_base_file_that_is_cleaned_under_a_writer_costs_a_repetition_and_no_ro
     [old] = [s.path for s in scene.storage.list("mo") if s.path.endswith(".parquet")]
     held = scene.hold("held", upsert(rows("held", "b", ts=5)), Stop.BEGUN)
     second = scene.table("second").upsert(rows("second", "a", ts=5))
-    clean(scene.writer("cleaner"), [old], second.instant)
+    clean(scene.session("cleaner"), [old], second.instant)
     assert first.instant < held.requested < second.instant
     held.finish()
     assert scene.writers() == {"a": "second", "b": "held"}
@@ -309,7 +308,7 @@ def test_rows_of_both_writers_are_merged_by_event_time(order: str) -> None:
     }
     assert played(scene, order, acts) == {"1": True, "2": True}
     assert scene.content() == {"a": (2, "2"), "b": (1, "1"), "c": (1, "1")}
-    planned = plan_compaction(scene.writer("compactor"))
+    planned = plan_compaction(scene.session("compactor"))
     assert planned is not None
     planned.run().complete()
     assert scene.content() == {"a": (2, "2"), "b": (1, "1"), "c": (1, "1")}
@@ -322,7 +321,7 @@ def test_a_log_that_completes_later_is_not_swallowed_by_an_earlier_compaction() 
     first = scene.hold("first", upsert(rows("first", "a", ts=1)))
     second = scene.hold("second", upsert(rows("second", "b", ts=1)))
     first.finish()
-    planned = plan_compaction(scene.writer("compactor"))
+    planned = plan_compaction(scene.session("compactor"))
     assert planned is not None
     second.finish()
     planned.run().complete()
@@ -355,14 +354,9 @@ INSERTED, LOADED, ELSEWHERE = (
 
 def load(table: Table) -> WriteResult:
     """An append as a large one runs: empty buckets get base files."""
-    batches: Iterator[pa.RecordBatch] = iter(rows("load", LOADED, ts=1).to_batches())
-    writer = table._writer
-    return writer.write_plan(
-        batches,
-        None,
-        WriteIntent(operation="INSERT", reads=Reads.PLACES),
-        WritePlans(writer).append,
-    )
+    given = rows("load", LOADED, ts=1)
+    intent = WriteIntent(operation="INSERT", change=WholeRows(loads=True), reads=Reads.PLACES)
+    return written_as_by_spark(table, given, intent)
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ class Play:
         self.look(done.completed)
 
     def plan(self) -> None:
-        self.planned = plan_compaction(self.scene.writer("compactor"))
+        self.planned = plan_compaction(self.scene.session("compactor"))
         assert self.planned is not None
         self.in_plan = list(self.completed)
         own = {write.requested for write in self.held.values()}
@@ -157,7 +157,7 @@ def test_a_delete_is_merged_by_its_ordering_value_like_a_row(order: str, planned
     held: dict[str, HeldWrite] = {}
     events = order.split()
     for place, event in enumerate(events):
-        if place == planned and (compaction := plan_compaction(scene.writer("compactor"))):
+        if place == planned and (compaction := plan_compaction(scene.session("compactor"))):
             compaction.run().complete()
         if event in acts:
             held[event] = scene.hold(event, acts[event])
@@ -255,13 +255,13 @@ def test_scenario_15_the_first_writers_of_a_bucket_hide_nothing_from_each_other(
 def test_a_writer_that_is_older_than_a_whole_compaction_loses_nothing() -> None:
     scene = begun_scene(rows("before", "a", "b", ts=1), **NBCC)
     slow = scene.hold("slow", upsert(rows("slow", "a", "new", ts=5)))
-    planned = plan_compaction(scene.writer("compactor"))
+    planned = plan_compaction(scene.session("compactor"))
     assert planned is not None
     assert slow.requested < planned.requested
     assert slow.requested not in planned.log_instants
     planned.run().complete()
     scene.table("later").upsert(rows("later", "b", ts=5))
-    again = plan_compaction(scene.writer("compactor"))
+    again = plan_compaction(scene.session("compactor"))
     assert again is not None
     slow.finish()
     assert scene.writers() == {"a": "slow", "new": "slow", "b": "later"}
@@ -274,7 +274,7 @@ def test_a_writer_that_was_rolled_back_starts_again_beside_the_others(compacts: 
     scene = begun_scene(rows("before", "a", "b", ts=1), **NBCC)
     dead = scene.hold("dead", upsert(rows("dead", "a", "b", ts=7)), conflict_retries=0)
     scene.table("other").upsert(rows("other", "a", ts=5))
-    planned = plan_compaction(scene.writer("compactor")) if compacts else None
+    planned = plan_compaction(scene.session("compactor")) if compacts else None
     assert scene.completed("rollback") == [], "its heartbeat is fresh"
     scene.clock.sleep(2 * WriteSettings().heartbeat_timeout_ms)
     scene.table("other").upsert(rows("other", "c", ts=5))
@@ -319,7 +319,7 @@ def test_a_reader_sees_no_difference_at_any_moment_of_a_compaction() -> None:
     before = scene.content()
     assert before == {"a": (2, "log"), "c": (1, "before")}
     watched = Watched(scene)
-    planned = plan_compaction(scene.writer("compactor", watched))
+    planned = plan_compaction(scene.session("compactor", watched))
     assert planned is not None
     planned.run().complete()
     assert len(watched.seen) > 10
@@ -330,7 +330,7 @@ def test_a_reader_that_began_before_a_compaction_completed_reads_on() -> None:
     scene = begun_scene(rows("before", "a", ts=1), **NBCC)
     scene.table("log").upsert(rows("log", "a", ts=2))
     scan = scene.table("reader").read(columns=["id", "by"])
-    planned = plan_compaction(scene.writer("compactor"))
+    planned = plan_compaction(scene.session("compactor"))
     assert planned is not None
     planned.run().complete()
     scene.table("later").upsert(rows("later", "a", ts=3))
@@ -339,11 +339,11 @@ def test_a_reader_that_began_before_a_compaction_completed_reads_on() -> None:
 
 def test_a_compaction_may_be_finished_by_another_process() -> None:
     scene = begun_scene(rows("before", "a", ts=1), **NBCC)
-    died = plan_compaction(scene.writer("compactor"))
+    died = plan_compaction(scene.session("compactor"))
     assert died is not None
     died.run()  # and dies
     scene.table("later").upsert(rows("later", "b", ts=1))
-    found_compaction(scene.writer("another"), died.requested).run().complete()
+    found_compaction(scene.session("another"), died.requested).run().complete()
     assert scene.writers() == {"a": "before", "b": "later"}
     slices = scene.table().inspect.file_slices().to_pylist()
     latest = next(s for s in slices if s["latest"])

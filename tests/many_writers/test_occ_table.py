@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyhudi.write.retry import LATER_MS, LOOK_MS
 
 from many_writers.compaction_by_hand import PlannedCompaction, plan_compaction
 from many_writers.scene import (
@@ -49,9 +48,11 @@ from pyhudi.format.timeline.instant import Action, InstantTime
 from pyhudi.index.simple_bucket import bucket_ids, file_id
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER
+from pyhudi.write.begin import write_spec
 from pyhudi.write.files.base_file import write_base
 from pyhudi.write.files.spec import create_partition_metadata
 from pyhudi.write.result import WriteResult, commit_metadata
+from pyhudi.write.write import LATER_MS, LOOK_MS
 from written_tables import keyed
 
 G = FileGroupId("mo", file_id(0))
@@ -119,7 +120,7 @@ def write(
 
 
 def planned_compaction(scene: Scene) -> PlannedCompaction:
-    planned = plan_compaction(scene.writer("compactor"), [G])
+    planned = plan_compaction(scene.session("compactor"), [G])
     assert planned is not None
     return planned
 
@@ -151,13 +152,13 @@ def clustering(begins: int, ends: int | None = None) -> Script:
         if begins > 100:
             yield
         scene.at(begins)
-        writer = scene.writer("clusterer")
+        writer = scene.session("clusterer")
         service = plan_clustering(writer, [G])
         if begins < 100:
             yield
         if ends is not None:
             scene.at(ends)
-            service.complete(replacement([G], writer.spec("").avro_schema, "CLUSTER"))
+            service.complete(replacement([G], writer.schema.avro(), "CLUSTER"))
 
     return script
 
@@ -170,10 +171,10 @@ def foreign_overwrite(begins: int, ends: int | None) -> Script:
             yield
         scene.at(begins)
         foreign = ForeignWriter(scene)
-        schema = scene.writer("schema").spec("").avro_schema
+        schema = scene.session("schema").schema.avro()
         data = replacement([G], schema, "INSERT_OVERWRITE")
         stat = WriteStat(file_id=G.file_id, path=f"mo/{G.file_id}_x.parquet", partition_path="mo")
-        intent = commit_metadata([stat], scene.writer("s").spec(""), "INSERT_OVERWRITE")
+        intent = commit_metadata([stat], write_spec(scene.session("s"), ""), "INSERT_OVERWRITE")
         inflight = encode_commit_metadata(intent, bytes(16))
         requested = foreign.begin("replacecommit", inflight=inflight)
         if begins < 100:
@@ -202,7 +203,7 @@ def cleaning(scene: Scene) -> Other:
     yield
     scene.at(105)
     clean(
-        scene.writer("cleaner"), bases[:-1], bases[-1].rpartition("_")[2].removesuffix(".parquet")
+        scene.session("cleaner"), bases[:-1], bases[-1].rpartition("_")[2].removesuffix(".parquet")
     )
 
 
@@ -212,8 +213,7 @@ def rollback_of_s(*, is_done: bool) -> Script:
     def script(scene: Scene) -> Other:
         yield
         scene.at(105)
-        judge = scene.writer("judge")
-        judge.open()
+        judge = scene.session("judge")
         [pending] = judge.log.refresh().pending_of(Action.COMMIT, Action.DELTACOMMIT)
         judge.recovery.abort(pending)
         if is_done:
@@ -237,7 +237,7 @@ def same_bucket_with_another_id(scene: Scene) -> Other:
     scene.at(105)
     foreign = ForeignWriter(scene)
     requested = foreign.begin("commit")
-    spec = scene.writer("spec").spec(requested)
+    spec = write_spec(scene.session("spec"), requested)
     create_partition_metadata(scene.storage, "tu", InstantTime(requested))
     written = keyed(rows("hudi", "t", day="tu").to_pylist(), SCHEMA)
     stat = write_base(scene.storage, spec, FileGroupId("tu", HUDI_ID), [written])
@@ -550,7 +550,7 @@ def watched(
         scene.clock.sleep(ms)
         slept(sum(sleeps))
 
-    table._writer.world = replace(table._writer.world, sleep_ms=sleep_ms)
+    table._opening.world = replace(table._opening.world, sleep_ms=sleep_ms)
     return table, sleeps
 
 

@@ -23,10 +23,8 @@ from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.instant import Action
 from pyhudi.format.timeline.plan_files import CompactionPlan, encode_compaction_plan
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.services.cleaning.execute import writer_cleanings
+from pyhudi.services.cleaning.execute import table_cleanings
 from pyhudi.services.compaction.run import compact, compactions
-from pyhudi.settings import WriteSettings
-from pyhudi.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64())])
 
@@ -189,17 +187,17 @@ def test_a_compaction_that_was_planned_is_not_carried_out_over_a_lost_file(
 def test_a_plan_that_another_engine_made_without_the_lost_file_is_not_carried_out() -> None:
     memory = written()
     lost = data_files(memory, ".log.")[1]
-    writer = LocalWriter(memory.storage, memory.world("other"), WriteSettings())
-    [operation] = compactions(writer).preview().plan.operations or ()
+    session = memory.session("other")
+    [operation] = compactions(session).preview().plan.operations or ()
     logs = tuple(p for p in operation.delta_file_paths or () if p != lost)
     assert len(logs) == 2
     operation = replace(operation, delta_file_paths=logs)
     plan = encode_compaction_plan(CompactionPlan((operation,)), bytes(16))
-    outcome = writer.log.append(Begin(Action.COMPACTION, plan))
+    outcome = session.log.append(Begin(Action.COMPACTION, plan))
     assert isinstance(outcome, Decided)
     gone(memory, lost)
     before = data_files(memory, ".parquet")
-    other = LocalWriter(memory.storage, memory.world("b"), WriteSettings())
+    other = memory.session("b")
     with pytest.raises(pyhudi.CorruptTableError, match=r"cannot be carried out.*is gone") as caught:
         compact(other, plans=False).or_raise()
     assert caught.value.path == lost
@@ -233,9 +231,8 @@ def test_a_file_group_that_lost_a_file_is_not_cleaned(damage: Damage, why: str) 
 
 def test_a_clean_that_was_planned_removes_nothing_from_a_file_group_that_lost_a_file() -> None:
     memory = written("cow", writes=5)
-    writer = LocalWriter(memory.storage, memory.world("planner"), WriteSettings())
-    writer.open()
-    assert writer_cleanings(writer).schedule(CleanPolicy.versions(1)) is not None
+    session = memory.session("planner")
+    assert table_cleanings(session).schedule(CleanPolicy.versions(1)) is not None
     gone(memory, data_files(memory, ".parquet")[-1])
     before = data_files(memory, ".parquet")
     with pytest.raises(pyhudi.CorruptTableError, match=r"cannot be cleaned.*is gone"):

@@ -47,10 +47,10 @@ from pyhudi.format.timeline.instant import Action
 from pyhudi.read.archive import History
 from pyhudi.services.archiving.facts import ServiceMemory, fresh_times
 from pyhudi.services.archiving.run import Archiver, ArchiveResult, archive, is_archiving_due
+from pyhudi.session.session import TableSession
 from pyhudi.storage.locks.file_lock import LOCK_PATH
 from pyhudi.storage.objects.checksums import checked_path, checksum_path, is_checksum
-from pyhudi.write.intent import WriteIntent
-from pyhudi.write.local import LocalWriter
+from pyhudi.write.begin import write_spec
 
 every_type = pytest.mark.parametrize("table_type", list(TableType))
 
@@ -87,17 +87,18 @@ def test_each_instant_is_archived_once_with_all_its_bytes(table_type: TableType)
 def test_a_writer_knows_whether_archiving_is_due_without_asking() -> None:
     bench = Bench()
     watched = FaultyStorage(bench.storage)
-    writer, memory = bench.writer("long lived", watched), ServiceMemory()
+    table, memory = bench.table("long lived", watched), ServiceMemory()
     for n in range(POLICY.keep_max - 2):
-        writer.write(iter(rows(n, "x").to_batches()), WriteIntent(operation="UPSERT"))
-        assert not is_archiving_due(writer, memory, POLICY)
-    writer.write(iter(rows(9, "x").to_batches()), WriteIntent(operation="UPSERT"))
+        table.upsert(rows(n, "x"))
+        assert not is_archiving_due(table._opening.session(), memory, POLICY)
+    table.upsert(rows(9, "x"))
     before = len(watched.trace)
-    assert is_archiving_due(writer, memory, POLICY)
+    session = table._opening.session()
+    assert is_archiving_due(session, memory, POLICY)
     assert len(watched.trace) - before <= 1  # the table's properties
     bench.clock.sleep(10_000)
-    assert archive(writer, POLICY, memory=memory).archived  # type: ignore[union-attr]
-    assert not is_archiving_due(writer, memory, POLICY)
+    assert archive(session, POLICY, memory=memory).archived  # type: ignore[union-attr]
+    assert not is_archiving_due(session, memory, POLICY)
 
 
 def test_a_dry_run_says_why_and_changes_nothing() -> None:
@@ -238,7 +239,7 @@ def test_a_completed_file_that_a_zombie_brings_back_is_removed_by_the_next_run()
 def test_what_is_pending_keeps_a_write_before_it() -> None:
     bench = Bench()
     bench.write(1, 2, 3)
-    service = plan_clustering(bench.writer("service"), [])
+    service = plan_clustering(bench.session("service"), [])
     bench.write(4, 5, 6, 7)
     bench.clock.sleep(10_000)
     assert bench.archive().archived
@@ -338,7 +339,7 @@ def test_the_work_of_an_archiver_that_died_is_not_finished_past_such_a_file() ->
 def test_data_files_are_listed_only_where_the_timeline_is_to_begin_later() -> None:
     bench = Bench()
     watched = FaultyStorage(bench.storage)
-    archiver = bench.writer("archiver", watched)
+    archiver = bench.session("archiver", watched)
     listings = []
     for numbers in (range(2), range(2, 5), range(5, 8)):
         bench.write(*numbers)
@@ -358,8 +359,8 @@ def test_the_newest_clean_that_tells_stays_and_what_it_kept() -> None:
     bench = Bench()
     bench.write(1, 2, 3)
     kept = bench.completed()[3]
-    clean(bench.writer("cleaner"), [], earliest=bench.completed()[1])
-    clean(bench.writer("cleaner"), [], earliest=kept)
+    clean(bench.session("cleaner"), [], earliest=bench.completed()[1])
+    clean(bench.session("cleaner"), [], earliest=kept)
     bench.write(4, 5, 6, 7, 8)
     bench.clock.sleep(10_000)
     done = bench.archive()
@@ -374,13 +375,12 @@ def test_archived_cleans_still_say_how_far_back_the_table_can_be_read() -> None:
     bench.write(1, 2)
     first = bench.completed()[1]
     time = next(i.completed for i in bench.active() if i.requested == first and i.completed)
-    clean(bench.writer("cleaner"), [], earliest=bench.completed()[2])
+    clean(bench.session("cleaner"), [], earliest=bench.completed()[2])
     bench.write(3, 4, 5, 6, 7, 8)
-    clean(bench.writer("cleaner"), [], earliest="")  # it says nothing
+    clean(bench.session("cleaner"), [], earliest="")  # it says nothing
     bench.clock.sleep(10_000)
-    writer = bench.writer()
-    writer.open()
-    archiver = Archiver(writer.log, writer.loader.load, POLICY, is_mor=True)
+    session = bench.session()
+    archiver = Archiver(session.log, session.loader.load, POLICY, is_mor=True)
     with pytest.raises(InvalidRequestError, match="can no longer be read"):
         bench.table().read(as_of=time)
     archiver.run()
@@ -400,7 +400,7 @@ def test_a_consumer_that_has_not_read_holds_archiving_back() -> None:
 def test_a_write_that_hides_file_groups_stays_while_they_have_files() -> None:
     bench = Bench()
     bench.write(1, 2)
-    writer = bench.writer("overwriter")
+    session = bench.session("overwriter")
     state = bench.table()  # its files belong to one group
     assert content(state.read())
     group = next(
@@ -408,12 +408,12 @@ def test_a_write_that_hides_file_groups_stays_while_they_have_files() -> None:
         for s in bench.storage.list("")
         if (name := parse_data_file(s.path)) is not None
     )
-    service = begin_service(writer, Action.REPLACECOMMIT, b"")
-    service.complete(replacement([group], writer.spec("").avro_schema, "INSERT_OVERWRITE"))
+    service = begin_service(session, Action.REPLACECOMMIT, b"")
+    service.complete(replacement([group], write_spec(session, "").avro_schema, "INSERT_OVERWRITE"))
     files = [s.path for s in bench.storage.list("") if parse_data_file(s.path)]
     for _ in range(6):
-        begun = begin_service(writer, Action.DELTACOMMIT, b"")
-        begun.complete(empty_commit(writer))
+        begun = begin_service(session, Action.DELTACOMMIT, b"")
+        begun.complete(empty_commit(session))
     bench.clock.sleep(10_000)
     plan = bench.preview()
     assert "it hides file groups that still have files" in str(plan)
@@ -423,15 +423,15 @@ def test_a_write_that_hides_file_groups_stays_while_they_have_files() -> None:
     for path in files:
         bench.storage.delete(path)  # cleaned
     for _ in range(4):
-        begin_service(writer, Action.DELTACOMMIT, b"").complete(empty_commit(writer))
+        begin_service(session, Action.DELTACOMMIT, b"").complete(empty_commit(session))
     bench.clock.sleep(10_000)
     bench.archive()
     assert min(bench.completed()) > service.requested
     assert content(bench.table().read()) == {}
 
 
-def empty_commit(writer: LocalWriter) -> bytes:
-    extra = {"schema": writer.spec("").avro_schema}
+def empty_commit(session: TableSession) -> bytes:
+    extra = {"schema": write_spec(session, "").avro_schema}
     return encode_commit_metadata(CommitMetadata({}, extra_metadata=extra), bytes(16))
 
 
@@ -442,17 +442,16 @@ def test_what_the_end_of_the_log_decided_stays_however_old_it_is() -> None:
     """A process that reads the log now carries its last entry out if the file is not there."""
     bench = Bench()
     bench.write(1, 2)
-    slow = begin_service(bench.writer("slow"), Action.DELTACOMMIT, b"")
+    slow = begin_service(bench.session("slow"), Action.DELTACOMMIT, b"")
     bench.write(3, 4, 5, 6, 7, 8)
-    slow.complete(empty_commit(bench.writer("slow")))  # the oldest request, and the tail
+    slow.complete(empty_commit(bench.session("slow")))  # the oldest request, and the tail
     bench.clock.sleep(10 * DAY_MS)
     bench.archive()
     assert slow.requested in bench.completed()
     names = bench.active()
-    bench.writer("fresh").open()
-    writer = bench.writer("fresh")
-    writer.open()
-    writer.log.refresh()
+    bench.session("fresh")
+    session = bench.session("fresh")
+    session.log.refresh()
     assert bench.active() == names
     bench.write(9)
     bench.clock.sleep(10_000)
@@ -479,19 +478,18 @@ def test_what_was_decided_within_the_grace_stays() -> None:
 def test_a_pruned_log_holds_nothing_back_for_long() -> None:
     bench = Bench()
     for _ in range(60):
-        begin_service(bench.writer("w"), Action.DELTACOMMIT, b"").complete(
-            empty_commit(bench.writer("w"))
+        begin_service(bench.session("w"), Action.DELTACOMMIT, b"").complete(
+            empty_commit(bench.session("w"))
         )
     bench.clock.sleep(8 * DAY_MS)
-    writer = bench.writer("pruner")
-    writer.open()
-    writer.log.refresh()
-    writer.log.clock.read_ms()
-    prune(writer.log)
+    session = bench.session("pruner")
+    session.log.refresh()
+    session.log.clock.read_ms()
+    prune(session.log)
     numbers = [parse_entry_path(s.path) for s in bench.storage.list(LOG_FOLDER)]
     assert min(n for n in numbers if n is not None) > 1
-    assert fresh_times(writer.log, bench.clock.ms) == (writer.log.tail.time,) * 2  # type: ignore[union-attr]
-    assert fresh_times(writer.log, 0) == ("", writer.log.tail.time)  # type: ignore[union-attr]
+    assert fresh_times(session.log, bench.clock.ms) == (session.log.tail.time,) * 2  # type: ignore[union-attr]
+    assert fresh_times(session.log, 0) == ("", session.log.tail.time)  # type: ignore[union-attr]
     assert len(bench.archive().archived) == 58
 
 

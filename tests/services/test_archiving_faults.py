@@ -307,7 +307,7 @@ def test_pending_files_that_come_back_when_all_is_undone_hold_nothing_up(
         dead = bench.die(99)
         bench.clock.sleep(SETTINGS.heartbeat_timeout_ms + 1)
     else:
-        service = compactions(bench.writer("service"))
+        service = compactions(bench.session("service"))
         dead = service.schedule() or ""
         service.cancel(dead)
     bench.write(*range(4, 12))
@@ -328,7 +328,7 @@ def test_a_plan_of_which_only_a_run_was_undone_is_no_ghost() -> None:
     """Hudi undoes what its failed run left, and the plan waits for the next one."""
     bench = Bench(lock=LockKind.FILE)
     bench.write(1, 2, 3)
-    planned = InstantTime(compactions(bench.writer("service")).schedule() or "")
+    planned = InstantTime(compactions(bench.session("service")).schedule() or "")
     bench.clock.sleep(1_000)
     times = [InstantTime(f"{int(planned) + later:017}") for later in (100, 101)]
     plan = RollbackPlan(InstantName(planned, "compaction"), ())
@@ -372,7 +372,7 @@ def test_an_orphan_that_a_savepoint_of_the_oldest_write_brought_to_light_is_remo
     bench.storage.write(f"{TIMELINE}/{oldest}_{oldest[:-1]}9.savepoint", b"")
     bench.storage.write(path, data)
     assert content(bench.table().read())["x"] == 99
-    archiver = bench.writer()
+    archiver = bench.session()
     assert archive(archiver, policy).swept == (path,)  # type: ignore[union-attr]
     assert content(bench.table().read())["x"] == 11
     bench.storage.write(path, data)  # once more, as long as it may come
@@ -388,7 +388,7 @@ def test_what_a_restore_undid_is_looked_for_once_by_each_process() -> None:
     data = RESTORE.encode(restored, bytes(16))
     time = max(bench.completed())
     bench.storage.write(f"{TIMELINE}/{time[:-1]}8_{time[:-1]}9.restore", data)
-    archiver, memory = bench.writer(), ServiceMemory()
+    archiver, memory = bench.session(), ServiceMemory()
     looked_for = []
     for n in range(4, 40, 6):
         bench.write(*range(n, n + 6))
@@ -525,7 +525,7 @@ def test_a_refresh_believes_no_listing_that_archiving_tore() -> None:
     bench = Bench()
     bench.write(0, 1, 2)
     torn = Torn(bench.storage)
-    reader = Table(TableLoader(torn, load_config(torn)), bench.writer("reader"))
+    reader = Table(TableLoader(torn, load_config(torn)), bench.opening("reader"))
     content(reader.read())
     written_ = bench.table("w").upsert(rows(9, "precious"))
     bench.write(*range(3, 12))

@@ -71,7 +71,7 @@ from pyhudi.services.cleaning.execute import (
     Cleanings,
     cancel_clean,
     clean,
-    writer_cleanings,
+    table_cleanings,
 )
 from pyhudi.services.cleaning.result import Cleaned, CleanResult
 from pyhudi.services.compaction.run import compact
@@ -103,27 +103,26 @@ def _written(kind: str, count: int) -> Scene:
 
 
 def compacted(scene: Scene) -> None:
-    planned = plan_compaction(scene.writer("compactor"))
+    planned = plan_compaction(scene.session("compactor"))
     assert planned is not None
     planned.run().complete()
 
 
 def cleaned(scene: Scene, policy: CleanPolicy, storage: Storage | None = None) -> CleanResult:
-    found = clean(scene.writer("cleaner", storage), policy)
+    found = clean(scene.session("cleaner", storage), policy)
     assert isinstance(found, CleanResult)
     return found.or_raise()
 
 
 def preview(scene: Scene, policy: CleanPolicy) -> CleanPlan:
-    found = clean(scene.writer("cleaner"), policy, dry_run=True)
+    found = clean(scene.opening("cleaner").session(is_read_only=True), policy, dry_run=True)
     assert isinstance(found, CleanPlan)
     return found
 
 
 def cleanings(scene: Scene, label: str = "cleaner") -> Cleanings:
-    writer = scene.writer(label)
-    writer.open()
-    return writer_cleanings(writer)
+    session = scene.session(label)
+    return table_cleanings(session)
 
 
 def data_files(scene: Scene) -> set[str]:
@@ -164,9 +163,8 @@ def assert_kept(before: dict[str, Content | None], after: dict[str, Content | No
 
 def plan_on_timeline(scene: Scene, plan: CleanerPlan) -> str:
     """A clean that somebody has planned; its requested time."""
-    writer = scene.writer("planner")
-    writer.open()
-    outcome = writer.log.append(Begin(Action.CLEAN, encode_cleaner_plan(plan, SYNC)))
+    session = scene.session("planner")
+    outcome = session.log.append(Begin(Action.CLEAN, encode_cleaner_plan(plan, SYNC)))
     assert isinstance(outcome, Decided)
     assert outcome.entry.instant is not None
     return outcome.entry.instant
@@ -284,7 +282,7 @@ def test_what_failed_writers_left_is_rolled_back_first() -> None:
 
 def pending_compaction(scene: Scene) -> PlannedCompaction:
     scene.table("first").upsert(rows("late", "a", ts=50))
-    planned = plan_compaction(scene.writer("compactor"))
+    planned = plan_compaction(scene.session("compactor"))
     assert planned is not None
     return planned
 
@@ -307,11 +305,11 @@ def test_a_pending_compaction_can_be_carried_out_after_any_clean(
     planned = pending_compaction(scene)
     assert early.requested in planned.log_instants
     assert early.requested < (planned.operations[0].base_instant_time or "") < planned.requested
-    rewrite_groups(scene.writer("rewriter"))
+    rewrite_groups(scene.session("rewriter"))
     scene.table("first").upsert(rows("last", "a", ts=60))
     scene.clock.sleep(3_600_000)
     if is_archived:
-        done = archive_instants(scene.writer("archivist"), ARCHIVING)
+        done = archive_instants(scene.session("archivist"), ARCHIVING)
         assert early.requested in done.archived  # type: ignore[union-attr]
     before = scene.content()
     cleaned(scene, policy)
@@ -326,10 +324,9 @@ def test_a_pending_clustering_keeps_its_files() -> None:
     oldest = min(data_files(scene))
     part = ClusteringSlice(f"{scene.storage.uri}/{oldest}", (), "f", "mo")
     plan = RequestedReplaceMetadata("CLUSTER", ClusteringPlan((ClusteringGroup((part,)),)))
-    writer = scene.writer("clusterer")
-    writer.open()
+    session = scene.session("clusterer")
     data = encode_requested_replace(plan, SYNC)
-    assert isinstance(writer.log.append(Begin(Action.CLUSTERING, data)), Decided)
+    assert isinstance(session.log.append(Begin(Action.CLUSTERING, data)), Decided)
     told = preview(scene, CleanPolicy.versions(1))
     assert oldest not in told.going["path"].to_pylist()
     assert any("the pending clustering" in row["reason"] for row in told.files.to_pylist())
@@ -339,9 +336,8 @@ def test_a_pending_clustering_keeps_its_files() -> None:
 def test_a_plan_that_cannot_be_read_stops_the_clean(data: bytes) -> None:
     """It may be about any file group."""
     scene = written("mor")
-    writer = scene.writer("broken")
-    writer.open()
-    assert isinstance(writer.log.append(Begin(Action.COMPACTION, data)), Decided)
+    session = scene.session("broken")
+    assert isinstance(session.log.append(Begin(Action.COMPACTION, data)), Decided)
     before = data_files(scene)
     [pending] = [name[:17] for name in scene.pending()]
     with pytest.raises(
@@ -381,10 +377,9 @@ def test_a_write_under_way_may_read_what_it_began_from() -> None:
 def test_a_replaced_group_goes_and_its_rows_are_not_back() -> None:
     scene = written("cow", 2)
     group = FileGroupId("mo", "00000000-0000-0000-0000-000000000000-0")
-    service = plan_clustering(scene.writer("replacer"), [group])
-    schema = scene.writer("x")
-    schema.open()
-    service.complete(replacement([group], schema.spec("").avro_schema, "DELETE_PARTITION"))
+    service = plan_clustering(scene.session("replacer"), [group])
+    schema = scene.session("x").schema.avro()
+    service.complete(replacement([group], schema, "DELETE_PARTITION"))
     assert scene.content() == {}
     assert cleaned(scene, CleanPolicy.versions(1)).files == 2
     assert not data_files(scene)
@@ -399,15 +394,14 @@ class Interrupted:
     """Cleans a table on which, between load and decision, something else happens once."""
 
     def __init__(self, scene: Scene, event: Callable[[], object]) -> None:
-        self.writer = scene.writer("cleaner")
-        self.writer.open()
+        self.session = scene.session("cleaner")
         self.loads = 0
         self._event = event
-        self._whole = writer_cleanings(self.writer)
+        self._whole = table_cleanings(self.session)
 
     def _load(self) -> TableState:
         self.loads += 1
-        return self.writer.state()
+        return self.session.current.load()
 
     def _times(self, state: TableState) -> CompletionTimes:
         if self.loads == 1:
@@ -415,9 +409,9 @@ class Interrupted:
         return self._whole.planning._times(state)
 
     def cleanings(self) -> Cleanings:
-        writer = self.writer
-        records, kept = CommitRecords(writer.loader), self._whole.planning._kept
-        return Cleanings(writer.log, self._load, self._times, kept, records, writer.settings)
+        session = self.session
+        records, kept = CommitRecords(session.loader), self._whole.planning._kept
+        return Cleanings(session.log, self._load, self._times, kept, records, session.settings)
 
 
 def test_a_compaction_planned_since_the_load_has_the_table_loaded_again() -> None:
@@ -427,7 +421,7 @@ def test_a_compaction_planned_since_the_load_has_the_table_loaded_again() -> Non
 
     def event() -> None:
         planned.append(pending_compaction(scene))
-        rewrite_groups(scene.writer("rewriter"))
+        rewrite_groups(scene.session("rewriter"))
 
     loaded = Interrupted(scene, event)
     requested = loaded.cleanings().schedule(CleanPolicy.versions(1))
@@ -470,9 +464,8 @@ def test_a_clean_is_planned_though_a_write_completes_whenever_the_timeline_is_li
                 table.upsert(rows("busy", "a", ts=90 + writes))
             return super().list_folder(prefix)
 
-    writer = scene.writer("cleaner", Busy(scene.storage))
-    writer.open()
-    work = writer_cleanings(writer)
+    session = scene.session("cleaner", Busy(scene.storage))
+    work = table_cleanings(session)
     requested = work.schedule(CleanPolicy.versions(1))
     assert requested is not None
     assert writes
@@ -486,7 +479,7 @@ def test_a_compaction_begun_and_completed_since_the_load_is_noticed_without_a_li
     scene.table("one").upsert(rows("one", "a", ts=80))
 
     def event() -> None:
-        assert compact(scene.writer("compactor")).results
+        assert compact(scene.session("compactor")).results
 
     loaded = Interrupted(scene, event)
     work = loaded.cleanings()
@@ -497,17 +490,16 @@ def test_a_compaction_begun_and_completed_since_the_load_is_noticed_without_a_li
 
 def test_a_clean_that_another_process_archived_is_no_news_to_one_that_still_knows_it() -> None:
     scene = written("mor")
-    writer = scene.writer("cleaner")
-    writer.open()
+    session = scene.session("cleaner")
     first = cleaned(scene, CleanPolicy.versions(1)).cleans[0].instant
     scene.table("later").upsert(rows("later", "a", ts=80))  # or the log's end would be settled anew
-    assert first in writer.log.refresh().completed
+    assert first in session.log.refresh().completed
     for name in scene.names():
         if name.startswith(first):
             scene.storage.delete(f"{TIMELINE}/{name}")
-    rewrite_groups(scene.writer("rewriter"))
+    rewrite_groups(scene.session("rewriter"))
     assert not any(name.startswith(first) for name in scene.names())
-    assert writer_cleanings(writer).schedule(CleanPolicy.versions(1)) is not None
+    assert table_cleanings(session).schedule(CleanPolicy.versions(1)) is not None
 
 
 @pytest.mark.parametrize("is_complete", [False, True])
@@ -535,7 +527,7 @@ def test_a_consumer_registered_since_the_load_is_honoured() -> None:
     scene = written("cow")
     since = completions(scene)[3]
     loaded = Interrupted(
-        scene, lambda: register_consumer(scene.writer("consumer"), "slow", since=since)
+        scene, lambda: register_consumer(scene.session("consumer"), "slow", since=since)
     )
     requested = loaded.cleanings().schedule(CleanPolicy.versions(1))
     assert requested is not None
@@ -625,16 +617,17 @@ def test_a_restore_that_the_decision_log_does_not_tell_of_is_seen_before_a_file_
 
 def test_a_table_on_which_services_never_rest_is_an_error() -> None:
     scene = written("mor")
-    writer = scene.writer("cleaner")
-    writer.open()
-    whole = writer_cleanings(writer)
+    session = scene.session("cleaner")
+    whole = table_cleanings(session)
 
     def busy(state: TableState) -> CompletionTimes:
-        plan_clustering(scene.writer("busy"), [])
+        plan_clustering(scene.session("busy"), [])
         return whole.planning._times(state)
 
-    records = CommitRecords(writer.loader)
-    work = Cleanings(writer.log, writer.state, busy, whole.planning._kept, records, writer.settings)
+    records = CommitRecords(session.loader)
+    work = Cleanings(
+        session.log, session.current.load, busy, whole.planning._kept, records, session.settings
+    )
     with pytest.raises(UnavailableError, match="could not be cleaned"):
         work.schedule(CleanPolicy.versions(1))
 
@@ -660,13 +653,12 @@ def test_changes_that_a_pending_clean_is_about_to_take_are_refused_by_name(then:
     """Else a file could go between the plan of a poll and its read."""
     scene = written("cow")
     _, first, *_, before, _ = completions(scene)
-    work, consumer = cleanings(scene), scene.writer("consumer")
-    consumer.open()
+    work, consumer = cleanings(scene), scene.session("consumer")
     reader = Reader(consumer.loader)
-    reader.plan_changes(consumer.state(), "", first, Question())
+    reader.plan_changes(consumer.current.load(), "", first, Question())
     requested = work.schedule(CleanPolicy.commits(1))
     assert requested is not None
-    state = consumer.state()  # then the poll sleeps
+    state = consumer.current.load()  # then the poll sleeps
     if then != "pending":
         work.execute(requested)
     if then == "archived":
@@ -719,12 +711,12 @@ def test_a_plan_that_fails_keeps_no_other_from_being_carried_out() -> None:
     ]
     sound = plan_on_timeline(scene, naming(f"{table}/{min(data_files(scene))}"))
     scene.clock.sleep(10 * 60_000)
-    result = clean(scene.writer("cleaner"), CleanPolicy.commits(1))
+    result = clean(scene.session("cleaner"), CleanPolicy.commits(1))
     assert isinstance(result, CleanResult)
     assert [done.instant for done in result.cleans] == [sound]
     assert result.files == 1
     assert len(result.errors) == len(forged)
-    again = clean(scene.writer("cleaner"), CleanPolicy.commits(1))
+    again = clean(scene.session("cleaner"), CleanPolicy.commits(1))
     assert str(again) == "no clean was completed"
     with pytest.raises(CorruptTableError, match="in the latest slice") as raised:
         scene.table("person").services.clean()
@@ -739,9 +731,9 @@ def test_other_threads_of_the_table_may_write_while_files_are_deleted() -> None:
     told: list[bool] = []
 
     def look() -> None:
-        told.append(writer.turn.acquire(blocking=False))
+        told.append(opening.exclusive.acquire(blocking=False))
         if told[-1]:
-            writer.turn.release()
+            opening.exclusive.release()
 
     class Watched(FaultyStorage):
         def delete_all(self, paths: Sequence[str]) -> None:
@@ -750,8 +742,8 @@ def test_other_threads_of_the_table_may_write_while_files_are_deleted() -> None:
             other.join()
             super().delete_all(paths)
 
-    writer = scene.writer("cleaner", Watched(scene.storage))
-    assert isinstance(clean(writer, CleanPolicy.commits(1)), CleanResult)
+    opening = scene.opening("cleaner", Watched(scene.storage))
+    assert isinstance(clean(opening.session(), CleanPolicy.commits(1)), CleanResult)
     assert told == [True]
 
 
@@ -1013,9 +1005,8 @@ def test_a_plan_that_names_a_file_which_a_pending_write_has_yet_to_make_is_refus
 
 def test_an_empty_plan_is_a_clean_of_nothing() -> None:
     scene = written("cow")
-    writer = scene.writer("planner")
-    writer.open()
-    assert isinstance(writer.log.append(Begin(Action.CLEAN, b"")), Decided)
+    session = scene.session("planner")
+    assert isinstance(session.log.append(Begin(Action.CLEAN, b"")), Decided)
     assert scene.content(as_of=completions(scene)[1])  # nobody carries it out
     assert cleaned(scene, CleanPolicy()).attended is not None  # whoever made it may fill it still
     scene.clock.sleep(10 * 60_000)
@@ -1123,10 +1114,10 @@ def test_an_inflight_file_without_a_plan_stops_nobody_and_is_swept_up() -> None:
     scene.storage.create(path, b"")
     assert cleanings(scene).pending() == []
     assert scene.content(as_of=max(completions(scene)))
-    register_consumer(scene.writer("consumer"), "new")
+    register_consumer(scene.session("consumer"), "new")
     scene.table("more").upsert(rows("again", "a", ts=81))
     assert isinstance(cleaned(scene, CleanPolicy.versions(1)), CleanResult)
-    assert path in repair_table(scene.writer("repairer"), 0).removed
+    assert path in repair_table(scene.session("repairer"), 0).removed
     assert scene.storage.stat(path) is None
 
 
@@ -1135,15 +1126,14 @@ def test_an_inflight_compaction_without_a_plan_stops_no_clean_and_is_swept_up() 
     late = f"{TIMELINE}/{completions(scene)[0]}.compaction.inflight"
     scene.storage.create(late, b"")
     assert cleaned(scene, CleanPolicy.versions(1)).attended is None
-    assert late in repair_table(scene.writer("repairer"), 0).removed
+    assert late in repair_table(scene.session("repairer"), 0).removed
     assert scene.storage.stat(late) is None
 
 
 def test_whoever_slept_until_the_clean_was_archived_does_not_bring_it_back() -> None:
     scene = written("cow")
-    writer = scene.writer("slow")
-    writer.open()
-    whole = writer_cleanings(writer)
+    session = scene.session("slow")
+    whole = table_cleanings(session)
     requested = whole.schedule(CleanPolicy.commits(2))
     assert requested is not None
 
@@ -1155,9 +1145,9 @@ def test_whoever_slept_until_the_clean_was_archived_does_not_bring_it_back() -> 
             archive(scene.storage, TIMELINE, requests(scene)[-1])
         return whole.planning._times(state)
 
-    records = CommitRecords(writer.loader)
+    records = CommitRecords(session.loader)
     work = Cleanings(
-        writer.log, writer.state, sleeping, whole.planning._kept, records, writer.settings
+        session.log, session.current.load, sleeping, whole.planning._kept, records, session.settings
     )
     assert work.execute(requested).files == 0
     assert not any(name.startswith(requested) for name in scene.names())
@@ -1167,7 +1157,7 @@ def test_whoever_slept_until_the_clean_was_archived_does_not_bring_it_back() -> 
 
 
 def cancelled(scene: Scene, instant: str) -> Cleaned:
-    return cancel_clean(scene.writer("person"), instant)
+    return cancel_clean(scene.session("person"), instant)
 
 
 def test_a_plan_that_cannot_be_carried_out_can_be_cancelled() -> None:
@@ -1189,9 +1179,8 @@ def test_a_plan_that_cannot_be_carried_out_can_be_cancelled() -> None:
 
 def test_a_plan_that_cannot_be_read_can_be_cancelled() -> None:
     scene = written("cow")
-    writer = scene.writer("planner")
-    writer.open()
-    outcome = writer.log.append(Begin(Action.CLEAN, b"Obj\x01 rubbish"))
+    session = scene.session("planner")
+    outcome = session.log.append(Begin(Action.CLEAN, b"Obj\x01 rubbish"))
     assert isinstance(outcome, Decided)
     with pytest.raises(CorruptTableError):
         cleaned(scene, CleanPolicy.commits(1))
@@ -1261,7 +1250,7 @@ def test_a_plan_that_could_not_be_loaded_is_not_cancelled() -> None:
     assert requested is not None
     scene.clock.sleep(10 * 60_000)
     fault = Fault(Effect.FAIL, "read", "*.clean.requested", nth=2, times=None)
-    person = scene.writer("person", FaultyStorage(scene.storage, [fault]))
+    person = scene.session("person", FaultyStorage(scene.storage, [fault]))
     with pytest.raises(UnavailableError):
         cancel_clean(person, requested)
     assert scene.pending()
@@ -1321,7 +1310,7 @@ def test_an_empty_completed_clean_stops_nobody_and_its_plan_tells(*, has_plan: b
         if has_plan:
             assert {time: state_at(scene, time) for time in told} == told
         assert scene.content(as_of=max(told)) == told[max(told)]
-    register_consumer(scene.writer("consumer"), "new")
+    register_consumer(scene.session("consumer"), "new")
     scene.table("writer").upsert(rows("y", "a", ts=91))
     assert cleaned(scene, CleanPolicy.versions(1)).files > 0
 
@@ -1333,7 +1322,7 @@ def test_a_consumer_that_came_after_the_plan_is_spared() -> None:
     requested = cleanings(scene).schedule(CleanPolicy.versions(1))
     assert requested is not None
     with pytest.raises(InvalidRequestError, match="cannot be registered"):
-        register_consumer(scene.writer("consumer"), "late", since=since)
+        register_consumer(scene.session("consumer"), "late", since=since)
     consumer = Consumer("late", since, 0, 0)
     scene.storage.write(consumer_path("late"), encode_consumer(consumer))
     done = cleanings(scene).execute(requested)
@@ -1455,7 +1444,7 @@ class Played:
         elif step == "finish" and self._held:
             self._held.pop(0).finish()
         elif step == "plan" and self._planned is None:
-            self._planned = plan_compaction(scene.writer(f"c{number}"))
+            self._planned = plan_compaction(scene.session(f"c{number}"))
         elif step == "run" and self._planned is not None:
             self._planned.run()
         elif step == "complete" and self._planned is not None:

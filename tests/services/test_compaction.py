@@ -78,7 +78,7 @@ def scene_with_logs(**definition: Any) -> Scene:
 
 
 def service(scene: Scene, label: str = "compactor", **settings: Any) -> Compactions:
-    return compactions(scene.writer(label, **settings))
+    return compactions(scene.session(label, **settings))
 
 
 def plan_of(scene: Scene, requested: str) -> CompactionPlan:
@@ -94,9 +94,8 @@ def metadata_of(scene: Scene, requested: str) -> CommitMetadata:
 
 def forged(scene: Scene, plan: CompactionPlan) -> str:
     """A plan on the timeline that nobody made from the table."""
-    writer = scene.writer("forger")
-    writer.open()
-    outcome = writer.log.append(Begin(Action.COMPACTION, encode_compaction_plan(plan, bytes(16))))
+    session = scene.session("forger")
+    outcome = session.log.append(Begin(Action.COMPACTION, encode_compaction_plan(plan, bytes(16))))
     assert isinstance(outcome, Decided)
     assert outcome.entry.instant is not None
     return outcome.entry.instant
@@ -109,7 +108,7 @@ def forged(scene: Scene, plan: CompactionPlan) -> str:
 def test_a_compaction_changes_files_and_no_row(kind: str) -> None:
     scene = scene_with_logs(**KINDS[kind])
     with no_row_is_lost(scene):
-        done = compact(scene.writer("compactor"))
+        done = compact(scene.session("compactor"))
     [result] = done.results
     assert (result.file_groups, result.log_files, result.rows) == (1, 3, 3)
     [slice_] = [s for s in scene.table().inspect.file_slices().to_pylist() if s["latest"]]
@@ -125,7 +124,7 @@ def test_rows_keep_who_wrote_them_and_when() -> None:
     scene = scene_with_logs()
     columns = ["_hoodie_record_key", "_hoodie_commit_time", "_hoodie_commit_seqno"]
     before = scene.table().read(columns=columns).to_arrow().sort_by("_hoodie_record_key")
-    compact(scene.writer("compactor"))
+    compact(scene.session("compactor"))
     after = scene.table().read(columns=columns).to_arrow().sort_by("_hoodie_record_key")
     assert after.equals(before)
 
@@ -135,9 +134,9 @@ def test_the_completed_file_says_what_hudis_says() -> None:
     scene = scene_with_logs()
     stamps = pa.array([9], pa.int64())
     scene.table("d").delete(pa.table({"id": ["c"], "day": ["mo"], "ts": stamps}))
-    done = compact(scene.writer("compactor"))
+    done = compact(scene.session("compactor"))
     scene.table("late").upsert(rows("late", "a", "d", ts=5))
-    again = compact(scene.writer("compactor"))
+    again = compact(scene.session("compactor"))
     metadata = metadata_of(scene, again.planned or "")
     assert metadata.compacted is True
     assert metadata.operation_type == "COMPACT"
@@ -153,11 +152,11 @@ def test_the_completed_file_says_what_hudis_says() -> None:
 
 def test_a_row_that_is_deleted_counts_as_such() -> None:
     scene = scene_with_logs()
-    compact(scene.writer("compactor"))
+    compact(scene.session("compactor"))
     stamps = pa.array([9], pa.int64())
     scene.table("d").delete(pa.table({"id": ["c"], "day": ["mo"], "ts": stamps}))
     with no_row_is_lost(scene):
-        done = compact(scene.writer("compactor"))
+        done = compact(scene.session("compactor"))
     [stat] = metadata_of(scene, done.planned or "").write_stats["mo"]
     assert (stat.num_writes, stat.num_deletes, stat.num_update_writes) == (2, 1, 0)
 
@@ -165,16 +164,16 @@ def test_a_row_that_is_deleted_counts_as_such() -> None:
 def test_a_dry_run_says_what_would_be_done_and_does_nothing() -> None:
     scene = scene_with_logs()
     before = [(stat.path, stat.etag) for stat in scene.storage.list("")]
-    would = compact(scene.writer("compactor"), dry_run=True)
+    would = compact(scene.opening("compactor").session(is_read_only=True), dry_run=True)
     assert "1 file group to compact: 3 log files" in str(would)
     assert [(stat.path, stat.etag) for stat in scene.storage.list("")] == before
 
 
 def test_nothing_to_compact_makes_no_plan() -> None:
     scene = scene_with_logs()
-    compact(scene.writer("compactor"))
+    compact(scene.session("compactor"))
     names = scene.names()
-    done = compact(scene.writer("compactor"))
+    done = compact(scene.session("compactor"))
     assert done.planned is None
     assert str(done) == "nothing to compact"
     assert scene.names() == names
@@ -182,17 +181,17 @@ def test_nothing_to_compact_makes_no_plan() -> None:
 
 def test_a_table_without_logs_has_nothing_to_compact() -> None:
     scene = begun_scene(rows("one", "a"), **KINDS["cow"])
-    assert compact(scene.writer("compactor")).planned is None
+    assert compact(scene.session("compactor")).planned is None
 
 
 def test_when_it_is_due_is_told_by_the_delta_commits_since_the_last_one() -> None:
     scene = scene_with_logs()
     policy = CompactionPolicy(trigger_delta_commits=3)
-    writer = scene.writer("compactor")
-    assert is_compaction_due(writer, policy)
-    compact(writer, policy)
+    session = scene.session("compactor")
+    assert is_compaction_due(session, policy)
+    compact(session, policy)
     scene.table("w").upsert(rows("w", "a", ts=7))
-    assert not is_compaction_due(writer, policy)
+    assert not is_compaction_due(session, policy)
 
 
 # -- beside writers
@@ -215,13 +214,13 @@ def test_a_plan_has_what_completed_before_it_and_nothing_else() -> None:
         service(scene).execute(planned)
     assert scene.writers() == {"a": "early", "b": "later", "c": "two", "e": "early"}
     with no_row_is_lost(scene):
-        compact(scene.writer("compactor"))
+        compact(scene.session("compactor"))
 
 
 def test_a_writer_older_than_the_plan_may_complete_when_it_has_been_carried_out() -> None:
     scene = scene_with_logs()
     early = scene.hold("early", upsert(rows("early", "a", "e", ts=9)))
-    compact(scene.writer("compactor"))
+    compact(scene.session("compactor"))
     early.finish()
     assert scene.writers() == {"a": "early", "b": "two", "c": "two", "e": "early"}
 
@@ -285,7 +284,7 @@ def test_a_plan_that_loses_the_race_again_and_again_becomes_smaller_and_keeps_wh
     assert all(result.instant in logs for result in loads)
     with no_row_is_lost(scene):
         service(scene).execute(planned)
-        compact(scene.writer("compactor"))
+        compact(scene.session("compactor"))
 
 
 def test_a_plan_is_made_though_a_write_completes_whenever_a_folder_is_listed() -> None:
@@ -301,7 +300,7 @@ def test_a_plan_is_made_though_a_write_completes_whenever_a_folder_is_listed() -
             return super().list_folder(prefix)
 
     busy = Busy(scene.storage)
-    planned = compactions(scene.writer("compactor", busy)).schedule()
+    planned = compactions(scene.session("compactor", busy)).schedule()
     assert planned is not None
     [operation] = plan_of(scene, planned).operations or ()
     assert len(operation.delta_file_paths or ()) == 3 + written
@@ -373,12 +372,12 @@ def test_plans_on_disjoint_file_groups_are_pending_at_once() -> None:
         service(scene).cancel(first)
     assert {slice_.partition for slice_ in service(scene).preview().slices} == {"mo"}
     with no_row_is_lost(scene):
-        compact(scene.writer("compactor"))
+        compact(scene.session("compactor"))
 
 
 def test_file_groups_under_clustering_are_left_alone() -> None:
     scene = scene_with_logs()
-    plan_clustering(scene.writer("clusterer"), [GROUP])
+    plan_clustering(scene.session("clusterer"), [GROUP])
     assert service(scene).schedule() is None
     assert "the pending plan" in str(service(scene).preview())
 
@@ -386,15 +385,15 @@ def test_file_groups_under_clustering_are_left_alone() -> None:
 def test_other_threads_may_write_while_base_files_are_made() -> None:
     """They share the table, and its turns, which are not taken for the work itself."""
     scene = scene_with_logs()
-    writer = scene.writer("one process")
+    session = scene.session("one process")
     inside: list[str] = []
 
     def merge(requested: str, schema: str, operations: Any) -> Any:
         inside.append("written")
         scene.table("another").upsert(rows("another", "a", ts=30))
-        return module.LocalMerge(writer)(requested, schema, operations)
+        return module.LocalMerge(session)(requested, schema, operations)
 
-    compact(writer, merge=merge)
+    compact(session, merge=merge)
     assert scene.writers()["a"] == "another"
     assert inside
 
@@ -407,7 +406,7 @@ def test_a_plan_that_is_too_large_for_an_entry_is_staged(monkeypatch: pytest.Mon
     monkeypatch.setattr("pyhudi.commit.log.INLINE_BYTES_MAX", 100)
     assert INLINE_BYTES_MAX > 100
     with no_row_is_lost(scene):
-        done = compact(scene.writer("compactor"))
+        done = compact(scene.session("compactor"))
     assert done.results
     assert not list(scene.storage.list(STAGED_FOLDER))
 
@@ -442,13 +441,13 @@ def test_a_compaction_that_dies_anywhere_is_finished_by_the_next() -> None:
     for nth in range(1_000):
         scene = begun.copy()
         try:
-            compact(scene.writer("mortal", Mortal(scene.storage, nth)))
+            compact(scene.session("mortal", Mortal(scene.storage, nth)))
             break
         except Died:
             deaths += 1
         assert scene.content() == expected
         scene.clock.sleep(2 * WriteSettings().heartbeat_timeout_ms)
-        compact(scene.writer("next"))
+        compact(scene.session("next"))
         assert scene.content() == expected
         assert service(scene).preview().is_empty
         assert scene.leftovers() == []
@@ -463,10 +462,10 @@ def test_base_files_that_are_there_are_not_made_again() -> None:
     planned = service(scene).schedule()
     assert planned is not None
     with pytest.raises(Died):
-        compactions(scene.writer("mortal", Mortal(scene.storage, 4))).execute(planned)
+        compactions(scene.session("mortal", Mortal(scene.storage, 4))).execute(planned)
     watched = FaultyStorage(scene.storage)
     [made] = [s.path for s in scene.storage.list("mo") if planned in s.path]
-    assert compactions(scene.writer("next", watched)).execute(planned, is_forced=True)
+    assert compactions(scene.session("next", watched)).execute(planned, is_forced=True)
     assert not [o for o in watched.trace if o.name == "create_from"]
     [stat] = metadata_of(scene, planned).write_stats["mo"]
     assert (stat.path, stat.num_writes, stat.total_log_files_compacted) == (made, 3, 3)
@@ -478,13 +477,13 @@ def test_a_plan_that_somebody_carries_out_is_left_alone() -> None:
     assert planned is not None
     heartbeat = Heartbeat(scene.storage, planned)
     heartbeat.start(scene.world("other"), 60_000)
-    done = compact(scene.writer("compactor"))
+    done = compact(scene.session("compactor"))
     assert (done.results, done.pending) == ((), (planned,))
     assert f"plan {planned} is pending" in str(done)
     with pytest.raises(ConflictError, match="seems to execute it"):
         service(scene).cancel(planned)
     scene.clock.sleep(2 * WriteSettings().heartbeat_timeout_ms)
-    assert len(compact(scene.writer("compactor")).results) == 1
+    assert len(compact(scene.session("compactor")).results) == 1
 
 
 def test_half_a_base_file_says_what_gets_rid_of_it() -> None:
@@ -499,7 +498,7 @@ def test_half_a_base_file_says_what_gets_rid_of_it() -> None:
         service(scene).execute(planned)
     with no_row_is_lost(scene):
         service(scene).cancel(planned)
-        assert compact(scene.writer("compactor")).results
+        assert compact(scene.session("compactor")).results
     assert scene.storage.stat(half) is None
 
 
@@ -507,7 +506,7 @@ def test_a_plan_that_was_just_made_can_be_carried_out_by_anybody() -> None:
     """That its file is young is no sign that somebody works on it."""
     scene = scene_with_logs()
     planned = service(scene, "planner").schedule()
-    [result] = compact(scene.writer("executor")).results
+    [result] = compact(scene.session("executor")).results
     assert result.instant == planned
 
 
@@ -518,13 +517,13 @@ def test_two_executors_at_once_end_in_one_result() -> None:
     others: list[CompactionResult | None] = []
 
     def merge(requested: str, schema: str, operations: Any) -> Any:
-        stats = list(module.LocalMerge(writer)(requested, schema, operations))
+        stats = list(module.LocalMerge(session)(requested, schema, operations))
         others.append(service(scene, "other").execute(planned, is_forced=True))
         return stats
 
-    writer = scene.writer("one")
+    session = scene.session("one")
     with no_row_is_lost(scene):
-        mine = compactions(writer, merge).execute(planned)
+        mine = compactions(session, merge).execute(planned)
     [theirs] = others
     assert mine is not None
     assert theirs is not None
@@ -544,10 +543,10 @@ def test_who_comes_when_all_is_done_and_cleaned_is_told_so() -> None:
         for name in operations[0].delta_file_paths:
             scene.storage.delete(f"mo/{name}")
         scene.storage.delete(f"mo/{GROUP.file_id}_0-0-0_{planned}.parquet")
-        return module.LocalMerge(writer)(requested, schema, operations)
+        return module.LocalMerge(session)(requested, schema, operations)
 
-    writer = scene.writer("late")
-    result = compactions(writer, merge).execute(planned)
+    session = scene.session("late")
+    result = compactions(session, merge).execute(planned)
     assert result is not None
     assert not result.is_ours
     again = service(scene).execute(planned)
@@ -565,7 +564,7 @@ def test_a_cancelled_plan_leaves_nothing(work: str) -> None:
     assert planned is not None
     deaths = {"planned": 0, "begun": 2, "files are there": 4}
     with pytest.raises(Died):
-        compactions(scene.writer("mortal", Mortal(scene.storage, deaths[work]))).execute(planned)
+        compactions(scene.session("mortal", Mortal(scene.storage, deaths[work]))).execute(planned)
     scene.clock.sleep(2 * WriteSettings().heartbeat_timeout_ms)
     with no_row_is_lost(scene):
         rollback = service(scene).cancel(planned)
@@ -577,7 +576,7 @@ def test_a_cancelled_plan_leaves_nothing(work: str) -> None:
     with pytest.raises(InvalidRequestError, match="no plan has that time"):
         service(scene).cancel(planned)
     with no_row_is_lost(scene):
-        [result] = compact(scene.writer("compactor")).results
+        [result] = compact(scene.session("compactor")).results
     assert result.instant > rollback
 
 
@@ -586,13 +585,13 @@ def test_an_interrupted_cancel_is_finished_by_the_next_call() -> None:
     planned = service(begun).schedule()
     assert planned is not None
     with pytest.raises(Died):
-        compactions(begun.writer("mortal", Mortal(begun.storage, 4))).execute(planned)
+        compactions(begun.session("mortal", Mortal(begun.storage, 4))).execute(planned)
     expected, deaths = begun.content(), 0
     for nth in range(1_000):
         scene = begun.copy()
         scene.clock.sleep(2 * WriteSettings().heartbeat_timeout_ms)
         try:
-            compactions(scene.writer("mortal", Mortal(scene.storage, nth))).cancel(planned)
+            compactions(scene.session("mortal", Mortal(scene.storage, nth))).cancel(planned)
             break
         except Died:
             deaths += 1
@@ -612,11 +611,11 @@ def test_an_executor_whose_plan_is_cancelled_meanwhile_leaves_nothing() -> None:
 
     def merge(requested: str, schema: str, operations: Any) -> Any:
         service(scene, "other").cancel(planned, is_forced=True)
-        return module.LocalMerge(writer)(requested, schema, operations)
+        return module.LocalMerge(session)(requested, schema, operations)
 
-    writer = scene.writer("frozen")
+    session = scene.session("frozen")
     with no_row_is_lost(scene), pytest.raises(ConflictError, match="cancelled meanwhile, by the r"):
-        compactions(writer, merge).execute(planned)
+        compactions(session, merge).execute(planned)
     assert scene.leftovers() == []
     assert not [s.path for s in scene.storage.list("mo") if planned in s.path]
 
@@ -628,20 +627,20 @@ def test_an_executor_that_finds_files_gone_says_that_the_plan_was_cancelled() ->
 
     def merge(requested: str, schema: str, operations: Any) -> Any:
         service(scene, "other").cancel(planned, is_forced=True)
-        compact(scene.writer("other")).or_raise()
+        compact(scene.session("other")).or_raise()
         for path in operations[0].log_file_paths:
             scene.storage.delete(path)
-        return module.LocalMerge(writer)(requested, schema, operations)
+        return module.LocalMerge(session)(requested, schema, operations)
 
-    writer = scene.writer("frozen")
+    session = scene.session("frozen")
     with no_row_is_lost(scene), pytest.raises(InvalidRequestError, match=f"no pending .*{planned}"):
-        compactions(writer, merge).execute(planned)
+        compactions(session, merge).execute(planned)
     assert scene.leftovers() == []
 
 
 def test_what_has_completed_cannot_be_cancelled() -> None:
     scene = scene_with_logs()
-    done = compact(scene.writer("compactor"))
+    done = compact(scene.session("compactor"))
     with pytest.raises(InvalidRequestError, match="it has completed"):
         service(scene).cancel(done.planned or "")
 
@@ -669,7 +668,7 @@ UNSOUND: dict[str, tuple[CompactionOperation, ...]] = {
 def test_a_plan_that_leaves_out_what_had_completed_is_refused(left_out: str) -> None:
     """Its base file would hide those rows for good; what completed later is rightly not in it."""
     scene = scene_with_logs()
-    compact(scene.writer("compactor"))
+    compact(scene.session("compactor"))
     early = scene.hold("early", upsert(rows("early", "e", ts=9)))
     for n in range(3):
         scene.table("w").upsert(rows(f"w{n}", f"w{n}", ts=9))
@@ -753,14 +752,14 @@ def test_a_plan_whose_files_are_gone_stays_and_keeps_no_other_from_its_work() ->
     names = (*(found.delta_file_paths or ()), LOG)
     lost = forged(scene, CompactionPlan((replace(found, delta_file_paths=names),)))
     with no_row_is_lost(scene), pytest.raises(CorruptTableError, match="is gone"):
-        compact(scene.writer("compactor")).or_raise()
+        compact(scene.session("compactor")).or_raise()
     [done] = scene.completed("commit")
     metadata = decode_commit_metadata(scene.storage.read(f"{TIMELINE}/{done}"), done)
     assert set(metadata.write_stats) == {"tu"}
     assert [i.requested for i in service(scene).pending()] == [lost]
     service(scene).cancel(lost)
     with no_row_is_lost(scene):
-        compact(scene.writer("compactor"))
+        compact(scene.session("compactor"))
 
 
 @pytest.mark.parametrize("written", [0, 1, 3])
@@ -771,11 +770,11 @@ def test_storage_that_fails_from_some_file_on_leaves_the_plan_and_every_row(writ
     fault = Fault(Effect.FAIL, "create_from", nth=written + 1, times=None)
     full = FaultyStorage(scene.storage, [fault])
     with no_row_is_lost(scene), pytest.raises(UnavailableError, match="injected"):
-        compact(scene.writer("compactor", full)).or_raise()
+        compact(scene.session("compactor", full)).or_raise()
     assert not list(scene.storage.list(".hoodie/.heartbeat"))
     [planned] = service(scene).pending()
     with no_row_is_lost(scene):
-        [result] = compact(scene.writer("next")).results
+        [result] = compact(scene.session("next")).results
     assert (result.instant, result.file_groups) == (planned.requested, 4)
 
 
@@ -820,7 +819,7 @@ def shared_scene() -> Scene:
 def test_a_compaction_of_a_shared_table_changes_no_row() -> None:
     scene = shared_scene()
     with no_row_is_lost(scene):
-        assert compact(scene.writer("compactor")).results
+        assert compact(scene.session("compactor")).results
     assert scene.leftovers() == []
 
 
@@ -836,7 +835,7 @@ def test_files_that_the_other_engine_took_away_are_made_again(
     runs: list[Any] = []
 
     def merge(requested: str, schema: str, operations: Any) -> Any:
-        stats = list(module.LocalMerge(writer)(requested, schema, operations))
+        stats = list(module.LocalMerge(session)(requested, schema, operations))
         runs.append(stats)
         if len(runs) == 1:
             scene.storage.delete(stats[0].data_path)
@@ -844,9 +843,9 @@ def test_files_that_the_other_engine_took_away_are_made_again(
             scene.storage.delete(f"{TIMELINE}/{planned}.compaction.inflight")
         return stats
 
-    writer = scene.writer("compactor")
+    session = scene.session("compactor")
     with no_row_is_lost(scene):
-        result = compactions(writer, merge).execute(planned)
+        result = compactions(session, merge).execute(planned)
     assert result is not None
     assert result.is_ours
     assert len(runs) == 3
@@ -858,7 +857,7 @@ def test_many_files_are_looked_for_by_listing_while_others_wait_for_the_lock() -
     scene.table("w").upsert(rows("w", *map(str, range(40 * count))))
     watched = FaultyStorage(scene.storage)
     with no_row_is_lost(scene):
-        [result] = compact(scene.writer("compactor", watched)).results
+        [result] = compact(scene.session("compactor", watched)).results
     assert result.file_groups == count
     made = [o.path for o in watched.trace if o.name == "create_from"]
     looks = [o.path for o in watched.trace if o.name == "stat" and o.path in made]
@@ -876,7 +875,7 @@ def test_what_a_failed_attempt_of_the_other_engine_left_is_gone_before_ours_coun
     scene.storage.write(f".hoodie/.temp/{planned}/mo/{name}.marker.MERGE", b"")
     scene.storage.write(f"{TIMELINE}/{planned}.compaction.inflight", b"")
     with no_row_is_lost(scene):
-        assert compact(scene.writer("compactor")).results
+        assert compact(scene.session("compactor")).results
     assert [s.path for s in scene.storage.list("mo") if planned in s.path] == [
         f"mo/{GROUP.file_id}_0-0-0_{planned}.parquet"
     ]
@@ -891,7 +890,7 @@ def test_if_the_other_engine_completes_the_plan_first_its_files_count(is_whole: 
     theirs = f"mo/{GROUP.file_id}_7-21-9_{planned}.parquet"
 
     def merge(requested: str, schema: str, operations: Any) -> Any:
-        stats = list(module.LocalMerge(writer)(requested, schema, operations))
+        stats = list(module.LocalMerge(session)(requested, schema, operations))
         if is_whole:
             scene.storage.write(theirs, scene.storage.read(stats[0].data_path))
         metadata = CommitMetadata({"mo": (replace(stats[0], path=theirs),)}, compacted=True)
@@ -899,9 +898,9 @@ def test_if_the_other_engine_completes_the_plan_first_its_files_count(is_whole: 
         ForeignWriter(scene).complete(planned, data, "commit")
         return stats
 
-    writer = scene.writer("compactor")
+    session = scene.session("compactor")
     with no_row_is_lost(scene):
-        result = compactions(writer, merge).execute(planned)
+        result = compactions(session, merge).execute(planned)
     assert result is not None
     assert not result.is_ours
     left = [s.path for s in scene.storage.list("mo") if planned in s.path]
@@ -970,16 +969,17 @@ def test_a_rollback_that_hudi_never_ended_is_told_when_it_has_been_silent(dry_ru
     assert planned is not None
     scene.storage.write(f"{TIMELINE}/{planned}.compaction.inflight", b"")
     rollback = hudi_rolls_back(scene, planned, ends=False)
-    done = compact(scene.writer("compactor"), dry_run=dry_run)
+    done = compact(scene.opening("compactor").session(is_read_only=dry_run), dry_run=dry_run)
     assert (done.pending, done.errors) == ((planned,), ())
     scene.clock.sleep(2 * WriteSettings().heartbeat_timeout_ms)
-    done = compact(scene.writer("compactor"), dry_run=dry_run)
+    done = compact(scene.opening("compactor").session(is_read_only=dry_run), dry_run=dry_run)
     assert done.pending == (planned,)
     [error] = done.errors
     assert rollback in str(error)
     assert planned in str(error)
     scene.storage.write(f".hoodie/.heartbeat/{planned}", b"")  # Hudi comes back
-    assert compact(scene.writer("compactor"), dry_run=dry_run).errors == ()
+    done = compact(scene.opening("compactor").session(is_read_only=dry_run), dry_run=dry_run)
+    assert done.errors == ()
 
 
 def test_an_executor_that_hudi_overtakes_is_told_who_ends_it() -> None:
@@ -988,13 +988,13 @@ def test_an_executor_that_hudi_overtakes_is_told_who_ends_it() -> None:
     assert planned is not None
 
     def merge(requested: str, schema: str, operations: Any) -> Any:
-        stats = list(module.LocalMerge(writer)(requested, schema, operations))
+        stats = list(module.LocalMerge(session)(requested, schema, operations))
         hudi_rolls_back(scene, planned, ends=False)
         return stats
 
-    writer = scene.writer("compactor")
+    session = scene.session("compactor")
     with no_row_is_lost(scene), pytest.raises(ConflictError, match="start Hudi once"):
-        compactions(writer, merge).execute(planned)
+        compactions(session, merge).execute(planned)
     assert f"{planned}.compaction.inflight" in scene.pending()
 
 
@@ -1015,7 +1015,7 @@ def test_a_cancel_is_decided_again_if_hudi_came_before_it_was_done() -> None:
     half = half_written(scene, planned)
     dies = Fault(Effect.FAIL, "create", "*.rollback.requested", times=None)
     with pytest.raises(UnavailableError):
-        compactions(scene.writer("dies", FaultyStorage(scene.storage, [dies]))).cancel(planned)
+        compactions(scene.session("dies", FaultyStorage(scene.storage, [dies]))).cancel(planned)
     assert f"{planned}.compaction.requested" not in scene.names()
     scene.clock.sleep(60_000)
     hudi = ForeignWriter(scene)
@@ -1052,7 +1052,7 @@ def test_an_inflight_file_without_a_plan_is_no_plan() -> None:
     scene.storage.write(f"{TIMELINE}/{planned}.compaction.inflight", b"")
     assert service(scene, "another").pending() == []
     with no_row_is_lost(scene):
-        assert compact(scene.writer("compactor")).results
+        assert compact(scene.session("compactor")).results
     scene.table("sweeper").services.repair(grace_minutes=0)
     assert scene.leftovers() == []
 
@@ -1072,7 +1072,7 @@ def test_a_plan_that_comes_back_when_it_was_cancelled_is_a_ghost() -> None:
     scene.table("sweeper").services.repair(grace_minutes=0)
     assert scene.leftovers() == []
     with no_row_is_lost(scene):
-        assert compact(scene.writer("compactor")).results
+        assert compact(scene.session("compactor")).results
 
 
 # -- writes of base files beside it
@@ -1101,7 +1101,7 @@ def test_a_base_file_older_than_the_plan_is_not_completed_over_it(kind: str, mom
         service(scene).execute(planned)
     scene.table("later").upsert(rows("later", "z", ts=9))
     with no_row_is_lost(scene):
-        compact(scene.writer("compactor"))
+        compact(scene.session("compactor"))
 
 
 @pytest.mark.parametrize("kind", ["nbcc", "mor"])

@@ -12,6 +12,7 @@ from archived_tables import POLICY, SETTINGS, Bench, content, rows
 from faulty_storage import FaultyStorage
 from golden_tables import GoldenTables
 from memory_tables import TIMELINE
+from opened_tables import session_on
 from pyhudi.commit.proposals import Begin, Decided
 from pyhudi.errors import (
     ConflictError,
@@ -34,27 +35,26 @@ from pyhudi.services.compaction.merge_slice import checked_groups
 from pyhudi.services.compaction.result import compaction_metadata
 from pyhudi.services.compaction.run import LocalMerge, compact, compactions
 from pyhudi.services.compaction.schedule import PlanDraft
+from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.heartbeats import Heartbeat, heartbeat_path
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.timeline.live import LiveTimeline
-from pyhudi.write.local import LocalWriter
 
 HOUR_MS = 3_600_000
 
 
 def begun(bench: Bench, action: Action, plan: bytes) -> str:
     """A plan on the timeline that nobody made from the table."""
-    writer = bench.writer("forger")
-    writer.open()
-    outcome = writer.log.append(Begin(action, plan))
+    session = bench.session("forger")
+    outcome = session.log.append(Begin(action, plan))
     assert isinstance(outcome, Decided)
     assert outcome.entry.instant is not None
     return outcome.entry.instant
 
 
 def planned(bench: Bench) -> str:
-    requested = compactions(bench.writer("planner")).schedule()
+    requested = compactions(bench.session("planner")).schedule()
     assert requested is not None
     return requested
 
@@ -63,16 +63,16 @@ def plan_path(requested: str, action: str = "compaction") -> str:
     return f"{TIMELINE}/{requested}.{action}.requested"
 
 
-def sleepy(bench: Bench, meanwhile: Callable[[LocalWriter], object]) -> Compactions:
+def sleepy(bench: Bench, meanwhile: Callable[[TableSession], object]) -> Compactions:
     """An executor that falls asleep when its files are there."""
-    writer = bench.writer("slow")
+    session = bench.session("slow")
 
     def merge(*asked: Any) -> list[WriteStat]:
-        stats = list(LocalMerge(writer)(*asked))
-        meanwhile(writer)
+        stats = list(LocalMerge(session)(*asked))
+        meanwhile(session)
         return stats
 
-    return compactions(writer, merge)
+    return compactions(session, merge)
 
 
 # -- executors that slept
@@ -90,38 +90,38 @@ def test_an_executor_that_slept_until_its_plan_was_archived_deletes_nothing(
     requested = planned(bench)
     before: dict[str, int] = {}
 
-    def meanwhile(writer: LocalWriter) -> None:
+    def meanwhile(session: TableSession) -> None:
         bench.clock.sleep(HOUR_MS)
-        [done] = compact(bench.writer("fast"), plans=False).results
+        [done] = compact(bench.session("fast"), plans=False).results
         assert done.instant == requested
         bench.write(*range(4, 14))
         bench.clock.sleep(HOUR_MS)
         bench.write(14)
-        clean(bench.writer("cleaner"), CleanPolicy.commits(1))
+        clean(bench.session("cleaner"), CleanPolicy.commits(1))
         assert requested in bench.archive().archived
         before.update(content(bench.table().read()))
-        writer.log.forget()
+        session.log.forget()
 
     if when == "before the decision":
         slow = sleepy(bench, meanwhile)
     else:
-        writer = bench.writer("slow")
+        session = bench.session("slow")
 
         def merge(*asked: Any) -> list[WriteStat]:
-            meanwhile(writer)
-            return list(LocalMerge(writer)(*asked))
+            meanwhile(session)
+            return list(LocalMerge(session)(*asked))
 
-        slow = compactions(writer, merge)
+        slow = compactions(session, merge)
     result = slow.execute(requested)
     assert result is not None
     assert not result.is_ours
     assert "precious" in before
     assert content(bench.table().read()) == before
-    again = compactions(bench.writer("late")).execute(requested)
+    again = compactions(bench.session("late")).execute(requested)
     assert again is not None
     assert (again.is_ours, again.file_groups) == (False, 1)
     with pytest.raises(InvalidRequestError, match=f"has completed at {again.completed}"):
-        compactions(bench.writer("late")).cancel(requested)
+        compactions(bench.session("late")).cancel(requested)
 
 
 def test_an_executor_whose_plan_was_cancelled_and_archived_leaves_nothing() -> None:
@@ -130,18 +130,18 @@ def test_an_executor_whose_plan_was_cancelled_and_archived_leaves_nothing() -> N
     requested = planned(bench)
     names: list[str] = []
 
-    def meanwhile(writer: LocalWriter) -> None:
+    def meanwhile(session: TableSession) -> None:
         made = [s.path for s in bench.storage.list("") if s.path.endswith(".parquet")]
         names.extend(path for path in made if requested in path)
         data = {path: bench.storage.read(path) for path in names}
-        compactions(bench.writer("other")).cancel(requested, is_forced=True)
+        compactions(bench.session("other")).cancel(requested, is_forced=True)
         bench.write(*range(4, 12))
         bench.clock.sleep(HOUR_MS)
         bench.write(12)
         bench.archive()
         for path in names:  # and only now its last file comes
             bench.storage.write(path, data[path])
-        writer.log.forget()
+        session.log.forget()
 
     with pytest.raises(ConflictError, match="was not completed"):
         sleepy(bench, meanwhile).execute(requested)
@@ -155,10 +155,10 @@ def test_what_nobody_can_tell_the_end_of_is_left_where_it_is() -> None:
     bench.write(1, 2, 3)
     requested = planned(bench)
 
-    def meanwhile(writer: LocalWriter) -> None:
+    def meanwhile(session: TableSession) -> None:
         bench.storage.delete(plan_path(requested))
         bench.storage.delete(plan_path(requested).replace("requested", "inflight"))
-        writer.log.forget()
+        session.log.forget()
 
     with pytest.raises(ConflictError, match="was not completed"):
         sleepy(bench, meanwhile).execute(requested)
@@ -192,17 +192,17 @@ def test_an_executor_that_slept_before_it_began_leaves_no_inflight_file(
 
     def meanwhile() -> None:
         bench.clock.sleep(HOUR_MS)
-        compactions(bench.writer("fast")).execute(requested, is_forced=True)
+        compactions(bench.session("fast")).execute(requested, is_forced=True)
         bench.write(*range(4, 14))
         bench.clock.sleep(HOUR_MS)
         bench.write(14)
         if is_cleaned:
-            clean(bench.writer("cleaner"), CleanPolicy.commits(1))
+            clean(bench.session("cleaner"), CleanPolicy.commits(1))
         assert requested in bench.archive().archived
 
     path = heartbeat_path(requested) if when == "before the heartbeat" else inflight
     storage = Sleepy(bench.storage, path, meanwhile)
-    result = compactions(bench.writer("slow", storage)).execute(requested)
+    result = compactions(bench.session("slow", storage)).execute(requested)
     assert result is not None
     assert not result.is_ours
     assert bench.storage.stat(inflight) is None
@@ -218,12 +218,12 @@ def test_an_inflight_file_goes_whatever_ended_the_work() -> None:
     requested = planned(bench)
 
     def merge(*asked: Any) -> list[WriteStat]:
-        compactions(bench.writer("other")).cancel(requested, is_forced=True)
+        compactions(bench.session("other")).cancel(requested, is_forced=True)
         bench.storage.write(plan_path(requested).replace("requested", "inflight"), b"")
         raise MemoryError
 
     with pytest.raises(MemoryError):
-        compactions(bench.writer("slow"), merge).execute(requested)
+        compactions(bench.session("slow"), merge).execute(requested)
     assert not [s.path for s in bench.storage.list(TIMELINE) if requested in s.path]
 
 
@@ -235,14 +235,14 @@ def test_two_services_that_start_at_once_do_the_work_once() -> None:
     merges: list[str] = []
 
     def service(label: str, storage: Storage) -> Compactions:
-        writer = bench.writer(label, storage)
+        session = bench.session(label, storage)
 
         def merge(*asked: Any) -> list[WriteStat]:
             merges.append(label)
             assert service("late", bench.storage).execute(requested) is None
-            return list(LocalMerge(writer)(*asked))
+            return list(LocalMerge(session)(*asked))
 
-        return compactions(writer, merge)
+        return compactions(session, merge)
 
     def meanwhile() -> None:
         done = service("fast", bench.storage).execute(requested)
@@ -261,8 +261,7 @@ def test_an_executor_that_fails_leaves_the_heartbeat_of_its_successor() -> None:
     bench = Bench()
     bench.write(1, 2, 3)
     requested = planned(bench)
-    successor = bench.writer("successor")
-    successor.open()
+    successor = bench.session("successor")
 
     def merge(*asked: Any) -> list[WriteStat]:
         bench.clock.sleep(2 * SETTINGS.heartbeat_timeout_ms)
@@ -271,7 +270,7 @@ def test_an_executor_that_fails_leaves_the_heartbeat_of_its_successor() -> None:
         raise MemoryError
 
     with pytest.raises(MemoryError):
-        compactions(bench.writer("frozen"), merge).execute(requested)
+        compactions(bench.session("frozen"), merge).execute(requested)
     assert compactions(successor).is_being_executed(requested)
 
 
@@ -287,14 +286,14 @@ def test_a_plan_that_cannot_be_read_keeps_no_other_from_being_carried_out(data: 
     broken = begun(bench, Action.COMPACTION, data)
     before = content(bench.table().read())
     with pytest.raises(CorruptTableError, match="cancel_compaction") as caught:
-        compact(bench.writer("compactor")).or_raise()
+        compact(bench.session("compactor")).or_raise()
     assert broken in str(caught.value)
     assert any("done nevertheless: compaction" in note for note in caught.value.__notes__)
-    assert [i.requested for i in compactions(bench.writer()).pending()] == [broken]
+    assert [i.requested for i in compactions(bench.session()).pending()] == [broken]
     assert [i.requested for i in bench.active() if i.requested == sound and i.completed]
     assert content(bench.table().read()) == before
-    compactions(bench.writer("canceller")).cancel(broken)
-    assert compact(bench.writer("compactor")).results
+    compactions(bench.session("canceller")).cancel(broken)
+    assert compact(bench.session("compactor")).results
     assert content(bench.table().read()) == before
 
 
@@ -302,7 +301,7 @@ def test_a_plan_has_a_write_that_completed_and_was_archived_while_it_waited_for_
     """An archiver that goes by numbers alone, as Hudi's does, leaves no trace of it to see."""
     bench = Bench(lock=LockKind.FILE)
     bench.write(1, 2, 3)
-    work = compactions(bench.writer("planner"))
+    work = compactions(bench.session("planner"))
     drafted = work.planning.drafted
     drafts: list[PlanDraft] = []
 
@@ -340,12 +339,12 @@ def test_a_plan_that_is_cancelled_before_its_turn_is_no_failure() -> None:
         found = pending(service)
         if not cancelled:
             cancelled.append(requested)
-            compactions(bench.writer("other")).cancel(requested)
+            compactions(bench.session("other")).cancel(requested)
         return found
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Compactions, "pending", and_then)
-        done = compact(bench.writer("compactor"), plans=False)
+        done = compact(bench.session("compactor"), plans=False)
     assert (done.results, done.pending) == ((), ())
 
 
@@ -358,7 +357,7 @@ def test_what_storage_denies_is_told_though_the_plan_is_under_way_by_then(lock: 
     def denied(*_: Any) -> list[WriteStat]:
         raise InvalidRequestError("denied", why="no rights", next_step="Get them")
 
-    done = compact(bench.writer("compactor"), plans=False, merge=denied)
+    done = compact(bench.session("compactor"), plans=False, merge=denied)
     assert [error.what for error in done.errors] == ["denied"]
     assert done.pending == (requested,)
 
@@ -369,10 +368,10 @@ def test_a_full_disk_is_reported_though_the_plan_was_cancelled_meanwhile() -> No
     requested = planned(bench)
 
     def full(*_: Any) -> list[WriteStat]:
-        compactions(bench.writer("other")).cancel(requested, is_forced=True)
+        compactions(bench.session("other")).cancel(requested, is_forced=True)
         raise UnavailableError("no space", why="the disk is full", next_step="Make room")
 
-    done = compact(bench.writer("compactor"), plans=False, merge=full)
+    done = compact(bench.session("compactor"), plans=False, merge=full)
     assert [error.what for error in done.errors] == ["no space"]
     assert done.pending == ()
 
@@ -382,18 +381,18 @@ def test_a_log_compaction_whose_hudi_is_gone_can_be_cancelled() -> None:
     bench.write(1, 2, 3)
     preview = planned(bench)
     data = bench.storage.read(plan_path(preview))
-    compactions(bench.writer("canceller")).cancel(preview)
+    compactions(bench.session("canceller")).cancel(preview)
     requested = begun(bench, Action.LOGCOMPACTION, data)
     bench.storage.write(heartbeat_path(requested), b"")
-    service = compactions(bench.writer("canceller"))
+    service = compactions(bench.session("canceller"))
     with pytest.raises(ConflictError, match="seems to execute it"):
         service.cancel(requested)
-    assert not compact(bench.writer("compactor")).results
+    assert not compact(bench.session("compactor")).results
     bench.clock.sleep(2 * SETTINGS.heartbeat_timeout_ms)
     before = content(bench.table().read())
     service.cancel(requested)
     assert bench.storage.stat(plan_path(requested, "logcompaction")) is None
-    assert compact(bench.writer("compactor")).results
+    assert compact(bench.session("compactor")).results
     bench.write(*range(4, 12))
     bench.clock.sleep(10_000)
     assert bench.archive(POLICY).archived
@@ -442,8 +441,8 @@ def test_no_heart_beats_on_if_the_store_fails_at_the_end() -> None:
     def every(interval_ms: int, call: Callable[[], None]) -> Callable[[], None]:
         return lambda: stopped.append(requested)
 
-    world = replace(bench.writer("failing").world, every=every)
-    writer = LocalWriter(Failing(bench.storage), world, SETTINGS)
+    world = replace(bench.session("failing").world, every=every)
+    session = session_on(Failing(bench.storage), world, SETTINGS)
     with pytest.raises(MemoryError):
-        compactions(writer, merge).execute(requested)
+        compactions(session, merge).execute(requested)
     assert stopped == [requested]

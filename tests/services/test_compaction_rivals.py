@@ -26,7 +26,7 @@ def scene_with_logs() -> Scene:
 
 
 def planned(scene: Scene) -> str:
-    requested = compactions(scene.writer("planner")).schedule()
+    requested = compactions(scene.session("planner")).schedule()
     assert requested is not None
     return requested
 
@@ -43,7 +43,7 @@ def test_a_plan_that_is_being_cancelled_blocks_no_write(
     held = scene.hold("one", ACTS[act], stop, conflict_retries=0)
     path = f"{TIMELINE}/{planned(scene)}.compaction.requested"
     data = scene.storage.read(path)
-    canceller = compactions(scene.writer("canceller"))
+    canceller = compactions(scene.session("canceller"))
     [plan] = canceller.pending()
     canceller._recovery.abort(plan)
     if comes_back:
@@ -61,15 +61,14 @@ def test_a_plan_that_nobody_can_read_stops_only_what_is_older(act: str, data: by
     """And says how to be rid of it: nobody knows which file groups it would take."""
     scene = scene_with_logs()
     held = scene.hold("old", ACTS[act], conflict_retries=0)
-    forger = scene.writer("forger")
-    forger.open()
+    forger = scene.session("forger")
     outcome = forger.log.append(Begin(Action.COMPACTION, data))
     assert isinstance(outcome, Decided)
     assert ACTS[act](scene.table("young")).instant
     if act == "overwrite":
         with pytest.raises(ConflictError, match="cancel_compaction"):
             held.finish()
-    compactions(scene.writer("canceller")).cancel(outcome.entry.instant or "")
+    compactions(scene.session("canceller")).cancel(outcome.entry.instant or "")
     assert ACTS[act](scene.table("later")).instant
 
 

@@ -18,6 +18,7 @@ import pyhudi
 from golden_tables import FOLDER as GOLDEN
 from handmade import HandmadeTable, at
 from memory_tables import TIMELINE, MemoryTable
+from opened_tables import session_on
 from pyhudi.commit.proposals import Begin, Decided
 from pyhudi.format.avro.schema import avro_record_schema
 from pyhudi.format.files.log_file import HeaderKey
@@ -30,7 +31,7 @@ from pyhudi.plan.compaction import CompactionPolicy
 from pyhudi.plan.scan import CommitFolders
 from pyhudi.services.compaction.merge_slice import CompactionSpec, compact_slice
 from pyhudi.services.compaction.run import compact, compactions
-from pyhudi.settings import WriteSettings
+from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.column_owners import declare_owners
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.stores.memory import MemoryStorage
@@ -38,7 +39,6 @@ from pyhudi.table.merge import MergeRule
 from pyhudi.table.schema import FILE_NAME
 from pyhudi.timeline.completion import only
 from pyhudi.world import real_world
-from pyhudi.write.local import LocalWriter
 from worlds import Clock
 
 AWKWARD = GOLDEN.parent / "awkward"
@@ -70,8 +70,8 @@ HUDI_MADE = {
 }
 
 
-def local_writer(path: str) -> LocalWriter:
-    return LocalWriter(open_storage(path, None), real_world(), WriteSettings())
+def local_session(path: str) -> TableSession:
+    return session_on(open_storage(path, None), real_world())
 
 
 def unpacked(name: str, into: Path) -> Path:
@@ -90,15 +90,15 @@ def all_rows(path: str) -> list[str]:
 def test_a_table_that_hudi_made_has_the_same_rows_when_compacted(name: str, tmp_path: Path) -> None:
     path = str(unpacked(name, tmp_path))
     before = all_rows(path)
-    writer = local_writer(path)
-    done = compact(writer)
+    session = local_session(path)
+    done = compact(session)
     assert len(done.results) == HUDI_MADE[name]
     assert (done.planned is None) == (name == "mor_compacted" or not HUDI_MADE[name])
     assert not done.pending
     assert all_rows(path) == before
-    compact(writer)  # what was written beside Hudi's plan
+    compact(session)  # what was written beside Hudi's plan
     assert all_rows(path) == before
-    assert compact(writer).planned is None
+    assert compact(session).planned is None
     shutil.rmtree(path)
 
 
@@ -140,13 +140,13 @@ def step(table: MemoryTable, number: int, deed: str, keys: list[str], stamp: int
         ],
         SCHEMA,
     )
-    writer = table.table(f"w{number}")
+    session = table.table(f"w{number}")
     if deed == "upsert":
-        writer.upsert(rows)
+        session.upsert(rows)
     elif deed == "delete":
-        writer.delete(rows.select(["id", "day", "ts"]))
+        session.delete(rows.select(["id", "day", "ts"]))
     else:
-        writer.delete(rows.select(["id", "day"]))
+        session.delete(rows.select(["id", "day"]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -171,7 +171,7 @@ def test_any_history_has_the_same_rows_before_and_after(kind: str, steps: list[A
             step(table, number, deed, keys, stamp)
             continue
         before = content(table)
-        service = compactions(LocalWriter(table.storage, table.world("c"), WriteSettings()))
+        service = compactions(table.session("c"))
         plans, carries_out = given_
         if plans:
             service.schedule()
@@ -207,7 +207,7 @@ def test_joined_rows_are_the_same_however_often_they_are_compacted(steps: list[A
     expected: dict[str, dict[str, Any]] = {}
     for number, (deed, keys, flag) in enumerate([*steps, ("compact", [], True)]):
         if deed == "compact":
-            compact(LocalWriter(table.storage, table.world("c"), WriteSettings()))
+            compact(table.session("c"))
         elif deed == "delete":
             table.table("d").delete(pa.table({"id": keys}))
             for key in keys:
@@ -258,11 +258,11 @@ def test_a_pending_log_compaction_keeps_its_file_groups_and_is_left_alone() -> N
     for number, day in enumerate(("d", "d", "e")):
         row = {"id": "k", "day": day, "ts": number, "a": "x"}
         table.table("w").upsert(pa.Table.from_pylist([row], schema))
-    writer = LocalWriter(table.storage, table.world("hudi"), WriteSettings())
-    plan = compactions(writer).preview(CompactionPolicy(partitions=("d",))).plan
+    session = table.session("hudi")
+    plan = compactions(session).preview(CompactionPolicy(partitions=("d",))).plan
     data = encode_compaction_plan(plan, bytes(16))
-    assert isinstance(writer.log.append(Begin(Action.LOGCOMPACTION, data)), Decided)
-    done = compact(LocalWriter(table.storage, table.world("c"), WriteSettings()))
+    assert isinstance(session.log.append(Begin(Action.LOGCOMPACTION, data)), Decided)
+    done = compact(table.session("c"))
     assert [slice_.partition for slice_ in done.preview.slices] == ["e"]
     assert len(done.results) == 1
     assert not done.pending

@@ -28,9 +28,9 @@ from pyhudi.services.consumers import (
     register_consumer,
     release_consumer,
 )
+from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.consumers import change_consumer, load_consumers
 from pyhudi.timeline.live import BEFORE_ALL
-from pyhudi.write.local import LocalWriter
 
 HOUR_MS = 3_600_000
 
@@ -45,13 +45,13 @@ def written(writes: int = 6, **definition: object) -> tuple[Scene, list[str]]:
     return scene, times
 
 
-def registered_consumers(writer: LocalWriter) -> tuple[Consumer, ...]:
+def registered_consumers(session: TableSession) -> tuple[Consumer, ...]:
     """All of them, also those that have been silent for too long to count, by name."""
-    return tuple(found.consumer for found in load_consumers(writer.storage))
+    return tuple(found.consumer for found in load_consumers(session.storage))
 
 
 def cleaned(scene: Scene, policy: CleanPolicy | None = None) -> int:
-    found = clean(scene.writer("cleaner"), policy or CleanPolicy.versions(1))
+    found = clean(scene.session("cleaner"), policy or CleanPolicy.versions(1))
     assert isinstance(found, CleanResult)
     return found.or_raise().files
 
@@ -63,11 +63,11 @@ def changed(scene: Scene, since: str) -> set[str]:
 
 def test_a_consumer_finds_every_change_however_often_the_table_is_cleaned() -> None:
     scene, times = written()
-    register_consumer(scene.writer("consumer"), "search", since=times[1])
+    register_consumer(scene.session("consumer"), "search", since=times[1])
     for _ in range(2):
         cleaned(scene)
         assert changed(scene, times[1]) == {"a", "k2", "k3", "k4", "k5"}
-    advance_consumer(scene.writer("consumer"), "search", times[3])
+    advance_consumer(scene.session("consumer"), "search", times[3])
     assert cleaned(scene) > 0
     assert changed(scene, times[3]) == {"a", "k4", "k5"}
     with pytest.raises(InvalidRequestError, match="no longer complete"):
@@ -76,7 +76,7 @@ def test_a_consumer_finds_every_change_however_often_the_table_is_cleaned() -> N
 
 def test_every_range_that_a_consumer_may_ask_for_is_whole() -> None:
     scene, times = written()
-    register_consumer(scene.writer("consumer"), "steps", since=times[1])
+    register_consumer(scene.session("consumer"), "steps", since=times[1])
     cleaned(scene)
     table = scene.table("consumer")
     for since, until in pairwise(times[1:]):
@@ -86,50 +86,50 @@ def test_every_range_that_a_consumer_may_ask_for_is_whole() -> None:
 
 def test_the_slowest_consumer_counts() -> None:
     scene, times = written()
-    register_consumer(scene.writer("one"), "fast", since=times[5])
-    register_consumer(scene.writer("two"), "slow", since=times[2])
+    register_consumer(scene.session("one"), "fast", since=times[5])
+    register_consumer(scene.session("two"), "slow", since=times[2])
     cleaned(scene)
     assert changed(scene, times[2]) == {"a", "k3", "k4", "k5"}
-    assert [c.name for c in registered_consumers(scene.writer("x"))] == ["fast", "slow"]
+    assert [c.name for c in registered_consumers(scene.session("x"))] == ["fast", "slow"]
 
 
 def test_a_released_consumer_holds_nothing() -> None:
     scene, times = written()
-    register_consumer(scene.writer("consumer"), "gone", since=times[0])
+    register_consumer(scene.session("consumer"), "gone", since=times[0])
     before = cleaned(scene)
-    assert not release_consumer(scene.writer("consumer"), "gnoe")
-    assert release_consumer(scene.writer("consumer"), "gone")
-    assert not release_consumer(scene.writer("consumer"), "gone")
+    assert not release_consumer(scene.storage, "gnoe")
+    assert release_consumer(scene.storage, "gone")
+    assert not release_consumer(scene.storage, "gone")
     assert cleaned(scene) > before
-    assert registered_consumers(scene.writer("x")) == ()
+    assert registered_consumers(scene.session("x")) == ()
 
 
 def test_a_consumer_that_is_silent_for_too_long_holds_nothing_more() -> None:
     scene, times = written()
-    writer = scene.writer("consumer")
-    register_consumer(writer, "abandoned", since=times[0], expires_after_hours=2)
+    session = scene.session("consumer")
+    register_consumer(session, "abandoned", since=times[0], expires_after_hours=2)
     scene.clock.sleep(HOUR_MS)
     held = cleaned(scene)
     scene.clock.sleep(2 * HOUR_MS)
     assert cleaned(scene) > held
-    assert registered_consumers(writer)[0].name == "abandoned"
+    assert registered_consumers(session)[0].name == "abandoned"
     with pytest.raises(InvalidRequestError, match="cannot be registered as of"):
-        register_consumer(writer, "abandoned")
+        register_consumer(session, "abandoned")
     # It may read the table as it is, and go on from there.
-    advanced = advance_consumer(writer, "abandoned", times[5])
+    advanced = advance_consumer(session, "abandoned", times[5])
     assert advanced.since == times[5]
 
 
 def test_what_a_consumer_is_advised_to_do_when_changes_are_gone_helps() -> None:
     scene, times = written()
-    writer = scene.writer("consumer")
-    register_consumer(writer, "late", since=times[0], expires_after_hours=2)
+    session = scene.session("consumer")
+    register_consumer(session, "late", since=times[0], expires_after_hours=2)
     scene.clock.sleep(3 * HOUR_MS)
     cleaned(scene)
     with pytest.raises(InvalidRequestError, match="Release the consumer, register it again"):
-        register_consumer(writer, "late")
-    assert release_consumer(writer, "late")
-    since = register_consumer(writer, "late").since
+        register_consumer(session, "late")
+    assert release_consumer(scene.storage, "late")
+    since = register_consumer(session, "late").since
     seen = set(scene.table("reader").read(as_of=since).to_arrow()["id"].to_pylist())
     assert seen == {"a", *(f"k{n}" for n in range(6))}
     scene.table("first").upsert(rows("w6", "a", "k6", ts=6))
@@ -138,18 +138,18 @@ def test_what_a_consumer_is_advised_to_do_when_changes_are_gone_helps() -> None:
 
 def test_a_sign_of_life_keeps_a_consumer_that_has_nothing_new_to_read() -> None:
     scene, times = written()
-    writer = scene.writer("consumer")
-    register_consumer(writer, "steady", since=times[1], expires_after_hours=2)
+    session = scene.session("consumer")
+    register_consumer(session, "steady", since=times[1], expires_after_hours=2)
     for _ in range(5):
         scene.clock.sleep(HOUR_MS)
-        advance_consumer(writer, "steady", times[1])
+        advance_consumer(session, "steady", times[1])
         cleaned(scene)
     assert changed(scene, times[1]) == {"a", "k2", "k3", "k4", "k5"}
 
 
 def test_one_that_never_expires_is_waited_for() -> None:
     scene, times = written()
-    register_consumer(scene.writer("c"), "patient", since=times[1], expires_after_hours=None)
+    register_consumer(scene.session("c"), "patient", since=times[1], expires_after_hours=None)
     scene.clock.sleep(10_000 * HOUR_MS)
     cleaned(scene)
     assert changed(scene, times[1]) == {"a", "k2", "k3", "k4", "k5"}
@@ -157,75 +157,75 @@ def test_one_that_never_expires_is_waited_for() -> None:
 
 def test_without_a_time_a_consumer_begins_now_and_goes_on_where_it_was() -> None:
     scene, times = written()
-    writer = scene.writer("consumer")
-    assert register_consumer(writer, "new").since == times[5]
-    advance_consumer(writer, "new", times[5])
+    session = scene.session("consumer")
+    assert register_consumer(session, "new").since == times[5]
+    advance_consumer(session, "new", times[5])
     scene.table("w").upsert(rows("w9", "a", ts=9))
-    assert register_consumer(writer, "new", expires_after_hours=1).since == times[5]
-    assert registered_consumers(writer)[0].expires_after_hours == 1
+    assert register_consumer(session, "new", expires_after_hours=1).since == times[5]
+    assert registered_consumers(session)[0].expires_after_hours == 1
     empty = Scene(**NBCC)
-    assert register_consumer(empty.writer("c"), "first").since == BEFORE_ALL
+    assert register_consumer(empty.session("c"), "first").since == BEFORE_ALL
 
 
 def test_a_consumer_never_goes_back_by_advancing() -> None:
     scene, times = written()
-    writer = scene.writer("consumer")
-    register_consumer(writer, "c", since=times[3])
-    assert advance_consumer(writer, "c", times[1]).since == times[3]
-    assert register_consumer(writer, "c", since=times[1]).since == times[1]  # if it says so
+    session = scene.session("consumer")
+    register_consumer(session, "c", since=times[3])
+    assert advance_consumer(session, "c", times[1]).since == times[3]
+    assert register_consumer(session, "c", since=times[1]).since == times[1]  # if it says so
 
 
 def test_a_consumer_cannot_have_read_what_has_not_completed() -> None:
     scene, times = written()
-    writer = scene.writer("consumer")
+    session = scene.session("consumer")
     later = f"{int(times[5]) + 1}"
     with pytest.raises(InvalidRequestError, match=f"cannot have read up to {later}.*{times[5]}"):
-        register_consumer(writer, "c", since=later)
-    assert registered_consumers(writer) == ()
-    register_consumer(writer, "c", since=times[3])
+        register_consumer(session, "c", since=later)
+    assert registered_consumers(session) == ()
+    register_consumer(session, "c", since=times[3])
     with pytest.raises(InvalidRequestError, match="cannot have read up to"):
-        advance_consumer(writer, "c", later)
+        advance_consumer(session, "c", later)
     with pytest.raises(InvalidRequestError, match="cannot have read up to"):
-        register_consumer(writer, "c", since=later)
-    assert registered_consumers(writer)[0].since == times[3]
-    assert advance_consumer(writer, "c", times[5]).since == times[5]
+        register_consumer(session, "c", since=later)
+    assert registered_consumers(session)[0].since == times[3]
+    assert advance_consumer(session, "c", times[5]).since == times[5]
 
 
 def test_a_consumer_that_has_read_what_was_undone_since_may_still_say_that_it_lives() -> None:
     scene, times = written()
-    writer = scene.writer("consumer")
-    register_consumer(writer, "c", since=times[5])
+    session = scene.session("consumer")
+    register_consumer(session, "c", since=times[5])
     for name in scene.names():
         if times[5] in name:  # as a restore does
             scene.storage.delete(f"{TIMELINE}/{name}")
-    assert advance_consumer(scene.writer("again"), "c", times[5]).since == times[5]
+    assert advance_consumer(scene.session("again"), "c", times[5]).since == times[5]
 
 
 def test_whoever_is_not_registered_cannot_advance() -> None:
     scene, times = written(1)
     with pytest.raises(InvalidRequestError, match="there is no consumer 'x'"):
-        advance_consumer(scene.writer("c"), "x", times[0])
+        advance_consumer(scene.session("c"), "x", times[0])
 
 
 def test_a_consumer_cannot_register_as_of_what_is_gone() -> None:
     scene, times = written()
     cleaned(scene)
-    writer = scene.writer("consumer")
+    session = scene.session("consumer")
     with pytest.raises(InvalidRequestError, match="cleaning has kept what is needed from"):
-        register_consumer(writer, "late", since=times[1])
-    assert registered_consumers(writer) == ()
-    register_consumer(writer, "late", since=times[5])
+        register_consumer(session, "late", since=times[1])
+    assert registered_consumers(session) == ()
+    register_consumer(session, "late", since=times[5])
     with pytest.raises(InvalidRequestError, match="cleaning has kept what is needed from"):
-        register_consumer(writer, "late", since=times[1])
-    assert registered_consumers(writer)[0].since == times[5]
+        register_consumer(session, "late", since=times[1])
+    assert registered_consumers(session)[0].since == times[5]
 
 
 @pytest.mark.parametrize("is_known", [False, True])
 def test_a_clean_planned_while_a_consumer_registers_is_noticed(*, is_known: bool) -> None:
     scene, times = written()
-    writer = scene.writer("consumer")
+    session = scene.session("consumer")
     if is_known:
-        register_consumer(writer, "racing", since=times[5])
+        register_consumer(session, "racing", since=times[5])
     change = change_consumer
 
     def raced(*args: Any) -> Consumer:
@@ -237,8 +237,8 @@ def test_a_clean_planned_while_a_consumer_registers_is_noticed(*, is_known: bool
         patch.object(module, "change_consumer", raced),
         pytest.raises(InvalidRequestError, match="cannot be registered"),
     ):
-        register_consumer(writer, "racing", since=times[1])
-    found = [consumer.since for consumer in registered_consumers(writer)]
+        register_consumer(session, "racing", since=times[1])
+    found = [consumer.since for consumer in registered_consumers(session)]
     assert found == ([times[5]] if is_known else [])
 
 
@@ -250,35 +250,35 @@ def test_a_registration_that_is_refused_leaves_another_of_the_same_name_alone() 
         with patch.object(module, "change_consumer", change):
             cleaned(scene)
             made = change(*args)
-            register_consumer(scene.writer("other"), "shared", since=times[5])
+            register_consumer(scene.session("other"), "shared", since=times[5])
         return made
 
     with (
         patch.object(module, "change_consumer", raced),
         pytest.raises(InvalidRequestError, match="cannot be registered"),
     ):
-        register_consumer(scene.writer("consumer"), "shared", since=times[1])
-    assert [c.since for c in registered_consumers(scene.writer("x"))] == [times[5]]
+        register_consumer(scene.session("consumer"), "shared", since=times[1])
+    assert [c.since for c in registered_consumers(scene.session("x"))] == [times[5]]
 
 
 def test_a_consumer_whose_changes_are_gone_cannot_go_on_as_if_they_were_not() -> None:
     scene, times = written()
-    writer = scene.writer("consumer")
-    register_consumer(writer, "silent", since=times[1], expires_after_hours=1)
-    before = registered_consumers(writer)
+    session = scene.session("consumer")
+    register_consumer(session, "silent", since=times[1], expires_after_hours=1)
+    before = registered_consumers(session)
     scene.clock.sleep(2 * HOUR_MS)
     assert cleaned(scene) > 0
     with pytest.raises(InvalidRequestError, match="changes before are gone"):
-        advance_consumer(writer, "silent", times[1])
-    assert registered_consumers(writer) == before
-    assert advance_consumer(writer, "silent", times[5]).since == times[5]
+        advance_consumer(session, "silent", times[1])
+    assert registered_consumers(session) == before
+    assert advance_consumer(session, "silent", times[5]).since == times[5]
 
 
 def test_an_expired_consumer_that_is_refused_does_not_hold_again() -> None:
     """Its object is put back, which makes that young."""
     scene, times = written()
-    writer = scene.writer("consumer")
-    register_consumer(writer, "silent", since=times[1], expires_after_hours=2)
+    session = scene.session("consumer")
+    register_consumer(session, "silent", since=times[1], expires_after_hours=2)
     scene.clock.sleep(3 * HOUR_MS)
     change = change_consumer
 
@@ -291,11 +291,11 @@ def test_an_expired_consumer_that_is_refused_does_not_hold_again() -> None:
         patch.object(module, "change_consumer", raced),
         pytest.raises(InvalidRequestError, match="changes before are gone"),
     ):
-        advance_consumer(writer, "silent", times[1])
+        advance_consumer(session, "silent", times[1])
     [row] = scene.table("person").inspect.consumers().to_pylist()
     assert (row["since"], row["holds"]) == (times[1], False)
     assert row["silent_hours"] == pytest.approx(3, abs=0.01)
-    advance_consumer(writer, "silent", times[5])
+    advance_consumer(session, "silent", times[5])
     [row] = scene.table("person").inspect.consumers().to_pylist()
     assert (row["holds"], row["silent_hours"]) == (True, pytest.approx(0, abs=0.01))
 
@@ -304,13 +304,13 @@ def test_a_file_that_is_no_consumer_stops_nothing() -> None:
     scene, _ = written()
     scene.storage.write(f"{CONSUMERS_FOLDER}/foo bar.json", b"{}")
     assert cleaned(scene) > 0
-    assert registered_consumers(scene.writer("c")) == ()
+    assert registered_consumers(scene.session("c")) == ()
 
 
 def test_consumers_can_be_looked_at() -> None:
     scene, times = written()
-    register_consumer(scene.writer("c"), "billing", since=times[1], expires_after_hours=1)
-    register_consumer(scene.writer("c"), "search", since=times[2], expires_after_hours=None)
+    register_consumer(scene.session("c"), "billing", since=times[1], expires_after_hours=1)
+    register_consumer(scene.session("c"), "search", since=times[2], expires_after_hours=None)
     scene.clock.sleep(3 * HOUR_MS)
     found = scene.table("person").inspect.consumers().to_pylist()
     assert [row.pop("silent_hours") for row in found] == pytest.approx([3, 3], abs=0.01)
@@ -323,13 +323,13 @@ def test_consumers_can_be_looked_at() -> None:
 
 def test_of_two_that_move_a_consumer_at_once_the_later_time_stays() -> None:
     scene, times = written()
-    register_consumer(scene.writer("c"), "both", since=times[0])
+    register_consumer(scene.session("c"), "both", since=times[0])
     tries = []
 
     def change(known: Consumer | None) -> Consumer:
         tries.append(known)
         if len(tries) == 1:
-            advance_consumer(scene.writer("other"), "both", times[4])
+            advance_consumer(scene.session("other"), "both", times[4])
         assert known is not None
         return replace(known, since=max(known.since, times[2]), updated_ms=7)
 
@@ -341,15 +341,15 @@ def test_a_registration_whose_reply_was_lost_can_be_repeated() -> None:
     scene, times = written(2)
     broken = FaultyStorage(scene.storage, [Fault(Effect.LOSE_REPLY, "create", "*/consumers/*")])
     with pytest.raises(UnavailableError):
-        register_consumer(scene.writer("c", broken), "told", since=times[0])
-    register_consumer(scene.writer("c"), "told", since=times[0])
-    [found] = registered_consumers(scene.writer("c"))
+        register_consumer(scene.session("c", broken), "told", since=times[0])
+    register_consumer(scene.session("c"), "told", since=times[0])
+    [found] = registered_consumers(scene.session("c"))
     assert found.since == times[0]
 
 
 def test_a_consumer_that_is_changed_without_end_is_an_error() -> None:
     scene, _ = written(1)
-    register_consumer(scene.writer("c"), "hot")
+    register_consumer(scene.session("c"), "hot")
     number = count()
 
     def change(known: Consumer | None) -> Consumer:
@@ -368,5 +368,5 @@ def test_a_consumer_that_cannot_be_read_stops_cleaning() -> None:
     with pytest.raises(CorruptTableError, match="registered consumer cannot be read"):
         cleaned(scene)
     assert len(list(scene.storage.list("mo"))) == files
-    release_consumer(scene.writer("c"), "broken")
+    release_consumer(scene.storage, "broken")
     assert cleaned(scene) > 0

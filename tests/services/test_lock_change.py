@@ -10,6 +10,7 @@ import pytest
 import pyhudi
 from faulty_storage import FaultyStorage
 from locking_world import Universe
+from opened_tables import table_on
 from played_zookeeper import PlayedSession, PlayedZookeeper
 from pyhudi.api.table import Table
 from pyhudi.errors import InvalidRequestError, UnavailableError
@@ -18,13 +19,12 @@ from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.properties import decode_properties, encode_properties
 from pyhudi.plan.table_definition import TableDefinition
-from pyhudi.read.load import PROPERTIES, TableLoader, load_config
+from pyhudi.read.load import PROPERTIES
 from pyhudi.session.create import create_table_files
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.locks import zookeeper_lock
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
-from pyhudi.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
 ONE, ALL, OTHERS = "zk1:2181", "zk1:2181,zk2:2181", "new:2181"
@@ -59,8 +59,7 @@ def written(
 
 
 def opened(storage: Storage, universe: Universe) -> Table:
-    writer = LocalWriter(storage, universe.world(), WriteSettings(lock_wait_ms=60_000))
-    return Table(TableLoader(storage, load_config(storage)), writer)
+    return table_on(storage, universe.world(), WriteSettings(lock_wait_ms=60_000))
 
 
 class Bench:

@@ -15,6 +15,7 @@ import pytest
 import pyhudi
 from faulty_storage import Effect, Fault, FaultyStorage
 from memory_tables import MemoryTable
+from opened_tables import table_on
 from pyhudi.api.table import Table
 from pyhudi.commit.write_ids import WRITE_ID_FOLDER
 from pyhudi.format.lock.lock_kind import LockKind
@@ -23,13 +24,10 @@ from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.decision_entry import LOG_FOLDER, STAGED_FOLDER
 from pyhudi.plan.archiving import ArchivePlan
 from pyhudi.plan.compaction import CompactionTrigger
-from pyhudi.read.load import TableLoader, load_config
 from pyhudi.services import maintenance as upkeep_module
 from pyhudi.services.compaction import run as table_compaction
 from pyhudi.services.compaction.merge_slice import CompactionSpec, compact_slice
 from pyhudi.services.maintenance import MARK_AHEAD_MAX_MS, REPAIRED
-from pyhudi.settings import WriteSettings
-from pyhudi.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("at", pa.int64()), ("v", pa.string())])
 UPKEEP = pyhudi.Upkeep(
@@ -135,8 +133,7 @@ def test_more_commits_may_be_kept_than_archiving_would_leave() -> None:
 def test_failed_writes_are_rolled_back_whatever_else_is_left_to_others() -> None:
     memory = made()
     broken = FaultyStorage(memory.storage, [Fault(Effect.FAIL, "create", "*/log/*", 2, None)])
-    writer = LocalWriter(broken, memory.world("dead"), WriteSettings())
-    dead = Table(TableLoader(broken, load_config(broken)), writer)
+    dead = memory.table("dead", broken)
     with pytest.raises(pyhudi.HudiError):
         dead.upsert(rows(1))
     memory.clock.ms += 600_000
@@ -198,8 +195,7 @@ def test_a_service_that_fails_keeps_no_other_from_its_turn() -> None:
 
 def test_services_follow_each_write_if_asked_to() -> None:
     memory = made()
-    writer = LocalWriter(memory.storage, memory.world("a"), WriteSettings())
-    table = Table(TableLoader(memory.storage, load_config(memory.storage)), writer, UPKEEP)
+    table = table_on(memory.storage, memory.world("a"), upkeep=UPKEEP)
     for at in range(1, 7):
         table.upsert(rows(at))
     assert any(name.endswith(".commit") for name in memory.names())
@@ -218,8 +214,7 @@ def test_what_is_no_policy_is_refused() -> None:
 
 def test_a_fault_of_ours_after_a_write_is_a_warning_and_not_the_writes_error() -> None:
     memory = made()
-    writer = LocalWriter(memory.storage, memory.world("a"), WriteSettings())
-    table = Table(TableLoader(memory.storage, load_config(memory.storage)), writer, UPKEEP)
+    table = table_on(memory.storage, memory.world("a"), upkeep=UPKEEP)
 
     def broken(*_: object, **__: object) -> None:
         raise KeyError("a fault")
@@ -260,8 +255,7 @@ def test_a_compaction_is_due_some_day_even_if_archiving_keeps_less_than_it_count
 
 def test_archiving_that_is_not_due_is_not_begun() -> None:
     memory = made()
-    writer = LocalWriter(memory.storage, memory.world("a"), WriteSettings())
-    table = Table(TableLoader(memory.storage, load_config(memory.storage)), writer)
+    table = memory.table("a")
     only = pyhudi.Upkeep(compaction=None, clean=None, archive=UPKEEP.archive)
     for at in range(1, 4):
         table.upsert(rows(at))
@@ -331,8 +325,7 @@ class Retention:
 
     def __init__(self, upkeep: pyhudi.Upkeep, memory: MemoryTable) -> None:
         self.storage = FaultyStorage(memory.storage)
-        writer = LocalWriter(self.storage, memory.world("kept"), WriteSettings())
-        self.table = Table(TableLoader(self.storage, load_config(self.storage)), writer, upkeep)
+        self.table = table_on(self.storage, memory.world("kept"), upkeep=upkeep)
 
     def operations(self, at: int) -> int:
         before = len(self.storage.trace)
@@ -496,8 +489,7 @@ def test_what_is_left_over_is_swept_up_once_in_an_hour_by_one_of_all() -> None:
 def test_a_table_that_cannot_be_opened_for_writing_is_among_the_errors() -> None:
     memory = made()
     memory.table().upsert(rows(1))
-    writer = LocalWriter(memory.storage, memory.world("b"), WriteSettings(), lock=LockKind.FILE)
-    table = Table(TableLoader(memory.storage, load_config(memory.storage)), writer)
+    table = table_on(memory.storage, memory.world("b"), lock=LockKind.FILE)
     for dry_run in (True, False):
         errors = table.services.run(keep_going=True, dry_run=dry_run).errors
         assert {name for name, _ in errors} >= {"rollback", "compaction", "clean", "archive"}
@@ -530,7 +522,7 @@ def test_a_compaction_that_ends_with_a_fault_keeps_no_other_plan_waiting() -> No
         return compact_slice(storage, spec, operation)
 
     with patch.object(table_compaction, "compact_slice", faulty):
-        done = table_compaction.compact(table.services._writer)
+        done = table_compaction.compact(table._opening.session())
     assert len(set(asked)) == 2, "both were tried"
     assert [result.instant for result in done.results] == [max(asked)]
     [error] = done.errors

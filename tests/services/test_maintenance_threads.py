@@ -14,17 +14,14 @@ import pytest
 
 import pyhudi
 from memory_tables import MemoryTable
+from opened_tables import table_on
 from pyhudi.api.services import Services
 from pyhudi.api.table import Table
 from pyhudi.format.table.bucket_config import SimpleBuckets
-from pyhudi.read.load import TableLoader, load_config
 from pyhudi.services import maintenance as upkeep_module
 from pyhudi.services.archiving.archive_files import ArchiveFiles, Snapshot
 from pyhudi.services.compaction import run as table_compaction
 from pyhudi.services.compaction.merge_slice import compact_slice
-from pyhudi.settings import WriteSettings
-from pyhudi.write.intent import WriteIntent
-from pyhudi.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("at", pa.int64()), ("v", pa.string())])
 #: Each commit has a compaction: what it follows, and a log of its own.
@@ -38,10 +35,9 @@ def rows(at: int) -> pa.Table:
     return pa.table({"id": ["a", f"k{at}"], "at": [at, at], "v": [f"v{at}"] * 2}, schema=SCHEMA)
 
 
-def opened(upkeep: pyhudi.Upkeep = EAGER) -> tuple[Table, LocalWriter]:
+def opened(upkeep: pyhudi.Upkeep = EAGER) -> Table:
     memory = MemoryTable(SCHEMA, ordering="at", buckets=SimpleBuckets(1))
-    writer = LocalWriter(memory.storage, memory.world("a"), WriteSettings())
-    return Table(TableLoader(memory.storage, load_config(memory.storage)), writer, upkeep), writer
+    return table_on(memory.storage, memory.world("a"), upkeep=upkeep)
 
 
 class Held:
@@ -77,9 +73,9 @@ def held() -> Iterator[Held]:
 def test_another_thread_writes_while_a_compaction_that_follows_a_write_merges(
     held: Held, write: Callable[[Table], object]
 ) -> None:
-    table, _ = opened(pyhudi.Upkeep(compaction=None, clean=None, archive=None))
+    table = opened(pyhudi.Upkeep(compaction=None, clean=None, archive=None))
     table.upsert(rows(1))
-    table = Table(table._loader, table._writer, EAGER)
+    table = Table(table._loader, table._opening, EAGER)
     first = threading.Thread(target=write, args=(table,))
     first.start()
     assert held.begun.wait(PATIENCE)
@@ -98,10 +94,10 @@ def test_another_thread_writes_while_a_compaction_that_follows_a_write_merges(
 
 
 def test_another_thread_writes_while_archive_files_are_merged() -> None:
-    table, writer = opened(pyhudi.Upkeep(compaction=None, clean=None, archive=None))
+    table = opened(pyhudi.Upkeep(compaction=None, clean=None, archive=None))
     for at in range(1, 6):
         table.upsert(rows(at))
-    writer.world.sleep_ms(60_000)
+    table._opening.world.sleep_ms(60_000)
     begun, let_go, merge = threading.Event(), threading.Event(), ArchiveFiles.merge
 
     def held(files: ArchiveFiles, snapshot: Snapshot) -> tuple[Snapshot, int]:
@@ -129,7 +125,7 @@ def test_another_thread_writes_while_archive_files_are_merged() -> None:
 
 def test_after_a_write_of_spark_its_session_compacts() -> None:
     pytest.importorskip("pyspark")
-    table, _ = opened()
+    table = opened()
     session = object()  # nothing is found, so Spark is asked for nothing
     with patch.object(Services, "run", return_value=pyhudi.UpkeepResult()) as run:
         table.delete("id = 'nobody'", spark=session)
@@ -139,29 +135,40 @@ def test_after_a_write_of_spark_its_session_compacts() -> None:
 
 def test_after_a_frame_of_spark_its_session_compacts() -> None:
     pytest.importorskip("pyspark")
-    from pyhudi.spark.write import SparkWrites
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-    _, writer = opened()
-    writes = SparkWrites(writer)
+    from pyhudi.spark.write import SparkExecutor
 
-    class Frame:
-        sparkSession = object()  # noqa: N815  # as Spark calls it
+    class Frame(DataFrame):
+        """A frame that has no Spark behind it."""
 
-    class Plan:
-        job = None
+        sparkSession = object()  # type: ignore[assignment]  # noqa: N815  # as Spark calls it
+        columns = SCHEMA.names
+        schema = StructType(
+            [
+                StructField("id", StringType()),
+                StructField("at", LongType()),
+                StructField("v", StringType()),
+            ]
+        )
 
-        @staticmethod
-        def finish(stats: list[Any]) -> list[Any]:
-            return stats
+        def __new__(cls) -> Frame:
+            return object.__new__(cls)
 
-    seen: list[Any] = []
-    writer.after_commit = lambda result, spark: seen.append((result.rows, spark))
+        def __init__(self) -> None:
+            """It holds nothing."""
+
+    table = opened()
     with (
         patch("pyhudi.spark.write.routed"),
-        patch.object(SparkWrites, "_results", return_value=[]),
+        patch.object(SparkExecutor, "_results", return_value=[]) as job,
+        patch.object(Services, "run", return_value=pyhudi.UpkeepResult()) as run,
     ):
-        writes._write(Frame(), WriteIntent(operation="UPSERT"), lambda _: Plan())  # type: ignore[arg-type,return-value]
-    assert seen == [(0, Frame.sparkSession)]
+        result = table.upsert(Frame())
+    assert job.call_count == 1
+    assert result.rows == 0
+    assert [call.kwargs["spark"] for call in run.call_args_list] == [Frame.sparkSession]
 
 
 def failing(*_: object, **__: object) -> None:
@@ -169,7 +176,7 @@ def failing(*_: object, **__: object) -> None:
 
 
 def test_whoever_has_warnings_raised_is_told_which_write_is_complete() -> None:
-    table, _ = opened(pyhudi.Upkeep())
+    table = opened(pyhudi.Upkeep())
     with patch.object(upkeep_module, "clean", failing), warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(pyhudi.UpkeepWarning, match="no clean") as raised:

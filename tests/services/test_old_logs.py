@@ -12,6 +12,7 @@ from archived_tables import POLICY, SCHEMA, Bench, check_whole, content, rows
 from faulty_storage import FaultyStorage
 from many_writers.services_by_hand import begin_service, replacement
 from memory_tables import MemoryTable
+from opened_tables import table_on
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit_metadata
@@ -19,8 +20,7 @@ from pyhudi.format.timeline.instant import Action
 from pyhudi.services.archiving.run import Archiver
 from pyhudi.services.compaction.run import compact
 from pyhudi.settings import WriteSettings
-from pyhudi.write.intent import WriteIntent
-from pyhudi.write.local import LocalWriter
+from pyhudi.write.begin import write_spec
 from worlds import still_world
 
 GROUP = "00000000-0000-0000-0000-000000000000-0"
@@ -31,7 +31,7 @@ RELUCTANT = pyhudi.CompactionPolicy(min_delta_commits=99)
 def overtaken(bench: Bench, ts: int, *ids: str, overtake: Callable[[], object]) -> str:
     """The instant of a write during which something else happens; its rows are there before."""
     settings = WriteSettings(buffer_bytes_max=1)
-    writer = LocalWriter(bench.storage, still_world(bench.clock, "slow", seed=ts), settings)
+    table = table_on(bench.storage, still_world(bench.clock, "slow", seed=ts), settings)
 
     def stream() -> Iterator[pa.RecordBatch]:
         for id_ in ids:
@@ -39,11 +39,11 @@ def overtaken(bench: Bench, ts: int, *ids: str, overtake: Callable[[], object]) 
         overtake()
         yield from rows(ts, "end").to_batches()
 
-    return writer.write(stream(), WriteIntent(operation="UPSERT")).instant
+    return table.upsert(pa.RecordBatchReader.from_batches(SCHEMA, stream())).instant
 
 
 def compacted(bench: Bench) -> None:
-    assert compact(bench.writer("compactor")).results
+    assert compact(bench.session("compactor")).results
 
 
 def held_table() -> tuple[Bench, str]:
@@ -78,16 +78,18 @@ def test_a_compaction_takes_the_group_though_it_is_not_worth_the_work_and_archiv
     bench, held = held_table()
     before = content(bench.table().read())
     bench.archive()
-    preview = compact(bench.writer("compactor"), RELUCTANT, dry_run=True).preview
+    preview = compact(
+        bench.opening("compactor").session(is_read_only=True), RELUCTANT, dry_run=True
+    ).preview
     assert "older than the base file, so the group comes first" in str(preview)
-    assert compact(bench.writer("compactor"), RELUCTANT).results
+    assert compact(bench.session("compactor"), RELUCTANT).results
     bench.write(9)  # what the log's end decided stays
     bench.clock.sleep(10_000)
     done = bench.archive()
     assert held in done.archived
     assert done.held_by == ()
     assert content(bench.table().read()) == {**before, "x": 9, "k4": 9}
-    assert compact(bench.writer("compactor"), RELUCTANT).preview.is_empty
+    assert compact(bench.session("compactor"), RELUCTANT).preview.is_empty
     check_whole(bench)
 
 
@@ -123,16 +125,15 @@ def test_a_base_file_that_came_after_the_data_files_were_listed_counts() -> None
     bench.write(1, 2)
 
     def plan_one() -> None:
-        compact(bench.writer("planner"), plan_only=True)
+        compact(bench.session("planner"), plan_only=True)
 
     held = overtaken(bench, 50, "late0", "late1", overtake=plan_one)
     bench.write(3, 4, 5, 6, 7, 8)
     bench.clock.sleep(10_000)
-    writer = bench.writer("archiver")
-    writer.open()
-    archiver = Archiver(writer.log, writer.loader.load, POLICY, is_mor=True)
+    session = bench.session("archiver")
+    archiver = Archiver(session.log, session.loader.load, POLICY, is_mor=True)
     assert archiver.plan().leaving  # up to the pending compaction; data files were listed for it
-    assert compact(bench.writer("executor"), plans=False).results
+    assert compact(bench.session("executor"), plans=False).results
     bench.write(9)
     bench.clock.sleep(10_000)
     done = archiver.run()
@@ -142,13 +143,13 @@ def test_a_base_file_that_came_after_the_data_files_were_listed_counts() -> None
 
 def test_a_replaced_group_holds_nothing_up() -> None:
     bench, held = held_table()
-    writer = bench.writer("overwriter")
-    service = begin_service(writer, Action.REPLACECOMMIT, b"")
+    session = bench.session("overwriter")
+    service = begin_service(session, Action.REPLACECOMMIT, b"")
     group = FileGroupId("", GROUP)
-    service.complete(replacement([group], writer.spec("").avro_schema, "INSERT_OVERWRITE"))
-    schema = {"schema": writer.spec("").avro_schema}
+    service.complete(replacement([group], write_spec(session, "").avro_schema, "INSERT_OVERWRITE"))
+    schema = {"schema": write_spec(session, "").avro_schema}
     for _ in range(6):
-        begun = begin_service(writer, Action.DELTACOMMIT, b"")
+        begun = begin_service(session, Action.DELTACOMMIT, b"")
         begun.complete(encode_commit_metadata(CommitMetadata({}, extra_metadata=schema), bytes(16)))
     bench.clock.sleep(10_000)
     done = bench.archive()

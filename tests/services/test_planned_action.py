@@ -29,9 +29,8 @@ class Copying(PlannedAction[str, str, Ended]):
     def __init__(
         self, bench: Bench, label: str, meanwhile: Callable[[], object] = lambda: None
     ) -> None:
-        writer = bench.writer(label)
-        writer.open()
-        super().__init__(writer.log, SETTINGS, writer.turn)
+        session = bench.session(label)
+        super().__init__(session.log, SETTINGS, session.exclusive)
         self._meanwhile = meanwhile
         self.works = 0
 

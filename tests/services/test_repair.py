@@ -42,7 +42,7 @@ from pyhudi.settings import WriteSettings
 from pyhudi.storage.protocol import Folder, ObjectStat, Storage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.timeline.instant_time import clock_time
-from pyhudi.write import writer
+from pyhudi.write import complete as completing
 from worlds import Clock, still_world
 
 TIMELINE = ".hoodie/timeline"
@@ -438,9 +438,9 @@ def test_pruning_looks_no_further_than_the_first_entry_that_stays(
 def test_the_log_of_a_single_writer_is_pruned_whether_its_numbers_are_odd_or_even(
     monkeypatch: pytest.MonkeyPatch, table_type: str
 ) -> None:
-    monkeypatch.setattr(writer, "PRUNE_EVERY", 10)
+    monkeypatch.setattr(completing, "PRUNE_EVERY", 10)
     pruned: list[int] = []
-    monkeypatch.setattr(writer, "prune", lambda log: pruned.append(log._known.n))
+    monkeypatch.setattr(completing, "prune", lambda log: pruned.append(log._known.n))
     table = pyhudi.create_table(
         f"memory://pruned-{table_type}",
         pa.schema([("id", pa.string())]),
@@ -451,8 +451,7 @@ def test_the_log_of_a_single_writer_is_pruned_whether_its_numbers_are_odd_or_eve
     for _ in range(2):
         for _ in range(20):
             table.upsert(pa.table({"id": ["a"]}))
-        process = pyhudi.open_table(table.uri)._writer
-        process.open()
+        process = pyhudi.open_table(table.uri)._opening.session()
         void(process.log)  # from here on the numbers of begins are of the other parity
     gaps = [later - earlier for earlier, later in itertools.pairwise([0, *pruned])]
     assert len(pruned) >= 8

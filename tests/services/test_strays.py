@@ -12,6 +12,7 @@ from pyhudi.services.cleaning.execute import clean
 from pyhudi.services.compaction.run import compact, compactions
 from pyhudi.services.repair import repair_table
 from pyhudi.storage.protocol import Folder
+from pyhudi.write.begin import begun, write_spec
 from pyhudi.write.result import commit_metadata
 
 
@@ -20,14 +21,14 @@ def bench_with_archived_compaction() -> tuple[Bench, str]:
     bench = Bench()
     bench.table("writer").upsert(rows(1, "old1", "old2"))
     bench.write(1, 2)
-    requested = compactions(bench.writer("planner")).schedule()
+    requested = compactions(bench.session("planner")).schedule()
     assert requested is not None
-    compact(bench.writer("compactor"), plans=False)
+    compact(bench.session("compactor"), plans=False)
     bench.table("writer").upsert(rows(2, "precious1", "precious2"))
     bench.write(*range(3, 14))
     bench.clock.ms += 3_600_000
     bench.write(14)
-    clean(bench.writer("cleaner"), CleanPolicy.commits(1))
+    clean(bench.session("cleaner"), CleanPolicy.commits(1))
     assert requested in bench.archive().archived
     return bench, requested
 
@@ -41,7 +42,7 @@ def test_a_late_inflight_file_hides_nothing_from_readers_and_compactions(action:
     bench.storage.create(late, b"")
     assert content(bench.table("new").read()) == before
     assert content(opened_before.read()) == before
-    assert compact(bench.writer("compactor")).results
+    assert compact(bench.session("compactor")).results
     assert content(bench.table("new").read()) == before
     assert content(opened_before.read()) == before
     bench.storage.delete(late)
@@ -52,7 +53,7 @@ def test_an_executor_that_slept_until_its_plan_was_archived_costs_no_row() -> No
     bench = Bench()
     bench.table("writer").upsert(rows(1, "old1", "old2"))
     bench.write(1, 2)
-    requested = compactions(bench.writer("planner")).schedule()
+    requested = compactions(bench.session("planner")).schedule()
     assert requested is not None
 
     slept: list[str] = []
@@ -62,20 +63,20 @@ def test_an_executor_that_slept_until_its_plan_was_archived_costs_no_row() -> No
             if path.endswith(".compaction.inflight") and not slept:
                 slept.append(path)
                 bench.clock.ms += 3_600_000  # its heartbeat grows old
-                compact(bench.writer("fast"), plans=False)
+                compact(bench.session("fast"), plans=False)
                 bench.table("writer").upsert(rows(2, "precious1", "precious2"))
                 bench.write(*range(3, 14))
                 bench.clock.ms += 3_600_000
                 bench.write(14)
-                clean(bench.writer("cleaner"), CleanPolicy.commits(1))
+                clean(bench.session("cleaner"), CleanPolicy.commits(1))
                 assert requested in bench.archive().archived
             return super().create(path, data)
 
-    compactions(bench.writer("slow", Sleepy(bench.storage))).execute(requested)
+    compactions(bench.session("slow", Sleepy(bench.storage))).execute(requested)
     before = content(bench.table().read())
     assert slept
     assert {"old1", "precious1"} <= before.keys()
-    compact(bench.writer("compactor"))
+    compact(bench.session("compactor"))
     assert content(bench.table().read()) == before
 
 
@@ -87,7 +88,7 @@ def test_strays_are_swept_up(how: str) -> None:
     if how == "archive":
         assert late in bench.archive().swept
     else:
-        assert late in repair_table(bench.writer("repairer"), 0).removed
+        assert late in repair_table(bench.session("repairer"), 0).removed
     assert bench.storage.stat(late) is None
 
 
@@ -110,9 +111,8 @@ def test_a_live_write_keeps_its_files_though_listings_miss_its_requested_one(
     bench = Bench()
     bench.write(1, 2, 3)
     torn = Torn(bench.storage)
-    live = bench.writer("live")
-    live.open()
-    with live.begun() as write:
+    live = bench.session("live")
+    with begun(live) as write:
         bench.write(*range(4, 4 + writes))
         bench.clock.sleep(10_000)
         pending = [s.path for s in bench.storage.list(TIMELINE) if write.requested in s.path]
@@ -120,10 +120,10 @@ def test_a_live_write_keeps_its_files_though_listings_miss_its_requested_one(
         if how == "archive":
             bench.archive(storage=torn)
         else:
-            repair_table(bench.writer("repairer", torn), 0)
+            repair_table(bench.session("repairer", torn), 0)
         assert [path for path in pending if bench.storage.stat(path) is None] == []
         assert len(pending) == 2
         assert len(bench.completed()) >= writes, "nothing behind it was archived"
-        write.complete(commit_metadata([], live.spec(write.requested), "UPSERT"))
+        write.complete(commit_metadata([], write_spec(live, write.requested), "UPSERT"))
     assert write.requested in bench.completed()
     assert content(bench.table().read())["x"] == 3 + writes

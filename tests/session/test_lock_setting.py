@@ -16,6 +16,7 @@ import pytest
 
 from faulty_storage import Effect, Fault, FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
+from opened_tables import table_on
 from pyhudi.api.table import Table
 from pyhudi.commit import pruning
 from pyhudi.commit.log import STALE_MS
@@ -25,14 +26,13 @@ from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.properties import decode_properties, encode_properties
 from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.read.load import PROPERTIES, TableLoader, load_config
+from pyhudi.read.load import PROPERTIES
 from pyhudi.session.properties import load_properties_file
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.locks.file_lock import LOCK_PATH
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.instant_time import clock_time
-from pyhudi.write import writer as writer_module
-from pyhudi.write.local import LocalWriter
+from pyhudi.write import complete as completing
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
 LOG = ".hoodie/.pyhudi/log"
@@ -67,8 +67,7 @@ class Bench(MemoryTable):
     ) -> Table:
         storage = storage or self.storage
         given = WriteSettings(**{"lock_wait_ms": 1_000, **settings})
-        writer = LocalWriter(storage, self.world(label), given, lock=lock)
-        return Table(TableLoader(storage, load_config(storage)), writer)
+        return table_on(storage, self.world(label), given, lock=lock)
 
     def ids(self) -> list[str]:
         return sorted(self.table("a reader").read().to_arrow()["id"].to_pylist())
@@ -218,7 +217,7 @@ def test_of_two_that_give_a_table_different_locks_one_is_refused() -> None:
 def test_a_write_decides_nothing_without_the_lock_that_the_table_got_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(writer_module, "PRUNE_EVERY", 1)  # it tidies up when it has completed
+    monkeypatch.setattr(completing, "PRUNE_EVERY", 1)  # it tidies up when it has completed
     monkeypatch.setattr(pruning, "ENTRIES_KEPT", 1)
     once, repeated = (list(failures_of_a_frozen_write(retries, 0)) for retries in (0, 5))
     long_ago = list(failures_of_a_frozen_write(0, STALE_MS + 1_000))
@@ -230,7 +229,7 @@ def failures_of_a_frozen_write(retries: int, sleep_ms: int) -> Iterator[str]:
     """What it told, each time when it failed; when it did not, its row is there, and only then."""
 
     def upsert(table: Table) -> None:
-        table._writer.settings = WriteSettings(conflict_retries=retries)
+        table._opening.settings = WriteSettings(conflict_retries=retries)
         table.upsert(rows("frozen"))
 
     def meanwhile(bench: Bench) -> None:

@@ -18,18 +18,18 @@ import pyarrow as pa
 import pytest
 
 from faulty_storage import Effect, Fault, FaultyStorage
+from opened_tables import table_on
 from pyhudi.api.table import Table
 from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.table_config import TableType
 from pyhudi.plan.table_definition import TableDefinition
-from pyhudi.read.load import TableLoader, is_table, load_config
+from pyhudi.read.load import is_table
 from pyhudi.session.create import create_table_files
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
-from pyhudi.write.local import LocalWriter
 from worlds import Clock, still_world
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
@@ -45,8 +45,7 @@ def rows(ts: int, *ids: str) -> pa.Table:
 
 
 def table_at(storage: Storage, clock: Clock, label: str) -> Table:
-    writer = LocalWriter(storage, still_world(clock, label), SETTINGS)
-    return Table(TableLoader(storage, load_config(storage)), writer)
+    return table_on(storage, still_world(clock, label), SETTINGS)
 
 
 def create(storage: Storage, clock: Clock, table_type: TableType) -> None:

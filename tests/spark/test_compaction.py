@@ -12,16 +12,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import pyhudi
+from opened_tables import session_on
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
 from pyhudi.format.timeline.plan_files import CompactionOperation
 from pyhudi.services.compaction.run import compact, compactions
-from pyhudi.settings import WriteSettings
+from pyhudi.session.session import TableSession
 from pyhudi.spark.compact import SparkMerge, balanced, operation_bytes
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
-from pyhudi.write.local import LocalWriter
 
 pytestmark = pytest.mark.spark
 
@@ -48,8 +48,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "table"
 
 
-def writer(path: Path) -> LocalWriter:
-    return LocalWriter(open_storage(str(path), None), real_world(), WriteSettings())
+def session(path: Path) -> TableSession:
+    return session_on(open_storage(str(path), None), real_world())
 
 
 def rows_of(path: Path) -> list[dict[str, object]]:
@@ -62,7 +62,7 @@ def test_spark_compacts_as_the_local_engine_does(path: Path, spark: SparkSession
     shutil.copytree(path, same)
     stats = []
     for folder in (path, same):
-        mine = writer(folder)
+        mine = session(folder)
         planned = compactions(mine).schedule()
         assert planned is not None
         merge = SparkMerge(mine, spark) if folder == path else None
@@ -86,12 +86,12 @@ def test_what_spark_left_half_done_is_finished_without_it(path: Path, spark: Spa
     data = log.read_bytes()
     assert b"PAR1" in data
     log.write_bytes(data.replace(b"PAR1", b"PARX"))
-    mine = writer(path)
+    mine = session(path)
     with pytest.raises(CorruptTableError):
         compact(mine, merge=SparkMerge(mine, spark)).or_raise()
     assert not list((path / ".hoodie" / ".pyhudi").glob("closed/*"))
     log.write_bytes(data)
-    [result] = compact(writer(path)).results
+    [result] = compact(session(path)).results
     assert result.file_groups == 6
     assert rows_of(path) == before
 

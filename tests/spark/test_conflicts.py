@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import pyhudi
 from pyhudi.errors import ConflictError
-from pyhudi.spark.write import SparkWrites
+from pyhudi.spark.write import SparkExecutor
 
 pytestmark = pytest.mark.spark
 
@@ -50,15 +50,15 @@ def content(table: pyhudi.Table) -> dict[str, str]:
 def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Lets something happen when the tasks of the next write are done."""
     waiting: list[Callable[[], object]] = []
-    results = SparkWrites._results
+    results = SparkExecutor._results
 
-    def meddled(self: SparkWrites, *arguments: Any) -> Any:
+    def meddled(self: SparkExecutor, *arguments: Any) -> Any:
         found = results(self, *arguments)
         if waiting:
             waiting.pop()()
         return found
 
-    monkeypatch.setattr(SparkWrites, "_results", meddled)
+    monkeypatch.setattr(SparkExecutor, "_results", meddled)
     return waiting.append
 
 

@@ -21,12 +21,11 @@ from botocore.exceptions import EndpointConnectionError
 
 from lock_racer import Racer
 from locking_world import START_MS, Universe
-from pyhudi.api.table import Table
+from opened_tables import table_on
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnavailableError
 from pyhudi.format.lock.lock_address import DynamodbAddress
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.plan.table_definition import TableDefinition
-from pyhudi.read.load import TableLoader, load_config
 from pyhudi.session.create import create_table_files
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.locks.dynamodb_items import DynamodbItems
@@ -38,7 +37,6 @@ from pyhudi.storage.locks.dynamodb_lock import (
 )
 from pyhudi.storage.locks.lock import MARGIN_MS, POLL_MS, HeldLock
 from pyhudi.storage.locks.open_lock import is_same_lock
-from pyhudi.write.local import LocalWriter
 
 SAFE_MS = LEASE_MS - MARGIN_MS
 KEY = "orders"
@@ -457,8 +455,7 @@ def test_a_table_can_name_its_dynamodb_otherwise(
     schema = pa.schema([("id", pa.string())])
     asked = TableDefinition.of("t", schema, record_key="id", buckets=SimpleBuckets(1))
     create_table_files(memory, asked, world, exist_ok=False)
-    writer = LocalWriter(memory, world, WriteSettings(lock_wait_ms=60_000))
-    table = Table(TableLoader(memory, load_config(memory)), writer)
+    table = table_on(memory, world, WriteSettings(lock_wait_ms=60_000))
     endpoint = address.endpoint_url or ""
     by_name = endpoint.replace("127.0.0.1", "localhost")
     assert by_name != endpoint

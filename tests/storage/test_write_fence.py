@@ -14,15 +14,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyhudi.write.retry import Work
 
+from as_by_spark import FencedExecutor, written_by
 from faulty_storage import FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.commit.transaction import Transaction
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import SimpleBuckets
-from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
+from pyhudi.format.timeline.commit_metadata import WriteStat, decode_commit_metadata
 from pyhudi.index.simple_bucket import file_id
 from pyhudi.services.repair import GRACE_MS, repair_table
 from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
@@ -40,6 +40,7 @@ from pyhudi.write.files import spec as write_files
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.spec import KeyedRows, WriteSpec
 from pyhudi.write.intent import Reads, WriteIntent
+from pyhudi.write.plan import WritePlan
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
 ROWS = pa.table({"id": ["a", "b", "c", "d"], "day": ["d0"] * 4, "ts": [1] * 4}, schema=SCHEMA)
@@ -194,25 +195,18 @@ class Bench(MemoryTable):
             if is_begun:
                 party().reached(operation, path)
 
-        writer = self.table("driver", Watched(self.storage, reached))._writer
-        writer.ready()
+        opening = self.opening("driver", Watched(self.storage, reached))
 
-        def write(spec: WriteSpec) -> Any:
-            nonlocal is_begun
-            stats = list(self.written(self.storage, spec, 0))
-            self.requested = spec.requested
-            begun(spec)
-            is_begun = True
-            return stats
+        class Driver(FencedExecutor):
+            def run(_, plan: WritePlan) -> list[WriteStat]:  # noqa: N805  # two selves
+                nonlocal is_begun
+                stats = list(self.written(self.storage, plan.spec, 0))
+                self.requested = plan.spec.requested
+                begun(plan.spec)
+                is_begun = True
+                return stats
 
-        writer.commit(
-            Work(
-                WriteIntent(operation="UPSERT", reads=Reads.PLACES),
-                write,
-                is_repeatable=False,
-                is_fenced=True,
-            )
-        )
+        written_by(opening, Driver(), WriteIntent(operation="UPSERT", reads=Reads.PLACES))
 
     # -- what counts in the end
 
@@ -231,7 +225,7 @@ class Bench(MemoryTable):
     def repaired(self, grace_ms: int = GRACE_MS) -> None:
         """As another process does it that finds the driver silent."""
         self.clock.ms += 10 * 60_000
-        repair_table(self.table("repair")._writer, grace_ms)
+        repair_table(self.session("repair"), grace_ms)
 
     def swept(self) -> None:
         """As `repaired`, when nobody can be late any more."""
@@ -447,24 +441,17 @@ def test_a_write_is_open_from_its_heartbeat_to_its_fence() -> None:
 
 def test_the_driver_refuses_to_complete_beside_a_file_it_does_not_know(bench: Bench) -> None:
     bench = bench.copy()
-    writer = bench.table()._writer
-    writer.ready()
 
-    def write(spec: WriteSpec) -> Any:
-        stats = bench.written(bench.storage, spec, 0)
-        bench.written(bench.storage, spec, 1)
-        bench.requested = spec.requested
-        return list(stats)
+    class Driver(FencedExecutor):
+        def run(self, plan: WritePlan) -> list[WriteStat]:
+            stats = bench.written(bench.storage, plan.spec, 0)
+            bench.written(bench.storage, plan.spec, 1)
+            bench.requested = plan.spec.requested
+            return list(stats)
 
+    intent = WriteIntent(operation="UPSERT", reads=Reads.PLACES)
     with pytest.raises(InvalidRequestError, match="two attempts of one task disagree"):
-        writer.commit(
-            Work(
-                WriteIntent(operation="UPSERT", reads=Reads.PLACES),
-                write,
-                is_repeatable=False,
-                is_fenced=True,
-            )
-        )
+        written_by(bench.opening(), Driver(), intent)
     assert bench.named() is None
     assert bench.files() == set()
     assert bench.table("b").read().to_arrow().num_rows == ROWS.num_rows

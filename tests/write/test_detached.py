@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from memory_tables import MemoryTable
+from opened_tables import opening_on
 from pyhudi.errors import ConflictError, InvalidRequestError
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.timeline.commit_metadata import WriteStat
@@ -23,13 +24,13 @@ from pyhudi.write.detached import (
     beating,
     begin,
     complete,
-    write_deletes,
-    write_rows,
+    run_task,
 )
 from pyhudi.write.files.spec import WriteOverError
-from pyhudi.write.intent import WriteIntent
-from pyhudi.write.local import LocalWriter
+from pyhudi.write.intent import Keys, WholeRows, WriteIntent
 from pyhudi.write.result import WriteResult
+from pyhudi.write.tasks import RowsTask
+from pyhudi.write.write import ready
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("note", pa.string())])
 SETTINGS = WriteSettings()
@@ -47,8 +48,9 @@ class Bench(MemoryTable):
     def begin(
         self, write_id: str | None = None, operation: str = "UPSERT"
     ) -> DetachedWrite | WriteResult:
-        writer = LocalWriter(self.storage, self.world("begin"), SETTINGS)
-        return begin(writer, WriteIntent(operation=operation, write_id=write_id))
+        session = ready(opening_on(self.storage, self.world("begin"), SETTINGS))
+        change = Keys(frozenset({"id", "ts"})) if operation == "DELETE" else WholeRows()
+        return begin(session, WriteIntent(operation=operation, change=change, write_id=write_id))
 
     def complete(self, write: DetachedWrite, stats: list[WriteStat]) -> WriteResult:
         return complete(write, self.world("end"), stats)
@@ -83,14 +85,16 @@ def batches(*rows: tuple[str, int, str], columns: int = 3) -> Iterator[pa.Record
 def stats_of(
     write: DetachedWrite, task: int, *rows: tuple[str, int, str], columns: int = 3
 ) -> list[WriteStat]:
-    return list(write_rows(write.of_task(task), batches(*rows, columns=columns)))
+    return list(run_task(write, task, batches(*rows, columns=columns)))
 
 
 def test_tasks_of_other_processes_write_what_is_then_visible_at_once(bench: Bench) -> None:
     travelled = bench.begun()
-    write = replace(
-        travelled, files=replace(travelled.files, routing=_travelled(travelled.files.routing))
-    )
+    task = travelled.plan.task
+    assert isinstance(task, RowsTask)
+    files = replace(task.files, routing=_travelled(task.files.routing))
+    task = RowsTask(files, _travelled(task.shape), task.target)
+    write = replace(travelled, plan=replace(travelled.plan, task=task))
     stats = stats_of(write, 0, ("a", 1, "x"), ("b", 1, "x")) + stats_of(write, 1, ("c", 1, "x"))
     assert bench.rows() == []
     result = bench.complete(write, stats)
@@ -143,7 +147,7 @@ def test_a_task_that_wakes_up_after_the_end_writes_nothing(bench: Bench) -> None
     write = bench.begun()
     bench.complete(write, stats_of(write, 0, ("a", 1, "x")))
     files = bench.files()
-    with beating(write.of_task(1), _busy_world(bench)[0]), pytest.raises(WriteOverError):
+    with beating(write, _busy_world(bench)[0]), pytest.raises(WriteOverError):
         stats_of(write, 1, ("b", 1, "late"))
     assert bench.files() == files
     assert bench.rows() == [("a", 1, "x")]
@@ -164,7 +168,7 @@ def test_deletes_remove_what_is_older(bench: Bench) -> None:
     bench.complete(first, stats_of(first, 0, ("a", 1, "x"), ("b", 5, "x"), ("c", 1, "x")))
     write = replace(bench.begun(operation="DELETE"), settings=WriteSettings(buffer_bytes_max=1))
     keys = [("a", 2, ""), ("b", 4, ""), ("c", 1, "")]
-    stats = list(write_deletes(write.of_task(0), batches(*keys, columns=2)))
+    stats = list(run_task(write, 0, batches(*keys, columns=2)))
     assert sum(stat.num_deletes or 0 for stat in stats) == 3
     bench.complete(write, stats)
     assert bench.rows() == [("b", 5, "x")]

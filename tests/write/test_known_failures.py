@@ -158,7 +158,7 @@ def test_hudi_5831_one_file_id_in_two_partitions_is_no_conflict() -> None:
     monday, tuesday = (rows("x", "k").append_column("day", pa.array([d])) for d in ("mo", "tu"))
     table.upsert(monday)
     other = pyhudi.open_table("memory://hudi5831", write_settings=WriteSettings(conflict_retries=0))
-    storage = other._writer.storage
+    storage = other._opening.storage
     original = storage.create_from
     met: list[str] = []
 

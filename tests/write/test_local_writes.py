@@ -13,14 +13,13 @@ import pytest
 
 import pyhudi
 from faulty_storage import Effect, Fault, FaultyStorage
+from opened_tables import table_on
 from pyhudi.api.table import Table
 from pyhudi.format.files.file_names import LogFileName, parse_data_file
-from pyhudi.read.load import TableLoader, load_config
 from pyhudi.settings import FailedWrites, LogBlockFormat, WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
-from pyhudi.write.local import LocalWriter
 from worlds import Clock, still_world
 
 SCHEMA = pa.schema(
@@ -261,8 +260,7 @@ def leftovers(storage: Storage) -> list[str]:
 def writer(
     storage: Storage, clock: Clock, label: str = "w", settings: WriteSettings | None = None
 ) -> Table:
-    made = LocalWriter(storage, still_world(clock, label), settings or WriteSettings())
-    return Table(TableLoader(storage, load_config(storage)), made)
+    return table_on(storage, still_world(clock, label), settings or WriteSettings())
 
 
 def memory_table(**options: Any) -> tuple[MemoryStorage, Clock]:
@@ -427,8 +425,7 @@ def test_a_live_writer_is_never_rolled_back_however_wrong_the_clock_of_the_other
     storage, clock = memory_table()
     writer(storage, clock).upsert(rows(0, 4))
     failed = abandoned(storage, clock)  # its heartbeat is fresh
-    ahead = LocalWriter(storage, still_world(clock, skew_ms=3_600_000), WriteSettings())
-    table = Table(TableLoader(storage, load_config(storage)), ahead)
+    table = table_on(storage, still_world(clock, skew_ms=3_600_000), WriteSettings())
     table.upsert(rows(0, 1, ts=2))
     assert (failed, "deltacommit", "inflight") in {
         (r["requested"], r["action"], r["state"]) for r in table.inspect.timeline().to_pylist()

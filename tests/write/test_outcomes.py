@@ -358,8 +358,7 @@ def test_a_write_that_is_given_up_is_undone_at_once(lock: LockKind) -> None:
 
 def evolve(bench: Bench) -> pa.Table:
     """Another engine adds a column; a row that has it."""
-    writer = bench.table("java")._writer
-    writer.open()
+    writer = bench.session("java")
     other = Transaction.begin(writer.log, WriteSettings(), Action.DELTACOMMIT, writer.recovery)
     schema = SCHEMA.append(pa.field("note", pa.string()))
     avro = json.dumps(avro_record_schema(schema, "t"))

@@ -22,16 +22,13 @@ from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.column_owners import RANK_COLUMN, ROW_RANK, ColumnOwners
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.index.simple_bucket import file_id
-from pyhudi.settings import LogBlockFormat, WriteSettings
+from pyhudi.settings import LogBlockFormat
 from pyhudi.storage.objects.column_owners import declare_owners
 from pyhudi.storage.stores.memory import MemoryStorage
-from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
-from pyhudi.write.deletes import LocatedDeletes
 from pyhudi.write.detached import begin
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.spec import KeyedRows, Part, WriteSpec
-from pyhudi.write.intent import Reads, WriteIntent
-from pyhudi.write.local import LocalWriter
+from pyhudi.write.intent import WriteIntent
 
 Row = dict[str, Any]
 SCHEMA = pa.schema(
@@ -321,17 +318,17 @@ def test_a_part_whose_row_is_deleted_meanwhile_is_written_again_as_a_new_row(
     joined = Joined()
     joined.upsert("orders", PARTS["orders"])
     table = joined.table("outer", buffer_bytes_max=buffer_bytes_max)
-    writer, done = table._writer, list[bool]()
-    looked_up = writer.state
+    current, done = table._opening.session().current, list[bool]()
+    looked_up = current.load
 
-    def state() -> Any:
+    def state(**_: Any) -> Any:
         found = looked_up()
         if not done:  # the first look of the write, after its begin
             done.append(True)
             joined.delete(["k1"])
         return found
 
-    writer.state = state  # type: ignore[method-assign]
+    current.load = state  # type: ignore[method-assign]
     result = table.upsert(part("payments", PARTS["payments"]), owner="payments")
     joined.wrote(PARTS["payments"])
     assert result.retries == 1
@@ -342,18 +339,19 @@ def test_a_part_whose_row_is_deleted_meanwhile_is_written_again_as_a_new_row(
 def test_a_delete_beside_which_a_part_completes_is_repeated() -> None:
     joined = Joined()
     joined.upsert("orders", PARTS["orders"])
-    writer = joined.table("deleter")._writer
-    keys = pa.table({RECORD_KEY: ["k1"], PARTITION_PATH: ["d0"]})
-    found = LocatedDeletes(keys, unconditional=True)
-    calls: list[int] = []
+    table = joined.table("deleter")
+    current, calls = table._opening.session().current, list[int]()
+    looked_up = current.load
 
-    def find() -> LocatedDeletes:
+    def state(**_: Any) -> Any:
+        found = looked_up()
         calls.append(1)
-        if len(calls) == 1:
+        if len(calls) == 1:  # the look of the plan, after its begin
             joined.upsert("payments", PARTS["payments"])
         return found
 
-    writer.delete(find, WriteIntent(operation="DELETE", reads=Reads.ROWS))
+    current.load = state  # type: ignore[method-assign]
+    table.delete(pa.table({"id": ["k1"]}))
     del joined.rows["k1"]
     assert len(calls) == 2
     joined.agree()
@@ -492,9 +490,8 @@ def test_what_would_break_the_join_is_refused_before_anything_begins(name: str) 
 @pytest.mark.parametrize("operation", ["UPSERT", "INSERT", "DELETE"])
 def test_a_save_of_whole_rows_is_refused_too(operation: str) -> None:
     joined = Joined()
-    writer = LocalWriter(joined.storage, joined.world("a"), WriteSettings())
     with pytest.raises(InvalidRequestError, match="a save is not possible"):
-        begin(writer, WriteIntent(operation=operation))
+        begin(joined.session(), WriteIntent(operation=operation))
     assert not joined.names()[1:]
 
 
@@ -630,11 +627,9 @@ def test_a_write_id_makes_it_safe_to_repeat_a_write_of_an_owner() -> None:
 
 
 def spec_of(joined: Joined, owner: str, block_format: LogBlockFormat) -> WriteSpec:
-    writer = LocalWriter(joined.storage, joined.world("s"), WriteSettings())
-    writer.open()
     return WriteSpec(
         InstantTime("20260101000000007"),
-        writer.spec("").avro_schema,
+        joined.session("s").schema.avro(),
         block_format,
         part=Part(IDENTITY, OWNERS[owner]),
     )
@@ -676,16 +671,16 @@ def test_a_key_that_only_a_later_request_brought_counts_as_new() -> None:
     joined = Joined()
     joined.upsert("orders", [order("k0", "Zoe", 0)])
     table = joined.table("outer")
-    writer, done = table._writer, list[bool]()
-    looked_up = writer.state
+    current, done = table._opening.session().current, list[bool]()
+    looked_up = current.load
 
-    def state() -> Any:
+    def state(**_: Any) -> Any:
         if not done:  # before the first look of the write, after its begin
             done.append(True)
             joined.upsert("orders", [order("k1", "Ada", 1)], "inner")
         return looked_up()
 
-    writer.state = state  # type: ignore[method-assign]
+    current.load = state  # type: ignore[method-assign]
     result = table.upsert(part("payments", [payment("k1", "card")]), owner="payments")
     joined.wrote([payment("k1", "card")])
     joined.agree()

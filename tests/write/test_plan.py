@@ -6,12 +6,13 @@ Another writer acts at a chosen moment: when the first data file of a kind is ab
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from as_by_spark import written_as_by_spark
 from faulty_storage import FaultyStorage
 from handmade import parquet_bytes
 from memory_tables import TIMELINE, MemoryTable
@@ -36,9 +37,11 @@ from pyhudi.index.simple_bucket import bucket_ids
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.instant_time import following_time
 from pyhudi.write import tasks as group_jobs
-from pyhudi.write.intent import Reads, WriteIntent
-from pyhudi.write.plan import MakePlan, WritePlans
+from pyhudi.write.begin import write_spec
+from pyhudi.write.intent import Keys, Reads, WholeRows, WriteIntent
+from pyhudi.write.plan import Prepared, plan_write
 from pyhudi.write.result import WriteResult
+from pyhudi.write.tasks import DeleteTask
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
 Content = dict[tuple[str, str], int]
@@ -101,17 +104,15 @@ class Bench(MemoryTable):
         return [s.path for s in self.storage.list("") if not s.path.startswith(".hoodie")]
 
 
-def planned(table: Table, make_plan: Callable[[WritePlans], MakePlan], given: Any) -> WriteResult:
-    """Carry out a plan that otherwise Spark carries out, in this process."""
-    writer = table._writer
-    plan = make_plan(WritePlans(writer))
-    return writer.write_plan(
-        iter(given.to_batches()), None, WriteIntent(operation="INSERT", reads=Reads.PLACES), plan
-    )
+_INTENT = WriteIntent(operation="INSERT", change=WholeRows(loads=True), reads=Reads.PLACES)
 
 
 def appended(table: Table, given: pa.Table) -> WriteResult:
-    return planned(table, lambda plans: plans.append, given)
+    return written_as_by_spark(table, given, _INTENT)
+
+
+def appended_new(table: Table, given: pa.Table) -> WriteResult:
+    return written_as_by_spark(table, given, replace(_INTENT, reads=Reads.KEYS))
 
 
 def contents(day: str, ids: str, ts: int = 1) -> Content:
@@ -486,9 +487,9 @@ def test_keys_that_must_be_new_are_looked_up_and_refused() -> None:
     table = bench.table()
     table.upsert(rows("ab"))
     with pytest.raises(InvalidRequestError, match="in the table already"):
-        planned(table, lambda plans: plans.append_new, rows("cb"))
-    planned(table, lambda plans: plans.append_new, rows("cd"))
-    planned(table, lambda plans: plans.append_new, rows("ab", "d1"))  # other keys: elsewhere
+        appended_new(table, rows("cb"))
+    appended_new(table, rows("cd"))
+    appended_new(table, rows("ab", "d1"))  # other keys: elsewhere
     assert bench.content() == contents("d0", "abcd") | contents("d1", "ab")
 
 
@@ -517,13 +518,12 @@ def test_a_plan_of_a_delete_finds_what_a_local_delete_finds(kind: dict[str, Any]
     bench = Bench(**kind)
     table = bench.table()
     table.upsert(rows("abc"))
-    writer = table._writer
-    make_plan = partial(
-        WritePlans(writer).delete, given=("id", "day"), is_located=False, unconditional=False
-    )
-    # As a Spark task is given them: prepared, and with the columns that the job keeps.
-    plan = make_plan(writer.spec("20990101000000000"))
-    prepared = plan.job.prepare(rows("bx").select(["id", "day"]).to_batches()[0])
+    session = table._opening.session()
+    intent = WriteIntent(operation="DELETE", change=Keys(frozenset({"id", "day"})))
+    # As a Spark task is given them: prepared, and with the columns that the task keeps.
+    plan = plan_write(session, intent, write_spec(session, "20990101000000000"), Prepared())
+    assert isinstance(plan.task, DeleteTask)
+    prepared = plan.task.shape.prepare(rows("bx").select(["id", "day"]).to_batches()[0])
     assert prepared.keys.to_pylist() == ["b", "x"]
     assert prepared.paths.to_pylist() == ["d0", "d0"]
 

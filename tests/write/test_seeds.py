@@ -23,10 +23,10 @@ from pyhudi.format.timeline.commit_metadata import (
 )
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.read.load import PROPERTIES
+from pyhudi.session.bucket_groups import BUCKETS_FOLDER
 from pyhudi.timeline.instant_time import following_time
 from pyhudi.write.files.base_file import write_base
 from pyhudi.write.files.spec import KeyedRows, WriteSpec
-from pyhudi.write.seeds import BUCKETS_FOLDER
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
 FIXED = "00000000-0000-0000-0000-000000000000-0"

@@ -17,18 +17,28 @@ from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.merge_rules import MergeMode
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.index.layout import SimpleRule
 from pyhudi.index.routing import Routing
 from pyhudi.index.simple_bucket import file_id
 from pyhudi.read.lookup import GroupView
 from pyhudi.read.plan import Now, Question, Reader
 from pyhudi.write import group_files
 from pyhudi.write import tasks as group_jobs
+from pyhudi.write.begin import write_spec
 from pyhudi.write.files.spec import KeyedRows
 from pyhudi.write.group_files import EmptyBuckets, Files
-from pyhudi.write.intent import PartitionScope
-from pyhudi.write.plan import WritePlans
-from pyhudi.write.tasks import DeleteJob, GroupJob, RowsJob, Target, UpdateJob
+from pyhudi.write.intent import (
+    Change,
+    Keys,
+    NewValues,
+    PartitionScope,
+    Reads,
+    WholeRows,
+    WriteIntent,
+)
+from pyhudi.write.plan import Prepared, current_slices, plan_write
+from pyhudi.write.shape import RowShape, row_shape
+from pyhudi.write.tasks import DeleteTask, FoundDeletesTask, GroupTask, RowsTask, Target, UpdateTask
+from pyhudi.write.write import ready
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("ts", pa.int64()), ("v", pa.float64())]
@@ -49,34 +59,48 @@ class Bench(MemoryTable):
     def __init__(self, **options: Any) -> None:
         given = {"partition_by": "day", "ordering": "ts", "buckets": SimpleBuckets(1), **options}
         super().__init__(SCHEMA, **given)
-        self.writing = self.table("writing")
+        self.writing = self.opening("writing")
 
     def holding(self, *rows: dict[str, Any]) -> Bench:
         self.table().upsert(batch(*rows))
         return self
 
     def files(self) -> Files:
-        writer = self.writing._writer
-        writer.ready()
-        slices = writer.current_slices()
+        session = ready(self.writing)
+        slices = current_slices(session)
         bases = {group: s.base for group, s in slices.items() if s.base is not None}
-        routing = Routing(SimpleRule(writer.buckets))
-        return Files(self.storage, writer.spec(REQUESTED), writer.config, routing, bases)
+        spec, routing = write_spec(session, REQUESTED), Routing(session.groups.rule)
+        return Files(self.storage, spec, session.config, routing, bases)
 
     def view(self) -> GroupView:
-        reader = Reader(self.writing._writer.loader)
-        return GroupView.of(
-            reader.plan_snapshot(self.writing._writer.state(), Now(), Question(meta=True))
-        )
+        session = self.writing.session()
+        plan = Reader(session.loader).plan_snapshot
+        return GroupView.of(plan(session.current.load(), Now(), Question(meta=True)))
+
+    def shape(self, change: Change) -> RowShape:
+        session = self.writing.session()
+        return row_shape(change, write_spec(session, REQUESTED), session.config)
+
+    def rows(self, target: Target, **options: Any) -> RowsTask:
+        return RowsTask(self.files(), self.shape(WholeRows()), target, **options)
+
+    def update(self, *columns: str) -> UpdateTask:
+        shape = self.shape(NewValues(frozenset(columns)))
+        return UpdateTask(self.files(), shape, self.view(), columns)
+
+    def deletes(self, *given: str, unconditional: bool = False, looks: bool = True) -> DeleteTask:
+        shape = self.shape(Keys(frozenset(given)))
+        view = self.view() if looks else None
+        return DeleteTask(self.files(), shape, view, unconditional=unconditional)
 
     def new_files(self) -> list[str]:
         return [s.path for s in self.storage.list("d0") if REQUESTED in s.path]
 
 
 def written(
-    job: GroupJob, *batches: pa.RecordBatch, partition: str = GROUP.partition
+    job: GroupTask, *batches: pa.RecordBatch, partition: str = GROUP.partition
 ) -> list[WriteStat]:
-    prepared = [job.prepare(given) for given in batches]
+    prepared = [job.shape.prepare(given) for given in batches]
     rows = iter([KeyedRows(one.rows, one.keys) for one in prepared])
     return list(job.write(FileGroupId(partition, GROUP.file_id), rows))
 
@@ -98,25 +122,25 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_bad_rows_are_refused_with_a_sample(what: str, kind: str) -> None:
     row, message = BAD[what]
     bench = Bench().holding({})
-    job: GroupJob = RowsJob(bench.files(), Target.LOG)
+    job: GroupTask = bench.rows(Target.LOG)
     if kind == "update":
-        job = UpdateJob(bench.files(), bench.view(), ("ts", "v"))
+        job = bench.update("ts", "v")
     with pytest.raises(InvalidRequestError, match=message):
-        job.prepare(batch({}, row))
+        job.shape.prepare(batch({}, row))
 
 
 @pytest.mark.parametrize("what", ["a null key", "an empty key", "a null ordering value"])
 def test_bad_keys_are_refused_by_deletes(what: str) -> None:
     row, message = BAD[what]
     bench = Bench().holding({})
-    job = DeleteJob(bench.files(), bench.view(), SCHEMA.names, unconditional=False)
+    job = bench.deletes(*SCHEMA.names)
     with pytest.raises(InvalidRequestError, match=message):
-        job.prepare(batch({}, row))
+        job.shape.prepare(batch({}, row))
 
 
 def test_rows_of_other_partitions_than_the_named_are_refused() -> None:
     bench = Bench()
-    job = RowsJob(bench.files(), Target.BASE, partitions=frozenset({"d0"}))
+    job = bench.rows(Target.BASE, partitions=frozenset({"d0"}))
     assert written(job, batch({}))
     with pytest.raises(InvalidRequestError, match="rows of partition 'd1' are not to be written"):
         written(job, batch({"day": "d1"}), partition="d1")
@@ -124,13 +148,13 @@ def test_rows_of_other_partitions_than_the_named_are_refused() -> None:
 
 def test_the_ordering_counts_only_where_rows_merge_by_it() -> None:
     by_commit = Bench(merge_mode=MergeMode.COMMIT_TIME_ORDERING)
-    job = RowsJob(by_commit.files(), Target.LOG)
-    assert job.ordering == ()
-    assert job.prepare(batch({"ts": None})).keys.to_pylist() == ["a"]
+    job = by_commit.rows(Target.LOG)
+    assert job.shape.ordering == ()
+    assert job.shape.prepare(batch({"ts": None})).keys.to_pylist() == ["a"]
     bench = Bench()
-    assert RowsJob(bench.files(), Target.LOG).ordering == ("ts",)
-    assert UpdateJob(bench.files(), bench.view(), ("v",)).ordering == ()
-    assert UpdateJob(bench.files(), bench.view(), ("v", "ts")).ordering == ("ts",)
+    assert bench.rows(Target.LOG).shape.ordering == ("ts",)
+    assert bench.update("v").shape.ordering == ()
+    assert bench.update("v", "ts").shape.ordering == ("ts",)
 
 
 # -- which file a group gets
@@ -151,7 +175,7 @@ def test_the_target_and_the_size_decide_on_the_file(
 ) -> None:
     monkeypatch.setattr(group_jobs, "LOAD_BYTES_MIN", size_min)
     bench = Bench()
-    (stat,) = written(RowsJob(bench.files(), target), batch({}), batch({"id": "b"}))
+    (stat,) = written(bench.rows(target), batch({}), batch({"id": "b"}))
     assert (stat.log_files is not None) is log
     assert stat.num_writes == 2
     assert bench.new_files() == [stat.data_path]
@@ -170,7 +194,7 @@ def test_a_bucket_that_is_not_known_to_be_empty_gets_a_log(
         bench.storage.create(f"d0/.{group}_20260101000000000.log.1_0-0-0", b"")
     else:
         bench.storage.create(f"d0/{group}_0-0-0_20260101000000000.parquet", b"unsound")
-    (stat,) = written(RowsJob(bench.files(), Target.LOAD), batch({"id": "b"}))
+    (stat,) = written(bench.rows(Target.LOAD), batch({"id": "b"}))
     assert stat.log_files is not None
 
 
@@ -180,7 +204,9 @@ def test_a_file_of_another_attempt_does_not_make_a_bucket_full(
     monkeypatch.setattr(group_jobs, "LOAD_BYTES_MIN", 1)
     bench = Bench()
     files = bench.files()  # both attempts were planned before either wrote
-    attempts = [written(RowsJob(files, Target.LOAD), batch({})) for _ in range(2)]
+    attempts = [
+        written(RowsTask(files, bench.shape(WholeRows()), Target.LOAD), batch({})) for _ in range(2)
+    ]
     assert attempts[0] == attempts[1]
     assert len(bench.new_files()) == 1
 
@@ -202,7 +228,7 @@ def test_a_group_of_more_rows_than_a_task_should_hold_gets_several_logs(
     monkeypatch.setattr(group_files, "PIECE_BYTES", 60)
     bench = Bench()
     parts = [batch({"id": f"k{n}"}, {"id": f"m{n}"}) for n in range(5)]
-    stats = written(RowsJob(bench.files(), Target.LOG), *parts)
+    stats = written(bench.rows(Target.LOG), *parts)
     assert [stat.log_version for stat in stats] == list(range(1, len(stats) + 1))
     assert len(stats) > 1
     assert sum(stat.num_writes or 0 for stat in stats) == 10
@@ -211,13 +237,13 @@ def test_a_group_of_more_rows_than_a_task_should_hold_gets_several_logs(
 def test_rows_are_taken_as_the_base_file_is_written() -> None:
     """A task holds a batch, not a group."""
     bench = Bench()
-    job = RowsJob(bench.files(), Target.BASE)
+    job = bench.rows(Target.BASE)
     asked = []
 
     def parts() -> Iterator[KeyedRows]:
         for number in range(3):
             asked.append(number)
-            prepared = job.prepare(batch({"id": f"k{number}"}))
+            prepared = job.shape.prepare(batch({"id": f"k{number}"}))
             yield KeyedRows(prepared.rows, prepared.keys)
 
     stats = job.write(GROUP, parts())
@@ -232,7 +258,7 @@ def test_rows_are_taken_as_the_base_file_is_written() -> None:
 
 def test_an_update_merges_new_values_into_the_rows_that_are_there() -> None:
     bench = Bench().holding({"v": 5.0}, {"id": "b", "v": 6.0, "ts": 3})
-    job = UpdateJob(bench.files(), bench.view(), ("v",))
+    job = bench.update("v")
     given = batch({"id": "b", "v": 9.0}, {"id": "absent"}).select(["v", "day", "id"])
     (stat,) = written(job, given)
     assert stat.num_writes == 1
@@ -242,7 +268,7 @@ def test_an_update_merges_new_values_into_the_rows_that_are_there() -> None:
 @pytest.mark.parametrize("options", [{}, COW], ids=["mor", "cow"])
 def test_an_update_of_nothing_that_is_there_writes_no_file(options: dict[str, Any]) -> None:
     bench = Bench(**options).holding({})
-    job = UpdateJob(bench.files(), bench.view(), ("v",))
+    job = bench.update("v")
     given = batch({"id": "absent"}).select(["id", "day", "v"])
     assert written(job, given) == []
     assert written(job, given, partition="d7") == []
@@ -254,7 +280,7 @@ def test_a_delete_without_the_partition_is_looked_up_in_all_of_them(
     options: dict[str, Any],
 ) -> None:
     bench = Bench(**options).holding({}, {"day": "d1"}, {"day": "d2", "id": "b"})
-    job = DeleteJob(bench.files(), bench.view(), ("id",), unconditional=False)
+    job = bench.deletes("id", unconditional=False)
     stats = written(job, batch({}, {"id": "absent"}).select(["id"]), partition="")
     assert [stat.partition_path for stat in stats] == ["d0", "d1"]
     assert [stat.num_deletes for stat in stats] == [1, 1]
@@ -263,31 +289,34 @@ def test_a_delete_without_the_partition_is_looked_up_in_all_of_them(
 @pytest.mark.parametrize("options", [{}, COW], ids=["mor", "cow"])
 def test_a_delete_of_nothing_that_is_there_writes_no_file(options: dict[str, Any]) -> None:
     bench = Bench(**options).holding({})
-    job = DeleteJob(bench.files(), bench.view(), ("id", "day"), unconditional=False)
+    job = bench.deletes("id", "day", unconditional=False)
     assert written(job, batch({"id": "absent"}).select(["id", "day"])) == []
-    job = DeleteJob(bench.files(), bench.view(), ("id",), unconditional=False)
+    job = bench.deletes("id", unconditional=False)
     assert written(job, batch({"id": "absent"}).select(["id"]), partition="") == []
 
 
 def test_a_delete_that_lacks_nothing_needs_no_lookup() -> None:
     bench = Bench().holding({})
-    job = DeleteJob(bench.files(), None, ("id", "day", "ts"), unconditional=False)
+    job = bench.deletes("id", "day", "ts", unconditional=False, looks=False)
     (stat,) = written(job, batch({}).select(["id", "day", "ts"]))
     assert stat.num_deletes == 1
-    job = DeleteJob(bench.files(), None, ("id", "day"), unconditional=True)
-    assert job.prepare(batch({}).select(["id", "day"])).keys.to_pylist() == ["a"]
+    job = bench.deletes("id", "day", unconditional=True, looks=False)
+    assert job.shape.prepare(batch({}).select(["id", "day"])).keys.to_pylist() == ["a"]
 
 
 def test_an_empty_batch_has_the_shape_of_any_other() -> None:
     bench = Bench().holding({})
-    jobs: list[tuple[GroupJob, list[str]]] = [
-        (RowsJob(bench.files(), Target.LOG), SCHEMA.names),
-        (UpdateJob(bench.files(), bench.view(), ("v",)), ["id", "day", "v"]),
-        (DeleteJob(bench.files(), None, ("id", "day"), unconditional=True), ["id", "day"]),
-        (DeleteJob(bench.files(), bench.view(), ("id",), unconditional=True), ["id"]),
+    jobs: list[tuple[GroupTask, list[str]]] = [
+        (bench.rows(Target.LOG), SCHEMA.names),
+        (bench.update("v"), ["id", "day", "v"]),
+        (bench.deletes("id", "day", unconditional=True, looks=False), ["id", "day"]),
+        (bench.deletes("id", unconditional=True), ["id"]),
     ]
     for job, names in jobs:
-        full, empty = job.prepare(batch({}).select(names)), job.prepare(batch().select(names))
+        full, empty = (
+            job.shape.prepare(batch({}).select(names)),
+            job.shape.prepare(batch().select(names)),
+        )
         assert empty.rows.num_rows == len(empty.keys) == len(empty.paths) == 0
         assert empty.rows.schema == full.rows.schema
         assert empty.paths.type == full.paths.type
@@ -311,18 +340,23 @@ def test_jobs_travel_to_where_the_rows_are(tmp_path: Any, options: dict[str, Any
         table_type=kind,
     )
     table.upsert(batch({}, {"id": "b"}))
-    writer = table._writer
-    plans, spec = WritePlans(writer), writer.spec(REQUESTED)
+    session = table._opening.session()
+    changes: dict[str, dict[str, Any]] = {
+        "upsert": {},
+        "append": {"change": WholeRows(loads=True), "reads": Reads.KEYS},
+        "update": {"change": NewValues(frozenset({"v"}))},
+        "delete": {"change": Keys(frozenset({"id"}))},
+        "overwrite": {"replaces": PartitionScope(frozenset({"d0"}))},
+    }
+    spec = write_spec(session, REQUESTED)
     made = {
-        "upsert": plans.upsert(spec),
-        "append": plans.append_new(spec),
-        "update": plans.update(spec, ["v"]),
-        "delete": plans.delete(spec, ["id"], is_located=False, unconditional=False),
-        "overwrite": plans.overwrite(spec, PartitionScope(frozenset({"d0"}))),
+        name: plan_write(session, WriteIntent(operation="", **given), spec, Prepared())
+        for name, given in changes.items()
     }
     for plan in made.values():
-        job = pickle.loads(pickle.dumps(plan.job))
-        assert job.ordering == plan.job.ordering
-    job = pickle.loads(pickle.dumps(made["update"].job))
+        assert not isinstance(plan.task, FoundDeletesTask)
+        job = pickle.loads(pickle.dumps(plan.task))
+        assert job.shape.ordering == plan.task.shape.ordering
+    job = pickle.loads(pickle.dumps(made["update"].task))
     (stat,) = written(job, batch({"v": 7.0}).select(["id", "day", "v"]))
     assert stat.data_path.startswith("d0/")

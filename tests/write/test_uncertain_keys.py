@@ -16,8 +16,8 @@ from pyhudi.format.table.column_owners import ColumnOwners
 from pyhudi.format.table.table_config import TableType
 from pyhudi.storage.objects.column_owners import declare_owners
 from pyhudi.table.rows import record_keys
-from pyhudi.write.detached import DetachedWrite, begin, write_deletes, write_rows
-from pyhudi.write.intent import WriteIntent
+from pyhudi.write.detached import DetachedWrite, begin, run_task
+from pyhudi.write.intent import Change, Keys, WholeRows, WriteIntent
 
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("v", pa.int64())])
 VERBS: dict[str, Callable[[Table, pa.Table], object]] = {
@@ -75,14 +75,14 @@ def test_an_owner_of_columns_is_refused_too() -> None:
         mine.upsert(rows(("x,b:y", "z")), owner="one")
 
 
-@pytest.mark.parametrize("how", [write_rows, write_deletes])
-def test_tasks_of_a_detached_write_refuse_them(how: Any) -> None:
+@pytest.mark.parametrize("change", [WholeRows(), Keys(frozenset({"a", "b", "v"}))])
+def test_tasks_of_a_detached_write_refuse_them(change: Change) -> None:
     """As `df.write.format("pyhudi")` runs them."""
-    write = begin(created().table()._writer, WriteIntent(operation="UPSERT"))
+    write = begin(created().session(), WriteIntent(operation="UPSERT", change=change))
     assert isinstance(write, DetachedWrite)
     given = rows(("t", "u"), ("x,b:y", "z")).to_batches()
     with pytest.raises(InvalidRequestError, match=r"row 1 \(a='x,b:y', b='z'\)"):
-        list(how(write.of_task(0), iter(given)))
+        list(run_task(write, 0, iter(given)))
 
 
 @pytest.mark.parametrize("table_type", list(TableType))

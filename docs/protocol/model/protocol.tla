@@ -65,7 +65,7 @@ Init ==
   /\ n = [w \in W |-> 0] /\ mine = [w \in W |-> 0] /\ it = [w \in W |-> NoIt] /\ crashes = 0
 
 ----------------------------------------------------------------------------
-\* What a listing of the timeline tells
+\* What a listing of the timeline shows
 All           == comp \cup arch
 Completed(i)  == \E x \in All    : x.i = i
 Planned(i)    == \E x \in rbReq  : x.i = i
@@ -79,7 +79,7 @@ InLog(kind, i) == \E k \in 1..Len(log) : log[k].k = kind /\ log[k].i = i
 Voided(m)      == \E k \in 1..Len(log) : log[k].k = "void" /\ log[k].v = m
 Ids(s)         == {x.i : x \in s}
 
-\* The same, folded from the entries 1..m as if each of them were carried out. An archived instant stays completed
+\* The same, folded from the entries 1..m as if each of them were applied. An archived instant stays completed
 Carried(m, kind) == {log[k] : k \in {j \in 1..m : log[j].k = kind /\ ~Voided(j)}}
 FoldBegun(m)     == Ids(Carried(m, "begin"))
 FoldComp(m)      == {[i |-> e.i, c |-> e.t] : e \in Carried(m, "commit")}
@@ -196,7 +196,7 @@ Passed(e) == PassRule /\ \/ hi >= e.t
                          \/ e.k = "commit" /\ (e.i \notin infF \/ Planned(e.i))
                          \/ e.k = "abort"  /\ (Completed(e.i) \/ Planned(e.i))
                          \/ e.k = "rbdone" /\ RolledBack(e.i)
-\* Is the last entry carried out? A listing also tells whether it was passed; a look at its one name does not
+\* Is the last entry applied? A listing also shows whether it was superseded; a look at its one name does not
 Check(w) ==
   /\ pc[w] = "check"
   /\ IF n[w] = 0 \/ (~SettleFirst /\ n[w] # mine[w]) \/ (n[w] > 0 /\ Present(log[n[w]]))
@@ -371,8 +371,8 @@ LeaseEnd == /\ lock # None /\ (LeaseLoss \/ pc[lock] \notin Critical) /\ lock' =
 HbExpire(i) == /\ hb[i] /\ i \in seen /\ hb' = [hb EXCEPT ![i] = FALSE]
                /\ UNCHANGED <<arch, log, nid, R, out, lock, crashes, tl, loc>>
 
-\* Archival.  "grace" = the timing assumption: nobody is still about to create that file.
-\* Who folds has not looked at the timeline since it read the tail, so there the grace counts from that read;
+\* Archival.  "grace" = the timing assumption: no process is still about to create that file.
+\* A process that folds has not looked at the timeline since it read the tail, so there the grace counts from that read;
 \* "late": only from the look at the tail's effect
 AboutToPut == {"do"} \cup (IF Fold /\ Archive = "grace" THEN {"check"} ELSE {})
 ArchiveOne == \E x \in comp :
@@ -406,9 +406,9 @@ R3_OneRollback == /\ \A x, y \in rbReq  : x.i = y.i => x = y
 R3_OneCommit  == \A x, y \in comp : x.i = y.i => x = y
 Decided(i)    == Completed(i) \/ (RolledBack(i) /\ i \notin reqF /\ i \notin infF /\ data[i] # "yes")
 R5_Repaired   == <>[](\A i \in seen : Decided(i))
-\* A table with writers P only: the log is the timeline. (1) Every entry but the tail is carried out, and nothing
+\* A table with writers P only: the log is the timeline. (1) Every entry but the tail is applied, and nothing
 \* else ever appears; with FoldGrows, so does a listing taken at any time, joined with the entries that came after
-\* its tail. (2) Whoever may win the next number would read the same from a listing as from the log
+\* its tail. (2) A process that may win the next number would read the same from a listing as from the log
 FoldBrackets  == LET m == Len(log)
                      l == IF m = 0 THEN 0 ELSE m - 1 IN
                  /\ FoldBegun(l)  \subseteq seen   /\ seen   \subseteq FoldBegun(m)

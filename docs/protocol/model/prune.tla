@@ -15,7 +15,7 @@ Nonce(k) == IF k = 0 \/ slot[k] = None THEN <<None, 0>> ELSE slot[k].id
 Init == /\ slot = [k \in Idx |-> None] /\ acted = {} /\ bad = {} /\ pc = [w \in W |-> "idle"]
         /\ n = [w \in W |-> [k |-> 0, id |-> <<None, 0>>]] /\ b = [w \in W |-> [k |-> 0, i |-> <<None, 0>>]] /\ seq = [w \in W |-> 0]
         /\ want = [w \in W |-> [k |-> "none", i |-> <<None, 0>>]]
-\* an entry is carried out (by its owner or by whoever finds it as the tail)
+\* an entry is applied (by its owner or by any process that finds it as the tail)
 Act(e, k) == IF [e |-> e, k |-> k] \in acted THEN UNCHANGED <<acted, bad>>
              ELSE /\ acted' = acted \cup {[e |-> e, k |-> k]}
                   /\ bad' = bad \cup (IF \E a \in acted : a.k >= k THEN {"order"} ELSE {})
@@ -71,7 +71,7 @@ Sym == Permutations(W)
 NoLateAct == "order" \notin bad
 NoUndead  == "undead" \notin bad
 OnePerNumber == \A x, y \in acted : x.k = y.k => x = y
-\* A reader that has folded the entries up to m reads on from there: what it may take for carried out.
+\* A reader that has folded the entries up to m reads on from there: what it may take for applied.
 \* Numbers(m): all numbers after m are there. Chain(m, id): and each names its predecessor, the first the one folded last
 Numbers(m)   == m < Top /\ \A k \in (m + 1)..Top : slot[k] # None
 Chain(m, id) == Numbers(m) /\ slot[m + 1].prev = id /\ \A k \in (m + 2)..Top : slot[k].prev = slot[k - 1].id

@@ -36,6 +36,7 @@ from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.world import World
 from pyhudi.write.begin import make_beginning, write_spec
 from pyhudi.write.buffer import RowBuffer
+from pyhudi.write.column_owners import refuse_joined
 from pyhudi.write.complete import complete as complete_write
 from pyhudi.write.intent import WriteIntent
 from pyhudi.write.plan import Prepared, WritePlan, finish, plan_write
@@ -73,6 +74,7 @@ class DetachedWrite:
 
 def begin(session: TableSession, intent: WriteIntent) -> DetachedWrite | WriteResult:
     """Begin a write, or return the result of the one that completed with its write id."""
+    refuse_joined(session.config, "a save")
     if (done := finished(session, intent)) is not None:
         return done
     if intent.write_id is not None:

@@ -24,7 +24,7 @@ from pyhudi.write.plan import WritePlan, current_slices, has_news, known_keys
 from pyhudi.write.rebase import files_by_group, written_rows
 from pyhudi.write.shape import row_shape
 from pyhudi.write.spill import spilled_logs
-from pyhudi.write.tasks import LOAD_BYTES_MIN, FoundDeletesTask, refuse_known_keys
+from pyhudi.write.tasks import FoundDeletesTask, is_load, refuse_known_keys
 
 
 class LocalExecutor:
@@ -59,7 +59,7 @@ class LocalExecutor:
     def _may_load(self, session: TableSession) -> bool:
         """True if the rows of a bucket may become its first base file, which needs no seed."""
         change = self._intent.change
-        if not isinstance(change, WholeRows) or self._rows.bytes < LOAD_BYTES_MIN:
+        if not isinstance(change, WholeRows) or not is_load(self._rows.bytes):
             return False
         return change.loads or session.config.concurrency is not ConcurrencyMode.NON_BLOCKING
 

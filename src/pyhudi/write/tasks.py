@@ -42,6 +42,11 @@ from pyhudi.write.sorted_groups import joined_rows
 LOAD_BYTES_MIN = 1 << 20
 
 
+def is_load(size: int) -> bool:
+    """True if so many bytes of rows are enough for a base file."""
+    return size >= LOAD_BYTES_MIN
+
+
 class GroupTask(Protocol):
     """What tasks of a write have in common."""
 
@@ -105,10 +110,9 @@ class RowsTask:
         for part in rows:
             first.append(part)
             size += part.rows.nbytes
-            if size >= LOAD_BYTES_MIN:
+            if is_load(size):
                 break
-        is_load = size >= LOAD_BYTES_MIN and self._empty.has(group)
-        if is_load:
+        if is_load(size) and self._empty.has(group):
             yield self.files.base(group, chain(first, rows))
         else:
             yield from self.files.logs(group, chain(first, rows))

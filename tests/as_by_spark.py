@@ -1,0 +1,62 @@
+"""Writes as Spark's tasks make them, in this process: nothing is prepared before the write begins.
+
+The rows are only known to the tasks, so buckets are seeded once the rows are written, and keys are
+checked where the rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyhudi.api.table import Table
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.progress import ProgressBoard
+from pyhudi.session.open import OpenTable
+from pyhudi.session.session import TableSession
+from pyhudi.write.intent import WriteIntent
+from pyhudi.write.local import LocalExecutor
+from pyhudi.write.plan import WritePlan
+from pyhudi.write.result import WriteResult
+from pyhudi.write.write import ready, write
+
+
+class LateExecutor(LocalExecutor):
+    """Knows nothing of its rows before the write begins."""
+
+    partitions = ()
+
+    def check_keys(self, session: TableSession) -> None:
+        """Leave it to the tasks."""
+
+
+def written_as_by_spark(table: Table, given: Any, intent: WriteIntent) -> WriteResult:
+    opening = table._opening
+    with ProgressBoard(None, opening.world) as board:
+        session = ready(opening)
+        executor = LateExecutor(session, intent, iter(given.to_batches()), board)
+        return write(opening, session, intent, executor, board)
+
+
+class FencedExecutor:
+    """Gives the stats of files that a test writes, as tasks elsewhere would."""
+
+    schema = None
+    is_fenced = True
+    can_repeat = False
+    can_rebase = False
+    partitions = ()
+
+    def check_keys(self, session: TableSession) -> None:
+        """Leave it to the tasks."""
+
+    def run(self, plan: WritePlan) -> list[WriteStat]:
+        raise NotImplementedError
+
+    def rebase(self, plan: WritePlan, stats: Sequence[WriteStat]) -> list[WriteStat]:
+        raise NotImplementedError
+
+
+def written_by(opening: OpenTable, executor: FencedExecutor, intent: WriteIntent) -> WriteResult:
+    with ProgressBoard(None, opening.world) as board:
+        return write(opening, ready(opening), intent, executor, board)
