@@ -14,7 +14,7 @@ from pyhudi.format.table.table_config import TableType
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.simulate.lock import SharedLock
 from pyhudi.simulate.simulation import Process, Simulation
-from pyhudi.simulate.table.actors.writers import Habits, Writer
+from pyhudi.simulate.table.actors.writers import Writer, WriterProfile
 from pyhudi.simulate.table.checks.evidence import Evidence, Violation
 from pyhudi.simulate.table.checks.invariants import Case, violations
 from pyhudi.simulate.table.history import Event, Operation, Outcome
@@ -22,7 +22,7 @@ from pyhudi.simulate.table.rows import OWNERS, Row, TableKind
 from pyhudi.simulate.table.schedules import SETTINGS, finish, new_stage
 from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import (
-    LightReader,
+    ToyReader,
     base_files,
     commit_metadata,
     log_files,
@@ -42,7 +42,7 @@ def stage_of(simulation: Simulation, kind: TableKind, *, shared: bool = False) -
 def steady_writer(stage: Stage, name: str) -> Writer:
     """Writes once, without late tasks: base files on a copy-on-write table, else log files."""
     rate = 1.0 if stage.kind.table_type is TableType.COPY_ON_WRITE else 0.0
-    return Writer(stage, name, Habits(base_rate=rate, checked_rate=rate, task_rate=0.0))
+    return Writer(stage, name, WriterProfile(base_rate=rate, checked_rate=rate, task_rate=0.0))
 
 
 class OpenWrite:
@@ -73,7 +73,7 @@ class OpenWrite:
         stage.history.begun[self._attempt] = requested
         files = log_files(requested, self._rows)
         if self.is_checked:
-            reader = LightReader(self.process.storage, stage.kind)
+            reader = ToyReader(self.process.storage, stage.kind)
             files = base_files(requested, self._rows, reader.groups(reader.load()), stage.kind)
         self.stats = [write_data_file(self.process.storage, file) for file in files]
 

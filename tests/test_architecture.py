@@ -58,7 +58,7 @@ SET_FROM_OUTSIDE: dict[str, set[str]] = {
     "pyhudi/commit/log.py": {
         "known.settled",
         "self._known.settled",
-        "self._lease.has_news",
+        "self._lease.has_new_entries",
         "tried.may_stand",
     },
     "pyhudi/format/avro/columns.py": {"cursor.at"},

@@ -8,10 +8,10 @@ import pytest
 
 from pyhudi.conflict.rules import (
     ConflictRule,
-    Kind,
     OtherWrite,
     OwnWrite,
     Retry,
+    WriteKind,
     first_conflict,
 )
 from pyhudi.format.files.file_names import FileGroupId
@@ -30,15 +30,17 @@ SELVES = {
     "upsert": OwnWrite("100", _G, appended=_G, reads_nothing=True),
     "read and write": OwnWrite("100", _G, appended=_G),
     "non-blocking upsert": OwnWrite("100", _G),
-    "overwrite": OwnWrite("100", _G, opened=_G, replaces=lambda partition: partition == "mo"),
+    "overwrite": OwnWrite("100", _G, new_slices=_G, replaces=lambda partition: partition == "mo"),
 }
 
 
-def done(requested: str, kind: Kind = Kind.WRITE, group: FileGroupId = G) -> OtherWrite:
+def done(requested: str, kind: WriteKind = WriteKind.WRITE, group: FileGroupId = G) -> OtherWrite:
     return OtherWrite(requested, "110", frozenset({group}), kind)
 
 
-def pending(requested: str, kind: Kind, group: FileGroupId = G, priority: int = 0) -> OtherWrite:
+def pending(
+    requested: str, kind: WriteKind, group: FileGroupId = G, priority: int = 0
+) -> OtherWrite:
     return OtherWrite(requested, None, frozenset({group}), kind, priority)
 
 
@@ -66,37 +68,37 @@ RULES: dict[str, tuple[OtherWrite, Verdicts]] = {
     "write, begun since": (done("105"), (SAME, SAME, None, HIDDEN)),
     "write beside g": (done("105", group=NEIGHBOUR), (None, None, None, CLEARED)),
     "write of another partition": (done("105", group=ELSEWHERE), NONE),
-    "seed": (done("105", Kind.SEED), (None, None, None, HIDDEN)),
-    "seed beside g": (done("105", Kind.SEED, NEIGHBOUR), NONE),
-    "compaction, planned since": (done("105", Kind.COMPACTION), (None, None, None, HIDDEN)),
-    "compaction beside g": (done("105", Kind.COMPACTION, NEIGHBOUR), NONE),
-    "compaction, planned before": (done("095", Kind.COMPACTION), NONE),
-    "replace commit": (done("105", Kind.REPLACE), (REPLACED,) * 4),
-    "replace commit, begun before": (done("095", Kind.REPLACE), (REPLACED,) * 4),
+    "seed": (done("105", WriteKind.SEED), (None, None, None, HIDDEN)),
+    "seed beside g": (done("105", WriteKind.SEED, NEIGHBOUR), NONE),
+    "compaction, planned since": (done("105", WriteKind.COMPACTION), (None, None, None, HIDDEN)),
+    "compaction beside g": (done("105", WriteKind.COMPACTION, NEIGHBOUR), NONE),
+    "compaction, planned before": (done("095", WriteKind.COMPACTION), NONE),
+    "replace commit": (done("105", WriteKind.REPLACE), (REPLACED,) * 4),
+    "replace commit, begun before": (done("095", WriteKind.REPLACE), (REPLACED,) * 4),
     "replace commit beside g": (
-        done("105", Kind.REPLACE, NEIGHBOUR),
+        done("105", WriteKind.REPLACE, NEIGHBOUR),
         (None, None, None, CLEARED),
     ),
-    "clustering under way": (pending("050", Kind.CLUSTERING), (CLUSTERING,) * 4),
-    "clustering planned since": (pending("105", Kind.CLUSTERING), (CLUSTERING,) * 4),
-    "clustering beside g": (pending("105", Kind.CLUSTERING, NEIGHBOUR), NONE),
-    "compaction under way": (pending("095", Kind.COMPACTION), NONE),
+    "clustering under way": (pending("050", WriteKind.CLUSTERING), (CLUSTERING,) * 4),
+    "clustering planned since": (pending("105", WriteKind.CLUSTERING), (CLUSTERING,) * 4),
+    "clustering beside g": (pending("105", WriteKind.CLUSTERING, NEIGHBOUR), NONE),
+    "compaction under way": (pending("095", WriteKind.COMPACTION), NONE),
     "compaction planned since, under way": (
-        pending("105", Kind.COMPACTION),
+        pending("105", WriteKind.COMPACTION),
         (None, None, None, COMPACTION),
     ),
     "log compaction under way": (
-        pending("095", Kind.LOG_COMPACTION),
+        pending("095", WriteKind.LOG_COMPACTION),
         (None, None, None, LOG_COMPACTION),
     ),
-    "replace commit, begun before, under way": (pending("095", Kind.REPLACE), NONE),
+    "replace commit, begun before, under way": (pending("095", WriteKind.REPLACE), NONE),
     "replace commit, begun since, under way": (
-        pending("105", Kind.REPLACE),
+        pending("105", WriteKind.REPLACE),
         (REPLACE, REPLACE, None, REPLACE),
     ),
-    "write under way": (pending("105", Kind.WRITE), NONE),
+    "write under way": (pending("105", WriteKind.WRITE), NONE),
     "write of higher priority under way": (
-        pending("105", Kind.WRITE, priority=1),
+        pending("105", WriteKind.WRITE, priority=1),
         (PRIORITY, PRIORITY, None, PRIORITY),
     ),
 }
@@ -147,7 +149,7 @@ def test_strategies_differ_in_what_is_the_same_place(what: str) -> None:
 
 
 def test_one_that_does_not_tell_its_file_groups_may_have_any() -> None:
-    unknown = OtherWrite("050", None, None, Kind.CLUSTERING)
+    unknown = OtherWrite("050", None, None, WriteKind.CLUSTERING)
     for own in SELVES.values():
         assert first_conflict(own, [unknown]) is not None
 
@@ -157,11 +159,11 @@ def test_one_that_does_not_tell_its_file_groups_may_have_any() -> None:
 RETRIES = [
     ("upsert", done("090"), Retry.COMMIT),  # its logs already lie behind the other's
     ("upsert", done("105"), Retry.WRITE),
-    ("upsert", done("090", Kind.REPLACE), Retry.WRITE),
+    ("upsert", done("090", WriteKind.REPLACE), Retry.WRITE),
     ("read and write", done("090"), Retry.WRITE),
     ("overwrite", done("090"), Retry.WRITE),
-    ("upsert", pending("050", Kind.CLUSTERING), Retry.LATER),
-    ("upsert", pending("105", Kind.WRITE, priority=1), Retry.LATER),
+    ("upsert", pending("050", WriteKind.CLUSTERING), Retry.LATER),
+    ("upsert", pending("105", WriteKind.WRITE, priority=1), Retry.LATER),
 ]
 
 
@@ -179,12 +181,12 @@ def test_a_conflict_says_what_helps(own: str, other: OtherWrite, retry: Retry) -
 @pytest.mark.parametrize("other", [0, 1, 2])
 def test_of_writes_under_way_the_one_of_higher_priority_goes_first(own: int, other: int) -> None:
     write = replace(SELVES["upsert"], priority=own)
-    rival = pending("105", Kind.WRITE, priority=other)
+    rival = pending("105", WriteKind.WRITE, priority=other)
     assert (first_conflict(write, [rival]) is not None) == (other > own)
     # Never both, or they would wait for each other.
     back = first_conflict(
         replace(write, requested="105", priority=other),
-        [pending("100", Kind.WRITE, priority=own)],
+        [pending("100", WriteKind.WRITE, priority=own)],
     )
     assert (back is not None) == (own > other)
 
@@ -222,5 +224,5 @@ def test_the_first_in_the_order_given_is_told() -> None:
 
 def test_a_write_is_no_rival_of_itself_and_nobody_is_no_rival() -> None:
     for own in SELVES.values():
-        assert first_conflict(own, [done("100"), pending("100", Kind.CLUSTERING)]) is None
+        assert first_conflict(own, [done("100"), pending("100", WriteKind.CLUSTERING)]) is None
         assert first_conflict(own, []) is None

@@ -28,7 +28,7 @@ from many_writers.scene import (
 from memory_tables import TIMELINE
 from opened_tables import table_on
 from pyhudi.api.table import Table
-from pyhudi.commit.foreign_writers import GLANCE_AGAIN_MS
+from pyhudi.commit.foreign_writers import RECENT_AGAIN_MS
 from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.lock.lock_kind import LockKind
@@ -295,7 +295,7 @@ def test_a_foreign_instant_that_comes_during_a_write_is_found_by_its_end(kind: s
     scene = begun_scene(rows("first", "k"), **KINDS[kind])
     held = scene.hold("ours", upsert(rows("ours", "mine")))
     requested = foreign_instant(scene, 2)
-    scene.clock.sleep(GLANCE_AGAIN_MS + 1)
+    scene.clock.sleep(RECENT_AGAIN_MS + 1)
     with no_row_is_lost(scene), pytest.raises(InvalidRequestError, match=requested):
         held.finish()
     for state in ("requested", "inflight"):

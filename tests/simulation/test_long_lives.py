@@ -18,11 +18,11 @@ from pyhudi.services.maintenance import Upkeep, run_services
 from pyhudi.simulate.faults import Effect, Fault, FixedFaults
 from pyhudi.simulate.simulation import Process, Simulation
 from pyhudi.simulate.table.actors.archiver import policy
-from pyhudi.simulate.table.actors.compactor import LightMerge, compactions
+from pyhudi.simulate.table.actors.compactor import ToyMerge, compactions
 from pyhudi.simulate.table.checks.evidence import Violation
 from pyhudi.simulate.table.rows import TableKind
 from pyhudi.simulate.table.stage import Stage
-from pyhudi.simulate.table.table import LightReader
+from pyhudi.simulate.table.table import ToyReader
 from pyhudi.storage.objects.decision_log import entries_after
 
 HOUR_MS = 3_600_000
@@ -38,7 +38,7 @@ class Service:
     def __init__(self, stage: Stage, process: Process) -> None:
         self._session = stage.session(process)
         self._memory = ServiceMemory()
-        self._merge = LightMerge(stage, process)
+        self._merge = ToyMerge(stage, process)
         compaction = CompactionPolicy(trigger_delta_commits=1)
         self._upkeep = Upkeep(compaction=compaction, clean=POLICY, archive=policy())
 
@@ -51,7 +51,7 @@ def test_a_table_is_kept_in_order_for_days_by_processes_that_never_end(kind: str
     with Simulation(1, tick_ms=1) as simulation:
         stage = stage_of(simulation, KINDS[kind])
         service = Service(stage, simulation.process("service"))
-        reader = LightReader(simulation.process("reader").storage, stage.kind)
+        reader = ToyReader(simulation.process("reader").storage, stage.kind)
         seen: list[str] = []
         for number in range(40):
             OpenWrite(stage, f"writer{number}", ("k0", f"k{number % 4}")).complete()
@@ -101,7 +101,7 @@ def execute(stage: Stage, process: Process, plan: str) -> None:
     except (UnavailableError, ConflictError, InvalidRequestError):
         return  # it finds that it is too late
     except HudiError as error:
-        stage.surprise(process, error)
+        stage.unexpected_error(process, error)
 
 
 def go_on(stage: Stage, process: Process) -> None:

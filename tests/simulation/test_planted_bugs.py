@@ -20,21 +20,21 @@ SEARCH = int(os.environ.get("PYHUDI_SEARCH", "0"))
 ARCHIVING = {"no chain rule"}
 #: Where more table services run than a seed would draw.
 SERVED: dict[str, Services] = {
-    "compactions harm nobody": Services(compactors=1),
+    "compactions ignored": Services(compactors=1),
     "keys taken for new": Services(compactors=1),
     "pending plans cleaned": Services(compactors=2, cleaners=2, policy=CleanPolicy.versions(1)),
-    "cleaned without a look": Services(
-        compactors=1, cleaners=2, savers=1, policy=CleanPolicy.commits(1)
+    "cleaned without a check": Services(
+        compactors=1, cleaners=2, savepointers=1, policy=CleanPolicy.commits(1)
     ),
-    "registered without a look": Services(compactors=1, cleaners=2, policy=CleanPolicy.commits(1)),
-    "cancelled cleans tell nothing": Services(
+    "registered without a check": Services(compactors=1, cleaners=2, policy=CleanPolicy.commits(1)),
+    "cancelled cleans record nothing": Services(
         cleaners=2, cancellers=2, policy=CleanPolicy.commits(1)
     ),
-    "late files believed": Services(compactors=1, archivists=2, latecomers=1),
-    "pending passed": Services(archivists=1),
-    "version overwritten": Services(archivists=2),
-    "fresh ones archived": Services(archivists=2),
-    "old logs passed": Services(compactors=1, archivists=2),
+    "late files count as pending": Services(compactors=1, archivers=2, late_inflights=1),
+    "pending passed": Services(archivers=1),
+    "version overwritten": Services(archivers=2),
+    "recent ones archived": Services(archivers=2),
+    "old logs passed": Services(compactors=1, archivers=2),
 }
 KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "no settle-first": [("occ", 1), ("nbcc", 1), ("occ", 2), ("nbcc", 2)],
@@ -59,23 +59,23 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "no markers": [("occ", 0), ("occ", 1), ("nbcc", 3), ("occ", 3)],
     "rollback trusts its plan": [("occ", 19), ("occ", 58), ("occ", 81), ("nbcc", 91)],
     "conflicts by requested time": [("occ", 3), ("occ", 9), ("nbcc", 13), ("occ", 18)],
-    "recommitted out of order": [("occ", 1), ("occ", 10), ("occ", 16), ("occ", 24)],
-    "recommitted after reading": [("occ", 3), ("occ", 11), ("occ", 20), ("occ", 37)],
+    "committed behind out of order": [("occ", 1), ("occ", 10), ("occ", 16), ("occ", 24)],
+    "committed behind after reading": [("occ", 3), ("occ", 11), ("occ", 20), ("occ", 37)],
     "base files unchecked": [("nbcc", 3), ("nbcc", 4), ("nbcc", 7), ("nbcc", 9)],
-    "compactions harm nobody": [("nbcc", 47), ("occ", 57), ("nbcc", 76)],
+    "compactions ignored": [("nbcc", 47), ("occ", 57), ("nbcc", 76)],
     "parts left alone": [("partial", 58), ("partial", 85), ("partial", 199)],
     "keys taken for new": [("partial", 92), ("partial", 156), ("partial", 214)],
     "priority ignored": [("occ", 66), ("occ", 74), ("occ", 86), ("occ", 90)],
-    "cleared unasked": [
+    "replaced unchecked": [
         ("shared", 47),
         ("occ", 25),
         ("occ", 855),
         ("shared", 341),
         ("shared", 627),
     ],
-    "ownership asked once": [("partial", 18), ("partial", 47), ("partial", 52)],
+    "ownership checked once": [("partial", 18), ("partial", 47), ("partial", 52)],
     "no fence": [("nbcc", 8), ("nbcc", 32), ("occ", 32), ("nbcc", 40)],
-    "fence without a look": [("occ", 1), ("occ", 84), ("nbcc", 99), ("nbcc", 105)],
+    "fence without a check": [("occ", 1), ("occ", 84), ("nbcc", 99), ("nbcc", 105)],
     "sliced by requested time": [
         ("nbcc", 3),
         ("occ", 7),
@@ -93,28 +93,28 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
         ("occ", 9),
     ],
     "pending compaction hides logs": [("nbcc", 1), ("nbcc", 2), ("nbcc", 9), ("occ", 10)],
-    "planned without a look": [("nbcc", 0), ("occ", 7), ("shared", 18), ("nbcc", 21)],
+    "planned without a check": [("nbcc", 0), ("occ", 7), ("shared", 18), ("nbcc", 21)],
     "late logs compacted": [("shared", 6), ("partial", 6), ("nbcc", 7), ("occ", 7)],
     "plans share file groups": [("occ", 0), ("partial", 0), ("shared", 1)],
     "pending plans cleaned": [("nbcc", 10), ("nbcc", 23), ("shared", 34)],
     "consumers cleaned": [("nbcc", 7), ("occ", 12), ("occ", 13)],
-    "cleaned without a look": [("shared", 156), ("shared", 284), ("shared", 350)],
-    "registered without a look": [("shared", 3), ("occ", 11), ("shared", 11)],
+    "cleaned without a check": [("shared", 156), ("shared", 284), ("shared", 350)],
+    "registered without a check": [("shared", 3), ("occ", 11), ("shared", 11)],
     "cleaned times read": [("occ", 12)],
-    "cancelled cleans tell nothing": [("nbcc", 72), ("shared", 85), ("occ", 226), ("nbcc", 240)],
-    "late files believed": [("occ", 3), ("nbcc", 6), ("occ", 15), ("nbcc", 15)],
+    "cancelled cleans record nothing": [("nbcc", 72), ("shared", 85), ("occ", 226), ("nbcc", 240)],
+    "late files count as pending": [("occ", 3), ("nbcc", 6), ("occ", 15), ("nbcc", 15)],
     "pending passed": [("nbcc", 14), ("occ", 31), ("nbcc", 57)],
     "removed before archived": [("occ", 1), ("nbcc", 3), ("nbcc", 6)],
     "orphans passed": [("occ", 1), ("nbcc", 7), ("nbcc", 15)],
     "version overwritten": [("nbcc", 21), ("partial", 40), ("occ", 48), ("nbcc", 49)],
     "completed removed first": [("occ", 1), ("nbcc", 3), ("nbcc", 6)],
-    "fresh ones archived": [("nbcc", 16), ("nbcc", 19), ("nbcc", 33), ("occ", 38)],
+    "recent ones archived": [("nbcc", 16), ("nbcc", 19), ("nbcc", 33), ("occ", 38)],
     "old logs passed": [("nbcc", 1), ("nbcc", 13), ("nbcc", 95), ("partial", 68), ("nbcc", 118)],
-    "overtaken carried out": [("shared", 53), ("shared", 50), ("shared", 122), ("shared", 125)],
-    "own inflight not asked": [("shared", 249), ("shared", 833)],
+    "superseded published": [("shared", 53), ("shared", 50), ("shared", 122), ("shared", 125)],
+    "own inflight not checked": [("shared", 249), ("shared", 833)],
     "skew not waited out": [("shared", 1), ("shared", 10), ("shared", 24), ("shared", 30)],
-    "lock not asked again": [("shared", 198), ("shared", 756), ("shared", 1175)],
-    "nobody looks around": [("shared", 1), ("shared", 23), ("shared", 25), ("shared", 26)],
+    "lock not checked again": [("shared", 198), ("shared", 756), ("shared", 1175)],
+    "no wait for the other reader": [("shared", 1), ("shared", 23), ("shared", 25), ("shared", 26)],
 }
 
 

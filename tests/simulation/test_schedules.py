@@ -15,7 +15,7 @@ from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.simulate.faults import DrawnFaults, Effect, FaultRates
 from pyhudi.simulate.simulation import Simulation
 from pyhudi.simulate.table.actors.cleaner import LONG_POLICIES
-from pyhudi.simulate.table.actors.writers import Habits, Writer
+from pyhudi.simulate.table.actors.writers import Writer, WriterProfile
 from pyhudi.simulate.table.history import Operation, Outcome
 from pyhudi.simulate.table.schedules import MODES, Mode, Services, run_schedule
 
@@ -51,11 +51,11 @@ def test_no_schedule_full_of_table_services_breaks_a_promise(mode: Mode) -> None
         services = Services(
             compactors=1 + seed % 2,
             cleaners=1 + seed // 2 % 2,
-            archivists=1 + seed // 4 % 2,
-            savers=1,
+            archivers=1 + seed // 4 % 2,
+            savepointers=1,
             cancellers=seed // 3 % 2,
-            latecomers=seed // 5 % 2,
-            keepers=seed % 3 // 2,
+            late_inflights=seed // 5 % 2,
+            maintainers=seed % 3 // 2,
             policy=LONG_POLICIES[seed % len(LONG_POLICIES)],
         )
         result = run_schedule(seed, mode=mode, services=services, closely=True)
@@ -72,7 +72,7 @@ _READS = {Operation.SNAPSHOT, Operation.CHANGES, Operation.RESTART}
 def test_no_reader_fails_or_is_wrong_because_others_act_in_each_of_its_listings(mode: Mode) -> None:
     read = 0
     for seed in range(FIRST_SEED, FIRST_SEED + SPLIT):
-        services = Services(compactors=1, cleaners=1, archivists=1, policy=CleanPolicy.hours(1))
+        services = Services(compactors=1, cleaners=1, archivers=1, policy=CleanPolicy.hours(1))
         rates = {Effect.SPLIT: 1.0, Effect.CRASH_AFTER: 0.002, Effect.FREEZE: 0.002}
         faults = FaultRates(rates=rates, freeze_ms=(1, 3_000, 70_000), skew_ms_max=25, swarm=False)
         result = run_schedule(
@@ -147,8 +147,8 @@ def test_a_late_beat_does_not_open_the_fence(seed: int) -> None:
     with Simulation(seed, faults=DrawnFaults(seed, rates)) as simulation:
         stage = stage_of(simulation, NBCC)
         for name in ("one", "two"):
-            habits = Habits(fenced_rate=1.0, task_rate=0.7)
-            writer = Writer(stage, name, habits, writes=3)
+            profile = WriterProfile(fenced_rate=1.0, task_rate=0.7)
+            writer = Writer(stage, name, profile, writes=3)
             writer.process.start(writer.run)
         simulation.run()
         assert not judged(stage, repaired=False)

@@ -167,8 +167,8 @@ def run_with_crashes(name: str, *crashes: Fault) -> tuple[list[Violation], list[
             broken = judged(stage, repaired=False, clean_policy=POLICY) if scene.archives else []
             assert left_half_archived(stage) == []
         if scene.shared and not crashes:
-            told = copy(stage.history).writes  # the history continues, and caches what it was asked
-            theirs = [e.outcome for e in told if e.invoke.process == other.process.name]
+            known = copy(stage.history).writes
+            theirs = [e.outcome for e in known if e.invoke.process == other.process.name]
             assert theirs == [Outcome.OK, Outcome.OK]
         if scene.archives:
             go_on_archiving(stage)

@@ -123,10 +123,10 @@ def _round(table: Table, upkeep: Upkeep, *, is_dry: bool) -> bool:
         print(result, flush=True)
     if isinstance(result.archive, ArchiveResult) and (file := result.archive.stopped_at):
         print(f"warning: archiving {_STOPPED.format(file)}", file=sys.stderr, flush=True)
-    told: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for name, found in result.errors:
-        told.setdefault(str(found), []).append(name)
-    for text, names in told.items():  # once, if the table cannot be opened for any of them
+        names_of.setdefault(str(found), []).append(name)
+    for text, names in names_of.items():  # once, if the table cannot be opened for any of them
         print(f"error: {', '.join(names)}: {text}", file=sys.stderr, flush=True)
     return not result.errors
 

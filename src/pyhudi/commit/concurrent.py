@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.pending_plans import load_planned_groups
 from pyhudi.conflict.file_groups import touched_groups
-from pyhudi.conflict.rules import Kind, OtherWrite, OwnWrite
+from pyhudi.conflict.rules import OtherWrite, OwnWrite, WriteKind
 from pyhudi.errors import HudiError, UnavailableError
 from pyhudi.format.files.file_names import FileGroupId, group_of_path
 from pyhudi.format.timeline.commit_metadata import (
@@ -35,14 +35,14 @@ from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 SEED_KEY = "pyhudi.seed"
 _SERVICES = {
-    Action.CLUSTERING: Kind.CLUSTERING,
-    Action.COMPACTION: Kind.COMPACTION,
-    Action.LOGCOMPACTION: Kind.LOG_COMPACTION,
+    Action.CLUSTERING: WriteKind.CLUSTERING,
+    Action.COMPACTION: WriteKind.COMPACTION,
+    Action.LOGCOMPACTION: WriteKind.LOG_COMPACTION,
 }
 _WRITES = (Action.COMMIT, Action.DELTACOMMIT)
 
 
-class Rivals:
+class ConcurrentWrites:
     """Other writes, as one write sees them. A completed write never changes, so it is cached."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Rivals:
     def completed(self, own: OwnWrite, live: LiveTimeline) -> Iterator[OtherWrite]:
         """Yield completed writes by completion time. An unchecked write needs replace commits
         only."""
-        is_checked = own.opened or own.appended or own.parts or own.replaces is not None
+        is_checked = own.new_slices or own.appended or own.partial or own.replaces is not None
         for instant in self.instants(live):
             if not is_checked and instant.action is not Action.REPLACECOMMIT:
                 continue
@@ -146,14 +146,14 @@ class Rivals:
             has_deletes_without_keys=any(map(has_deletes_without_keys, stats)),
         )
 
-    def _kind(self, instant: Instant, metadata: CommitMetadata) -> Kind:
+    def _kind(self, instant: Instant, metadata: CommitMetadata) -> WriteKind:
         if instant.action is Action.REPLACECOMMIT:
-            return Kind.REPLACE
+            return WriteKind.REPLACE
         if self._is_mor and instant.action is Action.COMMIT:
-            return Kind.COMPACTION
+            return WriteKind.COMPACTION
         if metadata.operation_type == "LOG_COMPACT":
-            return Kind.LOG_COMPACTION
-        return Kind.SEED if is_seed(metadata) else Kind.WRITE
+            return WriteKind.LOG_COMPACTION
+        return WriteKind.SEED if is_seed(metadata) else WriteKind.WRITE
 
     # -- pending
 
@@ -164,24 +164,26 @@ class Rivals:
         """
         for instant in live.pending_of(*_SERVICES):
             kind = _SERVICES[instant.action]
-            has_cause = own.touched if kind is Kind.CLUSTERING else own.opened | own.fresh
-            if has_cause and not self._is_given_up(instant, live):
+            has_cause = (
+                own.touched if kind is WriteKind.CLUSTERING else own.new_slices | own.new_keys
+            )
+            if has_cause and not self._is_cancelled(instant, live):
                 if instant.requested not in self._plans:
                     self._plans[instant.requested] = load_planned_groups(self._log, instant)
                 yield OtherWrite(instant.requested, None, self._plans[instant.requested], kind)
 
-    def _is_given_up(self, instant: Instant, live: LiveTimeline) -> bool:
+    def _is_cancelled(self, instant: Instant, live: LiveTimeline) -> bool:
         """True if a pending rollback cancels the plan for good, so that no process executes it."""
         is_named = instant.requested in live.rolled_back_by
         return is_named and self._log.rollback_of(instant.requested) is not None
 
-    def under_way(self, own: OwnWrite, live: LiveTimeline) -> Iterator[OtherWrite]:
+    def pending(self, own: OwnWrite, live: LiveTimeline) -> Iterator[OtherWrite]:
         """Yield pending writes that may go before ours."""
-        if not (own.opened or own.appended):
+        if not (own.new_slices or own.appended):
             return
         for instant in live.pending_of(Action.REPLACECOMMIT):
             if instant.requested > own.requested and (found := self._inflight(instant)):
-                yield OtherWrite(instant.requested, None, touched_groups(found), Kind.REPLACE)
+                yield OtherWrite(instant.requested, None, touched_groups(found), WriteKind.REPLACE)
         for instant in live.pending_of(*_WRITES):
             if instant.requested == own.requested:
                 continue
@@ -197,7 +199,7 @@ class Rivals:
                     has_deletes_without_keys=not self._is_mor,
                 )
 
-    def unseeing(self, live: LiveTimeline) -> list[Instant]:
+    def not_yet_inflight(self, live: LiveTimeline) -> list[Instant]:
         """Return earlier writes that are requested and not inflight yet.
 
         Hudi's writers read the timeline in between, and take what has completed by then for older

@@ -17,7 +17,7 @@ from pyhudi.commit.concurrent import has_deletes_without_keys
 from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
 from pyhudi.commit.key_sample import shared_keys
 from pyhudi.commit.proposals import Refused, Rule
-from pyhudi.conflict.rules import Conflict, ConflictRule, Kind, Retry, conflict_key
+from pyhudi.conflict.rules import Conflict, ConflictRule, Retry, WriteKind, conflict_key
 from pyhudi.errors import ConflictError, HudiError
 from pyhudi.format.files.file_names import FileGroupId, group_of_path
 from pyhudi.format.timeline.commit_metadata import WriteStat
@@ -42,7 +42,7 @@ NEW_SCHEMA_STEP = (
 )
 
 #: Refusals of a write that other writers took for dead and rolled back while it slept.
-GIVEN_UP_RULES = frozenset({Rule.ROLLED_BACK, Rule.NOT_INFLIGHT, Rule.LOG_NOT_WHOLE})
+ROLLED_BACK_RULES = frozenset({Rule.ROLLED_BACK, Rule.NOT_INFLIGHT, Rule.LOG_NOT_WHOLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ def conflict_error(
     _note(storage, loser, facts)
     return ConflictError(
         f"the write {loser.requested} lost to another write",
-        why=_told(facts, conflict, winner),
+        why=_why(facts, conflict, winner),
         next_step=_next_step(facts, conflict),
         facts=facts,
     )
 
 
-def given_up_error(
+def rolled_back_error(
     storage: Storage, loser: Loser, refused: Refused, judge: WriterIdentity, completed: str | None
 ) -> ConflictError:
     """Return the error for a write that was rolled back, and record it as a conflict is recorded.
@@ -79,7 +79,7 @@ def given_up_error(
     theirs = {**_identity(refused.instant, judge), "completed": completed, "kind": "rollback"}
     facts = _facts(loser, theirs, refused.rule, Retry.WRITE)
     _note(storage, loser, facts)
-    by = f" ({refused.instant}, by {judge.told})" if refused.instant else ""
+    by = f" ({refused.instant}, by {judge.description})" if refused.instant else ""
     return ConflictError(
         f"the write {loser.requested} was not completed",
         why=f"{refused.rule}{by}; {_lost(facts)}",
@@ -99,7 +99,7 @@ def schema_error(
     return ConflictError(
         f"the write {loser.requested} was not completed",
         why=f"{Rule.SCHEMA_CHANGED} ({change}): the write {other.requested} completed at"
-        f" {other.completed}, by {winner.told}; {_lost(facts)}",
+        f" {other.completed}, by {winner.description}; {_lost(facts)}",
         next_step=NEW_SCHEMA_STEP,
         facts=facts,
     )
@@ -131,7 +131,7 @@ def _keys(storage: Storage, loser: Loser, conflict: Conflict) -> list[str] | Non
     other, group = conflict.other, conflict.group
     own = [s for s in loser.stats if s.path and _lies_in(s.path, group)]
     theirs = [path for path in other.files if _lies_in(path, group)]
-    is_compaction = other.kind is Kind.COMPACTION
+    is_compaction = other.kind is WriteKind.COMPACTION
     paths = [s.path for s in own if s.path]
     keys = shared_keys(storage, paths, theirs, _KEYS_SHOWN, is_compaction=is_compaction)
     is_doubtful = other.has_deletes_without_keys or any(map(has_deletes_without_keys, own))
@@ -172,7 +172,7 @@ def _identity(requested: str | None, writer: WriterIdentity) -> dict[str, Any]:
     return {"instant": requested, **asdict(writer)}
 
 
-def _told(facts: Mapping[str, Any], conflict: Conflict, winner: WriterIdentity) -> str:
+def _why(facts: Mapping[str, Any], conflict: Conflict, winner: WriterIdentity) -> str:
     other, group = conflict.other, conflict.group
     state = f"completed at {other.completed}" if other.completed else "is pending"
     bucket = "" if facts["bucket"] is None else f" (bucket {facts['bucket']})"
@@ -183,7 +183,7 @@ def _told(facts: Mapping[str, Any], conflict: Conflict, winner: WriterIdentity) 
         keys = "; they have no key in common"
     return (
         f"{conflict.rule.value}: the {other.kind.value} {other.requested} {state}, by"
-        f" {winner.told}, in file group {group.file_id}{bucket} of partition"
+        f" {winner.description}, in file group {group.file_id}{bucket} of partition"
         f" {group.partition!r}{keys}; {_lost(facts)}"
     )
 
@@ -196,7 +196,7 @@ def _lost(facts: Mapping[str, Any]) -> str:
 def _next_step(facts: Mapping[str, Any], conflict: Conflict) -> str:
     step = _NEXT_STEPS[conflict.retry]
     other = conflict.other
-    if other.groups is None and other.kind in (Kind.COMPACTION, Kind.LOG_COMPACTION):
+    if other.groups is None and other.kind in (WriteKind.COMPACTION, WriteKind.LOG_COMPACTION):
         return f"{step}; its plan does not name its file groups, and cancel_compaction cancels it"
     if conflict.rule is ConflictRule.SAME_FILE_GROUP and facts["keys"] == []:
         return f"{step}; with more buckets, or with an ordering, such writes do not meet"

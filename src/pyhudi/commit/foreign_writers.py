@@ -21,21 +21,21 @@ from pyhudi.world import World
 LOOK_AGAIN_MS = 30_000
 #: Before a write completes, recent times are compared, unless that was done so shortly before. What
 #: was requested more than so long before the write was compared when the write began.
-GLANCE_AGAIN_MS, GLANCE_BACK_MS = 1_000, 60_000
+RECENT_AGAIN_MS, RECENT_MS = 1_000, 60_000
 
 
-class Foreigners:
+class ForeignWriterDetector:
     """Finds instants of other engines, and remembers when it last looked for them."""
 
     def __init__(self, storage: Storage, folder: str, world: World) -> None:
         self._storage = storage
         self._folder = folder
         self._world = world
-        self._looked_at = self._glanced_at = 0
+        self._compared_at = self._recent_compared_at = 0
 
     def listed(self, at_ms: int) -> None:
         """Note that the whole timeline was listed, at that steady time."""
-        self._looked_at = self._glanced_at = at_ms
+        self._compared_at = self._recent_compared_at = at_ms
 
     def found(
         self,
@@ -48,33 +48,31 @@ class Foreigners:
 
         `completes` is the instant that is about to complete. `catch_up` reads the log's end again.
         """
-        since = self._unlooked_since(known, live, completes)
+        since = self._due_since(known, live, completes)
         if since is None:
             return None
         now = self._world.elapsed_ms()
-        if not live.is_ours and now - self._glanced_at <= GLANCE_AGAIN_MS:
-            now, times = self._glanced_at, live.times_after(since)
+        if not live.is_ours and now - self._recent_compared_at <= RECENT_AGAIN_MS:
+            now, times = self._recent_compared_at, live.times_after(since)
         else:
             times = times_after(self._storage, self._folder, since)
         unknown = times - known.times
         if unknown:
             # Perhaps appended since the log was read: the timeline was listed after it.
             unknown = times - catch_up().times
-        self._glanced_at = now
+        self._recent_compared_at = now
         if since == known.first_time:
-            self._looked_at = now
+            self._compared_at = now
         live.is_ours = not unknown
         return min(unknown, default=None)
 
-    def _unlooked_since(
-        self, known: KnownLog, live: LiveTimeline, completes: str | None
-    ) -> str | None:
+    def _due_since(self, known: KnownLog, live: LiveTimeline, completes: str | None) -> str | None:
         """Return the time from which on a look is due; None if none is."""
         now = self._world.elapsed_ms()
         if known.first_time is None:
             return None
-        if not live.is_ours or now - self._looked_at > LOOK_AGAIN_MS:
+        if not live.is_ours or now - self._compared_at > LOOK_AGAIN_MS:
             return known.first_time
-        if completes is not None and now - self._glanced_at > GLANCE_AGAIN_MS:
-            return max(known.first_time, shifted_time(completes, -GLANCE_BACK_MS))
+        if completes is not None and now - self._recent_compared_at > RECENT_AGAIN_MS:
+            return max(known.first_time, shifted_time(completes, -RECENT_MS))
         return None

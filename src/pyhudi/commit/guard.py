@@ -20,7 +20,7 @@ from pyhudi.world import World
 #: How many times the expected skew of clocks is waited out.
 SKEW_WAITS_MAX = 10
 #: How long to wait for an advisory lock.
-COURTESY_WAIT_MS = 3_000
+ADVISORY_WAIT_MS = 3_000
 
 
 class TableLease:
@@ -47,12 +47,12 @@ class TableLease:
         self._zone = zone
         self._slowest_ms = 0
         self._look_up = look_up
-        self.has_news = True  # others have appended since the recorded lock was looked up
+        self.has_new_entries = True  # others have appended since the recorded lock was looked up
 
     def change(self) -> str | None:
         """Return how the table's lock has changed; it is looked up only where that can matter."""
-        found = self._look_up() if self.has_news else None
-        self.has_news = found is not None
+        found = self._look_up() if self.has_new_entries else None
+        self.has_new_entries = found is not None
         return found
 
     def may_go_on(self, held: HeldLock | None) -> bool:
@@ -76,9 +76,9 @@ class TableLease:
             yield held if self.is_shared else None
         finally:
             if held is not None:
-                self._give_back(held, highest)
+                self._release(held, highest)
 
-    def _give_back(self, held: HeldLock, highest: Callable[[], str]) -> None:
+    def _release(self, held: HeldLock, highest: Callable[[], str]) -> None:
         try:
             self._wait_out_skew(highest())  # published by us, for others, or before an error
         except (KeyboardInterrupt, SystemExit):
@@ -93,7 +93,7 @@ class TableLease:
         if self.is_shared:
             return self._lock.acquire(self._wait_ms)
         try:
-            return self._lock.acquire(min(self._wait_ms, COURTESY_WAIT_MS))
+            return self._lock.acquire(min(self._wait_ms, ADVISORY_WAIT_MS))
         except UnavailableError:
             return None  # it only saves lost races
 

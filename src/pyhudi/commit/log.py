@@ -21,7 +21,7 @@ from functools import partial
 
 from pyhudi.commit.append_attempt import AppendAttempt
 from pyhudi.commit.clock import TableTimes
-from pyhudi.commit.foreign_writers import Foreigners
+from pyhudi.commit.foreign_writers import ForeignWriterDetector
 from pyhudi.commit.guard import TableLease
 from pyhudi.commit.proposals import (
     AlreadyDone,
@@ -37,9 +37,9 @@ from pyhudi.commit.proposals import (
     undecided,
     unstaged,
 )
-from pyhudi.commit.publish import carry_out, has_effect
+from pyhudi.commit.publish import has_effect, publish
 from pyhudi.commit.rollback_targets import RollbackTargets
-from pyhudi.commit.superseded import decided_again, has_taken_plan_away, is_overtaken
+from pyhudi.commit.superseded import has_removed_plan, is_superseded, reissued_abort
 from pyhudi.errors import HudiError, UnavailableError
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.decision_entry import (
@@ -119,7 +119,7 @@ class DecisionLog:
         self._known: KnownLog | None = None
         self._live: LiveTimeline | None = None
         self._rollbacks = RollbackTargets(storage, timeline_folder)
-        self._foreigners = Foreigners(storage, timeline_folder, world)
+        self._foreign_writers = ForeignWriterDetector(storage, timeline_folder, world)
         self._read_at = 0
         self._is_read_only = False
 
@@ -199,7 +199,7 @@ class DecisionLog:
         began."""
         if (entry := load_entry(self.storage, number)) is not None:
             self._known = KnownLog(whole_from=number)
-            self._lease.has_news = True
+            self._lease.has_new_entries = True
             self._known.note(entry)
 
     @property
@@ -223,7 +223,7 @@ class DecisionLog:
         """Return the rollback, of any state, of the instant; for instants that are long gone."""
         return self._rollbacks.naming(requested, self.live)
 
-    def who_gave_up(self, requested: str) -> str:
+    def writer_of_rollback(self, requested: str) -> str:
         """Return the writer that rolled the instant back, as the log records it; else "".
 
         Rollbacks of another engine are not in the log.
@@ -274,8 +274,8 @@ class DecisionLog:
         whether that entry stands is not known.
         """
         known = self._known or KnownLog()
-        is_told = tried.may_stand in {None, *known.by_number, *known.voided}
-        if not is_told and isinstance(outcome, Refused):
+        is_known = tried.may_stand in {None, *known.by_number, *known.voided}
+        if not is_known and isinstance(outcome, Refused):
             raise undecided(
                 self.storage.uri, "the log was pruned past it, so its outcome is not known"
             )
@@ -351,9 +351,9 @@ class DecisionLog:
             return None
         self._note(entry)
         proposal.before_effect(entry)
-        if not self._may_carry_out(entry, held):
+        if not self._may_publish(entry, held):
             return None  # appended; the next round publishes or voids it
-        self._carry_out(entry)  # 8
+        self._publish(entry)  # 8
         self._lease.took(self.world.elapsed_ms() - started)
         return Decided(entry, draft)
 
@@ -368,7 +368,7 @@ class DecisionLog:
         is_fresh = self.world.elapsed_ms() - self._read_at <= STALE_MS
         return is_fresh and self._lease.is_safe(held)
 
-    def _may_carry_out(self, entry: Entry, held: HeldLock | None) -> bool:
+    def _may_publish(self, entry: Entry, held: HeldLock | None) -> bool:
         is_checked = held is not None and entry.kind is EntryKind.COMPLETE
         if is_checked and not self._still_inflight(entry):
             return False  # the one fence that the other engine respects
@@ -394,12 +394,12 @@ class DecisionLog:
             if entry is None or not self._known.follows(entry):
                 return self._open()  # pruned while this process slept
             self._note(entry)
-            self._lease.has_news = True
+            self._lease.has_new_entries = True
         return self._known
 
     def _open(self) -> KnownLog:
         """Begin at the tail, without knowledge of earlier entries."""
-        self._live, self._lease.has_news = None, True
+        self._live, self._lease.has_new_entries = None, True
         for _ in range(READ_ATTEMPTS_MAX):
             known = KnownLog()
             numbered = last_entries(self.storage)
@@ -441,7 +441,7 @@ class DecisionLog:
         tail = self._known.tail
         if not self._is_settled(self._known):
             assert tail is not None
-            if self.is_shared and self._is_overtaken(tail, self._current()):
+            if self.is_shared and self._is_superseded(tail, self._current()):
                 instead = self._instead_of(tail, self._current())
                 if self._is_safe(held) and self._create(instead) and self._verify(instead):
                     self._note(instead)
@@ -453,7 +453,7 @@ class DecisionLog:
             # It is read by its number a while after it was listed: another may have its number now.
             if not self._verify(tail) or not self._is_safe(held):
                 return False
-            self._carry_out(tail)
+            self._publish(tail)
             self._live = None if self.is_shared else self._live
             if self._live is not None:
                 self._live.note(tail)  # it may have been listed before
@@ -468,19 +468,19 @@ class DecisionLog:
             known.settled = tail.n
         return tail.n <= known.settled
 
-    def _is_overtaken(self, entry: Entry, live: LiveTimeline) -> bool:
-        return is_overtaken(entry, live, partial(self._still_inflight, entry))
+    def _is_superseded(self, entry: Entry, live: LiveTimeline) -> bool:
+        return is_superseded(entry, live, partial(self._still_inflight, entry))
 
-    def _instead_of(self, overtaken: Entry, live: LiveTimeline) -> Entry:
+    def _instead_of(self, superseded: Entry, live: LiveTimeline) -> Entry:
         """Return the entry that voids a superseded one."""
-        void = self._blank(kind=EntryKind.VOID, voids=overtaken.n)
-        made = overtaken.creates
+        void = self._blank(kind=EntryKind.VOID, voids=superseded.n)
+        made = superseded.creates
         assert made is not None
-        if not has_taken_plan_away(overtaken, live, self._rollbacks):
+        if not has_removed_plan(superseded, live, self._rollbacks):
             return void
         if made.staged is not None and self.storage.stat(made.staged) is None:
             return void  # removed, since it is so old
-        return decided_again(void, overtaken, self._next_time(live))
+        return reissued_abort(void, superseded, self._next_time(live))
 
     def _current(self, *, is_guarded: bool = True) -> LiveTimeline:
         """Return the live timeline; it is listed where the log alone does not suffice.
@@ -490,7 +490,7 @@ class DecisionLog:
         if self._live is None:
             started = self.world.elapsed_ms()
             self._live = self._listed(is_guarded=is_guarded and self.is_shared)
-            self._foreigners.listed(started)
+            self._foreign_writers.listed(started)
         return self._live
 
     def _listed(self, *, is_guarded: bool) -> LiveTimeline:
@@ -510,7 +510,7 @@ class DecisionLog:
         assert self._known is not None
         if self.is_shared:
             return None
-        found = self._foreigners.found(
+        found = self._foreign_writers.found(
             self._known, live, None if proposal is None else proposal.completes, self._catch_up
         )
         return None if found is None else Refused(Rule.FOREIGN, found)
@@ -555,7 +555,7 @@ class DecisionLog:
         self._known = None
         return False
 
-    def _carry_out(self, entry: Entry) -> None:
+    def _publish(self, entry: Entry) -> None:
         assert self._known is not None
-        carry_out(self.storage, self.folder, entry)
+        publish(self.storage, self.folder, entry)
         self._known.settled = max(self._known.settled, entry.n)

@@ -27,7 +27,7 @@ def has_effect(storage: Storage, timeline_folder: str, entry: Entry) -> bool:
     return storage.stat(f"{timeline_folder}/{entry.creates.name}") is not None
 
 
-def carry_out(storage: Storage, timeline_folder: str, entry: Entry) -> None:
+def publish(storage: Storage, timeline_folder: str, entry: Entry) -> None:
     """Create the file of the entry, or find it created."""
     if entry.creates is None:
         return

@@ -23,7 +23,7 @@ from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.timeline.live import PLANNED_ACTIONS, LiveTimeline
 
 
-def is_overtaken(entry: Entry, live: LiveTimeline, is_inflight: Callable[[], bool]) -> bool:
+def is_superseded(entry: Entry, live: LiveTimeline, is_inflight: Callable[[], bool]) -> bool:
     """True if a foreign engine published past the entry, or removed its instant."""
     assert entry.time is not None
     assert entry.instant is not None
@@ -39,7 +39,7 @@ def is_overtaken(entry: Entry, live: LiveTimeline, is_inflight: Callable[[], boo
     return False
 
 
-def has_taken_plan_away(entry: Entry, live: LiveTimeline, rollbacks: RollbackTargets) -> bool:
+def has_removed_plan(entry: Entry, live: LiveTimeline, rollbacks: RollbackTargets) -> bool:
     """True if it is an abort of a plan that is gone, and was neither executed nor rolled back."""
     target = entry.target
     if target is None or target.action not in PLANNED_ACTIONS:
@@ -50,7 +50,7 @@ def has_taken_plan_away(entry: Entry, live: LiveTimeline, rollbacks: RollbackTar
     return rollbacks.naming(requested, live) is None
 
 
-def decided_again(void: Entry, abort: Entry, time: str) -> Entry:
+def reissued_abort(void: Entry, abort: Entry, time: str) -> Entry:
     """Return the abort again, with a new time, in place of the entry that would void it."""
     assert abort.creates is not None
     plan = Instant(InstantTime(time), Action.ROLLBACK, State.REQUESTED)

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from pyhudi.commit.concurrent import Rivals
+from pyhudi.commit.concurrent import ConcurrentWrites
 from pyhudi.commit.conflict_report import (
-    GIVEN_UP_RULES,
+    ROLLED_BACK_RULES,
     Loser,
     conflict_error,
-    given_up_error,
+    rolled_back_error,
     schema_error,
 )
 from pyhudi.commit.log import DecisionLog
@@ -155,14 +155,18 @@ class Transaction:
         transaction = cls(log, settings, action, recovery, is_fenced=True)
         transaction.requested, transaction.number = begun
         transaction._heartbeat = Heartbeat(log.storage, transaction.requested)
-        transaction._others = Rivals(log, transaction.requested, action, frozenset(pending))
+        transaction._others = ConcurrentWrites(
+            log, transaction.requested, action, frozenset(pending)
+        )
         return transaction
 
     def _start(self) -> None:
         log = self._log
         try:
             self.requested, self.number = self._begun()
-            self._others = Rivals(log, self.requested, self.action, frozenset(log.live.pending))
+            self._others = ConcurrentWrites(
+                log, self.requested, self.action, frozenset(log.live.pending)
+            )
             log.storage.create(log.path(self._instant(State.INFLIGHT)), self._introduction())
         except BaseException:
             self._stop_beating()  # or the instant would look alive until this process ends
@@ -257,15 +261,15 @@ class Transaction:
             self._heartbeat.start(self._log.world, self._settings.heartbeat_interval_ms)
 
     def _own(self, metadata: CommitMetadata, checks: Checks) -> OwnWrite:
-        touched, opened = touched_groups(metadata), self._opened(metadata)
+        touched, new_slices = touched_groups(metadata), self._new_slices(metadata)
         return OwnWrite(
             self.requested,
             touched,
-            opened,
-            touched - opened if checks.is_checked else frozenset(),
+            new_slices,
+            touched - new_slices if checks.is_checked else frozenset(),
             checks.replaces,
-            parts=touched if checks.is_part else frozenset(),
-            fresh=_with_inserts(metadata) if checks.is_part else frozenset(),
+            partial=touched if checks.is_part else frozenset(),
+            new_keys=_with_inserts(metadata) if checks.is_part else frozenset(),
             reads_nothing=checks.reads_nothing
             and self._is_retried
             and self.action is Action.DELTACOMMIT,
@@ -293,14 +297,14 @@ class Transaction:
                 return Lost(error, Retry.WRITE)
             case Conflict() as conflict:
                 return self._conflicted(conflict, loser, own, checks)
-        if refused.rule in GIVEN_UP_RULES:
-            return Lost(self._given_up(refused, loser), Retry.WRITE)
+        if refused.rule in ROLLED_BACK_RULES:
+            return Lost(self._rolled_back(refused, loser), Retry.WRITE)
         is_foreign = refused.rule is Rule.FOREIGN  # it needs a lock first
         error = refusal_error(refused, storage.uri, self.requested)
         return Lost(error, Retry.NO if is_foreign else Retry.WRITE)
 
     def _conflicted(self, conflict: Conflict, loser: Loser, own: OwnWrite, checks: Checks) -> Lost:
-        if self._is_in_vain(own, checks, loser.stats):
+        if self._cannot_succeed(own, checks, loser.stats):
             conflict = replace(conflict, retry=Retry.NO)
         winner = self._others.writer(conflict.other)
         error = conflict_error(self._log.storage, loser, conflict, winner)
@@ -308,25 +312,25 @@ class Transaction:
         waits_for = conflict.other.requested if is_ranked else None
         return Lost(error, conflict.retry, waits_for, keeps_files=checks.keeps_files)
 
-    def _given_up(self, refused: Refused, loser: Loser) -> ConflictError:
+    def _rolled_back(self, refused: Refused, loser: Loser) -> ConflictError:
         done = self._log.live.completed.get(refused.instant or "")
-        by = parse_label(self._log.who_gave_up(self.requested))
+        by = parse_label(self._log.writer_of_rollback(self.requested))
         completed = None if done is None else done.completed
-        return given_up_error(self._log.storage, loser, refused, by, completed)
+        return rolled_back_error(self._log.storage, loser, refused, by, completed)
 
-    def _is_in_vain(self, own: OwnWrite, checks: Checks, stats: Collection[WriteStat]) -> bool:
+    def _cannot_succeed(self, own: OwnWrite, checks: Checks, stats: Collection[WriteStat]) -> bool:
         """True if another engine replaced a bucket for which the write, done again, would have
         rows.
 
         A write that depends on the rows it finds has none left there, and would do without.
         """
         brings_rows = checks.reads_nothing or checks.is_part or checks.replaces is not None
-        if checks.are_closed is None or not (
+        if checks.has_replaced_bucket is None or not (
             brings_rows and any(stat.rows_written for stat in stats)
         ):
             return False
         try:
-            return checks.are_closed(own.touched)
+            return checks.has_replaced_bucket(own.touched)
         except UnavailableError:
             return False  # unknown now; the next attempt finds out
         except HudiError:
@@ -349,7 +353,7 @@ class Transaction:
         finally:
             self._stop_beating()  # from here on the log knows, or others may roll it back
 
-    def _opened(self, metadata: CommitMetadata) -> frozenset[FileGroupId]:
+    def _new_slices(self, metadata: CommitMetadata) -> frozenset[FileGroupId]:
         """Return the file groups in which the write starts a slice.
 
         To readers, a base file among logs hides whatever completed in its file group before the

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
 
-from pyhudi.commit.concurrent import Rivals
+from pyhudi.commit.concurrent import ConcurrentWrites
 from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.ownership import OwnedPart, ownership_lost
 from pyhudi.commit.proposals import AlreadyDone, Complete, Draft, Facts, Refused, Rule
@@ -63,7 +63,7 @@ class Checks:
     keeps_files: bool = False  # the files are still needed after a conflict
     #: True if buckets of these file groups can no longer be written, since another engine replaced
     #: them.
-    are_closed: Callable[[frozenset[FileGroupId]], bool] | None = None
+    has_replaced_bucket: Callable[[frozenset[FileGroupId]], bool] | None = None
     owned: OwnedPart | None = None  # columns that its owner must still own
 
 
@@ -109,7 +109,7 @@ class CompletionCheck:
     def __init__(
         self,
         log: DecisionLog,
-        others: Rivals,
+        others: ConcurrentWrites,
         own: OwnWrite,
         checks: Checks,
         avro_schema: str | None,
@@ -169,7 +169,7 @@ class CompletionCheck:
         """
         own, others = self._own, self._others
         behind: set[str] = set()
-        for other in chain(others.completed(own, live), others.under_way(own, live)):
+        for other in chain(others.completed(own, live), others.pending(own, live)):
             conflict = first_conflict(own, [other], self._checks.strategy)
             if conflict is None:
                 continue
@@ -188,9 +188,9 @@ class CompletionCheck:
 
     def _must_wait(self, live: LiveTimeline) -> bool:
         """True if a writer of another engine is about to read the timeline; it takes a moment."""
-        if self._checks.layout is None or not (self._own.appended or self._own.opened):
+        if self._checks.layout is None or not (self._own.appended or self._own.new_slices):
             return False
-        return any(map(self._is_fresh, self._others.unseeing(live)))
+        return any(map(self._is_fresh, self._others.not_yet_inflight(live)))
 
     def _is_fresh(self, requested: Instant) -> bool:
         """True if it was requested, by the store's clock, less than a moment ago."""

@@ -51,7 +51,7 @@ from pyhudi.index.simple_bucket import bucket_number
 PartitionFilter: TypeAlias = Callable[[str], bool]
 
 
-class Kind(StrEnum):
+class WriteKind(StrEnum):
     """What an instant does, as far as conflicts are concerned."""
 
     WRITE = "write"
@@ -93,11 +93,11 @@ class OwnWrite:
 
     requested: str
     touched: frozenset[FileGroupId]
-    opened: frozenset[FileGroupId] = frozenset()  # with a base file among logs
+    new_slices: frozenset[FileGroupId] = frozenset()  # where it puts a base file among logs
     appended: frozenset[FileGroupId] = frozenset()  # the others, if it is checked at all
     replaces: PartitionFilter | None = None
-    parts: frozenset[FileGroupId] = frozenset()  # those in which it has partial rows
-    fresh: frozenset[FileGroupId] = frozenset()  # of these, those with keys that it took for new
+    partial: frozenset[FileGroupId] = frozenset()  # where it has partial rows
+    new_keys: frozenset[FileGroupId] = frozenset()  # of these, where it took keys for new
     reads_nothing: bool = False  # it read nothing of the table
     priority: int = 0
 
@@ -109,7 +109,7 @@ class OtherWrite:
     requested: str
     completed: str | None
     groups: frozenset[FileGroupId] | None  # None: unknown, so it may be any
-    kind: Kind = Kind.WRITE
+    kind: WriteKind = WriteKind.WRITE
     priority: int = 0
     removals: frozenset[FileGroupId] = frozenset()  # where it deleted, or wrote a base file
     files: tuple[str, ...] = field(default=(), compare=False)  # whose keys a report shows
@@ -120,7 +120,7 @@ class OtherWrite:
     @property
     def passes_logs(self) -> bool:
         """True for a seed and a compaction: logs stay visible above them."""
-        return self.kind in (Kind.SEED, Kind.COMPACTION)
+        return self.kind in (WriteKind.SEED, WriteKind.COMPACTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +153,17 @@ def _conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> Conflict 
 
 
 def _completed_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> Conflict | None:
-    if other.kind is Kind.COMPACTION and other.requested < own.requested:
+    if other.kind is WriteKind.COMPACTION and other.requested < own.requested:
         return None  # its base files are older than ours, and than what we found
-    if other.kind is Kind.REPLACE and (group := _shared(own.touched, other.groups, strategy)):
+    if other.kind is WriteKind.REPLACE and (group := _shared(own.touched, other.groups, strategy)):
         return Conflict(ConflictRule.REPLACED, other, group, Retry.WRITE)
-    if (group := _shared(own.opened, other.groups, strategy)) is not None:
+    if (group := _shared(own.new_slices, other.groups, strategy)) is not None:
         return Conflict(ConflictRule.HIDDEN_ROWS, other, group, Retry.WRITE)
     if (group := _known_since(own, other, strategy)) is not None:
         return Conflict(ConflictRule.KEYS_TAKEN_FOR_NEW, other, group, Retry.WRITE)
     if other.passes_logs:
         return None
-    if (group := _shared(own.parts, other.removals, strategy)) is not None:
+    if (group := _shared(own.partial, other.removals, strategy)) is not None:
         return Conflict(ConflictRule.PARTS_ALONE, other, group, Retry.WRITE)
     if (group := _shared(own.appended, other.groups, strategy)) is not None:
         return Conflict(ConflictRule.SAME_FILE_GROUP, other, group, _retry(own, other))
@@ -181,9 +181,9 @@ def _known_since(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> FileGr
 
     It is the base file of a compaction that was planned since our write began.
     """
-    compacts = other.kind in (Kind.COMPACTION, Kind.LOG_COMPACTION)
+    compacts = other.kind in (WriteKind.COMPACTION, WriteKind.LOG_COMPACTION)
     is_late = compacts and other.requested > own.requested
-    return _shared(own.fresh, other.groups, strategy) if is_late else None
+    return _shared(own.new_keys, other.groups, strategy) if is_late else None
 
 
 def _retry(own: OwnWrite, other: OtherWrite) -> Retry:
@@ -191,7 +191,7 @@ def _retry(own: OwnWrite, other: OtherWrite) -> Retry:
 
     Readers order logs by requested time, and that is already the order of completion.
     """
-    in_order = other.requested < own.requested and other.kind is Kind.WRITE
+    in_order = other.requested < own.requested and other.kind is WriteKind.WRITE
     return Retry.COMMIT if own.reads_nothing and in_order else Retry.WRITE
 
 
@@ -208,18 +208,18 @@ def _pending_rule(
     own: OwnWrite, other: OtherWrite, strategy: Strategy
 ) -> tuple[ConflictRule | None, frozenset[FileGroupId]]:
     """Return the rule that a pending write may break, and which of our file groups to compare."""
-    checked = own.opened | own.appended
+    checked = own.new_slices | own.appended
     is_later = other.requested > own.requested
     match other.kind:
-        case Kind.CLUSTERING if strategy is not Strategy.PREFER_WRITER:
+        case WriteKind.CLUSTERING if strategy is not Strategy.PREFER_WRITER:
             return ConflictRule.CLUSTERING_PENDING, own.touched
-        case Kind.COMPACTION if is_later:
-            return ConflictRule.COMPACTION_PENDING, own.opened
-        case Kind.LOG_COMPACTION:
-            return ConflictRule.LOG_COMPACTION_PENDING, own.opened
-        case Kind.REPLACE if is_later:
+        case WriteKind.COMPACTION if is_later:
+            return ConflictRule.COMPACTION_PENDING, own.new_slices
+        case WriteKind.LOG_COMPACTION:
+            return ConflictRule.LOG_COMPACTION_PENDING, own.new_slices
+        case WriteKind.REPLACE if is_later:
             return ConflictRule.REPLACE_PENDING, checked
-        case Kind.WRITE if other.priority > own.priority:
+        case WriteKind.WRITE if other.priority > own.priority:
             return ConflictRule.PRIORITY, checked
     return None, frozenset()
 

@@ -84,7 +84,7 @@ def refused_off(why: str) -> ByValue:
     return switch(on=Honoured("as pyhudi does anyway"), off=Refused(why))
 
 
-def idle_on(why: str) -> ByValue:
+def ignored_on(why: str) -> ByValue:
     """Return the class of a switch for something that pyhudi does not do and that changes no
     rows."""
     return switch(on=WithoutEffect(why), off=Honoured("as pyhudi does anyway"))

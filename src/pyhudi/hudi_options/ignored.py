@@ -13,7 +13,7 @@ from pyhudi.hudi_options.classes import (
     OptionClasses,
     Refused,
     WithoutEffect,
-    idle_on,
+    ignored_on,
     one_of,
     same,
 )
@@ -25,14 +25,14 @@ _NO_CLEANING = "a save does not clean; table.services or pyhudi.service does"
 _NO_ARCHIVING = "a save does not archive; table.services or pyhudi.service does"
 _NO_SERVICES = "a save runs no services; table.services or pyhudi.service does"
 _SERVICES: OptionClasses = {
-    "hoodie.table.services.enabled": idle_on(_NO_SERVICES),
-    "hoodie.datasource.compaction.async.enable": idle_on(NO_COMPACTION),
-    "hoodie.log.compaction.enable": idle_on(NO_LOG_COMPACTION),
+    "hoodie.table.services.enabled": ignored_on(_NO_SERVICES),
+    "hoodie.datasource.compaction.async.enable": ignored_on(NO_COMPACTION),
+    "hoodie.log.compaction.enable": ignored_on(NO_LOG_COMPACTION),
     "hoodie.compact.inline.*": WithoutEffect(NO_COMPACTION),
     "hoodie.compaction.*": WithoutEffect(NO_COMPACTION),
     "hoodie.log.compaction.blocks.threshold": WithoutEffect(NO_LOG_COMPACTION),
-    "hoodie.clustering.async.enabled": idle_on(_NO_CLUSTERING),
-    "hoodie.datasource.clustering.async.enable": idle_on(_NO_CLUSTERING),
+    "hoodie.clustering.async.enabled": ignored_on(_NO_CLUSTERING),
+    "hoodie.datasource.clustering.async.enable": ignored_on(_NO_CLUSTERING),
     "hoodie.clustering.inline.max.commits": WithoutEffect(_NO_CLUSTERING),
     "hoodie.clustering.async.max.commits": WithoutEffect(_NO_CLUSTERING),
     "hoodie.clustering.max.parallelism": WithoutEffect(_NO_CLUSTERING),
@@ -40,9 +40,9 @@ _SERVICES: OptionClasses = {
     "hoodie.clustering.execution.strategy.class": WithoutEffect(_NO_CLUSTERING),
     "hoodie.clustering.plan.*": WithoutEffect(_NO_CLUSTERING),
     "hoodie.layout.optimize.*": WithoutEffect(_NO_CLUSTERING),
-    "hoodie.clean.automatic": idle_on(_NO_CLEANING),
-    "hoodie.clean.async.enabled": idle_on(_NO_CLEANING),
-    "hoodie.clean.async": idle_on(_NO_CLEANING),
+    "hoodie.clean.automatic": ignored_on(_NO_CLEANING),
+    "hoodie.clean.async.enabled": ignored_on(_NO_CLEANING),
+    "hoodie.clean.async": ignored_on(_NO_CLEANING),
     **same(
         (
             *(
@@ -63,8 +63,8 @@ _SERVICES: OptionClasses = {
         ),
         WithoutEffect(_NO_CLEANING),
     ),
-    "hoodie.archive.automatic": idle_on(_NO_ARCHIVING),
-    "hoodie.archive.async": idle_on(_NO_ARCHIVING),
+    "hoodie.archive.automatic": ignored_on(_NO_ARCHIVING),
+    "hoodie.archive.async": ignored_on(_NO_ARCHIVING),
     **same(
         (
             "hoodie.keep.min.commits",
@@ -152,7 +152,7 @@ _MACHINERY: OptionClasses = {
     "hoodie.metadata.*": WithoutEffect("pyhudi does not maintain the metadata table"),
     "hoodie.metrics.*": WithoutEffect("pyhudi reports no metrics to servers"),
     "hoodie.filesystem.view.*": _NO_SERVER,
-    "hoodie.embed.timeline.server": idle_on("pyhudi has no timeline server"),
+    "hoodie.embed.timeline.server": ignored_on("pyhudi has no timeline server"),
     "hoodie.embed.timeline.server.*": _NO_SERVER,
     "hoodie.write.markers.type": one_of(
         {("direct",): Honoured("as pyhudi does anyway")}, WithoutEffect("markers are files")
@@ -160,7 +160,7 @@ _MACHINERY: OptionClasses = {
     "hoodie.markers.timeline_server_based.*": _NO_SERVER,
     "hoodie.rollback.using.markers": WithoutEffect("pyhudi rolls back by markers, always"),
     "hoodie.consistency.check.*": WithoutEffect("pyhudi needs a store that is consistent"),
-    "hoodie.write.auto.upgrade": idle_on("pyhudi never upgrades a table"),
+    "hoodie.write.auto.upgrade": ignored_on("pyhudi never upgrades a table"),
     "hoodie.write.record.positions": WithoutEffect("records are merged by key"),
     "hoodie.write.complex.keygen.validation.enable": WithoutEffect("keys are checked, always"),
     "hoodie.skip.default.partition.validation": WithoutEffect("partition values are checked"),
@@ -176,7 +176,7 @@ _MACHINERY: OptionClasses = {
     ),
     "hoodie.write.concurrency.early.conflict.*": WithoutEffect("a conflict is found at the end"),
     "hoodie.write.concurrency.async.conflict.*": WithoutEffect("a conflict is found at the end"),
-    "hoodie.auto.adjust.lock.configs": idle_on("pyhudi adjusts no options"),
+    "hoodie.auto.adjust.lock.configs": ignored_on("pyhudi adjusts no options"),
     **same(
         [
             f"hoodie.write.lock.{name}"
@@ -212,4 +212,4 @@ _MACHINERY: OptionClasses = {
     "hoodie.spark.sql.*": _SQL,
 }
 
-IDLE_CLASSES: Final[OptionClasses] = {**_SERVICES, **_MACHINERY}
+IGNORED_CLASSES: Final[OptionClasses] = {**_SERVICES, **_MACHINERY}

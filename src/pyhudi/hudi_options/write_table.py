@@ -22,7 +22,7 @@ from pyhudi.hudi_options.classes import (
     refused_on,
     same,
 )
-from pyhudi.hudi_options.ignored import IDLE_CLASSES, NO_COMPACTION, NO_LOG_COMPACTION
+from pyhudi.hudi_options.ignored import IGNORED_CLASSES, NO_COMPACTION, NO_LOG_COMPACTION
 
 OPERATION: Final = "hoodie.datasource.write.operation"
 PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
@@ -336,5 +336,5 @@ WRITE_CLASSES: Final[OptionClasses] = {
     **_SETTINGS,
     **_MEANING,
     **_BESIDE,
-    **IDLE_CLASSES,
+    **IGNORED_CLASSES,
 }

@@ -25,7 +25,7 @@ def is_begun_now(storage: Storage, folder: str, groups: Iterable[FileGroupFiles]
     if found is None:
         return False
     if not has_instants(storage, folder):
-        raise lost_timeline(storage, folder, found)
+        raise missing_timeline_error(storage, folder, found)
     return True
 
 
@@ -35,7 +35,7 @@ def has_instants(storage: Storage, folder: str) -> bool:
     return any(is_timeline_file(file_name(stat.path)) for stat in objects)
 
 
-def lost_timeline(storage: Storage, folder: str, path: str) -> CorruptTableError:
+def missing_timeline_error(storage: Storage, folder: str, path: str) -> CorruptTableError:
     return CorruptTableError(
         f"the table at {storage.uri} has data files and no completed write",
         why=f"files of {folder} are missing, where at least the last write should be; "

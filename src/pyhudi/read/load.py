@@ -290,7 +290,7 @@ class TableLoader:
             self.config = config
             return self.load()
         left = {i for i in known - now if _may_leave(i, timeline)}
-        if left and _is_overtaken(state.timeline, timeline):
+        if left and _are_all_archived(state.timeline, timeline):
             return self.load()
         touched = self._touched(now - known) if self._only_grew(known - left, now) else None
         if touched is None:
@@ -303,7 +303,7 @@ class TableLoader:
         # Partitions of completions that the first listing missed were not listed.
         if refreshed is None or len(refreshed.timeline.writes) > len(timeline.writes):
             return self.load()
-        return self.load() if left and _has_emerged(state.timeline, refreshed) else refreshed
+        return self.load() if left and _shows_aborted_file(state.timeline, refreshed) else refreshed
 
     def advanced(
         self, state: TableState, completed: Iterable[Instant], *, is_told: bool
@@ -418,7 +418,7 @@ def _may_leave(instant: Instant, timeline: Timeline) -> bool:
     return is_older or instant.action is Action.SAVEPOINT
 
 
-def _is_overtaken(before: Timeline, after: Timeline) -> bool:
+def _are_all_archived(before: Timeline, after: Timeline) -> bool:
     """True if every write we knew has been archived.
 
     Writes that completed since may have been archived too, so a refresh could miss them.
@@ -427,7 +427,7 @@ def _is_overtaken(before: Timeline, after: Timeline) -> bool:
     return newest < (after.first_active or "")
 
 
-def _has_emerged(before: Timeline, state: TableState) -> bool:
+def _shows_aborted_file(before: Timeline, state: TableState) -> bool:
     """True if a file now looks archived, hence committed, although its write was never committed.
 
     It belongs to an aborted write. The archiver has removed such files, and the timeline does not

@@ -129,8 +129,8 @@ class Reader:
         """Refuse a point before the earliest one that cleaning retained: it has lost files."""
         if isinstance(point, Now):
             return
-        kept = self.kept(state)
-        earliest = kept.since if isinstance(point, AtCompletion) else kept.earliest
+        retention = self.retention(state)
+        earliest = retention.since if isinstance(point, AtCompletion) else retention.earliest
         if point.time < earliest:
             raise _cleaned(point.time, f"cleaning has retained what is needed from {earliest} on")
 
@@ -166,7 +166,7 @@ class Reader:
                 return _cleaned(point.time, f"the clean {clean} has removed {lost.path!r}")
         return loss_error(self._loader.storage, state.timeline, lost, what)
 
-    def kept(self, state: TableState) -> Retention:
+    def retention(self, state: TableState) -> Retention:
         """Return from when on the table can be read, by what cleans removed or are about to."""
         cleans = [instant for instant in state.timeline.instants if instant.action is Action.CLEAN]
         found = {instant: self._bound(instant) for instant in cleans}
@@ -283,7 +283,7 @@ class Reader:
         in_archive = {write.requested: write.completed for write in archived}
         times = CompletionTimes(timeline, {**older, **in_archive})
         # Partial rows are merged as of then, if that can still be read.
-        is_whole = end == newest or end >= self.kept(state).since
+        is_whole = end == newest or end >= self.retention(state).since
         at_end = visible_at_completion(times, end) if is_whole else None
         schema = self.schema_at(state, visible_now(timeline))
         spec = _spec(state, schema, only(instants), question, instants, at_end)

@@ -92,7 +92,7 @@ def _refuse_future(name: str, since: str, newest: str) -> None:
 
 def _refuse_lost(session: TableSession, consumer: Consumer) -> None:
     """Asked again once the consumer can be seen: what was planned before may not have seen it."""
-    kept = Reader(session.loader).kept(session.current.load())
+    kept = Reader(session.loader).retention(session.current.load())
     if consumer.since < kept.since:
         raise InvalidRequestError(
             f"the consumer {consumer.name!r} cannot be registered as of {consumer.since}",

@@ -31,7 +31,7 @@ from pyhudi.format.timeline.instant import (
 )
 from pyhudi.format.timeline.markers import MARKER_ROOT
 from pyhudi.read.archive import History
-from pyhudi.read.empty_table import lost_timeline
+from pyhudi.read.empty_table import missing_timeline_error
 from pyhudi.read.load import list_data_files
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.decision_log import completed_by_log
@@ -217,7 +217,9 @@ class Repair:
             elif requested not in live.rolled_back_by:
                 nowhere.add(requested)
         if nowhere and not _has_write(live):
-            raise lost_timeline(self._storage, self._log.folder, found[min(nowhere)][0].path)
+            raise missing_timeline_error(
+                self._storage, self._log.folder, found[min(nowhere)][0].path
+            )
         done = completed_by_log(self._storage, nowhere)
         self._kept += [stat.path for requested in sorted(done) for stat in found[requested]]
         gone |= nowhere - done

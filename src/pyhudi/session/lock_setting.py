@@ -33,15 +33,15 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.world import World
 
 
-def kept_lock(
-    storage: Storage, world: World, config: TableConfig, *, passes_unfit: bool
+def recorded_lock(
+    storage: Storage, world: World, config: TableConfig, *, ignore_unusable: bool
 ) -> Lock | None:
     """Return the table's lock, not yet taken; None if it has none.
 
     A table that was copied may record a lock that its new storage cannot have. Such a lock guards
     nothing and is ignored on request, so that the table can get another.
     """
-    if passes_unfit and not can_guard(config.lock, storage):
+    if ignore_unusable and not can_guard(config.lock, storage):
         return None
     return open_lock(config.lock, storage, world, address=config.lock_address)
 
@@ -69,15 +69,15 @@ def is_first_lock(config: TableConfig) -> bool:
     return config.lock.is_shared and not is_lock_recorded(config)
 
 
-def record_lock(storage: Storage, world: World, told: TableConfig, wait_ms: int) -> None:
+def record_lock(storage: Storage, world: World, config: TableConfig, wait_ms: int) -> None:
     """Record the first lock of the table, under that lock.
 
     InvalidRequestError if another writer was first, with another lock.
     """
-    lock = _opened(storage, world, told.lock, told.lock_address)
+    lock = _opened(storage, world, config.lock, config.lock_address)
     with ExitStack() as stack:
         _acquired(stack, lock, wait_ms)
-        update_properties(storage, lambda values: with_first_lock(values, told), world)
+        update_properties(storage, lambda values: with_first_lock(values, config), world)
 
 
 def change_lock(
@@ -101,14 +101,14 @@ def change_lock(
     with ExitStack() as stack:
         held = _acquired(stack, new, wait_ms)
         if old is not None:
-            with _way_out_told(before, kind):
+            with _explained(before, kind):
                 if held is None or not is_same_lock(held, old, wait_ms):
                     _acquired(stack, old, wait_ms)
         update_properties(storage, partial(_with_other_lock, before, kind, address), world)
 
 
 @contextmanager
-def _way_out_told(before: TableConfig, kind: LockKind) -> Iterator[None]:
+def _explained(before: TableConfig, kind: LockKind) -> Iterator[None]:
     """Explain what to do if the lock to be replaced cannot be taken: its service may be gone."""
     try:
         yield

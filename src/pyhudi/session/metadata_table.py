@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from pyhudi.session.lock_setting import kept_lock
+from pyhudi.session.lock_setting import recorded_lock
 from pyhudi.session.open import Overrides
 from pyhudi.session.properties import switch_off_metadata_table
 from pyhudi.storage.protocol import Storage
@@ -15,7 +15,7 @@ def disable_metadata_table(
     storage: Storage, world: World, overrides: Overrides, lock_wait_ms: int
 ) -> None:
     """Remove the metadata table, under the table's lock where it has one."""
-    lock = kept_lock(storage, world, overrides.config(storage), passes_unfit=True)
+    lock = recorded_lock(storage, world, overrides.config(storage), ignore_unusable=True)
     with ExitStack() as stack:
         if lock is not None:
             stack.callback(lock.acquire(lock_wait_ms).release)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.paths import file_name
-from pyhudi.read.empty_table import has_instants, lost_timeline
+from pyhudi.read.empty_table import has_instants, missing_timeline_error
 from pyhudi.read.load import list_data_files
 from pyhudi.storage.protocol import Storage
 
@@ -24,4 +24,4 @@ def require_timeline(storage: Storage, folder: str) -> None:
     paths = (stat.path for stat in list_data_files(storage))
     found = next((path for path in paths if parse_data_file(file_name(path))), None)
     if found is not None and not has_instants(storage, folder):
-        raise lost_timeline(storage, folder, found)
+        raise missing_timeline_error(storage, folder, found)

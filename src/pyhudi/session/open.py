@@ -20,7 +20,7 @@ from pyhudi.format.table.table_config import TableConfig
 from pyhudi.plan.writable import refuse_unwritable, with_overrides
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.session.bucket_discovery import found_buckets, refuse_other_buckets
-from pyhudi.session.lock_setting import is_first_lock, kept_lock, lock_change, record_lock
+from pyhudi.session.lock_setting import is_first_lock, lock_change, record_lock, recorded_lock
 from pyhudi.session.missing_timeline import require_timeline
 from pyhudi.session.properties import load_properties_file
 from pyhudi.session.session import TableSession
@@ -145,7 +145,9 @@ class OpenTable:
             timeline_folder=loader.timeline_folder,
             history_folder=loader.history_folder,
             zone=config.zone,
-            lock=kept_lock(self.storage, self.world, config, passes_unfit=self._ignores_unfit),
+            lock=recorded_lock(
+                self.storage, self.world, config, ignore_unusable=self._ignores_unfit
+            ),
             skew_ms=config.clock_skew_ms if config.lock.is_shared else 0,
             lock_change=partial(lock_change, self.storage, config, data),
         )

@@ -62,7 +62,7 @@ def _checks(
         intent.checks(stats, keeps_files=keeps_files),
         is_checked=is_optimistic or intent.is_checked,
         layout=_layout(session, stats) if config.lock.is_shared else None,
-        are_closed=partial(session.groups.has_replaced_bucket, opens_all=opens_all),
+        has_replaced_bucket=partial(session.groups.has_replaced_bucket, opens_all=opens_all),
         strategy=config.conflict_strategy,
     )
 

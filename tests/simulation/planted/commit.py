@@ -30,7 +30,7 @@ from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, heartbeat_path, 
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.timeline.live import LiveTimeline
-from simulation.planted.conflicts import RIVAL_BUGS
+from simulation.planted.conflicts import CONFLICT_BUGS
 from simulation.planted.services import SERVICE_BUGS
 from simulation.planted.shared import SHARED_BUGS
 
@@ -164,7 +164,7 @@ def _published_before_decided() -> AbstractContextManager[Any]:
 
     def weak(self: DecisionLog, entry: Entry) -> bool:
         if entry.kind is EntryKind.COMPLETE:
-            self._carry_out(entry)
+            self._publish(entry)
         return create(self, entry)
 
     return patch.object(DecisionLog, "_create", weak)
@@ -218,7 +218,7 @@ BUGS: dict[str, _Bug] = {
     "entry overwritten": _entry_overwritten,
     "no markers": _no_markers,
     "rollback trusts its plan": _rollback_trusts_its_plan,
-    **RIVAL_BUGS,
+    **CONFLICT_BUGS,
     **SERVICE_BUGS,
     **SHARED_BUGS,
 }

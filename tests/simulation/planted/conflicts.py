@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from pyhudi.commit import concurrent as rivals
-from pyhudi.commit.concurrent import Rivals
+from pyhudi.commit import concurrent
+from pyhudi.commit.concurrent import ConcurrentWrites
 from pyhudi.commit.transaction import Transaction
 from pyhudi.commit.validation import Checks, CompletionCheck
 from pyhudi.conflict import rules
@@ -41,15 +41,15 @@ def _conflicts_by_requested_time() -> AbstractContextManager[Any]:
     """Hudi's default strategy: a write that began before ours and completed meanwhile is
     ignored."""
 
-    def weak(self: Rivals, live: LiveTimeline) -> Iterator[Instant]:
+    def weak(self: ConcurrentWrites, live: LiveTimeline) -> Iterator[Instant]:
         for instant in live.completed.values():
             if instant.action in WRITE_ACTIONS and instant.requested > self._requested:
                 yield instant
 
-    return patch.object(Rivals, "instants", weak)
+    return patch.object(ConcurrentWrites, "instants", weak)
 
 
-def _recommitted_out_of_order() -> AbstractContextManager[Any]:
+def _committed_behind_out_of_order() -> AbstractContextManager[Any]:
     """A write is committed behind one that began after it, and so merges above it."""
 
     def weak(own: OwnWrite, other: OtherWrite) -> Retry:
@@ -58,7 +58,7 @@ def _recommitted_out_of_order() -> AbstractContextManager[Any]:
     return patch.object(rules, "_retry", weak)
 
 
-def _recommitted_after_reading() -> AbstractContextManager[Any]:
+def _committed_behind_after_reading() -> AbstractContextManager[Any]:
     """A write that depends on what it read is committed behind another, unchanged."""
 
     def weak(own: OwnWrite, other: OtherWrite) -> Retry:
@@ -69,17 +69,17 @@ def _recommitted_after_reading() -> AbstractContextManager[Any]:
 
 def _base_files_unchecked() -> AbstractContextManager[Any]:
     """A base file among logs counts as one more log: Hudi's NBCC loses rows so."""
-    return patch.object(Transaction, "_opened", lambda self, metadata: frozenset())
+    return patch.object(Transaction, "_new_slices", lambda self, metadata: frozenset())
 
 
-def _compactions_harm_nobody() -> AbstractContextManager[Any]:
+def _compactions_ignored() -> AbstractContextManager[Any]:
     """A base file completes although a compaction that does not know it is pending."""
-    return patch.object(Rivals, "services", lambda self, own, live: iter(()))
+    return patch.object(ConcurrentWrites, "services", lambda self, own, live: iter(()))
 
 
 def _parts_left_alone() -> AbstractContextManager[Any]:
     """A partial row completes although the row was deleted meanwhile."""
-    return patch.object(rivals, "removals", lambda metadata: frozenset())
+    return patch.object(concurrent, "removals", lambda metadata: frozenset())
 
 
 def _keys_taken_for_new() -> AbstractContextManager[Any]:
@@ -88,10 +88,10 @@ def _keys_taken_for_new() -> AbstractContextManager[Any]:
 
 
 def _priority_ignored() -> AbstractContextManager[Any]:
-    return patch.object(Rivals, "under_way", lambda self, own, live: iter(()))
+    return patch.object(ConcurrentWrites, "pending", lambda self, own, live: iter(()))
 
 
-def _cleared_unasked() -> AbstractContextManager[Any]:
+def _replaced_unchecked() -> AbstractContextManager[Any]:
     """A partition is replaced although another write put a new file group into it meanwhile."""
     own = Transaction._own
 
@@ -101,7 +101,7 @@ def _cleared_unasked() -> AbstractContextManager[Any]:
     return patch.object(Transaction, "_own", weak)
 
 
-def _ownership_asked_once() -> AbstractContextManager[Any]:
+def _ownership_checked_once() -> AbstractContextManager[Any]:
     """A write completes although its columns have been given to another owner."""
     return patch.object(CompletionCheck, "_denied", lambda self: None)
 
@@ -114,7 +114,7 @@ def _no_fence() -> AbstractContextManager[Any]:
     return patch.object(write_files, "may_create_file", lambda storage, requested: True)
 
 
-def _fence_without_a_look() -> AbstractContextManager[Any]:
+def _fence_without_a_check() -> AbstractContextManager[Any]:
     """Files that other attempts announced before the fence stood are not checked."""
 
     def weak(self: Transaction, files: Collection[str]) -> None:
@@ -161,19 +161,19 @@ def _pending_compaction_hides_logs() -> AbstractContextManager[Any]:
 
 
 #: The bugs, by name.
-RIVAL_BUGS: dict[str, _Bug] = {
+CONFLICT_BUGS: dict[str, _Bug] = {
     "conflicts by requested time": _conflicts_by_requested_time,
-    "recommitted out of order": _recommitted_out_of_order,
-    "recommitted after reading": _recommitted_after_reading,
+    "committed behind out of order": _committed_behind_out_of_order,
+    "committed behind after reading": _committed_behind_after_reading,
     "base files unchecked": _base_files_unchecked,
-    "compactions harm nobody": _compactions_harm_nobody,
+    "compactions ignored": _compactions_ignored,
     "parts left alone": _parts_left_alone,
     "keys taken for new": _keys_taken_for_new,
     "priority ignored": _priority_ignored,
-    "cleared unasked": _cleared_unasked,
-    "ownership asked once": _ownership_asked_once,
+    "replaced unchecked": _replaced_unchecked,
+    "ownership checked once": _ownership_checked_once,
     "no fence": _no_fence,
-    "fence without a look": _fence_without_a_look,
+    "fence without a check": _fence_without_a_check,
     "sliced by requested time": _sliced_by_requested_time,
     "polled by requested time": _polled_by_requested_time,
     "pending compaction hides logs": _pending_compaction_hides_logs,

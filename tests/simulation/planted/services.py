@@ -45,7 +45,7 @@ _EVERYTHING = Visibility(frozenset(), "9" * 18)
 # -- compaction
 
 
-def _planned_without_a_look() -> AbstractContextManager[Any]:
+def _planned_without_a_check() -> AbstractContextManager[Any]:
     """A plan is begun although writes completed since the table was loaded for it."""
     return patch.object(Scheduling, "_news", lambda self, live: None)
 
@@ -95,7 +95,7 @@ def _consumers_cleaned() -> AbstractContextManager[Any]:
     )
 
 
-def _cleaned_without_a_look() -> AbstractContextManager[Any]:
+def _cleaned_without_a_check() -> AbstractContextManager[Any]:
     """A clean is begun and executed as planned, whatever came since the table was loaded."""
     return _all(
         patch.object(CleanPlanning, "_listed_news", lambda self, facts: None),
@@ -104,7 +104,7 @@ def _cleaned_without_a_look() -> AbstractContextManager[Any]:
     )
 
 
-def _registered_without_a_look() -> AbstractContextManager[Any]:
+def _registered_without_a_check() -> AbstractContextManager[Any]:
     """A consumer is registered although a clean that does not know it is pending."""
     return patch.object(consumers, "_refuse_lost", lambda writer, consumer: None)
 
@@ -114,7 +114,7 @@ def _cleaned_times_read() -> AbstractContextManager[Any]:
     return patch.object(Reader, "_refuse_cleaned", lambda self, state, point: None)
 
 
-def _cancelled_cleans_tell_nothing() -> AbstractContextManager[Any]:
+def _cancelled_cleans_record_nothing() -> AbstractContextManager[Any]:
     """A clean that is cancelled before it began is recorded as one of nothing, though a process may
     have begun it since."""
     cancel = Cleanings.cancel
@@ -136,7 +136,7 @@ def _cancelled_cleans_tell_nothing() -> AbstractContextManager[Any]:
 # -- archiving
 
 
-def _late_files_believed() -> AbstractContextManager[Any]:
+def _late_files_count_as_pending() -> AbstractContextManager[Any]:
     """An inflight file that was created when its instant was archived counts as a pending write."""
     return _all(
         *(
@@ -205,7 +205,7 @@ def _old_logs_passed() -> AbstractContextManager[Any]:
     return patch.object(archiving_facts, "old_logs", lambda groups, timeline, replaced=None: {})
 
 
-def _fresh_ones_archived() -> AbstractContextManager[Any]:
+def _recent_ones_archived() -> AbstractContextManager[Any]:
     """Recent instants are archived: a process that slept publishes them once more."""
     return _all(
         patch.object(archiving._Planning, "_is_recent", lambda self, instant: False),
@@ -223,21 +223,21 @@ def _all(*replacements: AbstractContextManager[Any]) -> Iterator[None]:
 
 #: The bugs, by name.
 SERVICE_BUGS: dict[str, _Bug] = {
-    "planned without a look": _planned_without_a_look,
+    "planned without a check": _planned_without_a_check,
     "late logs compacted": _late_logs_compacted,
     "plans share file groups": _plans_share_file_groups,
     "pending plans cleaned": _pending_plans_cleaned,
     "consumers cleaned": _consumers_cleaned,
-    "cleaned without a look": _cleaned_without_a_look,
-    "registered without a look": _registered_without_a_look,
+    "cleaned without a check": _cleaned_without_a_check,
+    "registered without a check": _registered_without_a_check,
     "cleaned times read": _cleaned_times_read,
-    "cancelled cleans tell nothing": _cancelled_cleans_tell_nothing,
-    "late files believed": _late_files_believed,
+    "cancelled cleans record nothing": _cancelled_cleans_record_nothing,
+    "late files count as pending": _late_files_count_as_pending,
     "pending passed": _pending_passed,
     "removed before archived": _removed_before_archived,
     "orphans passed": _orphans_passed,
     "version overwritten": _version_overwritten,
     "completed removed first": _completed_removed_first,
-    "fresh ones archived": _fresh_ones_archived,
+    "recent ones archived": _recent_ones_archived,
     "old logs passed": _old_logs_passed,
 }

@@ -20,12 +20,12 @@ from pyhudi.timeline.live import LiveTimeline
 _Bug = Callable[[], AbstractContextManager[Any]]
 
 
-def _overtaken_carried_out() -> AbstractContextManager[Any]:
+def _superseded_published() -> AbstractContextManager[Any]:
     """No entry is voided: what a crashed writer appended is published behind a later write."""
-    return patch.object(DecisionLog, "_is_overtaken", lambda self, entry, live: False)
+    return patch.object(DecisionLog, "_is_superseded", lambda self, entry, live: False)
 
 
-def _own_inflight_not_asked() -> AbstractContextManager[Any]:
+def _own_inflight_not_checked() -> AbstractContextManager[Any]:
     """A write completes although the other engine has removed its pending files."""
     refusal = Complete.refusal
 
@@ -49,12 +49,12 @@ def _skew_not_waited_out() -> AbstractContextManager[Any]:
     return patch.object(TableLease, "_wait_out_skew", lambda self, highest: None)
 
 
-def _lock_not_asked_again() -> AbstractContextManager[Any]:
+def _lock_not_checked_again() -> AbstractContextManager[Any]:
     """A writer that once took the lock publishes, although it has been lost since."""
     return patch.object(TableLease, "is_safe", lambda self, held: True)
 
 
-def _nobody_looks_around() -> AbstractContextManager[Any]:
+def _no_wait_for_the_other_reader() -> AbstractContextManager[Any]:
     """A write completes although the other engine, which began before, will take it for older."""
     return patch.object(CompletionCheck, "_must_wait", lambda self, live: False)
 
@@ -69,9 +69,9 @@ def _all(*replacements: AbstractContextManager[Any]) -> Iterator[None]:
 
 #: The bugs, by name.
 SHARED_BUGS: dict[str, _Bug] = {
-    "overtaken carried out": _overtaken_carried_out,
-    "own inflight not asked": _own_inflight_not_asked,
+    "superseded published": _superseded_published,
+    "own inflight not checked": _own_inflight_not_checked,
     "skew not waited out": _skew_not_waited_out,
-    "lock not asked again": _lock_not_asked_again,
-    "nobody looks around": _nobody_looks_around,
+    "lock not checked again": _lock_not_checked_again,
+    "no wait for the other reader": _no_wait_for_the_other_reader,
 }

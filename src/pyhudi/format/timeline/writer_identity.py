@@ -38,14 +38,14 @@ class WriterIdentity:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The writer in words, for a sentence.
 
-        >>> WriterIdentity("orders", "etl-1", "ann", 7).told
+        >>> WriterIdentity("orders", "etl-1", "ann", 7).description
         "job 'orders' of ann on etl-1, process 7"
-        >>> WriterIdentity(host="etl-1", process=7).told
+        >>> WriterIdentity(host="etl-1", process=7).description
         'a writer on etl-1, process 7'
-        >>> WriterIdentity().told
+        >>> WriterIdentity().description
         'an unidentified writer'
         """
         if not (self.job or self.host):

@@ -90,7 +90,7 @@ def table_cleanings(session: TableSession) -> Cleanings:
 
     records = CommitRecords(session.loader)
     return Cleanings(
-        session.log, load, times, reader.kept, records, session.settings, session.exclusive
+        session.log, load, times, reader.retention, records, session.settings, session.exclusive
     )
 
 

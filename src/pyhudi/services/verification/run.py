@@ -128,7 +128,7 @@ class Verification:
             group: min(times.of(instant) or "" for instant in instants)
             for group, instants in state.replaced.items()
         }
-        since = self._reader.kept(state).since
+        since = self._reader.retention(state).since
         return _Scope(state, times, visible_now(state.timeline), since, {**replaced, **active})
 
     def _find(self, kind: FindingKind, path: str, commit: str, why: str) -> None:

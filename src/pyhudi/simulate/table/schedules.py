@@ -29,7 +29,12 @@ from pyhudi.simulate.choices import Choices, SeededChoices, drawn, random_stream
 from pyhudi.simulate.faults import Effect, FaultPlan, FaultRates
 from pyhudi.simulate.lock import LEASE_MS, SharedLock
 from pyhudi.simulate.simulation import Process, Simulation
-from pyhudi.simulate.table.actors.archiver import HOURS_MS, LONG_PAUSE_MS, Archivist, archive_all
+from pyhudi.simulate.table.actors.archiver import (
+    HOURS_MS,
+    LONG_PAUSE_MS,
+    ArchiverActor,
+    archive_all,
+)
 from pyhudi.simulate.table.actors.cleaner import (
     LONG_POLICIES,
     POLICIES,
@@ -39,21 +44,27 @@ from pyhudi.simulate.table.actors.cleaner import (
 )
 from pyhudi.simulate.table.actors.compactor import Compactor, compact_all
 from pyhudi.simulate.table.actors.java_writer import JavaWriter
-from pyhudi.simulate.table.actors.late_inflight import Latecomer
-from pyhudi.simulate.table.actors.maintainer import Keeper
+from pyhudi.simulate.table.actors.late_inflight import LateInflightActor
+from pyhudi.simulate.table.actors.maintainer import MaintenanceActor
 from pyhudi.simulate.table.actors.overwriter import drawn_seeds
-from pyhudi.simulate.table.actors.owner_registrar import HEIRS, Registrar
+from pyhudi.simulate.table.actors.owner_registrar import HEIRS, OwnerRegistrar
 from pyhudi.simulate.table.actors.plan_canceller import PlanCanceller
 from pyhudi.simulate.table.actors.readers import Consumer, Reader
-from pyhudi.simulate.table.actors.savepointer import Saver
-from pyhudi.simulate.table.actors.writers import Habits, Pruner, Recoverer, Writer, seed_table
-from pyhudi.simulate.table.checks.change_log import chronicled
+from pyhudi.simulate.table.actors.savepointer import SavepointActor
+from pyhudi.simulate.table.actors.writers import (
+    Pruner,
+    Recoverer,
+    Writer,
+    WriterProfile,
+    seed_table,
+)
+from pyhudi.simulate.table.checks.change_log import with_change_log
 from pyhudi.simulate.table.checks.evidence import Evidence, Violation
 from pyhudi.simulate.table.checks.invariants import Case, violations
 from pyhudi.simulate.table.history import History, Outcome
 from pyhudi.simulate.table.rows import FOUNDERS, TableKind, happens
 from pyhudi.simulate.table.stage import Stage
-from pyhudi.simulate.table.table import create_light_table
+from pyhudi.simulate.table.table import create_toy_table
 from pyhudi.simulate.trace import Trace
 
 #: Writers that yield, writers that do not, owners of columns that do not, and a foreign engine.
@@ -76,28 +87,28 @@ class Services:
 
     compactors: int = 0
     cleaners: int = 0
-    archivists: int = 0
-    savers: int = 0  # save a state of the table, on one that a foreign engine writes
+    archivers: int = 0
+    savepointers: int = 0  # save a state of the table, on one that a foreign engine writes
     cancellers: int = 0  # cancel plans
-    latecomers: int = 0  # create an inflight file of an archived instant
-    keepers: int = 0  # do whatever is due
+    late_inflights: int = 0  # create an inflight file of an archived instant
+    maintainers: int = 0  # do whatever is due
     policy: CleanPolicy = POLICIES[0]
 
     @property
     def cleans(self) -> bool:
-        return self.cleaners + self.keepers > 0
+        return self.cleaners + self.maintainers > 0
 
     @classmethod
     def drawn(cls, seed: int, mode: Mode, *, may_archive: bool) -> Services:
         """Draw services from a stream of their own, so that the other actors are as without
         them."""
         chance = random_stream(seed, f"services of {mode}")
-        archivists = _count(chance, 0.08)
+        archivers = _count(chance, 0.08)
         services = cls(
             compactors=_count(chance, 0.3),
             cleaners=_count(chance, 0.15),
-            archivists=archivists if may_archive else 0,
-            savers=int(happens(chance, 0.5)),
+            archivers=archivers if may_archive else 0,
+            savepointers=int(happens(chance, 0.5)),
             policy=POLICIES[drawn(chance, len(POLICIES))],
         )
         rare = random_stream(seed, f"rare services of {mode}")
@@ -105,10 +116,10 @@ class Services:
         long = LONG_POLICIES[drawn(rare, len(LONG_POLICIES))]
         return replace(
             services,
-            policy=long if services.archivists else services.policy,
+            policy=long if services.archivers else services.policy,
             cancellers=int(cancels and services.compactors + services.cleaners > 0),
-            latecomers=int(is_late and services.archivists > 0),
-            keepers=int(keeps),
+            late_inflights=int(is_late and services.archivers > 0),
+            maintainers=int(keeps),
         )
 
 
@@ -153,7 +164,7 @@ def run_schedule(
     services = services or Services.drawn(seed, mode, may_archive=not archives)
     is_frail = mode == "shared" and happens(random_stream(seed, "lock"), 0.3)
     plan = faults or _rates(chance, mode, services, is_frail=is_frail)
-    if services.archivists:  # no process may be later than archiving allows for
+    if services.archivers:  # no process may be later than archiving allows for
         choices = choices or SeededChoices(seed, may_pass_time=False)
     with (
         _figures(chance),
@@ -175,7 +186,7 @@ def _rates(
     rates = {effect: rate * factor for effect, rate in FaultRates().rates.items()}
     short, long = (1, 3_000, 10_000, 70_000), (600_000,)
     if mode != "shared":  # a process that sleeps longer than archiving allows for is not simulated
-        return FaultRates(rates=rates, freeze_ms=short if services.archivists else short + long)
+        return FaultRates(rates=rates, freeze_ms=short if services.archivers else short + long)
     # A request that is in transit while its sender releases the lock, or dies, escapes any lock.
     for effect in (Effect.LATE, Effect.CRASH_DURING, Effect.CLOCK_STEP):
         rates[effect] = 0.0
@@ -227,7 +238,7 @@ class _Schedule:
         self._simulation = simulation
         self._mode = mode
         self._chance = chance
-        is_pruned = mode != "shared" and happens(chance, 0.35) and not services.archivists
+        is_pruned = mode != "shared" and happens(chance, 0.35) and not services.archivers
         self._pruned = archives or is_pruned
         self._archived = archives
         lock = SharedLock(is_frail=is_frail) if mode == "shared" else None
@@ -252,7 +263,7 @@ class _Schedule:
                 self._stage,
                 repair_first=repair_first,
                 consumers=self._consumers,
-                archives=self._services.archivists > 0,
+                archives=self._services.archivers > 0,
                 cleans=self._services.policy if self._services.cleans else None,
             )
             self._simulation.scheduler.now_ms += 60_000  # the last outage is over
@@ -284,8 +295,8 @@ class _Schedule:
 
     def _cast(self) -> None:
         stage, chance = self._stage, self._chance
-        for number, habits in enumerate(self._habits()):
-            self._add_writer(f"writer{number}", 1 + drawn(chance, 3), habits)
+        for number, profile in enumerate(self._profiles()):
+            self._add_writer(f"writer{number}", 1 + drawn(chance, 3), profile)
         if self._mode == "shared":
             java = JavaWriter(stage, "java", writes=3, base_rate=self._base_rate)
             java.process.start(java.run)
@@ -294,7 +305,7 @@ class _Schedule:
         reader.process.start(reader.run)
         self._onlookers.append(reader)
         for number in range(1 + drawn(chance, 2)):
-            cleaners = self._services.cleaners + self._services.keepers
+            cleaners = self._services.cleaners + self._services.maintainers
             polls, registers = 2 + drawn(chance, 5), cleaners > number
             consumer = Consumer(
                 stage, f"consumer{number}", polls=polls, registers=registers, rests=self._rests
@@ -311,7 +322,7 @@ class _Schedule:
     @property
     def _rests(self) -> tuple[int, ...]:
         """Return pauses of an actor that is to act before and after instants were archived."""
-        return (5_000, LONG_PAUSE_MS, HOURS_MS) if self._services.archivists else ()
+        return (5_000, LONG_PAUSE_MS, HOURS_MS) if self._services.archivers else ()
 
     def _start_services(self) -> None:
         stage, services, chance = self._stage, self._services, self._stage.chance("services")
@@ -324,21 +335,21 @@ class _Schedule:
             cleaner = Cleaner(stage, name, services.policy, rounds=rounds, rests=self._rests)
             cleaner.start()
             self._onlookers.append(cleaner)
-        if services.cleaners and services.savers and self._mode == "shared":
-            saver = Saver(stage, "saver")
+        if services.cleaners and services.savepointers and self._mode == "shared":
+            saver = SavepointActor(stage, "saver")
             saver.process.start(saver.run)
-        for number in range(services.archivists):
-            Archivist(stage, f"archivist{number}", rounds=1 + drawn(chance, 3)).start()
+        for number in range(services.archivers):
+            ArchiverActor(stage, f"archivist{number}", rounds=1 + drawn(chance, 3)).start()
         for number in range(services.cancellers):
             rounds = 4 + drawn(chance, 8)
             cleans = services.policy if services.cleaners else None
             name = f"canceller{number}"
             PlanCanceller(stage, name, rounds=rounds, cleans=cleans, rests=self._rests).start()
-        for number in range(services.latecomers):
-            Latecomer(stage, f"latecomer{number}").start()
-        for number in range(services.keepers):
-            archives, rounds = services.archivists > 0, 2 + drawn(chance, 5)
-            Keeper(
+        for number in range(services.late_inflights):
+            LateInflightActor(stage, f"latecomer{number}").start()
+        for number in range(services.maintainers):
+            archives, rounds = services.archivers > 0, 2 + drawn(chance, 5)
+            MaintenanceActor(
                 stage, f"keeper{number}", services.policy,
                 rounds=rounds, archives=archives, rests=self._rests,
             ).start()  # fmt: skip
@@ -353,11 +364,11 @@ class _Schedule:
             return 0.0
         return 0.3 if self._has_logs else 1.0
 
-    def _habits(self) -> list[Habits]:
+    def _profiles(self) -> list[WriterProfile]:
         """Return the writers' profiles, each with its own way to write."""
         chance = self._chance
         fenced_rate = 0.0 if self._mode == "shared" or happens(chance, 0.6) else 0.5
-        usual = Habits(
+        usual = WriterProfile(
             base_rate=self._base_rate,
             checked_rate=0.0 if self._mode in ("nbcc", "partial") else 1.0,
             reads_nothing_rate=0.7 if self._has_logs else 0.0,
@@ -366,7 +377,7 @@ class _Schedule:
             replacing_rate=self._replacing_rate,
             strategy=self._strategy,
         )
-        if self._services.archivists:
+        if self._services.archivers:
             usual = replace(usual, pauses_ms=(0, 200, *self._rests))
         if self._mode == "partial":
             return [replace(usual, owner=owner) for owner in self._owners()]
@@ -388,19 +399,19 @@ class _Schedule:
         over."""
         chance = self._chance
         if happens(chance, 0.35):
-            registrar = Registrar(self._stage, "registrar")
+            registrar = OwnerRegistrar(self._stage, "registrar")
             registrar.process.start(registrar.run)
             return [*HEIRS, *HEIRS.values()]
         owners = list(FOUNDERS[: 2 + drawn(chance, 2)])
         again = [owners[drawn(chance, len(owners))]] if happens(chance, 0.4) else []
         return [*owners, *again]
 
-    def _add_writer(self, name: str, writes: int, habits: Habits) -> None:
+    def _add_writer(self, name: str, writes: int, profile: WriterProfile) -> None:
         """Add a writer, and another one that continues its work if it crashes."""
-        writer = Writer(self._stage, name, habits, writes=writes)
+        writer = Writer(self._stage, name, profile, writes=writes)
         writer.process.start(writer.run)
         writer.process.on_crash = lambda: self._add_writer(
-            f"{name}+", max(1, writer.writes), habits
+            f"{name}+", max(1, writer.writes), profile
         )
 
 
@@ -412,10 +423,10 @@ def new_stage(
 ) -> Stage:
     """Return a table with its seeds, and no process on it. With a lock, a foreign engine may
     come."""
-    storage = chronicled(simulation)
+    storage = with_change_log(simulation)
     skew_ms = 0 if lock is None else SHARED_SKEW_MS
     stage = Stage(simulation, storage, kind, SETTINGS, History(), lock, skew_ms)
-    create_light_table(storage, kind)
+    create_toy_table(storage, kind)
     seed_table(stage, seeds)
     return stage
 
@@ -436,8 +447,8 @@ def finish(
     repairer = stage.simulation.process("repairer", faulty=False, clock_skew_ms=0)
     fresh = stage.simulation.process("fresh", faulty=False, clock_skew_ms=0)
     owner = FOUNDERS[0] if stage.kind.has_owners else None
-    habits = Habits(checked_rate=1.0, task_rate=0.0, owner=owner)
-    writer = Writer(stage, "fresh", habits, process=fresh)
+    profile = WriterProfile(checked_rate=1.0, task_rate=0.0, owner=owner)
+    writer = Writer(stage, "fresh", profile, process=fresh)
     outcomes: list[Outcome] = []
 
     def end() -> None:

@@ -15,7 +15,7 @@ from pyhudi.settings import WriteSettings
 from pyhudi.simulate.choices import random_stream
 from pyhudi.simulate.lock import SharedLock
 from pyhudi.simulate.simulation import Process, Simulation
-from pyhudi.simulate.table.checks.change_log import ChronicledStorage
+from pyhudi.simulate.table.checks.change_log import ChangeLogStorage
 from pyhudi.simulate.table.checks.evidence import TIMELINE_FOLDER
 from pyhudi.simulate.table.history import History
 from pyhudi.simulate.table.rows import TableKind
@@ -27,7 +27,7 @@ class Stage:
     """One table and the actors on it."""
 
     simulation: Simulation
-    storage: ChronicledStorage
+    storage: ChangeLogStorage
     kind: TableKind
     settings: WriteSettings
     history: History
@@ -64,6 +64,6 @@ class Stage:
         """Return how many changes the store has seen."""
         return len(self.storage.changes)
 
-    def surprise(self, process: Process, error: Exception) -> None:
+    def unexpected_error(self, process: Process, error: Exception) -> None:
         """Record an error that no client should ever get."""
         self.history.unexpected.append(f"{process.name} got the error: {error}")

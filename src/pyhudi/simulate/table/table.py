@@ -119,7 +119,7 @@ def bucket_layout() -> KnownLayout:
     return KnownLayout(BUCKETS, dict.fromkeys(PARTITIONS, ids))
 
 
-def create_light_table(storage: Storage, kind: TableKind) -> None:
+def create_toy_table(storage: Storage, kind: TableKind) -> None:
     storage.create(PROPERTIES, _properties(kind))
 
 
@@ -272,7 +272,7 @@ class _Plans(Reader):
         self._refuse_cleaned(state, AtCompletion(time))
 
 
-class LightReader:
+class ToyReader:
     """Reads a toy table with the loader, the plans and the slicing of production."""
 
     def __init__(self, storage: Storage, kind: TableKind) -> None:
@@ -296,9 +296,9 @@ class LightReader:
         point: tuple[Point, ...] = () if time is None else (AtCompletion(time),)
         return self._plans.completion_times(state, *point)
 
-    def kept(self, state: TableState) -> Retention:
+    def retention(self, state: TableState) -> Retention:
         """Return from when on the table can be read."""
-        return self._plans.kept(state)
+        return self._plans.retention(state)
 
     def snapshot(self, state: TableState) -> dict[str, Row]:
         """Return key → its row, of all keys that ever were: a deleted one is marked."""

@@ -13,9 +13,9 @@ from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.services.archiving.archive_files import ArchiveFiles
 from pyhudi.services.archiving.run import Archiver
 from pyhudi.simulate.simulation import Process
-from pyhudi.simulate.table.actors.service_actor import Servant
+from pyhudi.simulate.table.actors.service_actor import ServiceActor
 from pyhudi.simulate.table.stage import Stage
-from pyhudi.simulate.table.table import LightReader
+from pyhudi.simulate.table.table import ToyReader
 from pyhudi.storage.objects.consumers import load_consumers
 
 #: Longer than any process is late in a schedule with archivers; and a pause that is longer still.
@@ -39,7 +39,7 @@ def policy(grace_ms: int = GRACE_MS) -> ArchivePolicy:
     )
 
 
-class Archivist(Servant):
+class ArchiverActor(ServiceActor):
     """Archives."""
 
     def __init__(self, stage: Stage, name: str, *, rounds: int) -> None:
@@ -55,7 +55,7 @@ def archiver(stage: Stage, process: Process, *, grace_ms: int = GRACE_MS) -> Arc
     since = min((found.consumer.since for found in load_consumers(process.storage)), default=None)
     return Archiver(
         stage.decision_log(process),
-        LightReader(process.storage, stage.kind).load,
+        ToyReader(process.storage, stage.kind).load,
         policy(grace_ms),
         is_mor=stage.kind.table_type is TableType.MERGE_ON_READ,
         consumers_since=since,

@@ -11,10 +11,10 @@ from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.services.cleaning.execute import Cleanings
 from pyhudi.simulate.simulation import Process
-from pyhudi.simulate.table.actors.service_actor import Servant
+from pyhudi.simulate.table.actors.service_actor import ServiceActor
 from pyhudi.simulate.table.rows import happens
 from pyhudi.simulate.table.stage import Stage
-from pyhudi.simulate.table.table import LightReader
+from pyhudi.simulate.table.table import ToyReader
 from pyhudi.table.state import TableState
 
 #: What a table may be cleaned by: all its cleaners have the same policy.
@@ -29,7 +29,7 @@ POLICIES = (
 LONG_POLICIES = (*POLICIES, CleanPolicy.hours(1), CleanPolicy.hours(2))
 
 
-class Cleaner(Servant):
+class Cleaner(ServiceActor):
     """Cleans; a plan may stay pending for long."""
 
     def __init__(
@@ -63,20 +63,20 @@ class Cleaner(Servant):
             try:
                 work.preview(self._policy)
             except HudiError as error:
-                self._stage.surprise(process, error)
+                self._stage.unexpected_error(process, error)
 
 
 def cleanings(stage: Stage, process: Process) -> Cleanings:
     """Return the cleanings of one process."""
     log = stage.decision_log(process)
-    reader = LightReader(process.storage, stage.kind)
+    reader = ToyReader(process.storage, stage.kind)
 
     def times(state: TableState) -> Any:
         return reader.times(state, "")
 
     load = partial(reader.load, is_whole=True)
     records = CommitRecords(reader.loader)
-    return Cleanings(log, load, times, reader.kept, records, stage.settings)
+    return Cleanings(log, load, times, reader.retention, records, stage.settings)
 
 
 def clean_all(stage: Stage, process: Process) -> None:

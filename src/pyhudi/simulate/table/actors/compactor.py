@@ -23,12 +23,12 @@ from pyhudi.read.lost_files import CommitRecords
 from pyhudi.services.compaction.execute import Compactions
 from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.simulation import Process
-from pyhudi.simulate.table.actors.service_actor import Servant
+from pyhudi.simulate.table.actors.service_actor import ServiceActor
 from pyhudi.simulate.table.rows import Row, happens
 from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import (
     GoneError,
-    LightReader,
+    ToyReader,
     avro_schema,
     base_file,
     load_rows,
@@ -42,7 +42,7 @@ _POLICIES = (
 )
 
 
-class Compactor(Servant):
+class Compactor(ServiceActor):
     """Plans compactions and executes them."""
 
     harmless = (UnavailableError, ConflictError, InvalidRequestError)  # other processes were faster
@@ -71,7 +71,7 @@ class Compactor(Servant):
 def compactions(stage: Stage, process: Process) -> Compactions:
     """Return the compactions of one process."""
     log = stage.decision_log(process)
-    reader = LightReader(process.storage, stage.kind)
+    reader = ToyReader(process.storage, stage.kind)
     return Compactions(
         log,
         FailedWriteRecovery(log, stage.settings),
@@ -81,12 +81,12 @@ def compactions(stage: Stage, process: Process) -> Compactions:
         advance=reader.loader.advanced,
         times=reader.times,
         records=CommitRecords(reader.loader),
-        merge=LightMerge(stage, process),
+        merge=ToyMerge(stage, process),
         schema=lambda: avro_schema(stage.kind),
     )
 
 
-class LightMerge:
+class ToyMerge:
     """Makes the base files of a plan."""
 
     def __init__(self, stage: Stage, process: Process) -> None:

@@ -42,7 +42,7 @@ from pyhudi.simulate.table.overlap import first_overlap
 from pyhudi.simulate.table.rows import Row, drawn_rows, happens
 from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import (
-    LightReader,
+    ToyReader,
     base_files,
     commit_metadata,
     log_files,
@@ -59,7 +59,7 @@ _LOOK_PAUSES_MS = (0, 0, 0, 200, 3_000)
 _ROLLED_BACK = (Action.COMMIT, Action.DELTACOMMIT)
 
 
-class GaveUpError(Exception):
+class AbandonedError(Exception):
     """The write failed, and says why; its remains are left to a later rollback."""
 
 
@@ -136,10 +136,10 @@ class JavaWriter:
             self._world.sleep_ms(self._stage.skew_ms)
             instant = publish(timeline, time)
             if instant is None:
-                raise GaveUpError("it is no longer to be done")
+                raise AbandonedError("it is no longer to be done")
             path = self._path(instant)
             if not self._storage.create(path, data) and self._storage.read(path) != data:
-                raise GaveUpError(f"{instant.file_name} is there already")
+                raise AbandonedError(f"{instant.file_name} is there already")
             return instant  # its own, if it was there: the request was sent twice
         finally:
             held.release()
@@ -167,7 +167,7 @@ class JavaWriter:
             published = True  # from here on an error leaves the outcome open
             completed = self._complete(requested, metadata)
             outcome = Outcome.OK
-        except GaveUpError:
+        except AbandonedError:
             outcome = Outcome.FAIL
         except UnavailableError:
             outcome = Outcome.INFO if published else Outcome.FAIL
@@ -187,11 +187,11 @@ class JavaWriter:
     def _work(self, requested: str, rows: tuple[Row, ...], *, is_base: bool) -> CommitMetadata:
         pending = Instant(InstantTime(requested), self._stage.action, State.REQUESTED)
         if self._storage.stat(self._path(pending)) is None:
-            raise GaveUpError("its requested file is gone")
+            raise AbandonedError("its requested file is gone")
         self._look_around()
         self._storage.create(self._path(pending.in_state(State.INFLIGHT)), b"")
         if is_base:
-            reader = LightReader(self._storage, self._stage.kind)
+            reader = ToyReader(self._storage, self._stage.kind)
             before = reader.groups(reader.load())
             files = base_files(requested, rows, before, self._stage.kind)
         else:
@@ -213,12 +213,12 @@ class JavaWriter:
         done = (i for i in self._timeline().instants if i.completed is not None)
         self._seen = frozenset(i.requested for i in done if i.action in actions)
         if self._world.elapsed_ms() - self._begun_ms >= LOOK_AROUND_MS:
-            raise GaveUpError("it was too slow to read the timeline")
+            raise AbandonedError("it was too slow to read the timeline")
 
     def _complete(self, requested: str, metadata: CommitMetadata) -> str:
         pending = Instant(InstantTime(requested), self._stage.action, State.REQUESTED)
         if self._heartbeat is None or self._heartbeat.is_overdue():
-            raise GaveUpError("its own heartbeat has expired")
+            raise AbandonedError("its own heartbeat has expired")
 
         def publish(timeline: Timeline, time: str) -> Instant | None:
             if self._storage.stat(self._path(pending.in_state(State.INFLIGHT))) is None:
@@ -283,7 +283,7 @@ class JavaWriter:
                     self._finish(instant.requested)
                 elif self._has_failed(timeline, instant):
                     self._finish(self._plan(instant))
-            except GaveUpError:
+            except AbandonedError:
                 continue  # another process was first
 
     def _has_failed(self, timeline: Timeline, instant: Instant) -> bool:

@@ -20,7 +20,7 @@ from pyhudi.timeline.timeline import WRITE_ACTIONS
 _ROUNDS = 12
 
 
-class Latecomer:
+class LateInflightActor:
     """Creates the inflight file of a write, or of a compaction, that is no longer active."""
 
     def __init__(self, stage: Stage, name: str) -> None:

@@ -18,12 +18,12 @@ from pyhudi.services.maintenance import Upkeep, run_services
 from pyhudi.session.session import TableSession
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.actors.archiver import policy
-from pyhudi.simulate.table.actors.compactor import LightMerge
-from pyhudi.simulate.table.actors.service_actor import Servant
+from pyhudi.simulate.table.actors.compactor import ToyMerge
+from pyhudi.simulate.table.actors.service_actor import ServiceActor
 from pyhudi.simulate.table.stage import Stage
 
 
-class Keeper(Servant):
+class MaintenanceActor(ServiceActor):
     """Runs the services that are due."""
 
     harmless = (UnavailableError, ConflictError, InvalidRequestError)  # other processes were faster
@@ -45,11 +45,11 @@ class Keeper(Servant):
 
     def _begun(self, process: Process) -> Callable[[], object]:
         session = self._stage.session(process)
-        merge = LightMerge(self._stage, process)
+        merge = ToyMerge(self._stage, process)
         return partial(self._keep_up, process, session, ServiceMemory(), merge)
 
     def _keep_up(
-        self, process: Process, session: TableSession, memory: ServiceMemory, merge: LightMerge
+        self, process: Process, session: TableSession, memory: ServiceMemory, merge: ToyMerge
     ) -> None:
         for _, error in run_services(session, self._upkeep, memory, merge=merge).errors:
-            self._told(process, error)
+            self._report(process, error)

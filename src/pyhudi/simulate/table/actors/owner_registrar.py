@@ -34,7 +34,7 @@ def declare_owners(storage: Storage) -> None:
     change_owners(storage, declared)
 
 
-class Registrar:
+class OwnerRegistrar:
     """Takes columns from their owners and gives them to others, while both write."""
 
     def __init__(self, stage: Stage, name: str) -> None:

@@ -14,7 +14,7 @@ from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.actors.cleaner import cleanings
 from pyhudi.simulate.table.actors.compactor import compactions
-from pyhudi.simulate.table.actors.service_actor import Servant
+from pyhudi.simulate.table.actors.service_actor import ServiceActor
 from pyhudi.simulate.table.rows import happens
 from pyhudi.simulate.table.stage import Stage
 
@@ -28,7 +28,7 @@ class _Plan(NamedTuple):
     execute: Callable[[Process], object]
 
 
-class PlanCanceller(Servant):
+class PlanCanceller(ServiceActor):
     """Looks for plans from time to time, and cancels one; one process after the other.
 
     A plan is cancelled because it is tried again and again. So sometimes another process begins to
@@ -49,7 +49,7 @@ class PlanCanceller(Servant):
     ) -> None:
         super().__init__(stage, name, rounds=rounds, pauses=(*_PAUSES_MS, *rests))
         self._policy = cleans
-        self._rivals = 0
+        self._executors = 0
 
     def _begun(self, process: Process) -> Callable[[], object]:
         works = compactions(self._stage, process), cleanings(self._stage, process)
@@ -61,9 +61,9 @@ class PlanCanceller(Servant):
             return
         plan = found[drawn(self._chance, len(found))]
         if happens(self._chance, 0.7):
-            self._rivals += 1
-            rival = self._stage.simulation.process(f"{self._name}-rival{self._rivals}")
-            rival.start(self._round, rival, partial(plan.execute, rival))
+            self._executors += 1
+            executor = self._stage.simulation.process(f"{self._name}-rival{self._executors}")
+            executor.start(self._round, executor, partial(plan.execute, executor))
         plan.cancel()
 
     def _compactions(self, work: Compactions) -> list[_Plan]:

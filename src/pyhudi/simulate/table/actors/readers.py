@@ -12,7 +12,7 @@ from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.history import Event, Operation, Outcome
 from pyhudi.simulate.table.rows import Row, happens
 from pyhudi.simulate.table.stage import Stage
-from pyhudi.simulate.table.table import GoneError, LightReader, latest_completion
+from pyhudi.simulate.table.table import GoneError, ToyReader, latest_completion
 from pyhudi.timeline.live import BEFORE_ALL
 
 _POLL_PAUSES_MS = (0, 0, 1, 50, 500, 5_000)
@@ -31,12 +31,12 @@ class Reader:
         self._chance = stage.chance(f"work of {name}")
         self._seen: set[str] = set()  # completion times, also of writes that are archived by now
         self._as_of = ""
-        self._reader = LightReader(self.process.storage, stage.kind)
+        self._reader = ToyReader(self.process.storage, stage.kind)
 
     def run(self) -> None:
         for _ in range(self._reads):
             if happens(self._chance, 0.3):
-                self._reader = LightReader(self.process.storage, self._stage.kind)
+                self._reader = ToyReader(self.process.storage, self._stage.kind)
             operation = (Operation.SNAPSHOT, Operation.TRAVEL)[drawn(self._chance, 2)]
             self._read(self._reader, operation)
             self.process.world.sleep_ms(self._pauses[drawn(self._chance, len(self._pauses))])
@@ -49,7 +49,7 @@ class Reader:
             if last.outcome is Outcome.FAIL and not last.error:
                 self._stage.history.unexpected.append(f"{self.process.name} can no longer read")
 
-    def _read(self, reader: LightReader, operation: Operation) -> None:
+    def _read(self, reader: ToyReader, operation: Operation) -> None:
         number = self._stage.history.new_attempt()
         self._record(number, Outcome.INVOKE, operation)
         try:
@@ -62,9 +62,9 @@ class Reader:
         except InvalidRequestError as error:
             self._record(number, Outcome.FAIL, operation, as_of=self._as_of, error=error.what)
         except (HudiError, FileNotFoundError) as error:
-            self._stage.surprise(self.process, error)
+            self._stage.unexpected_error(self.process, error)
 
-    def _look(self, reader: LightReader, operation: Operation) -> dict[str, str]:
+    def _look(self, reader: ToyReader, operation: Operation) -> dict[str, str]:
         state = reader.load()
         self._as_of = latest_completion(state)
         self._seen.update(state.timeline.completion_times.values())
@@ -139,23 +139,23 @@ class Consumer:
         process.start(self._run, process)
 
     def _run(self, process: Process) -> None:
-        reader = LightReader(process.storage, self._stage.kind)
+        reader = ToyReader(process.storage, self._stage.kind)
         while self._polls > 0:
             self._polls -= 1
             if happens(self._chance, 0.3):  # it starts again, with nothing but its checkpoint
-                reader = LightReader(process.storage, self._stage.kind)
+                reader = ToyReader(process.storage, self._stage.kind)
             self.poll(process, reader)
             process.world.sleep_ms(self._pauses[drawn(self._chance, len(self._pauses))])
 
     def finish(self, process: Process) -> None:
         """Poll once more at the end; twice, if it has to begin again."""
-        reader = LightReader(process.storage, self._stage.kind)
+        reader = ToyReader(process.storage, self._stage.kind)
         self.poll(process, reader)
         if self._stage.history.events[-1].operation is Operation.RESTART:
             self.poll(process, reader)
         self._stage.history.consumed_to_the_end.append(self.name)
 
-    def poll(self, process: Process, reader: LightReader) -> None:
+    def poll(self, process: Process, reader: ToyReader) -> None:
         history, since = self._stage.history, self._checkpoint
         number = history.new_attempt()
         history.record(self._event(number, Outcome.INVOKE))
@@ -169,12 +169,12 @@ class Consumer:
             return
         except InvalidRequestError as error:  # some of it has been cleaned
             if self._is_registered:
-                self._stage.surprise(process, error)
+                self._stage.unexpected_error(process, error)
             history.record(self._event(number, Outcome.FAIL, since=since, error=error.what))
             self._restart(process, reader)
             return
         except (HudiError, FileNotFoundError) as error:
-            self._stage.surprise(process, error)
+            self._stage.unexpected_error(process, error)
             return
         self._checkpoint = found.until
         rows = tuple(found.rows)
@@ -195,9 +195,9 @@ class Consumer:
         except UnavailableError:
             return  # its files stay a little longer
         except HudiError as error:
-            self._stage.surprise(process, error)
+            self._stage.unexpected_error(process, error)
 
-    def _restart(self, process: Process, reader: LightReader) -> None:
+    def _restart(self, process: Process, reader: ToyReader) -> None:
         """Read the table as it is, and continue from there."""
         history, number = self._stage.history, self._stage.history.new_attempt()
         history.record(self._event(number, Outcome.INVOKE, Operation.RESTART))
@@ -209,7 +209,7 @@ class Consumer:
             history.record(self._event(number, Outcome.FAIL, Operation.RESTART, missing=missing))
             return
         except (HudiError, FileNotFoundError) as error:
-            self._stage.surprise(process, error)
+            self._stage.unexpected_error(process, error)
             return
         self._checkpoint = latest_completion(state)
         history.record(

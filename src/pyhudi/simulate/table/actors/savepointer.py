@@ -12,14 +12,14 @@ from pyhudi.format.timeline.service_metadata import (
     encode_savepoint_metadata,
 )
 from pyhudi.simulate.choices import drawn
-from pyhudi.simulate.table.actors.java_writer import GaveUpError, JavaWriter
+from pyhudi.simulate.table.actors.java_writer import AbandonedError, JavaWriter
 from pyhudi.simulate.table.stage import Stage
-from pyhudi.simulate.table.table import LightReader
+from pyhudi.simulate.table.table import ToyReader
 from pyhudi.table.state import TableState
 from pyhudi.timeline.timeline import Timeline
 
 
-class Saver(JavaWriter):
+class SavepointActor(JavaWriter):
     """Announces a savepoint of a state that can still be read, finds its files, and names them.
 
     Never of the oldest state: files of aborted writes behind a saved beginning of the timeline
@@ -32,15 +32,15 @@ class Saver(JavaWriter):
     def run(self) -> None:
         for _ in range(self._writes):
             self._world.sleep_ms((20, 300, 3_000, 5_000)[drawn(self._chance, 4)])
-            with suppress(UnavailableError, GaveUpError):  # nothing to save, or no lock
+            with suppress(UnavailableError, AbandonedError):  # nothing to save, or no lock
                 self._save()
 
     def _save(self) -> None:
-        reader = LightReader(self._storage, self._stage.kind)
+        reader = ToyReader(self._storage, self._stage.kind)
         chosen: list[Instant] = []
 
         def begin(timeline: Timeline, _: str) -> Instant | None:
-            since = reader.kept(reader.load()).since
+            since = reader.retention(reader.load()).since
             saved = {i.requested for i in timeline.instants if i.action is Action.SAVEPOINT}
             kept = [w for w in timeline.writes[1:] if (w.completed or "") >= since]
             unsaved = [write for write in kept if write.requested not in saved]
@@ -66,7 +66,7 @@ class Saver(JavaWriter):
 
 
 def _files_at(
-    reader: LightReader, state: TableState, saved: Instant
+    reader: ToyReader, state: TableState, saved: Instant
 ) -> dict[str, SavepointPartition]:
     names: dict[str, list[str]] = {}
     for slice_ in reader.slices(state, saved.completed or ""):

@@ -14,7 +14,7 @@ from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.stage import Stage
 
 
-class Servant(ABC):
+class ServiceActor(ABC):
     #: Errors after which the next round, or the next process, does what is left.
     harmless: tuple[type[HudiError], ...] = (UnavailableError, ConflictError)
 
@@ -47,8 +47,8 @@ class Servant(ABC):
         try:
             work()
         except HudiError as error:
-            self._told(process, error)
+            self._report(process, error)
 
-    def _told(self, process: Process, error: HudiError) -> None:
+    def _report(self, process: Process, error: HudiError) -> None:
         if not isinstance(error, self.harmless):
-            self._stage.surprise(process, error)
+            self._stage.unexpected_error(process, error)

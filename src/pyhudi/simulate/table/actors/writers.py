@@ -39,7 +39,7 @@ from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import (
     DataFile,
     GoneError,
-    LightReader,
+    ToyReader,
     base_files,
     bucket_layout,
     commit_metadata,
@@ -57,7 +57,7 @@ _TASK_DELAYS_MS = (0, 100, 3_000, 30_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Habits:
+class WriterProfile:
     """How a writer writes: how often in which way."""
 
     base_rate: float = 0.0  # base files instead of logs, which yield to others in any mode
@@ -80,15 +80,15 @@ class Writer:
         self,
         stage: Stage,
         name: str,
-        habits: Habits,
+        profile: WriterProfile,
         *,
         writes: int = 1,
         process: Process | None = None,
     ) -> None:
         self.stage = stage
         self.process = process or stage.simulation.process(name)
-        self.habits = habits
-        self.settings = replace(stage.settings, priority=habits.priority)
+        self.profile = profile
+        self.settings = replace(stage.settings, priority=profile.priority)
         self.writes = writes
         #: Transactions that lost a conflict, and are abandoned once they were rebased.
         self.kept: list[Transaction] = []
@@ -104,12 +104,12 @@ class Writer:
             for _ in range(1 + _CONFLICT_RETRIES):
                 if self.write(log, recovery) is not Outcome.FAIL:
                     break
-                if self.kept or self.habits.owner:  # its columns may become its own
+                if self.kept or self.profile.owner:  # its columns may become its own
                     self.process.world.sleep_ms((0, 50, 1_000)[drawn(self._chance, 3)])
             while self.kept:
                 self.kept.pop().abandon()
             self.writes -= 1
-            pauses = self.habits.pauses_ms
+            pauses = self.profile.pauses_ms
             self.process.world.sleep_ms(pauses[drawn(self._chance, len(pauses))])
 
     def run_once(self) -> Outcome:
@@ -119,21 +119,21 @@ class Writer:
     def write(self, log: DecisionLog, recovery: FailedWriteRecovery) -> Outcome:
         """Make one attempt: a new instant, and rows that no other attempt has."""
         self._count += 1
-        habits, chance = self.habits, self._chance
+        profile, chance = self.profile, self._chance
         version = f"{self.process.name}.{self._count}"
-        rows = drawn_rows(chance, version, habits.owner)
-        is_base = happens(chance, habits.base_rate)
-        removes = habits.owner is not None and rows[0].is_deleted
+        rows = drawn_rows(chance, version, profile.owner)
+        is_base = happens(chance, profile.base_rate)
+        removes = profile.owner is not None and rows[0].is_deleted
         way = _Way(
             is_base,
-            is_checked=happens(chance, habits.checked_rate) or removes,
-            reads_nothing=not is_base and happens(chance, habits.reads_nothing_rate),
-            is_fenced=happens(chance, habits.fenced_rate),
-            keeps_files=happens(chance, habits.keeping_rate),
+            is_checked=happens(chance, profile.checked_rate) or removes,
+            reads_nothing=not is_base and happens(chance, profile.reads_nothing_rate),
+            is_fenced=happens(chance, profile.fenced_rate),
+            keeps_files=happens(chance, profile.keeping_rate),
         )
-        if not happens(self._replacing, habits.replacing_rate):
+        if not happens(self._replacing, profile.replacing_rate):
             return _Attempt(self, rows, way).run(log, recovery)
-        overwrite = drawn_overwrite(self._replacing, version, may_bring=habits.owner is None)
+        overwrite = drawn_overwrite(self._replacing, version, may_bring=profile.owner is None)
         way = replace(way, is_base=True, is_checked=True, reads_nothing=False, overwrite=overwrite)
         return _Attempt(self, overwrite.rows, way).run(log, recovery)
 
@@ -143,7 +143,7 @@ class Writer:
         """Write the files, and sometimes leave a late second attempt of a task behind."""
         stats = []
         for file in files:
-            if happens(self._chance, self.habits.task_rate):
+            if happens(self._chance, self.profile.task_rate):
                 self._leave_late_task(self._computed_again(file, files))
             stats.append(write_data_file(self.process.storage, file))
         return stats
@@ -197,7 +197,7 @@ class _Attempt:
         self._rows = rows
         self._way = way
         # A write that replaces a partition takes it from all owners alike.
-        self._owner = writer.habits.owner if way.overwrite is None else None
+        self._owner = writer.profile.owner if way.overwrite is None else None
         self._number = writer.stage.history.new_attempt()
         self._requested = ""
         self._asked = 0
@@ -219,9 +219,9 @@ class _Attempt:
         except UnavailableError:
             return self._record(Outcome.FAIL)
         except InvalidRequestError as error:
-            return self._surprised(error) if self._owned else self._record(Outcome.FAIL)
+            return self._unexpected(error) if self._owned else self._record(Outcome.FAIL)
         except HudiError as error:
-            return self._surprised(error)
+            return self._unexpected(error)
         self._requested = transaction.requested
         self._stage.history.begun[self._number] = transaction.requested
         try:
@@ -240,21 +240,21 @@ class _Attempt:
     def _files(self) -> list[DataFile]:
         kind, overwrite = self._stage.kind, self._way.overwrite
         if overwrite is not None:
-            reader = LightReader(self._process.storage, kind)
+            reader = ToyReader(self._process.storage, kind)
             files = overwrite.files(self._requested, reader.places(reader.load()), kind)
         elif self._way.is_base:
-            reader = LightReader(self._process.storage, kind)
+            reader = ToyReader(self._process.storage, kind)
             before = reader.groups(reader.load())
             files = base_files(self._requested, self._rows, before, kind)
         else:
-            files = log_files(self._requested, self._with_stand_ins())
+            files = log_files(self._requested, self._with_placeholders())
         return [file._replace(is_fenced=self._way.is_fenced) for file in files]
 
-    def _with_stand_ins(self) -> tuple[Row, ...]:
+    def _with_placeholders(self) -> tuple[Row, ...]:
         """Return the rows; partial rows whose keys do not exist come behind a placeholder."""
         if not self._is_part:
             return self._rows
-        reader = LightReader(self._process.storage, self._stage.kind)
+        reader = ToyReader(self._process.storage, self._stage.kind)
         # A write that began later is read behind these logs, so it brings no row that they rest on.
         found = reader.before(reader.load(), self._requested)
         live = {key for key, row in found.items() if not row.is_deleted}
@@ -276,7 +276,7 @@ class _Attempt:
             is_part=self._is_part,
             layout=None if self._stage.lock is None else bucket_layout(),
             replaces=None if overwrite is None else overwrite.replaced(stats),
-            strategy=self._writer.habits.strategy,
+            strategy=self._writer.profile.strategy,
             keeps_files=way.keeps_files,
             owned=owned,
         )
@@ -294,7 +294,7 @@ class _Attempt:
                     transaction.abandon()
                     return self._record(Outcome.FAIL)
             except HudiError as error:
-                return self._surprised(error)
+                return self._unexpected(error)
         return self._record(Outcome.INFO)
 
     def _ended(
@@ -309,10 +309,10 @@ class _Attempt:
                 return self._record(Outcome.FAIL, error=error.why, facts=error.facts)
             case InvalidRequestError() if is_part:  # its columns are no longer its own
                 return self._record(Outcome.FAIL)
-        return self._surprised(ended.error)
+        return self._unexpected(ended.error)
 
-    def _surprised(self, error: HudiError) -> Outcome:
-        self._stage.surprise(self._process, error)
+    def _unexpected(self, error: HudiError) -> Outcome:
+        self._stage.unexpected_error(self._process, error)
         return self._record(Outcome.INFO)
 
     def _record(
@@ -334,7 +334,7 @@ class _Attempt:
             reads_nothing=self._way.reads_nothing,
             replaces=self._way.overwrite.partitions if self._way.overwrite else (),
             owner=self._owner,
-            priority=self._writer.habits.priority,
+            priority=self._writer.profile.priority,
             asked=self._asked,
             requested=self._requested,
             completed=completed,
@@ -387,7 +387,7 @@ class Recoverer:
             except (UnavailableError, ConflictError):
                 continue  # the next round, or the next process, does it
             except HudiError as error:
-                self._stage.surprise(self.process, error)
+                self._stage.unexpected_error(self.process, error)
 
 
 class Pruner:

@@ -37,7 +37,7 @@ def archive_is_whole(evidence: Evidence) -> Iterator[str]:
     """Every completed instant is recorded once, with one time, and no orphaned file becomes
     visible."""
     if any(map(_is_archivers, evidence.changes)):
-        yield from _Story(evidence).told()
+        yield from _Replay(evidence).violations()
         yield from _looked_up(evidence)
 
 
@@ -49,7 +49,7 @@ def _is_archivers(change: Change) -> bool:
     return change.data is None and folder == TIMELINE_FOLDER and "_" in name
 
 
-class _Story:
+class _Replay:
     """Replays the changes from the beginning."""
 
     def __init__(self, evidence: Evidence) -> None:
@@ -63,7 +63,7 @@ class _Story:
         self._left: set[str] = set()  # completed, and taken off the active timeline
         self._rubbish: dict[str, str] = {}  # completed, and removed from the active timeline
 
-    def told(self) -> Iterator[str]:
+    def violations(self) -> Iterator[str]:
         for change in self._evidence.changes:
             if change.path.startswith(f"{HISTORY_FOLDER}/"):
                 yield from self._archived(change)

@@ -29,7 +29,7 @@ class Change(NamedTuple):
         return self.actor.partition("/")[0]
 
 
-class ChronicledStorage(MemoryStorage):
+class ChangeLogStorage(MemoryStorage):
     """The store of a simulation, which records all its changes."""
 
     def __init__(self, scheduler: Scheduler, uri: str) -> None:
@@ -55,9 +55,9 @@ class ChronicledStorage(MemoryStorage):
         self.changes.append(Change(len(self.changes), at_ms, actor, path, data, before))
 
 
-def chronicled(simulation: Simulation) -> ChronicledStorage:
+def with_change_log(simulation: Simulation) -> ChangeLogStorage:
     """Give the simulation, which must have no process yet, a store that records its changes."""
-    storage = ChronicledStorage(simulation.scheduler, simulation.storage.uri)
+    storage = ChangeLogStorage(simulation.scheduler, simulation.storage.uri)
     stale = simulation.faults.may_be_stale
     simulation.storage = storage
     simulation._shared = SharedObjects(storage, may_be_stale=stale)

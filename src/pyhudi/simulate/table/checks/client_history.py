@@ -13,19 +13,19 @@ from collections.abc import Iterator, Set
 from pyhudi.commit.proposals import Rule
 from pyhudi.format.paths import file_name
 from pyhudi.simulate.table.checks.evidence import Evidence, Published, Violation, group_of_path
-from pyhudi.simulate.table.checks.expected_rows import Fold
+from pyhudi.simulate.table.checks.expected_rows import ExpectedRows
 from pyhudi.simulate.table.history import Event, Exchange, History, Operation, Outcome
 from pyhudi.timeline.live import BEFORE_ALL
 
 _INSTANT = re.compile(r"\d{17}")
 
 
-def reads_equal_the_fold(fold: Fold, history: History) -> list[Violation]:
+def reads_equal_the_expected_rows(expected: ExpectedRows, history: History) -> list[Violation]:
     """Check A."""
     found = []
     for answer in _answers(history, Operation.SNAPSHOT, Operation.TRAVEL, Operation.RESTART):
-        who = f"a {answer.operation} read of {answer.process}"
-        found += [f"{who}: {fault}" for fault in fold.faults(answer.as_of, answer.read)]
+        reader = f"a {answer.operation} read of {answer.process}"
+        found += [f"{reader}: {fault}" for fault in expected.faults(answer.as_of, answer.read)]
     return [Violation("Check A", what) for what in found]
 
 
@@ -33,13 +33,13 @@ def order_is_that_of_real_time(history: History) -> list[Violation]:
     """Check B."""
     found = []
     latest = ""  # the greatest completion time that was acknowledged so far
-    told: dict[int, str] = {}
+    acknowledged: dict[int, str] = {}
     for place, event in enumerate(history.events):
-        told[place] = latest
+        acknowledged[place] = latest
         if event.operation is Operation.WRITE and event.outcome is Outcome.OK:
             latest = max(latest, event.completed)
     for exchange in history.exchanges(*Operation):
-        known, answer = told[exchange.invoked], exchange.answer
+        known, answer = acknowledged[exchange.invoked], exchange.answer
         if answer is None or answer.outcome is not Outcome.OK:
             continue
         if answer.operation is Operation.SNAPSHOT and answer.as_of < known:
@@ -56,7 +56,7 @@ def order_is_that_of_real_time(history: History) -> list[Violation]:
 
 
 def consumers_receive_each_change_once(
-    evidence: Evidence, fold: Fold, history: History
+    evidence: Evidence, expected: ExpectedRows, history: History
 ) -> list[Violation]:
     """Check C, which is I9: each poll brings its range, and the ranges leave no gap."""
     found = []
@@ -70,7 +70,7 @@ def consumers_receive_each_change_once(
         if answer.since != before:
             found.append(f"{answer.process} polled {span} and had reached {before}")
         reached[answer.process] = answer.as_of
-        faults = fold.change_faults(answer.since, answer.as_of, answer.rows)
+        faults = expected.change_faults(answer.since, answer.as_of, answer.rows)
         found += [f"{answer.process}, {span}: {fault}" for fault in faults]
     newest = max((write.completed for write in evidence.writes.values()), default=BEFORE_ALL)
     for consumer in history.consumed_to_the_end:

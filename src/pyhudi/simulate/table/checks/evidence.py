@@ -24,7 +24,7 @@ from pyhudi.format.timeline.plan_files import (
     decode_compaction_plan,
     decode_rollback_plan,
 )
-from pyhudi.simulate.table.checks.change_log import Change, ChronicledStorage
+from pyhudi.simulate.table.checks.change_log import Change, ChangeLogStorage
 from pyhudi.simulate.table.rows import TableKind
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
@@ -129,7 +129,7 @@ class PlannedCompaction(NamedTuple):
 class Evidence:
     """The facts of one simulation."""
 
-    def __init__(self, storage: ChronicledStorage, kind: TableKind) -> None:
+    def __init__(self, storage: ChangeLogStorage, kind: TableKind) -> None:
         self.storage = storage
         self.kind = kind
         self.changes: Sequence[Change] = storage.changes

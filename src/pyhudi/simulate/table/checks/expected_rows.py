@@ -37,7 +37,7 @@ class _Candidate:
     replaces: bool = False
 
 
-class Fold:
+class ExpectedRows:
     """The writes of one simulation, key by key."""
 
     def __init__(self, evidence: Evidence, history: History) -> None:
@@ -102,22 +102,24 @@ class Fold:
             slice_ = bisect_right(barriers, counts_from)
             return slice_, not candidate.is_base, candidate.requested
 
-        rivals = (c for c in self._by_key[key] if c.completed <= time)
-        return sorted(rivals, key=place)
+        candidates = (c for c in self._by_key[key] if c.completed <= time)
+        return sorted(candidates, key=place)
 
     # -- by the rules
 
     def winners(self, key: str, time: str, column: str | None = None) -> list[Row]:
         """Return the rows that may have won by then; of a column, those that have it, and
         deletes."""
-        rivals = self._left(key, time)
+        candidates = self._left(key, time)
         if column is not None:
-            rivals = [(c, r) for c, r in rivals if r.is_deleted or column in (r.cells or ())]
+            candidates = [
+                (c, r) for c, r in candidates if r.is_deleted or column in (r.cells or ())
+            ]
         if self._kind.by_event_time:
-            highest = max((row.ordering for _, row in rivals), default=0)
-            rivals = [(c, row) for c, row in rivals if row.ordering == highest]
-        latest_begin = max((c.requested for c, _ in rivals), default="")
-        return [row for c, row in rivals if c.completed >= latest_begin]
+            highest = max((row.ordering for _, row in candidates), default=0)
+            candidates = [(c, row) for c, row in candidates if row.ordering == highest]
+        latest_begin = max((c.requested for c, _ in candidates), default="")
+        return [row for c, row in candidates if c.completed >= latest_begin]
 
     def _left(self, key: str, time: str) -> list[tuple[_Candidate, Row]]:
         """Return the rows that no write up to the time has replaced."""

@@ -32,7 +32,7 @@ from pyhudi.simulate.table.checks.archive import (
 from pyhudi.simulate.table.checks.client_history import (
     consumers_receive_each_change_once,
     order_is_that_of_real_time,
-    reads_equal_the_fold,
+    reads_equal_the_expected_rows,
     refusals_are_deserved,
 )
 from pyhudi.simulate.table.checks.evidence import (
@@ -44,7 +44,7 @@ from pyhudi.simulate.table.checks.evidence import (
     Published,
     Violation,
 )
-from pyhudi.simulate.table.checks.expected_rows import Fold
+from pyhudi.simulate.table.checks.expected_rows import ExpectedRows
 from pyhudi.simulate.table.checks.partial_rows import join_faults
 from pyhudi.simulate.table.checks.past_states import states_never_change
 from pyhudi.simulate.table.checks.services import (
@@ -54,7 +54,7 @@ from pyhudi.simulate.table.checks.services import (
     losses_are_deserved,
 )
 from pyhudi.simulate.table.history import Exchange, History, Outcome
-from pyhudi.simulate.table.table import PROPERTIES, LightReader, table_config
+from pyhudi.simulate.table.table import PROPERTIES, ToyReader, table_config
 from pyhudi.storage.objects.column_owners import OWNERS_FOLDER
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.table.snapshot import file_slices
@@ -77,8 +77,8 @@ class Case:
     closely: bool = False  # states of the past are rebuilt and read, which is slow
 
     @cached_property
-    def fold(self) -> Fold:
-        return Fold(self.evidence, self.history)
+    def expected(self) -> ExpectedRows:
+        return ExpectedRows(self.evidence, self.history)
 
 
 Predicate = Callable[[Case], Iterator[str]]
@@ -211,8 +211,11 @@ def priority_is_heeded(case: Case) -> Iterator[str]:
         if not exchange.invoke.is_checked or exchange.invoke.process in case.struck:
             continue
         decided = evidence.decided[requested]
-        for other, rival in ranked.items():
-            if rival.invoke.priority <= exchange.invoke.priority or other not in evidence.begun:
+        for other, other_write in ranked.items():
+            if (
+                other_write.invoke.priority <= exchange.invoke.priority
+                or other not in evidence.begun
+            ):
                 continue
             ended = evidence.decided.get(other, len(evidence.changes))
             announced = evidence.announced(other, exchange.answer.asked)
@@ -239,22 +242,22 @@ def _columns(exchange: Exchange) -> set[str]:
     return {column for row in exchange.invoke.rows for column in row.cells or ()}
 
 
-def snapshot_is_fold(case: Case) -> Iterator[str]:
+def snapshot_is_expected(case: Case) -> Iterator[str]:
     """I7 and I10. As of every completion time the table is the merge of the writes up to it.
 
     Whatever services have done, and wherever the write is recorded by now; unless a clean may have
     removed that time: then reading it is refused.
     """
-    evidence, fold = case.evidence, case.fold
-    reader = LightReader(evidence.storage, evidence.kind)
+    evidence, expected = case.evidence, case.expected
+    reader = ToyReader(evidence.storage, evidence.kind)
     state = reader.load()
-    since, bound = reader.kept(state).since, kept_from(case.evidence, case.clean_policy)
+    since, bound = reader.retention(state).since, kept_from(case.evidence, case.clean_policy)
     if since > bound:
         yield f"all from {bound} on was to be retained, and can be read from {since} on"
     for time in sorted(write.completed for write in evidence.writes.values()):
         read = reader.as_of if time >= since else reader.at
         with suppress(InvalidRequestError):  # it may be refused where it is not retained
-            yield from fold.faults(time, shown(read(state, time)))
+            yield from expected.faults(time, shown(read(state, time)))
 
 
 def hudi_reads_the_join(case: Case) -> Iterator[str]:
@@ -262,9 +265,9 @@ def hudi_reads_the_join(case: Case) -> Iterator[str]:
     evidence = case.evidence
     if not evidence.kind.has_owners:
         return
-    reader = LightReader(evidence.storage, evidence.kind)
+    reader = ToyReader(evidence.storage, evidence.kind)
     state = reader.load()
-    since = reader.kept(state).since
+    since = reader.retention(state).since
     for time in sorted(write.completed for write in evidence.writes.values()):
         if time < since:
             continue
@@ -277,7 +280,7 @@ def hudi_reads_the_join(case: Case) -> Iterator[str]:
 def every_log_in_one_slice(case: Case) -> Iterator[str]:
     """I8. A log file is on the newest base that was requested before the log completed."""
     evidence = case.evidence
-    reader = LightReader(evidence.storage, evidence.kind)
+    reader = ToyReader(evidence.storage, evidence.kind)
     state = reader.load()
     times, visible = reader.times(state, ""), visible_now(state.timeline)
     for group in state.groups():
@@ -435,7 +438,7 @@ def progress(case: Case) -> Iterator[str]:
         yield f"a fresh writer failed: {case.fresh_write}"
 
 
-def no_surprises(case: Case) -> Iterator[str]:
+def no_unexpected_errors(case: Case) -> Iterator[str]:
     """No client gets the error that the table is corrupt, or finds a file missing."""
     yield from case.history.unexpected
 
@@ -448,12 +451,12 @@ PREDICATES: dict[str, Predicate] = {
     "I5 first committer wins": first_committer_wins,
     "priority is heeded": priority_is_heeded,
     "owners do not meet": owners_do_not_meet,
-    "I7 snapshot is fold": snapshot_is_fold,
+    "I7 snapshot is expected": snapshot_is_expected,
     "Hudi reads the join": hudi_reads_the_join,
     "I8 slicing": every_log_in_one_slice,
     "I8 compaction's input": lambda case: compactions_take_what_completed(case.evidence),
     "I10 services are no-ops": lambda case: (
-        states_never_change(case.evidence, case.fold) if case.closely else iter(())
+        states_never_change(case.evidence, case.expected) if case.closely else iter(())
     ),
     "I11 cleaner safety": lambda case: cleans_spare_what_is_needed(
         case.evidence, case.history, case.clean_policy
@@ -465,7 +468,7 @@ PREDICATES: dict[str, Predicate] = {
     "I13 zombies are harmless": zombies_are_harmless,
     "I17 nothing is left": nothing_is_left,
     "I18 progress": progress,
-    "no surprises": no_surprises,
+    "no unexpected errors": no_unexpected_errors,
 }
 
 
@@ -477,10 +480,10 @@ def violations(case: Case) -> list[Violation]:
             found += [Violation(rule, what) for what in holds(case)]
         except (HudiError, FileNotFoundError) as error:
             found.append(Violation(rule, f"the table cannot be read: {error}"))
-    evidence, history, fold = case.evidence, case.history, case.fold
-    found += reads_equal_the_fold(fold, history)
+    evidence, history, expected = case.evidence, case.history, case.expected
+    found += reads_equal_the_expected_rows(expected, history)
     found += order_is_that_of_real_time(history)
-    found += consumers_receive_each_change_once(evidence, fold, history)
+    found += consumers_receive_each_change_once(evidence, expected, history)
     found += refusals_are_deserved(evidence, history, pruned=case.pruned)
     found += losses_are_deserved(evidence, history, case.clean_policy)
     return found

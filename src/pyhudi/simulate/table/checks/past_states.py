@@ -12,12 +12,12 @@ from pyhudi.errors import HudiError
 from pyhudi.simulate.table.actors.readers import shown
 from pyhudi.simulate.table.checks.change_log import Change
 from pyhudi.simulate.table.checks.evidence import HISTORY_FOLDER, TIMELINE_FOLDER, Evidence
-from pyhudi.simulate.table.checks.expected_rows import Fold
-from pyhudi.simulate.table.table import LightReader
+from pyhudi.simulate.table.checks.expected_rows import ExpectedRows
+from pyhudi.simulate.table.table import ToyReader
 from pyhudi.storage.stores.memory import MemoryStorage
 
 
-def states_never_change(evidence: Evidence, fold: Fold) -> Iterator[str]:
+def states_never_change(evidence: Evidence, expected: ExpectedRows) -> Iterator[str]:
     """I10. After each step of a service, every retained state of the table is what it was."""
     storage = MemoryStorage(lambda: 0, uri=evidence.storage.uri)
     compactions = {p.change.path for p in evidence.writes.values() if p.is_compaction}
@@ -27,7 +27,7 @@ def states_never_change(evidence: Evidence, fold: Fold) -> Iterator[str]:
         else:
             storage.write(change.path, change.data)
         if change.path in compactions or _is_services(change):
-            yield from _faults(evidence, fold, storage, change)
+            yield from _faults(evidence, expected, storage, change)
 
 
 def _is_services(change: Change) -> bool:
@@ -40,16 +40,16 @@ def _is_services(change: Change) -> bool:
 
 
 def _faults(
-    evidence: Evidence, fold: Fold, storage: MemoryStorage, change: Change
+    evidence: Evidence, expected: ExpectedRows, storage: MemoryStorage, change: Change
 ) -> Iterator[str]:
-    reader = LightReader(storage, evidence.kind)
+    reader = ToyReader(storage, evidence.kind)
     when = f"when {change.actor} had changed {change.path}"
     try:
         state = reader.load()
-        since = reader.kept(state).since
+        since = reader.retention(state).since
         for write in evidence.writes.values():
             if write.change.place <= change.place and write.completed >= since:
                 read = shown(reader.as_of(state, write.completed))
-                yield from (f"{f} {when}" for f in fold.faults(write.completed, read))
+                yield from (f"{f} {when}" for f in expected.faults(write.completed, read))
     except HudiError as error:
         yield f"the table could not be read {when}: {error}"

@@ -172,9 +172,9 @@ def _consumers_at(evidence: Evidence, history: History, place: int) -> dict[str,
     may be gone.
     """
     found: dict[str, str] = {}
-    for name, told in history.registered.items():
+    for name, registered_at in history.registered.items():
         path = consumer_path(name)
-        for change in evidence.changes[: max(place, told)]:
+        for change in evidence.changes[: max(place, registered_at)]:
             if change.path == path and change.data is not None:
                 found[name] = decode_consumer(change.data, path).since
     return found
