@@ -97,6 +97,7 @@ class HeldWrite:
         self._ours, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
         self._is_over = False
         self.requested = ""
+        _let_writes_be_held()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -154,9 +155,10 @@ def _complete(*args: Any, **kwargs: Any) -> Any:
     return completing.complete(*args, **kwargs)
 
 
-# Other threads than those of held writes pass through.
-writing.registered = _registered  # type: ignore[attr-defined]
-writing.complete = _complete  # type: ignore[attr-defined]
+def _let_writes_be_held() -> None:
+    """Have every write ask whether its thread is one's of a held write; others pass through."""
+    writing.registered = _registered  # type: ignore[attr-defined]
+    writing.complete = _complete  # type: ignore[attr-defined]
 
 
 class Scene(MemoryTable):
