@@ -1,8 +1,8 @@
 """The executor of this process: plain Arrow, and no Spark.
 
-The tasks are those that Spark's executors run (`write.tasks`). Here they run one after the other,
-with rows that are buffered in memory. Rows that come as a stream and are more than memory may hold
-go out as log files, half of them whenever the buffer is full.
+Its tasks are those that Spark's executors run (`write.tasks`). Here they run one after the other,
+with rows that are buffered in memory. If the rows arrive as a stream and memory cannot hold them,
+half of the buffer is spilled to log files whenever it is full.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LocalExecutor:
         batches: Iterator[pa.RecordBatch],
         board: ProgressBoard,
     ) -> None:
-        """Read the batches: all of them, or as many as fit in memory where the rest can stream."""
+        """Read the batches: all of them, or as many as fit in memory if the rest can be spilled."""
         self._intent = intent
         self._board = board
         self._bytes_max = session.settings.buffer_bytes_max

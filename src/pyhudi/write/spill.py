@@ -1,4 +1,4 @@
-"""Logs of more rows than memory holds, in no order: half of them go out whenever it is full."""
+"""Logs of more rows than memory holds, in no order: when it is full, half of it is spilled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyhudi.write.files.spec import DeleteRows, KeyedRows
 from pyhudi.write.group_files import Files
 from pyhudi.write.shape import RowShape
 
-#: Keys of the table that a task holds, to tell new ones, before it forgets those of other buckets.
+#: Bytes of existing keys that a task caches to find new ones; at this size it drops the cache.
 LIVE_BYTES = 256 << 20
 
 
@@ -28,7 +28,7 @@ def spilled_logs(
     following = iter(batches)
     is_whole = False
     while not is_whole:
-        batch = next(following, None)  # looked for first: the last file of a group says so
+        batch = next(following, None)  # read first, because the last file has more=False
         is_whole = batch is None
         for group, taken in rows.taken(0 if is_whole else bytes_max // 2):
             yield from logs.add(group, rows=taken, more=not is_whole)
@@ -40,7 +40,7 @@ def spilled_logs(
 def spilled_deletes(
     files: Files, shape: RowShape, batches: Iterable[pa.RecordBatch], bytes_max: int
 ) -> Iterator[WriteStat]:
-    """Write deletes of the keys, which come with all that a delete needs."""
+    """Write deletes of the keys, which come with all columns that a delete needs."""
     logs = SpillingLogWriter(files)
     held: list[pa.RecordBatch] = []
     for batch in batches:
