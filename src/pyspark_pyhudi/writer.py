@@ -37,9 +37,9 @@ from pyhudi.write.deletes import are_located
 from pyhudi.write.detached import (
     DetachedWrite,
     abandon,
-    beating,
     begin,
     complete,
+    renewing_heartbeat,
     run_task,
 )
 from pyhudi.write.files.spec import WriteOverError
@@ -106,7 +106,7 @@ class PyhudiWriter(api.DataSourceArrowWriter):
         write = self._write
         try:
             refuse_other_release(self._release)
-            with beating(write, world):
+            with renewing_heartbeat(write, world):
                 return Written(tuple(run_task(write, task, batches)))
         except UnavailableError:
             raise
@@ -162,7 +162,7 @@ def _warn_of_many_files(stats: Sequence[WriteStat], uri: str) -> None:
 
 
 def _refuse_overwriting(uri: str) -> None:
-    why = "it replaces rows that no task of this write sees"
+    why = "it concerns rows that no task of this write sees"
     raise _refused('mode("overwrite")', why, uri, "table.overwrite(df, partitions='all')")
 
 
@@ -171,7 +171,7 @@ def _intent(operation: Operation, schema: StructType, write_id: str | None) -> W
     reads = Reads.NOTHING
     if operation is Operation.DELETE:
         change = Keys(frozenset(n for n in schema.names if n not in META_COLUMNS))
-        reads = Reads.PLACES
+        reads = Reads.LOCATIONS
     return WriteIntent(
         operation=_OPERATIONS[operation], change=change, reads=reads, write_id=write_id
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyhudi.api.inputs import Time, given_time
+from pyhudi.api.inputs import Time, parse_time
 from pyhudi.format.table.consumer_file import Consumer
 from pyhudi.services.consumers import (
     EXPIRES_AFTER_HOURS,
@@ -54,7 +54,7 @@ class Consumers:
         return release_consumer(self._table.storage, name)
 
     def _time(self, time: Time) -> str:
-        return given_time(time, self._table.known().config.zone)
+        return parse_time(time, self._table.known().config.zone)
 
     def _session(self) -> TableSession:
         with self._table.exclusive:

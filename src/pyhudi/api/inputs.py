@@ -105,7 +105,7 @@ def table_name(uri: Any) -> str:
     return legal_table_name(table_address(uri).rstrip("/").rpartition("/")[2])
 
 
-def given_schema(given: Any) -> pa.Schema:
+def parse_schema(given: Any) -> pa.Schema:
     """Return the user's columns of a schema or a frame. No rows of a frame are read."""
     found = _schema_of(given)
     # As in rows that are written: without a frame's unnamed index and Hudi's five columns.
@@ -147,7 +147,7 @@ def _frame_schema(frame: Any) -> pa.Schema:
         raise _unreadable(frame, "columns", error) from error
 
 
-def given_buckets(given: int | SimpleBuckets | None) -> SimpleBuckets | None:
+def parse_buckets(given: int | SimpleBuckets | None) -> SimpleBuckets | None:
     """Return the buckets; a number means `SimpleBuckets` of that number."""
     if given is None or isinstance(given, SimpleBuckets):
         return given
@@ -170,7 +170,7 @@ def checked_limit(limit: int) -> int:
     return limit
 
 
-def given_settings(given: WriteSettings | None) -> WriteSettings:
+def parse_settings(given: WriteSettings | None) -> WriteSettings:
     if given is not None and not isinstance(given, WriteSettings):
         raise InvalidRequestError(
             f"write_settings={given!r:.100} cannot be used",
@@ -180,7 +180,7 @@ def given_settings(given: WriteSettings | None) -> WriteSettings:
     return given or WriteSettings()
 
 
-def given_upkeep(given: Upkeep | None) -> Upkeep | None:
+def parse_upkeep(given: Upkeep | None) -> Upkeep | None:
     if given is not None and not isinstance(given, Upkeep):
         raise InvalidRequestError(
             f"upkeep={given!r:.100} cannot be used",
@@ -190,7 +190,7 @@ def given_upkeep(given: Upkeep | None) -> Upkeep | None:
     return given
 
 
-def given_time(given: Time, zone: tzinfo | None) -> str:
+def parse_time(given: Time, zone: tzinfo | None) -> str:
     """Return the time as the timeline writes it. `zone` is the timeline's."""
     return given.completed if isinstance(given, WriteResult) else timeline_time(given, zone)
 

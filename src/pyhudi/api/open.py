@@ -10,11 +10,11 @@ from typing import Any
 from pyhudi.api.inputs import (
     chosen_enum,
     chosen_word,
-    given_buckets,
-    given_schema,
-    given_settings,
-    given_upkeep,
     optional_word,
+    parse_buckets,
+    parse_schema,
+    parse_settings,
+    parse_upkeep,
     storage_at,
     table_name,
 )
@@ -62,12 +62,12 @@ def open_table(
     the progress; False silences that. With `upkeep`, each write is followed by the table services
     that are due (docs/services.md).
     """
-    upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
+    upkeep, storage = parse_upkeep(upkeep), storage_at(uri, storage_options)
     config = load_config(storage)
     kind = None if lock is None else parse_lock_kind(lock)
     address = parse_lock_address(kind or config.lock, lock_options, config.name)
-    overrides = Overrides(given_buckets(buckets), kind, address)
-    opening = OpenTable(storage, real_world(), given_settings(write_settings), overrides)
+    overrides = Overrides(parse_buckets(buckets), kind, address)
+    opening = OpenTable(storage, real_world(), parse_settings(write_settings), overrides)
     listener = progress_listener(progress, sys.stderr)
     return Table(TableLoader(storage, config), opening, upkeep, listener)
 
@@ -110,15 +110,15 @@ def create_table(
     (docs/partial_updates.md). The rest is as in `open_table`. Safe when several processes create
     the table at once.
     """
-    upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
+    upkeep, storage = parse_upkeep(upkeep), storage_at(uri, storage_options)
     name = table_name(uri) if name is None else name
     definition = TableDefinition.of(
         name,
-        storable_schema(given_schema(schema)),
+        storable_schema(parse_schema(schema)),
         record_key=record_key,
         partition_by=partition_by,
         ordering=ordering,
-        buckets=given_buckets(buckets),
+        buckets=parse_buckets(buckets),
         table_type=chosen_word("table_type", table_type, _TABLE_TYPES),
         version=version,
         merge_mode=optional_word("merge_mode", merge_mode, _MERGE_MODES),
@@ -129,7 +129,7 @@ def create_table(
         owners=owners,
         **_asked_lock(lock, lock_options, name),
     )
-    opening = OpenTable(storage, real_world(), given_settings(write_settings), Overrides())
+    opening = OpenTable(storage, real_world(), parse_settings(write_settings), Overrides())
     listener = progress_listener(progress, sys.stderr)
     config = _created(opening, definition, exist_ok=exist_ok, any_lock=lock is None)
     return Table(TableLoader(storage, config), opening, upkeep, listener)

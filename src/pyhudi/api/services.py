@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, overload
 
-from pyhudi.api.inputs import given_upkeep
+from pyhudi.api.inputs import parse_upkeep
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
@@ -89,7 +89,7 @@ class Services:
         in the result. With `dry_run` nothing is changed, and the printed result shows what would be
         done. If `spark` is a session, its tasks compact.
         """
-        upkeep = given_upkeep(upkeep) or Upkeep()
+        upkeep = parse_upkeep(upkeep) or Upkeep()
         try:
             session = self._session(dry_run=dry_run)
         except HudiError as error:  # an error of the table, and so of each service

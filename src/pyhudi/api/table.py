@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyhudi.api.alter import Alterations
 from pyhudi.api.columns import TableSchema
 from pyhudi.api.consumers import Consumers
-from pyhudi.api.inputs import Time, given_time
+from pyhudi.api.inputs import Time, parse_time
 from pyhudi.api.inspection import Inspection
 from pyhudi.api.scan import Changes, Scan
 from pyhudi.api.services import Services
@@ -274,7 +274,7 @@ class Table:
         return AtCompletion(self._time(as_of))
 
     def _time(self, time: Time) -> str:
-        return given_time(time, self._loader.config.zone)
+        return parse_time(time, self._loader.config.zone)
 
     def _repr_html_(self) -> str:
         config = self._loader.config

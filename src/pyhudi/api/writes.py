@@ -31,7 +31,7 @@ from pyhudi.session.session import TableSession
 from pyhudi.table.rows.named_partitions import named_partitions
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.write.begin import data_schema
-from pyhudi.write.column_owners import Owned, owned_columns, ranked, refuse_joined
+from pyhudi.write.column_owners import OwnedColumns, owned_columns, ranked, refuse_joined
 from pyhudi.write.executor import Executor
 from pyhudi.write.intent import (
     Found,
@@ -153,7 +153,7 @@ class Writing:
             intent = WriteIntent(
                 operation="DELETE",
                 change=Keys(given, is_all),
-                reads=Reads.ROWS if is_joined(opened.config) else Reads.PLACES,
+                reads=Reads.ROWS if is_joined(opened.config) else Reads.LOCATIONS,
                 write_id=write_id,
             )
             result = opened.write(intent, source)
@@ -310,7 +310,7 @@ def _named(partitions: Any, opened: _Opened) -> frozenset[str] | None:
     return named_partitions(partitions, opened.config, opened.schema)
 
 
-def _checked(batches: Iterator[pa.RecordBatch], owned: Owned) -> Iterator[pa.RecordBatch]:
+def _checked(batches: Iterator[pa.RecordBatch], owned: OwnedColumns) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         owned.refuse_other_columns(batch.schema.names)
         yield batch

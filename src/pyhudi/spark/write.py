@@ -31,7 +31,7 @@ from pyhudi.spark.write_task import (
     RESULT_SCHEMA,
     STAT,
     DeleteFoundTask,
-    RewriteTask,
+    RebaseTask,
     Task,
     WriteTask,
     decode_refusal,
@@ -56,7 +56,7 @@ _NOT_THERE = re.compile(
 
 
 #: Rebased rows need no shuffle, so each task has some of the buckets.
-REWRITE_TASKS_MAX = 200
+REBASE_TASKS_MAX = 200
 
 
 class SparkExecutor:
@@ -122,8 +122,8 @@ class SparkExecutor:
         assert not isinstance(plan.task, FoundDeletesTask)
         written = files_by_group(stats).items()
         files = {plan.routing.successor(group): paths for group, paths in written}
-        task = RewriteTask(plan.task, files, reports=self._board.is_watched)
-        tasks = min(len(files), REWRITE_TASKS_MAX)
+        task = RebaseTask(plan.task, files, reports=self._board.is_watched)
+        tasks = min(len(files), REBASE_TASKS_MAX)
         numbers = self._spark.range(0, len(files), 1, max(tasks, 1))
         return self._results(numbers, plan.spec, task)
 

@@ -39,7 +39,7 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.version import __version__
 from pyhudi.world import real_world
 from pyhudi.write.files.spec import KeyedRows, WriteOverError
-from pyhudi.write.rebase import written_rows
+from pyhudi.write.rebase import rebased_rows
 from pyhudi.write.sorted_groups import KeyedBatch, grouped, joined_rows, sorted_by_group
 from pyhudi.write.tasks import FoundDeletesTask, GroupTask
 
@@ -163,7 +163,7 @@ class WriteTask(Task):
             )
 
 
-class RewriteTask(Task):
+class RebaseTask(Task):
     """Rebases rows from files of the same write: numbers of file groups in."""
 
     def __init__(
@@ -178,7 +178,7 @@ class RewriteTask(Task):
         numbers = (number for batch in batches for number in batch.column(0).to_pylist())
         for number in numbers:
             group, paths = self._files[number]
-            yield from self._task.write(group, written_rows(self._storage, layout, paths))
+            yield from self._task.write(group, rebased_rows(self._storage, layout, paths))
 
 
 class DeleteFoundTask(Task):

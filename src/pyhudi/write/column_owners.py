@@ -28,7 +28,7 @@ from pyhudi.write.files.spec import Part
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedColumns:
     """What one owner may write."""
 
     owner: str
@@ -64,7 +64,9 @@ class Owned:
         return "has no owner" if other is None else f"belongs to owner {other!r}"
 
 
-def owned_columns(storage: Storage, config: TableConfig, schema: pa.Schema, owner: Any) -> Owned:
+def owned_columns(
+    storage: Storage, config: TableConfig, schema: pa.Schema, owner: Any
+) -> OwnedColumns:
     """Return what the owner may write now; InvalidRequestError if there is no such owner."""
     _require_joined(config)
     number, owners = load_numbered_owners(storage)
@@ -78,7 +80,7 @@ def owned_columns(storage: Storage, config: TableConfig, schema: pa.Schema, owne
     identity = _identity(config)
     refuse_unownable(schema, identity, owner, own)
     rows = pa.schema([f for f in schema if f.name in own or f.name in identity])
-    return Owned(owner, Part(identity, tuple(own)), rows, owners, number)
+    return OwnedColumns(owner, Part(identity, tuple(own)), rows, owners, number)
 
 
 # ---- declaring

@@ -122,19 +122,19 @@ def run_task(
 
 
 @contextmanager
-def beating(write: DetachedWrite, world: World) -> Iterator[None]:
+def renewing_heartbeat(write: DetachedWrite, world: World) -> Iterator[None]:
     """Renew the write's heartbeat during the block, if it exists."""
-    beats = _Beats(write.storage, heartbeat_path(write.requested))
-    beats.beat()
+    renewal = _HeartbeatRenewal(write.storage, heartbeat_path(write.requested))
+    renewal.renew()
     # A check does not renew if another process just has, so a renewal may take two checks.
-    stop = world.every(max(1, write.settings.heartbeat_interval_ms // 4), beats.look)
+    stop = world.every(max(1, write.settings.heartbeat_interval_ms // 4), renewal.check)
     try:
         yield
     finally:
         stop()
 
 
-class _Beats:
+class _HeartbeatRenewal:
     """Renews a heartbeat that several processes renew."""
 
     def __init__(self, storage: Storage, path: str) -> None:
@@ -142,17 +142,17 @@ class _Beats:
         self._path = path
         self._seen: ObjectStat | None = None
 
-    def beat(self) -> None:
+    def renew(self) -> None:
         self._seen = found = self._storage.stat(self._path)
         if found is not None and found.etag is not None:
             self._storage.replace(self._path, b"", etag=found.etag)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Renew the heartbeat if no process has since the last check."""
         try:
             seen, self._seen = self._seen, self._storage.stat(self._path)
             if self._seen == seen:
-                self.beat()
+                self.renew()
         except HudiError:
             return  # the next check may succeed; if none does, other writers find the write silent
 
@@ -163,7 +163,7 @@ class _Beats:
 def complete(write: DetachedWrite, world: World, stats: Sequence[WriteStat]) -> WriteResult:
     """Make what the tasks wrote visible; on any error, abandon the write instead."""
     started, plan = world.elapsed_ms(), write.plan
-    with beating(write, world):
+    with renewing_heartbeat(write, world):
         session, transaction = _resumed(write, world)
         try:
             _require_same_lock(write, session)

@@ -44,20 +44,20 @@ class Files:
     config: TableConfig
     routing: Routing
     bases: Mapping[FileGroupId, BaseFile] = field(default_factory=dict)  # those that are replaced
-    live: GroupView | None = None  # the existing keys, for partial rows
+    existing: GroupView | None = None  # the existing keys, for partial rows
     with_metadata: set[str] = field(default_factory=set)  # partitions known to have their file
 
     @property
     def is_mor(self) -> bool:
         return self.config.table_type is TableType.MERGE_ON_READ
 
-    def live_keys(self, group: FileGroupId) -> pa.Array | None:
+    def existing_keys(self, group: FileGroupId) -> pa.Array | None:
         """Return the keys that a group has, if the write needs them."""
-        return None if self.live is None else self.live.keys(self.storage, group)
+        return None if self.existing is None else self.existing.keys(self.storage, group)
 
     def logs(self, group: FileGroupId, rows: Iterable[KeyedRows]) -> Iterator[WriteStat]:
         """Write one log file, or several if the rows are more than a task should hold."""
-        live = self.live_keys(group)
+        existing_keys = self.existing_keys(group)
         count = 0
         pieces = _pieces(rows, PIECE_BYTES)
         piece = next(pieces, None)
@@ -67,7 +67,13 @@ class Files:
             if more or count:
                 piece = _in_order(piece)
             for stat in write_log(
-                self.storage, self.spec, group, rows=piece, live=live, ordinal=count, more=more
+                self.storage,
+                self.spec,
+                group,
+                rows=piece,
+                existing_keys=existing_keys,
+                ordinal=count,
+                more=more,
             ):
                 count += 1
                 yield stat

@@ -19,7 +19,7 @@ class Reads(StrEnum):
     """What a write depends on of the rows that are in the table when it begins."""
 
     NOTHING = "nothing"  # rows as they are: the write means the same at any position in the order
-    PLACES = "places"  # in which file groups its own keys are: deletes by key
+    LOCATIONS = "locations"  # in which file groups its own keys are: deletes by key
     KEYS = "keys"  # that none of its keys exists: require_new_keys
     ROWS = "rows"  # the rows themselves: updates, deletes by predicate
 

@@ -145,7 +145,7 @@ class _Planning:
 
     def _are_keys_checked(self) -> bool:
         checked = self._prepared.checked
-        return checked is not None and not has_news(self._session, checked)
+        return checked is not None and not has_newer_writes(self._session, checked)
 
     def _part_files(self) -> Files:
         """Return how tasks write partial rows: with a view of the existing keys.
@@ -155,8 +155,8 @@ class _Planning:
         """
         state = self._session.current.load()
         point = AtRequest(self._spec.requested)
-        live = self._view(state, [RECORD_KEY, PARTITION_PATH], point)
-        return replace(self._files(state), live=live)
+        existing = self._view(state, [RECORD_KEY, PARTITION_PATH], point)
+        return replace(self._files(state), existing=existing)
 
     def _key_deletes(self, given: Collection[str], *, unconditional: bool) -> DeleteTask:
         state, view = None, None
@@ -257,7 +257,7 @@ def known_keys(session: TableSession, state: TableState) -> GroupView:
     return _view(session, state, [RECORD_KEY, PARTITION_PATH], Now())
 
 
-def has_news(session: TableSession, state: TableState) -> bool:
+def has_newer_writes(session: TableSession, state: TableState) -> bool:
     """True if a write has completed that is not in the state, and that may have rows.
 
     The live timeline is as of the instant's begin, so no listing is needed. Seeds have no rows; the

@@ -39,7 +39,7 @@ def files_by_group(stats: Iterable[WriteStat]) -> dict[FileGroupId, tuple[str, .
     }
 
 
-def written_rows(storage: Storage, layout: RowLayout, paths: Iterable[str]) -> Iterator[KeyedRows]:
+def rebased_rows(storage: Storage, layout: RowLayout, paths: Iterable[str]) -> Iterator[KeyedRows]:
     """Yield the rows of these files, batch by batch; the blocks of a log one after the other."""
     for path in paths:
         read = _base_rows if path.endswith(".parquet") else _log_rows

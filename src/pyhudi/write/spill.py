@@ -16,7 +16,7 @@ from pyhudi.write.group_files import Files
 from pyhudi.write.shape import RowShape
 
 #: Bytes of existing keys that a task caches to find new ones; at this size it drops the cache.
-LIVE_BYTES = 256 << 20
+EXISTING_KEYS_BYTES = 256 << 20
 
 
 def spilled_logs(
@@ -58,7 +58,7 @@ class SpillingLogWriter:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._counts: dict[FileGroupId, int] = {}
-        self._live: dict[FileGroupId, pa.Array | None] = {}
+        self._existing_keys: dict[FileGroupId, pa.Array | None] = {}
 
     def add(
         self,
@@ -69,17 +69,18 @@ class SpillingLogWriter:
         more: bool,
     ) -> Sequence[WriteStat]:
         files, count = self._files, self._counts.get(group, 0)
-        if group not in self._live:
-            if sum(0 if keys is None else keys.nbytes for keys in self._live.values()) > LIVE_BYTES:
-                self._live.clear()  # they are the same when read again
-            self._live[group] = files.live_keys(group)
+        if group not in self._existing_keys:
+            cached = (keys for keys in self._existing_keys.values() if keys is not None)
+            if sum(keys.nbytes for keys in cached) > EXISTING_KEYS_BYTES:
+                self._existing_keys.clear()  # they are the same when read again
+            self._existing_keys[group] = files.existing_keys(group)
         stats = write_log(
             files.storage,
             files.spec,
             group,
             rows=rows,
             deletes=deletes,
-            live=self._live[group],
+            existing_keys=self._existing_keys[group],
             ordinal=count,
             more=more,
         )

@@ -96,7 +96,7 @@ def write_log(
     *,
     rows: KeyedRows | None = None,
     deletes: DeleteRows | None = None,
-    live: pa.Array | None = None,
+    existing_keys: pa.Array | None = None,
     ordinal: int = 0,
     more: bool = False,
 ) -> tuple[WriteStat, ...]:
@@ -110,13 +110,13 @@ def write_log(
     the same rows in the same order.
     """
     batch = None if rows is None else _stored(spec, group, rows, ordinal)
-    blocks = [*_row_blocks(spec, batch, live), *_delete_blocks(spec, group, deletes)]
+    blocks = [*_row_blocks(spec, batch, existing_keys), *_delete_blocks(spec, group, deletes)]
     files = list(_rolled(blocks, spec.log_file_bytes_max))
     alone = len(files) == 1 and ordinal == 0 and not more
     stats = []
     for version, file in enumerate(files, start=ordinal + 1):
         name = LogFileName(group.file_id, spec.requested, version, spec.write_token)
-        stats.append(_written(storage, spec, _Place(group, name, alone), file))
+        stats.append(_written(storage, spec, _LogFileTarget(group, name, alone), file))
     return tuple(stats)
 
 
@@ -128,15 +128,15 @@ def _stored(spec: WriteSpec, group: FileGroupId, rows: KeyedRows, ordinal: int) 
 
 
 def _row_blocks(
-    spec: WriteSpec, batch: pa.RecordBatch | None, live: pa.Array | None
+    spec: WriteSpec, batch: pa.RecordBatch | None, existing_keys: pa.Array | None
 ) -> Iterator[_Block]:
     pieces = () if batch is None else block_sized(batch, _block_bytes(spec))
     for piece in pieces:
         if spec.part is None:
             yield _Block(_encoded(spec, spec.layout, piece), rows=piece.num_rows)
             continue
-        assert live is not None, "partial rows need the keys that exist"
-        fresh = piece.filter(pc.invert(pc.is_in(piece.column(RECORD_KEY), value_set=live)))
+        assert existing_keys is not None, "partial rows need the keys that exist"
+        fresh = piece.filter(pc.invert(pc.is_in(piece.column(RECORD_KEY), value_set=existing_keys)))
         if fresh.num_rows:
             whole = placeholder_rows(spec.whole_layout, fresh, spec.part.identity)
             yield _Block(_encoded(spec, spec.whole_layout, whole), placeholder_rows=whole.num_rows)
@@ -189,7 +189,7 @@ def _rolled(blocks: Iterable[_Block], bytes_max: int) -> Iterator[_LogFile]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _LogFileTarget:
     """The name of one file of the log, and whether it is the whole log."""
 
     group: FileGroupId
@@ -206,13 +206,15 @@ class _Place:
         return data_path(self.group.partition, following.file_name)
 
 
-def _written(storage: Storage, spec: WriteSpec, place: _Place, file: _LogFile) -> WriteStat:
-    name = place.name
-    create_marker(storage, spec, place.path, IoType.CREATE)
-    created = _created(storage, place.path, file)
-    size = file.size if created else _winner_size(storage, place, file)
+def _written(
+    storage: Storage, spec: WriteSpec, target: _LogFileTarget, file: _LogFile
+) -> WriteStat:
+    name = target.name
+    create_marker(storage, spec, target.path, IoType.CREATE)
+    created = _created(storage, target.path, file)
+    size = file.size if created else _winner_size(storage, target, file)
     rows, deletes = file.rows, file.counts[1]
-    stat = file_stat(place.group, name.file_name, size, writes=rows, deletes=deletes)
+    stat = file_stat(target.group, name.file_name, size, writes=rows, deletes=deletes)
     return replace(
         stat,
         # Whether the key of a whole row existed before is not known. Hudi, too, counts all rows for
@@ -237,22 +239,22 @@ def _created(storage: Storage, path: str, file: _LogFile) -> bool:
 # ---- another attempt was first
 
 
-def _winner_size(storage: Storage, place: _Place, file: _LogFile) -> int:
+def _winner_size(storage: Storage, target: _LogFileTarget, file: _LogFile) -> int:
     """Return the size of the existing file, if it can replace this attempt's."""
-    path = place.path
+    path = target.path
     found = storage.stat(path)
     if found is None:
         raise taken_away(path)
     try:
         if found.size == file.size and _is_same(storage, path, file):
             return file.size
-        counts = _stored_counts(storage, place, found.size)
+        counts = _stored_counts(storage, target, found.size)
     except FileNotFoundError:
         raise taken_away(path) from None
     if counts != file.counts:
         why = "the file has {} rows and {} deletes, and this attempt has {} and {}"
         raise attempts_disagree(path, why.format(*counts, *file.counts))
-    if not place.alone or storage.stat(place.next_path) is not None:
+    if not target.alone or storage.stat(target.next_path) is not None:
         raise attempts_disagree(path, "its records differ, and it is not the whole log")
     return found.size
 
@@ -266,14 +268,14 @@ def _is_same(storage: Storage, path: str, file: _LogFile) -> bool:
     return True
 
 
-def _stored_counts(storage: Storage, place: _Place, size: int) -> tuple[int, int]:
+def _stored_counts(storage: Storage, target: _LogFileTarget, size: int) -> tuple[int, int]:
     """Return the numbers of rows and deletes in the existing file."""
-    path = place.path
+    path = target.path
     counts = {True: 0, False: 0}  # by whether they are deletes
     for block in decode_blocks(lambda start, end: storage.read(path, start, end), size, path):
         if isinstance(block, CorruptSpan):
             raise not_whole(path, block.why)
-        if block.instant_time != place.name.requested:
+        if block.instant_time != target.name.requested:
             raise not_whole(path, f"a block in it is of the instant {block.instant_time}")
         content = storage.read(path, block.content_start, block.content_end)
         counts[block.type is BlockType.DELETE] += block_records(block, content, path)

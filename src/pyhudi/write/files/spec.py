@@ -97,7 +97,7 @@ class DeleteRows:
 
     def by_kind(self) -> Iterator[DeleteRows]:
         """Yield the deletes with an ordering value, then those without."""
-        given = None if self.ordering is None else _is_given(self.ordering)
+        given = None if self.ordering is None else _has_value(self.ordering)
         if given is None or given.true_count == len(given):
             yield self
             return
@@ -107,7 +107,7 @@ class DeleteRows:
         yield DeleteRows(self.keys.filter(pc.invert(given)))
 
 
-def _is_given(ordering: pa.Array) -> pa.BooleanArray:
+def _has_value(ordering: pa.Array) -> pa.BooleanArray:
     """Return where there is an ordering value, or of several fields at least one."""
     if not pa.types.is_struct(ordering.type):
         return ordering.is_valid()
