@@ -56,8 +56,7 @@ class Alterations:
             release_columns(self._table.storage, self._table.known().config, owner)
 
     def disable_metadata_table(self) -> None:
-        """Remove Hudi's metadata table, which pyhudi does not maintain and which must not become
-        stale.
+        """Remove Hudi's metadata table, which pyhudi does not maintain, so that it is never stale.
 
         Readers then list the table's folders. A Hudi writer builds it again unless it runs with
         `hoodie.metadata.enable=false`.

@@ -348,7 +348,7 @@ def _text(facts: Mapping[str, Any], name: str) -> str | None:
 
 
 def _storable(text: str) -> str:
-    """Replace half characters, which JSON may hold and Arrow may not."""
+    """Return the text without lone surrogates, which JSON may hold and Arrow may not."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -44,8 +44,7 @@ class Services:
         return f"<services of {self._table.storage.uri}: {', '.join(public_methods(type(self)))}>"
 
     def repair(self, *, grace_minutes: float = GRACE_MS / 60_000) -> Repaired:
-        """Complete what crashed writers began, roll back what they left, and remove remaining
-        files.
+        """Complete what crashed writers began, roll back what they left, remove remaining files.
 
         Also removes data files whose instant is on neither the active nor the archived timeline. No
         reader shows them and no writer can complete them; archiving stops at them. `run` leaves

@@ -245,11 +245,12 @@ class Table:
         partitions: str | Sequence[Any] = OVERWRITE_TOUCHED,
         write_id: str | None = None,
     ) -> WriteResult:
-        """Replace all rows of some partitions by these: of the partitions that the rows are in
-        ("touched"), of the whole table ("all"), or of the named partitions.
+        """Replace all rows of some partitions, or of the table, by these rows.
 
-        A partition is named by its path, or by its values. A write of one of these partitions that
-        completes meanwhile is a conflict; one that completes later adds to the new rows.
+        `partitions` is "touched" for the partitions that the rows are in, "all" for the whole
+        table, or a list of partitions, each named by its path or by its values. A write of one of
+        these partitions that completes meanwhile is a conflict; one that completes later adds to
+        the new rows.
         """
         return self._writing.overwrite(rows, partitions, write_id)
 

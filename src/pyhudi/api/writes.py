@@ -65,8 +65,7 @@ class Writing:
         listener: Listener | None,
         after: Callable[[WriteResult, Any], None] | None = None,
     ) -> None:
-        """`after` runs the services that follow each write. It gets the write's result, and the
-        Spark session that wrote it, if one did."""
+        """`after` is called after each write, with its result and its Spark session, if any."""
         self._table = table
         self._listener = listener
         self._after = after

@@ -47,8 +47,7 @@ class RowBuffer:
         self.bytes = 0
 
     def fill(self, batches: Iterator[pa.RecordBatch], bytes_max: int | None) -> bool:
-        """Take batches until the buffer holds `bytes_max` bytes; return True if the batches have
-        ended."""
+        """Take batches until there are `bytes_max` bytes; return True if the batches have ended."""
         for batch in batches:
             self._add(batch)
             if bytes_max is not None and self.bytes >= bytes_max:
@@ -100,9 +99,9 @@ class RowBuffer:
         for group in groups:
             if bytes_left and self.bytes <= bytes_left:
                 return
-            held = self._groups.pop(group)
-            self.bytes -= held.bytes
-            yield group, self._one_per_key(held.parts)
+            taken = self._groups.pop(group)
+            self.bytes -= taken.bytes
+            yield group, self._one_per_key(taken.parts)
 
     def buffered(self) -> Iterator[tuple[FileGroupId, KeyedRows]]:
         """Yield all groups and keep them, because the write may have to be repeated."""

@@ -91,11 +91,11 @@ def own_columns(
 ) -> ColumnOwners:
     """Declare an owner. If two ask for one column, one gets it, and the other is refused."""
     _require_joined(config)
-    name, asked = checked_name(owner), checked_columns(owner, columns)
+    name, wanted = checked_name(owner), checked_columns(owner, columns)
     identity = _identity(config)
     refuse_required_columns(schema, identity)
-    refuse_unownable(schema, identity, name, asked)
-    return change_owners(storage, lambda now: now.with_owner(name, asked))
+    refuse_unownable(schema, identity, name, wanted)
+    return change_owners(storage, lambda now: now.with_owner(name, wanted))
 
 
 def release_columns(storage: Storage, config: TableConfig, owner: Any) -> ColumnOwners:
@@ -109,8 +109,7 @@ def release_columns(storage: Storage, config: TableConfig, owner: Any) -> Column
 
 
 def refuse_joined(config: TableConfig, verb: str) -> None:
-    """Raise InvalidRequestError on a joined table, where whole rows would overwrite owners'
-    parts."""
+    """Raise InvalidRequestError on a joined table: whole rows would overwrite owners' parts."""
     if is_joined(config):
         raise InvalidRequestError(
             f"{verb} is not possible on the table {config.name!r}",

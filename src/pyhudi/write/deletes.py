@@ -103,8 +103,8 @@ def _one_per_key(keys: pa.Table, config: TableConfig, *, by_partition: bool) -> 
         if name in keys.column_names
     ]
     rows = keys.combine_chunks().to_batches()[0]
-    _, kept = latest_per_key(names, rows, ordering, event_time=bool(ordering))
-    return pa.Table.from_batches([kept])
+    _, latest = latest_per_key(names, rows, ordering, event_time=bool(ordering))
+    return pa.Table.from_batches([latest])
 
 
 def _joint(rows: pa.Table | pa.RecordBatch) -> pa.Array:

@@ -53,7 +53,7 @@ class DetachedWrite:
     plan: WritePlan
     settings: WriteSettings
     number: int  # of the begin's entry in the decision log
-    pending: tuple[str, ...]  # writes that were under way when it began
+    pending: tuple[str, ...]  # writes that were pending when it began
 
     @property
     def requested(self) -> str:

@@ -105,9 +105,9 @@ class Files:
         if group not in self.bases:
             yield self.base(group, rows)
             return
-        held = list(rows)
-        if held:
-            yield self._rewritten(group, rows=joined_rows(held))
+        buffered = list(rows)
+        if buffered:
+            yield self._rewritten(group, rows=joined_rows(buffered))
 
     def deletes(self, group: FileGroupId, deletes: DeleteRows) -> Iterator[WriteStat]:
         """Write a log of deletes, or the base file without these rows, if there is a base file."""
@@ -145,16 +145,16 @@ def _in_order(rows: KeyedRows) -> KeyedRows:
 
 
 def _pieces(rows: Iterable[KeyedRows], bytes_max: int) -> Iterator[KeyedRows]:
-    held: list[KeyedRows] = []
+    buffered: list[KeyedRows] = []
     size = 0
     for part in rows:
-        held.append(part)
+        buffered.append(part)
         size += part.rows.nbytes
         if size >= bytes_max:
-            yield joined_rows(held)
-            held, size = [], 0
-    if held:
-        yield joined_rows(held)
+            yield joined_rows(buffered)
+            buffered, size = [], 0
+    if buffered:
+        yield joined_rows(buffered)
 
 
 class EmptyBuckets:

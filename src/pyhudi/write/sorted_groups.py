@@ -80,8 +80,8 @@ def grouped(
         yield current.group, _latest(own, ordering)
         for _ in own:
             pass  # rows of the group that the caller did not read
-        for group, held in run.aside.items():
-            yield group, _latest(iter(held), ordering)
+        for group, buffered in run.aside.items():
+            yield group, _latest(iter(buffered), ordering)
         current = run.following
 
 
@@ -125,18 +125,18 @@ def _segments(batch: KeyedBatch) -> Iterator[_Segment]:
 
 def _latest(segments: Iterator[_Segment], ordering: Sequence[str]) -> Iterator[KeyedRows]:
     """Yield the latest row of each key. Rows of the last sort key wait for more rows of it."""
-    held: _Segment | None = None
+    buffered: _Segment | None = None
     for segment in segments:
-        if held is not None and held.sort_keys[0] == segment.sort_keys[0]:
-            segment = _one_per_key(_joined(held, segment), ordering)
-        elif held is not None:
-            yield held.keyed
+        if buffered is not None and buffered.sort_keys[0] == segment.sort_keys[0]:
+            segment = _one_per_key(_joined(buffered, segment), ordering)
+        elif buffered is not None:
+            yield buffered.keyed
         start = int(np.searchsorted(segment.sort_keys, segment.sort_keys[-1]))
         if start:
             yield _one_per_key(segment.part(0, start), ordering).keyed
-        held = _one_per_key(segment.part(start, len(segment.sort_keys)), ordering)
-    if held is not None:
-        yield held.keyed
+        buffered = _one_per_key(segment.part(start, len(segment.sort_keys)), ordering)
+    if buffered is not None:
+        yield buffered.keyed
 
 
 def _one_per_key(segment: _Segment, ordering: Sequence[str]) -> _Segment:
@@ -147,10 +147,10 @@ def _one_per_key(segment: _Segment, ordering: Sequence[str]) -> _Segment:
     rows = np.flatnonzero(doubtful)
     keyed = segment.keyed
     picked = pa.array(rows)
-    kept = latest_indices(keyed.keys.take(picked), keyed.rows.take(picked), ordering)
-    if kept is None:
+    latest = latest_indices(keyed.keys.take(picked), keyed.rows.take(picked), ordering)
+    if latest is None:
         return segment
-    chosen = np.sort(np.concatenate((np.flatnonzero(~doubtful), rows[kept])))
+    chosen = np.sort(np.concatenate((np.flatnonzero(~doubtful), rows[latest])))
     taken = pa.array(chosen)
     left = KeyedRows(keyed.rows.take(taken), keyed.keys.take(taken))
     return _Segment(segment.group, segment.code, segment.sort_keys[chosen], left)

@@ -42,14 +42,14 @@ def spilled_deletes(
 ) -> Iterator[WriteStat]:
     """Write deletes of the keys, which come with all columns that a delete needs."""
     logs = SpillingLogWriter(files)
-    held: list[pa.RecordBatch] = []
+    buffered: list[pa.RecordBatch] = []
     for batch in batches:
-        held.append(shape.prepare(batch).rows)
-        if sum(keys.nbytes for keys in held) >= bytes_max:
-            yield from logs.add_deletes(pa.Table.from_batches(held), more=True)
-            held = []
-    if held:
-        yield from logs.add_deletes(pa.Table.from_batches(held), more=False)
+        buffered.append(shape.prepare(batch).rows)
+        if sum(keys.nbytes for keys in buffered) >= bytes_max:
+            yield from logs.add_deletes(pa.Table.from_batches(buffered), more=True)
+            buffered = []
+    if buffered:
+        yield from logs.add_deletes(pa.Table.from_batches(buffered), more=False)
 
 
 class SpillingLogWriter:

@@ -77,8 +77,7 @@ def write_seed(storage: Storage, spec: WriteSpec, group: FileGroupId) -> WriteSt
 
 @lru_cache(maxsize=16)
 def _empty_base(avro_schema: str) -> bytes:
-    """Return a base file without rows, which is the same for every group and instant of a
-    schema."""
+    """Return a base file without rows: the same for every group and instant of a schema."""
     return b"".join(_encoded(row_layout(avro_schema), ()))
 
 
@@ -161,14 +160,14 @@ def _encoded(layout: RowLayout, batches: Iterable[pa.RecordBatch]) -> Iterator[b
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
+    buffered: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in (piece for given in batches for piece in block_sized(given, ROW_GROUP_BYTES)):
-        held.append(batch)
+        buffered.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
         if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
-            yield pa.Table.from_batches(held)
-            held, rows, size = [], 0, 0
+            yield pa.Table.from_batches(buffered)
+            buffered, rows, size = [], 0, 0
     if rows:
-        yield pa.Table.from_batches(held)
+        yield pa.Table.from_batches(buffered)

@@ -100,8 +100,7 @@ def write_log(
     ordinal: int = 0,
     more: bool = False,
 ) -> tuple[WriteStat, ...]:
-    """Write rows and deletes to a file group. Return a write stat for each file, none for no
-    records.
+    """Write rows and deletes to a file group; return a write stat for each file, if any.
 
     For partial rows, `existing_keys` are the keys that the file group has.
 

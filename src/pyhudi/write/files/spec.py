@@ -150,8 +150,7 @@ def data_path(partition: str, file_name: str) -> str:
 def file_stat(
     group: FileGroupId, file_name: str, size: int, *, writes: int, deletes: int
 ) -> WriteStat:
-    """Return what all write stats have, with zeros where Hudi has them: readers of stats add them
-    up."""
+    """Return a write stat with zeros where Hudi has them, because readers add them up."""
     return WriteStat(
         file_id=group.file_id,
         path=data_path(group.partition, file_name),
