@@ -117,7 +117,7 @@ def test_a_path_is_an_address() -> None:
 
 def test_storage_options_are_names_with_values(tmp_path: Path) -> None:
     assert storage_at(tmp_path, None).uri.endswith(tmp_path.name)
-    with pytest.raises(InvalidRequestError, match="they are a list"):
+    with pytest.raises(InvalidRequestError, match="it is a list"):
         storage_at(tmp_path, [("region", "eu")])
 
 

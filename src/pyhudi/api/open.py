@@ -106,9 +106,8 @@ def create_table(
     `merge_mode` "event_time" or "commit_time", `concurrency` "non_blocking" or "optimistic".
     `conflict_strategy` is "bucket", "simple" or "prefer_writer" (docs/concurrency.md). `lock` and
     `lock_options` are needed only beside a Java writer (docs/locks.md); without them, an existing
-    table may have any lock. With `owners`, each owner writes its own columns
-    (docs/partial_updates.md). The rest is as in `open_table`. Safe when several processes create
-    the table at once.
+    table may have any. With `owners`, each owner writes its own columns (docs/partial_updates.md).
+    The rest is as in `open_table`. Safe when several processes create the table at once.
     """
     upkeep, storage = parse_upkeep(upkeep), storage_at(uri, storage_options)
     name = table_name(uri) if name is None else name
