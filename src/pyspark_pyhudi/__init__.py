@@ -1,6 +1,6 @@
 """Spark 4 looks for packages called `pyspark_*` and registers their `DefaultSource`.
 
-Spark 3.5 has no such sources, and there is none here then.
+Spark 3.5 has no such sources, and this package then has none.
 """
 
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Where the table is, as the options of a Spark source say it."""
+"""The address of the table, from the options of a Spark source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Address:
 def parse_address(
     options: Mapping[str, str], *, unless: tuple[str, str]
 ) -> tuple[Address, dict[str, str]]:
-    """The address, and the options that are about something else.
+    """Return the address, and the other options.
 
     `unless` has the reason and the next step of the error that is raised without an address.
     """

@@ -1,8 +1,9 @@
 """Tables in Spark's catalog: what a reader of one knows, and from where.
 
 For `CREATE TABLE t USING pyhudi LOCATION '...'` Spark asks the source for a schema, and adds the
-table's properties to the options. When it reads `t`, it gives the source neither: only the schema
-that it kept, with the metadata of its columns. So the first column carries address and options.
+table's properties to the options. When it reads `t`, it gives the source neither. It gives only the
+schema that it recorded, with the metadata of its columns. So the metadata of the first column has
+the address and the options.
 
 A writer cannot use that. Spark gives it the schema of the query, whose columns may come from
 another table of the catalog, with that table's address.
@@ -19,7 +20,7 @@ from pyhudi.errors import InvalidRequestError
 from pyhudi.storage.redaction import secret_values
 from pyspark_pyhudi.address import PATH, STORAGE_PREFIX
 
-#: Properties that Spark gives every table of its catalog. The first says that it asks for one.
+#: Properties that Spark gives every table of its catalog. The first shows that Spark asks for one.
 _PROVIDER = "provider"
 _PROPERTIES = {
     *(_PROVIDER, "owner", "location", "external", "comment", "collation"),
@@ -27,17 +28,20 @@ _PROPERTIES = {
 }
 #: Spark repeats each option of `OPTIONS (...)` with this prefix.
 _REPEATED = "option."
-#: The metadata of the first column under which address and options are kept.
-_KEPT = "pyhudi.table"
+#: The metadata of the first column in which address and options are recorded.
+_RECORDED = "pyhudi.table"
 
 
 def is_for_catalog(options: Mapping[str, str]) -> bool:
-    """Whether Spark asks on behalf of a `CREATE TABLE`."""
+    """True if Spark asks on behalf of a `CREATE TABLE`."""
     return _PROVIDER in options
 
 
-def given_options(options: Mapping[str, str]) -> dict[str, str]:
-    """What the user of a `CREATE TABLE` said; InvalidRequestError if that cannot be kept."""
+def user_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the user's options of a `CREATE TABLE`.
+
+    Raise InvalidRequestError if they cannot be recorded in the catalog.
+    """
     given = {
         name: value
         for name, value in options.items()
@@ -53,21 +57,21 @@ def given_options(options: Mapping[str, str]) -> dict[str, str]:
     for name in given:
         if name.startswith(STORAGE_PREFIX) and secret_values({name: "x"}):
             raise InvalidRequestError(
-                f"the option {name} cannot be kept in Spark's catalog",
-                why="everyone who may read the table would see it in the table's schema",
+                f"the option {name} cannot be stored in Spark's catalog",
+                why="every user with access to the table would see it in the table's schema",
                 next_step="Give credentials by the environment of Spark's processes",
             )
     return given
 
 
-def kept_in_schema(schema: StructType, uri: str, options: Mapping[str, str]) -> StructType:
-    """The schema for the catalog, from which `options_of` finds the table again."""
+def recorded_in_schema(schema: StructType, uri: str, options: Mapping[str, str]) -> StructType:
+    """Return the schema for the catalog, from which `options_of` finds the table again."""
     first, *others = schema.fields
-    kept = {**first.metadata, _KEPT: json.dumps({**options, PATH: uri})}
-    return StructType([StructField(first.name, first.dataType, first.nullable, kept), *others])
+    metadata = {**first.metadata, _RECORDED: json.dumps({**options, PATH: uri})}
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
 
 
 def options_of(schema: StructType) -> dict[str, str]:
-    """What `kept_in_schema` kept; empty for any other schema."""
-    kept = schema.fields[0].metadata.get(_KEPT) if schema.fields else None
-    return {} if kept is None else dict(json.loads(kept))
+    """Return what `recorded_in_schema` recorded; empty for any other schema."""
+    recorded = schema.fields[0].metadata.get(_RECORDED) if schema.fields else None
+    return {} if recorded is None else dict(json.loads(recorded))

@@ -1,7 +1,7 @@
 """Reading through Spark 4's Python Data Source: the same plans and tasks as `table.read()`.
 
-Spark gives such a source no column pruning: name the columns by `.schema(...)` or by the option
-`columns`; `table.read(columns=[...]).to_spark()` is the faster way.
+Spark gives such a source no column pruning. Name the columns by `.schema(...)` or by the option
+`columns`; `table.read(columns=[...]).to_spark()` is faster.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from pyhudi.version import __version__
 from pyspark_pyhudi.address import parse_address
 
 _NO_PATH = (
-    "for a table of its catalog that was created with columns Spark gives no location",
+    "Spark gives no location for a table of its catalog that was created with columns",
     "Write .format(\"pyhudi\").load(path); in SQL, CREATE TABLE ... USING pyhudi LOCATION 'path',"
     " without columns",
 )
 
 
 def opened_table(options: dict[str, str]) -> tuple[Table, dict[str, str]]:
-    """The table, and the options that describe the read."""
+    """Return the table, and the options that describe the read."""
     address, others = parse_address(options, unless=_NO_PATH)
     return open_table(address.uri, storage_options=address.storage_options), others
 
 
 class PyhudiPartition(api.InputPartition):
-    """A split with all that its task needs; it travels alone."""
+    """A split with all that its task needs, because only the split is sent to the task."""
 
     def __init__(self, split: Split, scan: Scan) -> None:
         super().__init__(None)
@@ -86,22 +86,22 @@ class PyhudiReader(api.DataSourceReader):
 
 
 class PushdownReader(PyhudiReader):
-    """A reader that Spark may give its filters to.
+    """A reader that Spark may push its filters to.
 
-    Spark refuses any reader that has this method while `spark.sql.python.filterPushdown.enabled`
-    is false, its default; so the user says by an option that it is on.
+    Spark refuses any reader that has this method while `spark.sql.python.filterPushdown.enabled` is
+    false, its default. So the user confirms by an option that it is on.
     """
 
     def pushFilters(  # noqa: N802  # the name is Spark's
         self, filters: list[api.Filter]
     ) -> Iterable[api.Filter]:
-        """Filters prune and filter here, and Spark applies them once more."""
+        """Prune and filter by these. Return them all, so that Spark applies them again."""
         known = (_predicate(pushed) for pushed in filters)
         self._pushed = tuple(predicate for predicate in known if predicate is not None)
         return filters
 
 
-#: By the names of Spark's classes, which Spark 4.0 does not have.
+#: By the names of Spark's classes, because Spark 4.0 does not have them.
 _OPERATORS = {
     "EqualTo": Operator.EQUAL,
     "EqualNullSafe": Operator.NULL_SAFE_EQUAL,
@@ -113,10 +113,10 @@ _OPERATORS = {
 
 
 def _predicate(pushed: Any) -> Predicate | None:
-    """Spark's filter as our tree; None for what we leave to Spark."""
+    """Return Spark's filter as our tree; None for filters that are left to Spark."""
     try:
         return _known_predicate(pushed)
-    except InvalidRequestError:  # a value that the tree does not take, such as NaN
+    except InvalidRequestError:  # the tree does not accept some values, such as NaN
         return None
 
 

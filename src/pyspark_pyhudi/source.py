@@ -1,7 +1,7 @@
 """`spark.read.format("pyhudi")` and `df.write.format("pyhudi")`: Spark 4's Python Data Source.
 
-Spark finds it by itself, through the package `pyspark_pyhudi`. It asks for the schema, for the
-partitions, for a writer and for its commit in processes of their own, so each opens the table anew.
+Spark finds it by itself, through the package `pyspark_pyhudi`. It asks for the schema, the
+partitions, a writer and its commit in separate processes, so each of them opens the table again.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pyspark.sql.types import StructType
 
 from pyhudi.spark.types import spark_schema
 from pyspark_pyhudi.address import PATH
-from pyspark_pyhudi.catalog import given_options, is_for_catalog, kept_in_schema, options_of
+from pyspark_pyhudi.catalog import is_for_catalog, options_of, recorded_in_schema, user_options
 from pyspark_pyhudi.reader import PushdownReader, PyhudiReader, opened_table
 from pyspark_pyhudi.writer import PyhudiWriter
 
-#: "true" where `spark.sql.python.filterPushdown.enabled` is: see `PushdownReader`.
+#: "true" if `spark.sql.python.filterPushdown.enabled` is: see `PushdownReader`.
 FILTER_PUSHDOWN = "filter_pushdown"
 
 
@@ -30,11 +30,11 @@ class PyhudiSource(api.DataSource):
         options = dict(self.options)
         for_catalog = is_for_catalog(options)
         if for_catalog:
-            options = given_options(options)
+            options = user_options(options)
         table, others = opened_table(options)
         others.pop(FILTER_PUSHDOWN, None)
         schema = spark_schema(table.read_with_hudi_options(others).schema)
-        return kept_in_schema(schema, table.uri, options) if for_catalog else schema
+        return recorded_in_schema(schema, table.uri, options) if for_catalog else schema
 
     def reader(self, schema: StructType) -> api.DataSourceReader:
         options = dict(self.options)

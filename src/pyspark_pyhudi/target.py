@@ -27,30 +27,30 @@ from pyhudi.world import World
 from pyspark_pyhudi.address import Address
 
 
-def opened_table(address: Address, asked: HudiWrite, schema: StructType, world: World) -> OpenTable:
-    """Return the table at the address, for a write; it is created if there is none."""
+def opened_table(address: Address, save: HudiWrite, schema: StructType, world: World) -> OpenTable:
+    """Return the table at the address, for a write; create it if there is none."""
     storage = open_storage(address.uri, address.storage_options)
     if not is_table(storage):
-        _create(storage, address.uri, asked, schema, world)
-    config, told = load_config(storage), asked.table
-    refuse_contradictions(asked, config)
-    lock_address = told.lock_address(told.lock or config.lock, config.name)
+        _create(storage, address.uri, save, schema, world)
+    config, table = load_config(storage), save.table
+    refuse_contradictions(save, config)
+    lock_address = table.lock_address(table.lock or config.lock, config.name)
     return OpenTable(
-        storage, world, asked.settings, Overrides(told.buckets, told.lock, lock_address)
+        storage, world, save.settings, Overrides(table.buckets, table.lock, lock_address)
     )
 
 
-def _create(storage: Storage, uri: str, asked: HudiWrite, schema: StructType, world: World) -> None:
-    if asked.operation is Operation.DELETE:
+def _create(storage: Storage, uri: str, save: HudiWrite, schema: StructType, world: World) -> None:
+    if save.operation is Operation.DELETE:
         load_config(storage)  # raises: there is nothing to delete from
-    refuse_incomplete_table(asked)
-    table = asked.table
+    refuse_incomplete_table(save)
+    table = save.table
     if table.table_type is TableType.COPY_ON_WRITE:
         raise InvalidRequestError(
             'a copy-on-write table cannot be written by df.write.format("pyhudi")',
-            why="all rows of a bucket must come to one task, which this path cannot bring about",
+            why="all rows of a bucket must be in one task, which this path cannot arrange",
             next_step="Write table = pyhudi.create_table(..., table_type='cow') and"
-            " table.upsert(df), or leave the table type out: it is merge on read then",
+            " table.upsert(df), or leave the table type out, so that it is merge on read",
         )
     data = StructType([field for field in schema.fields if field.name not in META_COLUMNS])
     name = table.name or legal_table_name(uri.rstrip("/").rpartition("/")[2])
@@ -72,6 +72,6 @@ def _create(storage: Storage, uri: str, asked: HudiWrite, schema: StructType, wo
         lock_address=table.lock_address(lock, name),
         database=table.database or "",
     )
-    # Refuses a kind that this storage cannot have.
+    # Refuses a kind of lock that this storage cannot have.
     open_lock(definition.lock, storage, world, address=definition.lock_address)
     create_table_files(storage, definition, world, exist_ok=True, any_lock=table.lock is None)

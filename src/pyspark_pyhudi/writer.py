@@ -1,13 +1,13 @@
 """Writing through Spark 4's Python Data Source: log files, one for each task and file group.
 
-Spark hands over the partitions of the frame as they are. So a frame of many tasks makes many small
-files, and `table.upsert(df)`, which gathers the rows of a bucket in one task, is the faster way;
-the commit says so where it matters. Whatever needs all rows of a bucket, or of the table, in one
-place is refused here, by the name of the verb that does it.
+Spark passes the partitions of the frame as they are. So a frame of many tasks makes many small
+files. `table.upsert(df)`, which shuffles the rows of a bucket to one task, is faster; the commit
+warns of this if there are many files. Operations that need all rows of a bucket, or of the table,
+in one task are refused here, and the error names the verb for them.
 
-Spark asks for the writer once for each save, when all that the frame depends on has been computed
-and the tasks that write are about to start; the instant begins there. Spark then calls `write` in
-each task, and at the end `commit` or `abort`, or both, if the commit fails.
+Spark creates the writer once for each save, after it has computed what the frame depends on and
+before it starts the tasks that write. The instant begins there. Spark then calls `write` in each
+task, and at the end `commit` or `abort`, or both, if the commit fails.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from pyhudi.write.deletes import are_located
 from pyhudi.write.detached import (
     DetachedWrite,
     abandon,
-    beating,
     begin,
     complete,
+    renewing_heartbeat,
     run_task,
 )
 from pyhudi.write.files.spec import WriteOverError
@@ -49,14 +49,14 @@ from pyhudi.write.write import ready
 from pyspark_pyhudi.address import parse_address
 from pyspark_pyhudi.target import opened_table
 
-#: Our own: makes it safe to repeat a save.
+#: pyhudi's own option: makes it safe to repeat a save.
 WRITE_ID = "write_id"
-#: So many files for each file group are worth a warning, or so many in all.
+#: More files than this for each file group, or in all, cause a warning.
 _FILES_PER_GROUP = 4
 _FILES = 1_000
 
 _NO_PATH = (
-    "for a table of its catalog Spark does not say where to write",
+    "Spark does not pass the location of a table of its catalog to a writer",
     "Write .save(path); in SQL, INSERT INTO ... WITH (path = 'path') ..., or insert into a"
     " temporary view USING pyhudi OPTIONS (path 'path')",
 )
@@ -70,28 +70,28 @@ _OPERATIONS = {
 
 @dataclass(frozen=True)
 class Written(api.WriterCommitMessage):
-    """What a task did: its files, or why its rows cannot be written."""
+    """The result of a task: its files, or why its rows cannot be written."""
 
     stats: tuple[WriteStat, ...] = ()
     refusal: HudiError | None = None
 
 
 class PyhudiWriter(api.DataSourceArrowWriter):
-    """One save. It travels to the tasks, and to the process that commits."""
+    """One save. It is sent to the tasks, and to the process that commits."""
 
     def __init__(self, options: dict[str, str], schema: StructType, *, overwrite: bool) -> None:
         address, others = parse_address(options, unless=_NO_PATH)
         write_id = others.pop(WRITE_ID, None)
-        asked = parse_write_options(others)
+        save = parse_write_options(others)
         if overwrite:
             _refuse_overwriting(address.uri)
-        session = ready(opened_table(address, asked, schema, real_world()))
-        intent = _intent(asked.operation, schema, write_id)
+        session = ready(opened_table(address, save, schema, real_world()))
+        intent = _intent(save.operation, schema, write_id)
         _refuse_unfit(session, intent, schema, address.uri)
         begun = begin(session, intent)
         self._uri = address.uri
         self._release = __version__
-        # None if an earlier save with this write id has done it all.
+        # None if an earlier save with this write id has completed.
         self._write = begun if isinstance(begun, DetachedWrite) else None
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> api.WriterCommitMessage:
@@ -100,13 +100,13 @@ class PyhudiWriter(api.DataSourceArrowWriter):
         return self.written(iterator, task.partitionId(), real_world())
 
     def written(self, batches: Iterator[pa.RecordBatch], task: int, world: World) -> Written:
-        """As `WriteTask`: a row that cannot be written is a result, for attempts do not cure it."""
+        """Write the rows of a task. As in `WriteTask`, a refusal is a result and not raised."""
         if self._write is None:
             return Written()
         write = self._write
         try:
             refuse_other_release(self._release)
-            with beating(write, world):
+            with renewing_heartbeat(write, world):
                 return Written(tuple(run_task(write, task, batches)))
         except UnavailableError:
             raise
@@ -132,14 +132,15 @@ class PyhudiWriter(api.DataSourceArrowWriter):
 
 
 def _first_refusal(results: Sequence[Written]) -> HudiError | None:
-    """The reason, rather than that other tasks stopped because of it."""
+    """Return the reason, rather than the error of a task that stopped because of it."""
     refusals = [result.refusal for result in results if result.refusal is not None]
     reasons = [error for error in refusals if not isinstance(error, WriteOverError)]
     if refusals and not reasons:
         return ConflictError(
-            "this save was given up by another writer",
-            why="its tasks gave no sign of life for too long, or a later save has its write_id",
-            next_step="Save again, for nothing of it is visible. If tasks wait long for a place in"
+            "this save was rolled back by another writer",
+            why="its tasks have not renewed its heartbeat for too long, or a later save has its"
+            " write_id",
+            next_step="Save again; nothing of it is visible. If tasks wait long for free cores of"
             f" the cluster, give all writers of the table a larger {HEARTBEAT_INTERVAL[0]}",
         )
     return next(iter(reasons), None)
@@ -152,7 +153,7 @@ def _warn_of_many_files(stats: Sequence[WriteStat], uri: str) -> None:
         warnings.warn(
             f"this save wrote {files} log files for {groups} file groups, as each task writes its"
             " own, and every read merges them until they are compacted;"
-            f" pyhudi.open_table({uri!r}).upsert(df) makes few files and is the fast way",
+            f" pyhudi.open_table({uri!r}).upsert(df) makes few files and is faster",
             stacklevel=2,
         )
 
@@ -170,18 +171,18 @@ def _intent(operation: Operation, schema: StructType, write_id: str | None) -> W
     reads = Reads.NOTHING
     if operation is Operation.DELETE:
         change = Keys(frozenset(n for n in schema.names if n not in META_COLUMNS))
-        reads = Reads.PLACES
+        reads = Reads.LOCATIONS
     return WriteIntent(
         operation=_OPERATIONS[operation], change=change, reads=reads, write_id=write_id
     )
 
 
 def _refuse_unfit(session: TableSession, intent: WriteIntent, schema: StructType, uri: str) -> None:
-    """Refuse before anything begins what would be refused in every task."""
+    """Refuse before the write begins what every task would refuse."""
     config, change = session.config, intent.change
     if not session.is_mor:
         verb = "table.delete(df)" if isinstance(change, Keys) else "table.upsert(df)"
-        why = "on a copy-on-write table all rows of a bucket must come to one task"
+        why = "on a copy-on-write table all rows of a bucket must be in one task"
         raise _refused("a copy-on-write table", why, uri, verb)
     row_shape(change, write_spec(session, ""), config).prepare(empty_batch(schema))
     if isinstance(change, Keys) and not are_located(change.columns, config, unconditional=False):

@@ -12,10 +12,10 @@ import pytest
 
 import pyhudi
 from pyhudi.api.inputs import (
-    given_buckets,
-    given_schema,
-    given_settings,
     is_spark_frame,
+    parse_buckets,
+    parse_schema,
+    parse_settings,
     record_batches,
     storage_at,
     table_address,
@@ -95,7 +95,7 @@ def test_an_error_names_what_it_was_given_with_the_right_article() -> None:
     with pytest.raises(InvalidRequestError, match=r"^an object cannot be written"):
         record_batches(object())
     with pytest.raises(InvalidRequestError, match=r"^an int is not a schema"):
-        given_schema(5)
+        parse_schema(5)
 
 
 def test_columns_of_several_types_are_refused() -> None:
@@ -117,7 +117,7 @@ def test_a_path_is_an_address() -> None:
 
 def test_storage_options_are_names_with_values(tmp_path: Path) -> None:
     assert storage_at(tmp_path, None).uri.endswith(tmp_path.name)
-    with pytest.raises(InvalidRequestError, match="they are a list"):
+    with pytest.raises(InvalidRequestError, match="it is a list"):
         storage_at(tmp_path, [("region", "eu")])
 
 
@@ -126,11 +126,11 @@ def test_a_schema_comes_from_anything_that_has_one() -> None:
         def __arrow_c_schema__(self) -> Any:
             return TABLE.schema.__arrow_c_schema__()
 
-    assert given_schema(TABLE.schema) == TABLE.schema
-    assert given_schema(Exported()) == TABLE.schema
+    assert parse_schema(TABLE.schema) == TABLE.schema
+    assert parse_schema(Exported()) == TABLE.schema
     for other in (None, "id string", {"id": "string"}):
         with pytest.raises(InvalidRequestError, match="is not a schema"):
-            given_schema(other)
+            parse_schema(other)
 
 
 FRAMES = {
@@ -146,7 +146,7 @@ FRAMES = {
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
 def test_a_frame_gives_the_columns_that_its_rows_are_written_with(frame: Any) -> None:
-    found = storable_schema(given_schema(frame))
+    found = storable_schema(parse_schema(frame))
     assert found.field("id").type == pa.string()
     assert found.field("n").type == pa.int64()
     [batch] = record_batches(frame)
@@ -155,37 +155,37 @@ def test_a_frame_gives_the_columns_that_its_rows_are_written_with(frame: Any) ->
 
 def test_a_reader_gives_its_columns_and_keeps_its_rows() -> None:
     reader = pa.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches())
-    assert given_schema(reader) == TABLE.schema
+    assert parse_schema(reader) == TABLE.schema
     assert reader.read_all() == TABLE
 
 
 def test_hudis_own_columns_are_left_out_of_a_schema_as_they_are_of_rows() -> None:
     rows = TABLE.append_column("_hoodie_commit_time", pa.array(["1", "2"]))
-    assert given_schema(rows) == given_schema(rows.schema) == TABLE.schema
+    assert parse_schema(rows) == parse_schema(rows.schema) == TABLE.schema
 
 
 def test_a_frame_whose_columns_have_no_one_type_is_refused() -> None:
     mixed = pd.DataFrame({"id": ["a", "b"], "n": [1, "x"]})
     with pytest.raises(InvalidRequestError, match="columns of a DataFrame cannot be read"):
-        given_schema(mixed)
+        parse_schema(mixed)
 
 
 def test_a_number_of_buckets_stands_for_simple_buckets() -> None:
     named = pyhudi.SimpleBuckets(8, ("id",))
-    assert given_buckets(4) == pyhudi.SimpleBuckets(4)
-    assert given_buckets(named) is named
-    assert given_buckets(None) is None
+    assert parse_buckets(4) == pyhudi.SimpleBuckets(4)
+    assert parse_buckets(named) is named
+    assert parse_buckets(None) is None
 
 
 @pytest.mark.parametrize("given", [True, False, 1.0, "4", (4,)], ids=str)
 def test_what_is_no_number_of_buckets_is_refused(given: Any) -> None:
     with pytest.raises(InvalidRequestError, match="neither a whole number nor a SimpleBuckets"):
-        given_buckets(given)
+        parse_buckets(given)
 
 
 def test_settings_are_settings() -> None:
     settings = pyhudi.WriteSettings(conflict_retries=7)
-    assert given_settings(settings) is settings
-    assert given_settings(None) == pyhudi.WriteSettings()
+    assert parse_settings(settings) is settings
+    assert parse_settings(None) == pyhudi.WriteSettings()
     with pytest.raises(InvalidRequestError, match="it is not a WriteSettings"):
-        given_settings({"conflict_retries": 7})  # type: ignore[arg-type]
+        parse_settings({"conflict_retries": 7})  # type: ignore[arg-type]

@@ -148,8 +148,8 @@ def test_of_several_updates_of_a_row_the_latest_counts() -> None:
         ([5], "not a list of names"),
         ([], "columns is empty"),
         (["w"], "the table has no such column"),
-        (["id"], "say which row it is"),
-        (["v", "day"], "say which row it is"),
+        (["id"], "identify the row"),
+        (["v", "day"], "identify the row"),
         (["_hoodie_commit_time"], "the table has no such column"),
     ],
 )

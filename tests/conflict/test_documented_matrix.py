@@ -150,7 +150,7 @@ def loads_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "is_load", lambda _: getattr(_of_thread, "is_load", False))
 
 
-_INTENT = WriteIntent(operation="INSERT", reads=Reads.PLACES)
+_INTENT = WriteIntent(operation="INSERT", reads=Reads.LOCATIONS)
 
 
 def _parts(table: Table, id_: str) -> WriteResult:

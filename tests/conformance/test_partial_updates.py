@@ -71,7 +71,7 @@ def write_block(path: Path, rows: Sequence[Row], *, is_partial: bool) -> None:
         assert session.storage.create(data_path("", name), data)
         stat = file_stat(group, name, len(data), writes=len(rows), deletes=0)
         stat = replace(stat, num_update_writes=len(rows), base_file="", log_files=(name,))
-        intent = WriteIntent(operation="UPSERT", reads=Reads.PLACES)
+        intent = WriteIntent(operation="UPSERT", reads=Reads.LOCATIONS)
         complete(session, transaction, intent, spec, [stat]).or_raise()
 
 

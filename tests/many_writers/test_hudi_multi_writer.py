@@ -355,7 +355,7 @@ INSERTED, LOADED, ELSEWHERE = (
 def load(table: Table) -> WriteResult:
     """An append as a large one runs: empty buckets get base files."""
     given = rows("load", LOADED, ts=1)
-    intent = WriteIntent(operation="INSERT", change=WholeRows(loads=True), reads=Reads.PLACES)
+    intent = WriteIntent(operation="INSERT", change=WholeRows(loads=True), reads=Reads.LOCATIONS)
     return written_as_by_spark(table, given, intent)
 
 

@@ -267,7 +267,7 @@ def test_columns_come_in_the_order_asked_for_also_over_logs(memory: Storage) -> 
     [
         (["nope"], "no column 'nope'"),
         ([], "no column is requested"),
-        ("v", "is a text"),
+        ("v", "is a string"),
         (["v", "v"], "twice"),
     ],
 )

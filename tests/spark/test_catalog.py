@@ -101,7 +101,7 @@ def test_only_what_the_catalog_adds_is_passed_over(catalog: Catalog, orders: Pat
 def test_a_secret_is_not_kept_in_the_catalog(catalog: Catalog, orders: Path) -> None:
     options = f"OPTIONS (path '{orders}', 'storage.aws_secret_access_key' 'hunter22')"
     refusal = catalog.refusal(f"CREATE TABLE t USING pyhudi {options}")
-    assert "storage.aws_secret_access_key cannot be kept in Spark's catalog" in refusal
+    assert "storage.aws_secret_access_key cannot be stored in Spark's catalog" in refusal
     assert "hunter22" not in refusal
 
 

@@ -290,7 +290,7 @@ def test_a_save_that_never_runs_is_rolled_back_when_its_heartbeat_is_old(path: P
     other.commit([written(other, 0, ("k1", "d1", 5, "b"))])
     with pytest.raises(ConflictError, match="was not completed"):
         writer.commit([done])
-    with pytest.raises(ConflictError, match="given up by another writer"):
+    with pytest.raises(ConflictError, match="rolled back by another writer"):
         writer.commit([done, written(writer, 1, *ROWS)])
     assert rows_of(path) == [("k1", "d1", 5, "b")]
     assert pending_of(path) == set()

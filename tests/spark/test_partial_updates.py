@@ -135,7 +135,7 @@ def test_deletes_and_overwrites_from_spark_leave_a_table_that_owners_go_on_with(
     [
         (lambda frame: frame.drop("amount"), "missing 'amount'"),
         (lambda frame: frame.withColumn("method", F.lit("x")), "'method' belongs to owner 'pay"),
-        (lambda frame: frame.withColumn("x", F.lit(1)), "'x' belongs to nobody"),
+        (lambda frame: frame.withColumn("x", F.lit(1)), "'x' has no owner"),
         (lambda frame: frame.withColumn("amount", F.array(F.lit(1))), "types in 'amount'"),
     ],
 )

@@ -206,7 +206,7 @@ class Bench(MemoryTable):
                 is_begun = True
                 return stats
 
-        written_by(opening, Driver(), WriteIntent(operation="UPSERT", reads=Reads.PLACES))
+        written_by(opening, Driver(), WriteIntent(operation="UPSERT", reads=Reads.LOCATIONS))
 
     # -- what counts in the end
 
@@ -449,7 +449,7 @@ def test_the_driver_refuses_to_complete_beside_a_file_it_does_not_know(bench: Be
             bench.requested = plan.spec.requested
             return list(stats)
 
-    intent = WriteIntent(operation="UPSERT", reads=Reads.PLACES)
+    intent = WriteIntent(operation="UPSERT", reads=Reads.LOCATIONS)
     with pytest.raises(InvalidRequestError, match="two attempts of one task disagree"):
         written_by(bench.opening(), Driver(), intent)
     assert bench.named() is None

@@ -288,9 +288,9 @@ def test_seeds_of_two_attempts_are_one(memory: Storage) -> None:
 def test_attempts_with_different_numbers_of_rows_are_refused(memory: Storage) -> None:
     table = made(memory)
     write_base(memory, table.spec(1), GROUP, [table.keyed([row("a"), row("b")])])
-    with pytest.raises(InvalidRequestError, match="2 rows are there, where this attempt has 1"):
+    with pytest.raises(InvalidRequestError, match="the file has 2 rows, and this attempt has 1"):
         write_base(memory, table.spec(1), GROUP, [table.keyed([row("a")])])
-    with pytest.raises(InvalidRequestError, match="2 rows are there, where this attempt has 0"):
+    with pytest.raises(InvalidRequestError, match="the file has 2 rows, and this attempt has 0"):
         write_seed(memory, table.spec(1), GROUP)
 
 

@@ -21,9 +21,9 @@ from pyhudi.storage.objects.write_fence import FENCE_FOLDER
 from pyhudi.write.detached import (
     DetachedWrite,
     abandon,
-    beating,
     begin,
     complete,
+    renewing_heartbeat,
     run_task,
 )
 from pyhudi.write.files.spec import WriteOverError
@@ -147,7 +147,7 @@ def test_a_task_that_wakes_up_after_the_end_writes_nothing(bench: Bench) -> None
     write = bench.begun()
     bench.complete(write, stats_of(write, 0, ("a", 1, "x")))
     files = bench.files()
-    with beating(write, _busy_world(bench)[0]), pytest.raises(WriteOverError):
+    with renewing_heartbeat(write, _busy_world(bench)[0]), pytest.raises(WriteOverError):
         stats_of(write, 1, ("b", 1, "late"))
     assert bench.files() == files
     assert bench.rows() == [("a", 1, "x")]
@@ -208,7 +208,7 @@ def test_a_write_that_nobody_goes_on_with_is_rolled_back_by_the_next_writer(benc
 def test_running_tasks_keep_the_write_alive(bench: Bench) -> None:
     write = bench.begun()
     world, look = _busy_world(bench)
-    with beating(write, world):
+    with renewing_heartbeat(write, world):
         for _ in range(8):
             bench.clock.sleep(SETTINGS.heartbeat_interval_ms // 4)
             look()
@@ -221,7 +221,7 @@ def test_running_tasks_keep_the_write_alive(bench: Bench) -> None:
 def test_of_many_tasks_one_beats(bench: Bench) -> None:
     write = bench.begun()
     (one, look), (other, look_too) = _busy_world(bench), _busy_world(bench)
-    with beating(write, one), beating(write, other):
+    with renewing_heartbeat(write, one), renewing_heartbeat(write, other):
         seen = []
         for _ in range(4):
             look()
@@ -234,7 +234,7 @@ def test_of_many_tasks_one_beats(bench: Bench) -> None:
 def test_a_beat_never_brings_a_heartbeat_back(bench: Bench) -> None:
     write = bench.begun()
     world, look = _busy_world(bench)
-    with beating(write, world):
+    with renewing_heartbeat(write, world):
         bench.storage.delete(heartbeat_path(write.requested))
         look()
         look()

@@ -428,7 +428,7 @@ REFUSED: dict[str, tuple[Callable[[Table], object], str]] = {
     "no name": (lambda t: t.upsert(whole(), owner=""), "cannot be the name of an owner"),
     "all columns": (
         lambda t: t.upsert(whole(), owner="orders"),
-        "columns of owner 'orders': 'method' belongs to owner 'payments'.*'note' belongs to nobody",
+        "columns of owner 'orders': 'method' belongs to owner 'payments'.*'note' has no owner",
     ),
     "too few": (
         lambda t: t.upsert(part("orders", PARTS["orders"]).drop_columns("amount"), owner="orders"),
@@ -447,7 +447,7 @@ REFUSED: dict[str, tuple[Callable[[Table], object], str]] = {
             part("orders", PARTS["orders"]).append_column(RANK_COLUMN, pa.array([1, 1, 1])),
             owner="orders",
         ),
-        f"'{RANK_COLUMN}' belongs to nobody",
+        f"'{RANK_COLUMN}' has no owner",
     ),
     "wrong type": (
         lambda t: t.upsert(
@@ -566,7 +566,7 @@ def test_who_loses_a_column_while_writing_cannot_complete(
     with pytest.raises(InvalidRequestError, match=f"'payments' may not complete this write: {why}"):
         nested(joined, "payments", [payment("k1", "stale")], lambda: change(joined.table("b")))
     joined.agree()
-    assert not joined.pending(), "the write was given up"
+    assert not joined.pending(), "the write was rolled back"
 
 
 def test_a_column_that_was_given_away_and_back_stops_a_write_that_began_before() -> None:
@@ -644,17 +644,19 @@ def blocks_of(storage: MemoryStorage, path: str) -> list[LogBlock]:
 
 @pytest.mark.parametrize("block_format", LogBlockFormat)
 @pytest.mark.parametrize(
-    ("live", "inserts", "partial_blocks"),
+    ("existing", "inserts", "partial_blocks"),
     [([], 3, [False, True]), (["k2"], 2, [False, True]), (["k1", "k2", "k3", "x"], 0, [True])],
 )
 def test_stand_ins_of_new_keys_come_before_parts_and_a_second_attempt_accepts_the_file(
-    block_format: LogBlockFormat, live: list[str], inserts: int, partial_blocks: list[bool]
+    block_format: LogBlockFormat, existing: list[str], inserts: int, partial_blocks: list[bool]
 ) -> None:
     joined = Joined()
     spec = spec_of(joined, "orders", block_format)
     rows = part("orders", PARTS["orders"]).combine_chunks().to_batches()[0]
-    keys, known = rows.column("id"), pa.array(live, pa.string())
-    write = partial(write_log, joined.storage, spec, FileGroupId("d0", file_id(0)), live=known)
+    keys, known = rows.column("id"), pa.array(existing, pa.string())
+    write = partial(
+        write_log, joined.storage, spec, FileGroupId("d0", file_id(0)), existing_keys=known
+    )
     [stat] = write(rows=KeyedRows(rows, keys))
     assert (stat.num_writes, stat.num_inserts, stat.num_deletes) == (3, inserts, 0)
     assert stat.num_update_writes == 3 - inserts

@@ -142,7 +142,7 @@ def test_rows_of_other_partitions_than_the_named_are_refused() -> None:
     bench = Bench()
     job = bench.rows(Target.BASE, partitions=frozenset({"d0"}))
     assert written(job, batch({}))
-    with pytest.raises(InvalidRequestError, match="rows of partition 'd1' are not to be written"):
+    with pytest.raises(InvalidRequestError, match="rows of partition 'd1' cannot be written"):
         written(job, batch({"day": "d1"}), partition="d1")
 
 

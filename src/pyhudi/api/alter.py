@@ -14,8 +14,8 @@ from pyhudi.write.column_owners import own_columns, release_columns
 
 
 class Alterations:
-    """Changes of what all writers of the table go by: its lock, the owners of its columns, its
-    metadata table."""
+    """Changes of properties that all writers of the table use: its lock, the owners of its columns,
+    its metadata table."""
 
     def __init__(self, table: OpenTable) -> None:
         self._table = table
@@ -27,11 +27,11 @@ class Alterations:
         """Give the table a lock, or another one, which all its writers take from now on.
 
         `lock` and `lock_options` are as for `create_table` (docs/locks.md). Call it before a Java
-        writer comes to a table that has none, or when pyhudi has found one. Other pyhudi processes
-        read the new lock from the table: once this returns, none of them commits without it. A
-        write under way whose rows are in memory begins again by itself; one from Spark or from a
-        stream fails with a ConflictError and has to be repeated. Java writers do not read it.
-        Configure them, and stop them while a lock that they take is changed. If the call fails,
+        writer starts to write a table that has no lock, or when pyhudi has detected one. Other
+        pyhudi processes read the new lock from the table: once this returns, none of them commits
+        without it. A pending write whose rows are in memory begins again by itself; one from Spark
+        or from a stream fails with a ConflictError and has to be repeated. Java writers do not read
+        it. Configure them, and stop them while a lock that they take is changed. If the call fails,
         call it again.
         """
         use_lock(self._table, parse_lock_kind(lock), lock_options)
@@ -39,8 +39,8 @@ class Alterations:
     def own_columns(self, owner: str, columns: Sequence[str]) -> None:
         """Declare that only this owner writes these columns of a joined table.
 
-        A column has one owner: of two processes that declare it at once, one is refused. The same
-        declaration again changes nothing.
+        A column has one owner: if two processes declare it at once, one is refused. Repeating a
+        declaration changes nothing.
         """
         with self._table.exclusive:
             session = self._table.session()
@@ -56,7 +56,7 @@ class Alterations:
             release_columns(self._table.storage, self._table.known().config, owner)
 
     def disable_metadata_table(self) -> None:
-        """Remove Hudi's metadata table, which pyhudi does not maintain and must not let go stale.
+        """Remove Hudi's metadata table, which pyhudi does not maintain, so that it is never stale.
 
         Readers then list the table's folders. A Hudi writer builds it again unless it runs with
         `hoodie.metadata.enable=false`.

@@ -10,7 +10,7 @@ from pyhudi.format.table.column_owners import RANK_COLUMN
 
 
 class TableSchema:
-    """The table's columns, as `read()` gives them: without Hudi's five meta columns.
+    """The table's columns, as `read()` returns them: without Hudi's five meta columns.
 
     `read(meta=True).schema` has those too.
     """
@@ -20,7 +20,7 @@ class TableSchema:
 
     @property
     def data_columns(self) -> list[str]:
-        """The names of the user's columns: without the rank that pyhudi adds to a joined table."""
+        """The names of the user's columns, without the rank that pyhudi adds to a joined table."""
         return [name for name in self.arrow.names if name != RANK_COLUMN]
 
     def __arrow_c_schema__(self) -> Any:

@@ -1,8 +1,8 @@
-"""table.consumers: for which readers of changes does cleaning retain what they have not read?"""
+"""table.consumers: for which readers of changes does a clean retain what they have not read?"""
 
 from __future__ import annotations
 
-from pyhudi.api.inputs import Time, given_time
+from pyhudi.api.inputs import Time, parse_time
 from pyhudi.format.table.consumer_file import Consumer
 from pyhudi.services.consumers import (
     EXPIRES_AFTER_HOURS,
@@ -34,8 +34,8 @@ class Consumers:
         """Retain what `table.changes(since=since)` needs until this consumer has read it.
 
         Without `since` a new consumer begins at the newest state, and a registered one keeps the
-        time up to which it has read. A consumer that is silent for so many hours holds nothing any
-        more; with None it holds for ever.
+        time up to which it has read. For a consumer that is silent for `expires_after_hours`,
+        nothing is retained any more; with None, its files are retained for ever.
         """
         time = None if since is None else self._time(since)
         return register_consumer(
@@ -43,16 +43,18 @@ class Consumers:
         )
 
     def advance(self, name: str, since: Time) -> Consumer:
-        """Record that the consumer has read up to there (`changes(...).until`), and needs nothing
-        before."""
+        """Record that the consumer has read up to `since`, and needs nothing before that.
+
+        Pass the `until` of the `changes(...)` that it has read.
+        """
         return advance_consumer(self._session(), name, self._time(since))
 
     def release(self, name: str) -> bool:
-        """Hold nothing more for the consumer. Return whether it was registered."""
+        """Retain nothing more for the consumer. Return whether it was registered."""
         return release_consumer(self._table.storage, name)
 
     def _time(self, time: Time) -> str:
-        return given_time(time, self._table.known().config.zone)
+        return parse_time(time, self._table.known().config.zone)
 
     def _session(self) -> TableSession:
         with self._table.exclusive:

@@ -1,4 +1,4 @@
-"""What a caller may hand over: rows, addresses, schemas and settings, in all their shapes."""
+"""What a caller may pass: rows, addresses, schemas and settings, in all their forms."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from pyhudi.timeline.instant_time import timeline_time
 from pyhudi.wording import with_article
 from pyhudi.write.result import WriteResult
 
-#: A point of the timeline; of a write, its completion.
+#: A point of the timeline; for a write, its completion.
 Time = str | date | datetime | WriteResult
 
-#: How Arrow names the index of a pandas frame, where it has no name.
+#: Arrow's name for the index of a pandas frame, if it has no name.
 _INDEX = "__index_level_"
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
 
 
 def is_spark_frame(rows: Any) -> bool:
-    """Whether the rows are Spark's, classic or Connect, told without importing Spark."""
+    """True if the rows are a Spark frame, classic or Connect. Spark is not imported for this."""
     kinds = ((kind.__module__, kind.__name__) for kind in type(rows).__mro__)
     return any(module.startswith("pyspark.sql") and name == "DataFrame" for module, name in kinds)
 
 
 def record_batches(rows: Any) -> Iterator[pa.RecordBatch]:
-    """The batches of anything that speaks Arrow's stream protocol."""
+    """Return the batches of anything that has Arrow's stream protocol."""
     if isinstance(rows, pa.RecordBatch):
         rows = pa.Table.from_batches([rows])
     if not hasattr(rows, "__arrow_c_stream__"):
         raise InvalidRequestError(
             f"{with_article(type(rows).__name__)} cannot be written",
-            why="it has no __arrow_c_stream__, the way tables are handed over",
+            why="it has no __arrow_c_stream__, by which rows are passed",
             next_step="Give an Arrow table, a Spark, pandas or Polars frame, or a DuckDB relation",
         )
     return _read(rows)
@@ -54,11 +54,11 @@ def record_batches(rows: Any) -> Iterator[pa.RecordBatch]:
 def _read(rows: Any) -> Iterator[pa.RecordBatch]:
     try:
         reader = pa.RecordBatchReader.from_stream(rows)
-        # A frame without rows may come as no batch at all. Its columns are checked all the same.
+        # A frame without rows may have no batch at all. Its columns are checked all the same.
         first = next(reader, None)
         head = _without_rows(reader.schema) if first is None else first
         for batch in chain([head], reader):
-            # What pandas keeps of a frame's index is no column of the user's.
+            # What pandas stores of a frame's index is not a column of the user's.
             index = [name for name in batch.schema.names if name.startswith(_INDEX)]
             yield batch.drop_columns(index) if index else batch
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -69,7 +69,7 @@ def _unreadable(frame: Any, what: str, error: Exception) -> InvalidRequestError:
     return InvalidRequestError(
         f"the {what} of {with_article(type(frame).__name__)} cannot be read",
         why=(str(error).strip().splitlines() or ["no reason given"])[0].rstrip("."),
-        next_step="Give every column one type, and rows that can be turned into Arrow",
+        next_step="Give every column one type, and rows that can be converted to Arrow",
     )
 
 
@@ -82,7 +82,7 @@ def storage_at(uri: Any, options: Any) -> Storage:
     if options is not None and not isinstance(options, Mapping):
         raise InvalidRequestError(
             "storage_options cannot be used",
-            why=f"they are {with_article(type(options).__name__)}, not names with values",
+            why=f"it is {with_article(type(options).__name__)}, not a mapping of names to values",
             next_step="Give a dictionary",
         )
     return open_storage(table_address(uri), options)
@@ -101,14 +101,14 @@ def table_address(uri: Any) -> str:
 
 
 def table_name(uri: Any) -> str:
-    """The last part of the address, as far as a table may be called so."""
+    """Return the last part of the address, made a legal table name."""
     return legal_table_name(table_address(uri).rstrip("/").rpartition("/")[2])
 
 
-def given_schema(given: Any) -> pa.Schema:
-    """The user's columns of a schema or a frame; of a frame no rows are read."""
+def parse_schema(given: Any) -> pa.Schema:
+    """Return the user's columns of a schema or a frame. No rows of a frame are read."""
     found = _schema_of(given)
-    # As in rows that are written: a frame's index without a name, and Hudi's five columns.
+    # As in rows that are written: without a frame's unnamed index and Hudi's five columns.
     dropped = {name for name in found.names if name.startswith(_INDEX)} | {*META_COLUMNS}
     return pa.schema([field for field in found if field.name not in dropped])
 
@@ -138,7 +138,7 @@ def _schema_of(given: Any) -> pa.Schema:
 def _frame_schema(frame: Any) -> pa.Schema:
     try:
         if type(frame).__module__.startswith("pandas."):
-            # Column by column: where they hold Python objects, these have the type.
+            # Pandas columns of Python objects have the type of their objects.
             return pa.Schema.from_pandas(frame)
         if type(frame).__module__.startswith("polars."):
             frame = frame.head(0)
@@ -147,8 +147,8 @@ def _frame_schema(frame: Any) -> pa.Schema:
         raise _unreadable(frame, "columns", error) from error
 
 
-def given_buckets(given: int | SimpleBuckets | None) -> SimpleBuckets | None:
-    """A number of buckets stands for `SimpleBuckets` of that number."""
+def parse_buckets(given: int | SimpleBuckets | None) -> SimpleBuckets | None:
+    """Return the buckets; a number means `SimpleBuckets` of that number."""
     if given is None or isinstance(given, SimpleBuckets):
         return given
     if isinstance(given, bool) or not isinstance(given, int):
@@ -165,12 +165,12 @@ def checked_limit(limit: int) -> int:
         raise InvalidRequestError(
             f"limit={limit!r:.100} cannot be used",
             why="it is not a number of rows",
-            next_step="Give a whole number, as large as you like",
+            next_step="Give a whole number, 0 or more, of any size",
         )
     return limit
 
 
-def given_settings(given: WriteSettings | None) -> WriteSettings:
+def parse_settings(given: WriteSettings | None) -> WriteSettings:
     if given is not None and not isinstance(given, WriteSettings):
         raise InvalidRequestError(
             f"write_settings={given!r:.100} cannot be used",
@@ -180,17 +180,17 @@ def given_settings(given: WriteSettings | None) -> WriteSettings:
     return given or WriteSettings()
 
 
-def given_upkeep(given: Upkeep | None) -> Upkeep | None:
+def parse_upkeep(given: Upkeep | None) -> Upkeep | None:
     if given is not None and not isinstance(given, Upkeep):
         raise InvalidRequestError(
             f"upkeep={given!r:.100} cannot be used",
-            why="it is not an Upkeep, which says what each table service does",
+            why="it is not an Upkeep, which has the policies of all table services",
             next_step="Write upkeep=pyhudi.Upkeep(), or leave it out",
         )
     return given
 
 
-def given_time(given: Time, zone: tzinfo | None) -> str:
+def parse_time(given: Time, zone: tzinfo | None) -> str:
     """Return the time as the timeline writes it. `zone` is the timeline's."""
     return given.completed if isinstance(given, WriteResult) else timeline_time(given, zone)
 

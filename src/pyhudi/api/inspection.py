@@ -1,4 +1,4 @@
-"""What a table is made of, as Arrow tables: for people who look and for tools that check."""
+"""What a table consists of, as Arrow tables: for users and for tools that check."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.wording import public_methods
 from pyhudi.world import World, real_world
 
-#: Table services that somebody carries out after they were planned.
+#: Table services that a process executes after they were planned.
 _PLANS = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN})
-_WHO = ("job", "user", "host")
+_WRITER_COLUMNS = ("job", "user", "host")
 _HEARTBEAT_BYTES_MAX = 8_192
 _TIMELINE = pa.schema(
     [
@@ -123,7 +123,7 @@ _CONSUMERS = pa.schema(
 
 
 class Inspection:
-    """`table.inspect`: each method loads what is new and gives one Arrow table."""
+    """`table.inspect`: each method loads what is new and returns one Arrow table."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Inspection:
         return f"<inspect of {self._loader.storage.uri}: {methods}>"
 
     def timeline(self) -> pa.Table:
-        """Every instant of the active timeline, oldest request first."""
+        """Return every instant of the active timeline, oldest request first."""
         timeline = self._state().timeline
         return _table(
             _TIMELINE,
@@ -159,10 +159,11 @@ class Inspection:
         )
 
     def file_slices(self) -> pa.Table:
-        """Every committed slice of every file group, the latest first.
+        """Return every committed slice of every file group, the latest first.
 
-        A pending compaction opens a slice of its own, as it does for those who plan by slices;
-        a read joins it with the one before. So does this, if the plan cannot be read.
+        A pending compaction opens a slice of its own, as it does for table services, which plan by
+        slices. A read joins that slice with the one before. So does this method, if the plan cannot
+        be read.
         """
         state = self._state()
         times = self._reader.completion_times(state)
@@ -178,11 +179,11 @@ class Inspection:
         return _table(_SLICES, rows)
 
     def writers(self, *, limit: int = 100) -> pa.Table:
-        """Who writes: what is under way first, then completed writes, the latest first.
+        """Return what is pending, then completed writes, the latest first, each with its writer.
 
-        Among what is under way are plans of table services, with who carries them out; nobody does
-        if `last_sign` is null. That is when storage last heard of who is at work. What other
-        engines do not tell is null.
+        Pending plans of table services are included, with the process that executes them.
+        `last_sign` is when storage last saw a heartbeat; if it is null, no process executes the
+        plan. What other engines do not record is null.
         """
         count = checked_limit(limit)
         timeline = self._state().timeline
@@ -194,10 +195,10 @@ class Inspection:
         )
 
     def history(self, *, limit: int = 100) -> pa.Table:
-        """What has become of the table, the latest first: see `Table.history`."""
+        """Return the writes and compactions of the table, the latest first: see `Table.history`."""
         count, zone = checked_limit(limit), self._loader.config.zone
         chosen = [*reversed(self._state().timeline.writes)][:count]
-        return _table(_HISTORY, (_history_row(i, self._said(i), zone) for i in chosen))
+        return _table(_HISTORY, (_history_row(i, self._metadata_of(i), zone) for i in chosen))
 
     def _plan_row(self, instant: Instant) -> dict[str, Any]:
         path = heartbeat_path(instant.requested)
@@ -205,21 +206,21 @@ class Inspection:
         return {
             "instant": instant.requested,
             "action": instant.action.value,
-            **({} if sign is None else _identity_row(self._beating(path))),
+            **({} if sign is None else _identity_row(self._heartbeat_writer(path))),
             "last_sign": None if sign is None else sign.modified_ms,
         }
 
-    def _beating(self, path: str) -> Mapping[str, str]:
-        """Who beats, as far as the heartbeat tells: behind its mark, on a line of its own."""
+    def _heartbeat_writer(self, path: str) -> Mapping[str, str]:
+        """Return the writer that the heartbeat records: after its mark, on a line of its own."""
         try:
-            told = self._loader.storage.read(path, 0, _HEARTBEAT_BYTES_MAX)
+            data = self._loader.storage.read(path, 0, _HEARTBEAT_BYTES_MAX)
         except FileNotFoundError:
             return {}
-        return {WRITER_KEY: told.partition(b"\n")[2].decode("utf-8", "replace")}
+        return {WRITER_KEY: data.partition(b"\n")[2].decode("utf-8", "replace")}
 
     def _writer_row(self, instant: Instant) -> dict[str, Any]:
         storage, is_done = self._loader.storage, instant.completed is not None
-        metadata = self._said(instant)
+        metadata = self._metadata_of(instant)
         sign = None if is_done else storage.stat(heartbeat_path(instant.requested))
         stats = metadata.stats
         return {
@@ -233,33 +234,34 @@ class Inspection:
             "last_sign": None if sign is None else sign.modified_ms,
         }
 
-    def _said(self, instant: Instant) -> CommitMetadata:
-        """What the instant's completed or inflight file says, if there is one."""
+    def _metadata_of(self, instant: Instant) -> CommitMetadata:
+        """Return the contents of the instant's completed or inflight file, if there is one."""
         state = State.COMPLETED if instant.completed else State.INFLIGHT
         name = replace(instant, state=state).file_name
         path = f"{self._loader.timeline_folder}/{name}"
         try:
             data = load_timeline_file(self._loader.storage, path)
             return decode_inflight_commit(data, path) or CommitMetadata()
-        except (UnavailableError, CorruptTableError):  # a sick table is to be seen, too
+        except (UnavailableError, CorruptTableError):  # a damaged table can be inspected, too
             return CommitMetadata()
 
     def conflicts(self, *, limit: int = 100) -> pa.Table:
-        """Who lost to whom, the latest first: one row for each write that met a conflict."""
+        """Return each write that met a conflict, and the one it lost to, the latest first."""
         found = load_conflicts(self._loader.storage, checked_limit(limit))
         return _table(_CONFLICTS, map(_conflict_row, found))
 
     def consumers(self) -> pa.Table:
-        """Who reads changes, and up to when each has; cleaning keeps the rest for those that hold.
+        """Return the consumers of changes, and up to when each has read.
 
-        How long one has been silent is told by this machine's clock.
+        A clean retains the rest for those that hold. How long one has been silent is by this
+        machine's clock.
         """
         now_ms = self._world.now_ms()
         found = load_consumers(self._loader.storage)
         return _table(_CONSUMERS, (_consumer_row(each, now_ms) for each in found))
 
     def _pending_compactions(self, state: TableState) -> Mapping[tuple[str, str], str]:
-        """(partition, file id) → the pending compaction that will write its next base file."""
+        """Return (partition, file id) → pending compaction that will write its next base file."""
         found = {}
         for instant in state.timeline.pending:
             if instant.action is Action.COMPACTION:
@@ -269,7 +271,7 @@ class Inspection:
         return found
 
     def _planned(self, instant: Instant) -> Sequence[CompactionOperation]:
-        """None if the plan is gone, or not to be read: who looks at a sick table must see it."""
+        """Return the plan's operations; none if the plan is gone or broken, to show the rest."""
         path = f"{self._loader.timeline_folder}/{instant.requested}.compaction.requested"
         try:
             data = self._loader.storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
@@ -287,7 +289,7 @@ def _history_row(instant: Instant, metadata: CommitMetadata, zone: tzinfo | None
         "operation": metadata.operation,
         **(_written(stats) if metadata != CommitMetadata() else {}),  # else it cannot be read
         "seconds": (ended - began).total_seconds() if began and ended else None,
-        **{name: _identity_row(metadata.extra_metadata).get(name) for name in _WHO},
+        **{name: _identity_row(metadata.extra_metadata).get(name) for name in _WRITER_COLUMNS},
         "requested": instant.requested,
     }
 
@@ -319,7 +321,7 @@ def _identity_row(extra: Mapping[str, str] | None) -> dict[str, Any]:
 
 
 def _conflict_row(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a note, in which a value of another kind than it should be counts as missing."""
+    """Return the row of a conflict's facts. A value of an unexpected type counts as missing."""
     ours, theirs, lost = (_part(facts, name) for name in ("ours", "theirs", "lost"))
     keys = facts.get("keys")
     return {
@@ -346,7 +348,7 @@ def _text(facts: Mapping[str, Any], name: str) -> str | None:
 
 
 def _storable(text: str) -> str:
-    """JSON may hold half of a character."""
+    """Return the text without lone surrogates, which JSON may hold and Arrow may not."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""Opening and creating a table: what did the caller ask for?"""
+"""Opening and creating a table by what the caller asks for."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from pyhudi.api.inputs import (
     chosen_enum,
     chosen_word,
-    given_buckets,
-    given_schema,
-    given_settings,
-    given_upkeep,
     optional_word,
+    parse_buckets,
+    parse_schema,
+    parse_settings,
+    parse_upkeep,
     storage_at,
     table_name,
 )
@@ -55,19 +55,19 @@ def open_table(
 ) -> Table:
     """Open the Hudi table at a path or URI (local disk, s3://, gs://, az://).
 
-    Raises UnsupportedTableError, naming the feature, when pyhudi could not read its rows exactly.
-    `buckets`, `lock` and `lock_options` are for writing tables that another engine made and whose
-    properties do not say.
-    `progress` is called with a Progress now and then while a write, a read of a whole result or a
-    compaction runs; without it, a line on the terminal shows how far it is. False silences that.
-    With `upkeep`, each write is followed by the table services that are due (docs/services.md).
+    Raises UnsupportedTableError, naming the feature, if pyhudi cannot read its rows exactly.
+    `buckets`, `lock` and `lock_options` are for writing tables that another engine created and
+    whose properties do not record them. `progress` is called with a Progress now and then while a
+    write, a read of a whole result or a compaction runs. Without it, a line on the terminal shows
+    the progress; False silences that. With `upkeep`, each write is followed by the table services
+    that are due (docs/services.md).
     """
-    upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
+    upkeep, storage = parse_upkeep(upkeep), storage_at(uri, storage_options)
     config = load_config(storage)
     kind = None if lock is None else parse_lock_kind(lock)
     address = parse_lock_address(kind or config.lock, lock_options, config.name)
-    overrides = Overrides(given_buckets(buckets), kind, address)
-    opening = OpenTable(storage, real_world(), given_settings(write_settings), overrides)
+    overrides = Overrides(parse_buckets(buckets), kind, address)
+    opening = OpenTable(storage, real_world(), parse_settings(write_settings), overrides)
     listener = progress_listener(progress, sys.stderr)
     return Table(TableLoader(storage, config), opening, upkeep, listener)
 
@@ -97,27 +97,27 @@ def create_table(
     progress: bool | Listener | None = None,
     exist_ok: bool = False,
 ) -> Table:
-    """Create a Hudi table, or with `exist_ok` open the same one if it is there.
+    """Create a Hudi table, or with `exist_ok` open the same one if it exists.
 
-    `schema` is a schema or a frame of Arrow, Spark, pandas or Polars; of a frame no rows are read.
-    `buckets` is how many there are in each partition, and never changes. With `ordering` the row
+    `schema` is a schema or a frame of Arrow, Spark, pandas or Polars; no rows of a frame are read.
+    `buckets` is the number of buckets in each partition, and never changes. With `ordering` the row
     with the greatest value wins (event time) and writers never block each other; without it the
     last commit wins and writers of one bucket conflict. `table_type` is "mor" or "cow",
     `merge_mode` "event_time" or "commit_time", `concurrency` "non_blocking" or "optimistic".
     `conflict_strategy` is "bucket", "simple" or "prefer_writer" (docs/concurrency.md). `lock` and
-    `lock_options` are needed only beside a Java writer (docs/locks.md); without, a table that is
-    there may have any. With `owners`, each owner writes its own columns (docs/partial_updates.md).
-    The rest is as in `open_table`. Safe when processes race to create it.
+    `lock_options` are needed only beside a Java writer (docs/locks.md); without them, an existing
+    table may have any. With `owners`, each owner writes its own columns (docs/partial_updates.md).
+    The rest is as in `open_table`. Safe when several processes create the table at once.
     """
-    upkeep, storage = given_upkeep(upkeep), storage_at(uri, storage_options)
+    upkeep, storage = parse_upkeep(upkeep), storage_at(uri, storage_options)
     name = table_name(uri) if name is None else name
     definition = TableDefinition.of(
         name,
-        storable_schema(given_schema(schema)),
+        storable_schema(parse_schema(schema)),
         record_key=record_key,
         partition_by=partition_by,
         ordering=ordering,
-        buckets=given_buckets(buckets),
+        buckets=parse_buckets(buckets),
         table_type=chosen_word("table_type", table_type, _TABLE_TYPES),
         version=version,
         merge_mode=optional_word("merge_mode", merge_mode, _MERGE_MODES),
@@ -128,7 +128,7 @@ def create_table(
         owners=owners,
         **_asked_lock(lock, lock_options, name),
     )
-    opening = OpenTable(storage, real_world(), given_settings(write_settings), Overrides())
+    opening = OpenTable(storage, real_world(), parse_settings(write_settings), Overrides())
     listener = progress_listener(progress, sys.stderr)
     config = _created(opening, definition, exist_ok=exist_ok, any_lock=lock is None)
     return Table(TableLoader(storage, config), opening, upkeep, listener)
@@ -145,7 +145,7 @@ def _created(
     opening: OpenTable, definition: TableDefinition, *, exist_ok: bool, any_lock: bool
 ) -> TableConfig:
     storage, world = opening.storage, opening.world
-    # Refuses a lock that this storage cannot have, or that lacks its library.
+    # Refuses a lock that this storage cannot have, or whose library is missing.
     open_lock(definition.lock, storage, world, address=definition.lock_address)
     config = create_table_files(storage, definition, world, exist_ok=exist_ok, any_lock=any_lock)
     if definition.owners is not None:

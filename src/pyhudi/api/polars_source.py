@@ -1,7 +1,7 @@
-"""A read as a source of Polars: what a lazy query needs of the columns and rows is read, no more.
+"""A read as a source of Polars: only the columns and rows that a lazy query needs are read.
 
-Polars says which columns a query uses and by which filter. The conjuncts of the filter that can be
-translated skip files and row groups. Polars applies the whole filter to what was read.
+Polars passes the columns that a query uses and its filter. The conjuncts of the filter that can be
+translated skip files and row groups. Polars applies the whole filter to the rows that were read.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def lazy_frame(storage: Storage, plan: ScanPlan, limit: int | None) -> pl.LazyFr
     except ImportError:
         raise InvalidRequestError(
             "the rows cannot be given to Polars as a lazy frame",
-            why=f"polars {pl.__version__} takes no sources from others",
-            next_step="Install a newer one with pip install -U polars, or take to_polars()",
+            why=f"polars {pl.__version__} does not support sources of other libraries",
+            next_step="Install a newer one with pip install -U polars, or call to_polars()",
         ) from None
 
     def frames(
         columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _size: int | None
     ) -> Iterator[pl.DataFrame]:
         first = min((n for n in (limit, rows) if n is not None), default=None)
-        # A limit counts rows before they are filtered, so such a read takes them as they come.
+        # A limit counts rows before they are filtered, so such a read skips nothing.
         chosen = plan if predicate is None or first is not None else _skipping(plan, predicate)
         chosen = narrowed(chosen, columns) if columns else chosen
         for batch in read_rows(storage, chosen, first):
@@ -47,10 +47,10 @@ def lazy_frame(storage: Storage, plan: ScanPlan, limit: int | None) -> pl.LazyFr
 
 
 def _skipping(plan: ScanPlan, predicate: pl.Expr) -> ScanPlan:
-    """The plan without what cannot match, as far as the predicate can be translated."""
+    """Return the plan without what cannot match, as far as the predicate can be translated."""
     for conjunct in translated_conjuncts(predicate):
         try:
             plan = narrowed(plan, where=conjunct)
-        except InvalidRequestError:  # it compares what `where` does not compare
+        except InvalidRequestError:  # it has a comparison that `where` does not have
             continue
     return plan

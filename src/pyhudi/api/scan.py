@@ -1,4 +1,4 @@
-"""A read that has been planned: pinned to the files it needs, and ready to give its rows."""
+"""A read that has been planned: pinned to the files it needs, and ready to return its rows."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class Scan:
-    """The rows of one read. Pinned: writes that complete later do not change it.
+    """The rows of one read. It is pinned: writes that complete later do not change it.
 
-    Rows come in no particular order. Each `to_` method reads anew.
+    Rows come in no particular order. Each `to_` method reads again.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Scan:
         self._limit = None if limit is None else checked_limit(limit)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_watch": None}  # a terminal stays where it is
+        return {**self.__dict__, "_watch": None}  # the listener of this process is not sent
 
     @property
     def schema(self) -> pa.Schema:
@@ -56,21 +56,21 @@ class Scan:
         return self._plan
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Record batches, one slice after the other, in bounded memory."""
+        """Yield record batches, one slice after the other, in bounded memory."""
         return read_rows(self.storage, self._plan, self._limit)
 
     def count(self) -> int:
-        """How many rows there are.
+        """Return the number of rows.
 
-        Base files without logs say it in their footers. Of other slices the keys are read, and
-        of all of them the columns of a predicate.
+        The footers of base files without logs have it. Of other slices the keys are read, and of
+        all of them the columns of a predicate.
         """
         if self._limit is not None:  # reading stops there
             return sum(batch.num_rows for batch in self.to_batches())
         return count_rows(self.storage, self._plan)
 
     def head(self, rows: int = 10) -> pa.Table:
-        """The first rows that are found, as an Arrow table; reading stops there."""
+        """Return the first rows that are found, as an Arrow table; reading stops there."""
         wanted = checked_limit(rows)
         limit = wanted if self._limit is None else min(wanted, self._limit)
         return pa.Table.from_batches(read_rows(self.storage, self._plan, limit), self.schema)
@@ -79,7 +79,7 @@ class Scan:
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """So that pyarrow, Polars, DuckDB, pandas and DataFusion take a scan as it is."""
+        """Return an Arrow stream, by which pyarrow, Polars, DuckDB, pandas and DataFusion read."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pa.Table:
@@ -89,7 +89,7 @@ class Scan:
             return pa.Table.from_batches(board.counting(self.to_batches()), self.schema)
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
-        """A pandas DataFrame; the options are those of `pyarrow.Table.to_pandas`."""
+        """Return a pandas DataFrame; the options are those of `pyarrow.Table.to_pandas`."""
         return self.to_arrow().to_pandas(**options)
 
     @overload
@@ -102,10 +102,10 @@ class Scan:
     def to_polars(self, *, lazy: bool) -> pl.DataFrame | pl.LazyFrame: ...
 
     def to_polars(self, *, lazy: bool = False) -> pl.DataFrame | pl.LazyFrame:
-        """A Polars DataFrame, or with `lazy` a LazyFrame that reads when it is collected.
+        """Return a Polars DataFrame, or with `lazy` a LazyFrame that reads when it is collected.
 
-        A lazy one reads the columns that its query uses and skips partitions, files and row groups
-        by its filters, as far as docs/predicates.md has words for them; its rows come in batches.
+        A LazyFrame reads the columns that its query uses and skips partitions, files and row groups
+        by its filters, as far as docs/predicates.md supports them; its rows come in batches.
         """
         try:
             import polars as pl
@@ -116,9 +116,9 @@ class Scan:
         return pl.DataFrame(self.to_arrow())
 
     def to_duckdb(self, connection: DuckDBPyConnection | None = None) -> DuckDBPyRelation:
-        """A DuckDB relation over the rows, which come in batches while a query runs.
+        """Return a DuckDB relation over the rows, which come in batches while a query runs.
 
-        Each query over it reads anew. Without a connection it belongs to DuckDB's default one.
+        Each query over it reads again. Without a connection it belongs to DuckDB's default one.
         """
         try:
             import duckdb
@@ -129,11 +129,11 @@ class Scan:
     def to_spark(
         self, spark: SparkSession | None = None, *, native_schemes: Collection[str] = ("file",)
     ) -> DataFrame:
-        """A Spark DataFrame, read in Spark's tasks; in the active session by default.
+        """Return a Spark DataFrame, read in Spark's tasks; in the active session by default.
 
-        `native_schemes` are those that this Spark can open by itself, with its own credentials:
-        slices without logs then go through its own parquet scan. Add "s3", "gs" or "az" where
-        it can.
+        `native_schemes` are those that this Spark can open by itself, with its own credentials. Its
+        own parquet scan then reads slices without logs. Add "s3", "gs" or "az" if Spark can open
+        them.
         """
         from pyhudi.spark.scan import spark_frame
 
@@ -150,14 +150,14 @@ def _not_installed(library: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"the rows cannot be given to {library}",
         why=f"the library {library!r} is not installed",
-        next_step=f"Install it with pip install {library}, or take to_arrow()",
+        next_step=f"Install it with pip install {library}, or call to_arrow()",
     )
 
 
 class Changes(Scan):
     """The rows that the writes of a time range left behind.
 
-    `until` is the completion time up to which the changes are complete: pass it as the next
+    `until` is the completion time up to which the changes are complete. Pass it as the next
     `since`, and every write is seen exactly once.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, overload
 
-from pyhudi.api.inputs import given_upkeep
+from pyhudi.api.inputs import parse_upkeep
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
@@ -33,7 +33,7 @@ from pyhudi.wording import public_methods
 
 
 class Services:
-    """What keeps a table healthy (docs/services.md): `run` does all that is due."""
+    """The table services (docs/services.md): `run` does all that is due."""
 
     def __init__(self, table: OpenTable, listener: Listener | None = None) -> None:
         self._table = table
@@ -44,7 +44,7 @@ class Services:
         return f"<services of {self._table.storage.uri}: {', '.join(public_methods(type(self)))}>"
 
     def repair(self, *, grace_minutes: float = GRACE_MS / 60_000) -> Repaired:
-        """Finish what crashed writers began, roll back what they left, and remove the remains.
+        """Complete what crashed writers began, roll back what they left, remove remaining files.
 
         Also removes data files whose instant is on neither the active nor the archived timeline. No
         reader shows them and no writer can complete them; archiving stops at them. `run` leaves
@@ -52,7 +52,7 @@ class Services:
         timeline lacks a file.
 
         Safe at any time and beside any writer. A writer that is frozen longer than the grace and
-        then wakes up may still leave files behind; shorten the grace only when no writer runs.
+        then continues may still leave files behind; shorten the grace only when no writer runs.
         """
         if not isinstance(grace_minutes, int | float) or not 0 <= grace_minutes < 10**9:
             raise InvalidRequestError(
@@ -65,7 +65,7 @@ class Services:
     def verify(self) -> Verified:
         """Check every file and key of the table, and report what is wrong. Write nothing.
 
-        Each file that a retained commit names must be there and have its length, footers and log
+        Each file that a retained commit names must exist and have its length, footers and log
         blocks must be readable, and each key must be in its bucket, once in its partition. Safe
         beside any writer and service. The result is true, and has no findings, if all is well.
         """
@@ -84,14 +84,14 @@ class Services:
         """Do what is due: roll back failed writes, compact, clean, archive.
 
         Safe beside any number of writers and of processes that run services. A service that fails
-        does not stop the others; the first error is raised at the end, or with `keep_going` all
-        are in the result. With `dry_run` nothing happens, and printing the result says what would.
-        A session as `spark` lets its tasks compact.
+        does not stop the others; the first error is raised at the end, or with `keep_going` all are
+        in the result. With `dry_run` nothing is changed, and the printed result shows what would be
+        done. If `spark` is a session, its tasks compact.
         """
-        upkeep = given_upkeep(upkeep) or Upkeep()
+        upkeep = parse_upkeep(upkeep) or Upkeep()
         try:
             session = self._session(dry_run=dry_run)
-        except HudiError as error:  # of the table, and so of each service
+        except HudiError as error:  # an error of the table, and so of each service
             result = UpkeepResult(errors=(("open", error),))
         else:
             merge = self._merge(session, spark)
@@ -106,11 +106,12 @@ class Services:
         plan_only: bool = False,
         spark: Any = None,
     ) -> Compacted:
-        """Merge log files into base files: plan it, and carry out every pending plan.
+        """Merge log files into base files: plan it, and execute every pending plan.
 
-        Writers go on meanwhile. With `plan_only` the plan is left to the next process that
-        compacts, pyhudi's or Hudi's. It is planned whether due or not; `run` asks the policy for
-        that. A plan that fails does not stop the others; its error is raised at the end.
+        Writers continue meanwhile. With `plan_only` the plan is left to the next process that
+        compacts, pyhudi's or Hudi's. It is planned whether due or not; only `run` applies the
+        policy's trigger. A plan that fails does not stop the others; its error is raised at the
+        end.
         """
         require_policy("policy", policy, CompactionPolicy)
         session = self._session(dry_run=dry_run)
@@ -121,8 +122,8 @@ class Services:
     def cancel_compaction(self, instant: str) -> str:
         """Cancel a compaction that is planned and not complete. Return the rollback's instant.
 
-        Use it for a plan that cannot be carried out, or a log compaction that a Hudi writer planned
-        and left. Its logs are then in no plan, and the next one may take them.
+        Use it for a plan that cannot be executed, or a log compaction that a Hudi writer planned
+        and left. Its logs are then in no plan, and the next plan may include them.
         """
         return compactions(self._session()).cancel(instant)
 
@@ -141,7 +142,8 @@ class Services:
     ) -> CleanResult | CleanPlan:
         """Remove files that are needed only by states older than the policy retains.
 
-        With `dry_run` the plan's `files` give, for each file of the table, why it goes or stays.
+        With `dry_run` the plan's `files` give, for each file of the table, why it is removed or
+        stays.
         """
         require_policy("policy", policy, CleanPolicy)
         done = clean(self._session(dry_run=dry_run), policy, dry_run=dry_run)
@@ -150,7 +152,7 @@ class Services:
     def cancel_clean(self, instant: str) -> Cleaned:
         """Cancel a clean that is planned and not complete: it completes, and removes nothing.
 
-        Use it for a plan that cannot be carried out, and so holds back every later clean.
+        Use it for a plan that cannot be executed, and so blocks every later clean.
         """
         return cancel_clean(self._session(), instant)
 
@@ -171,7 +173,7 @@ class Services:
     ) -> ArchiveResult | ArchivePlan:
         """Move completed instants from the active timeline to the archive.
 
-        By this policy alone: `run` also leaves what its policy of cleaning has to count.
+        Only this policy counts. `run` also leaves the instants that its clean policy has to count.
         """
         require_policy("policy", policy, ArchivePolicy)
         session = self._session(dry_run=dry_run)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyhudi.api.alter import Alterations
 from pyhudi.api.columns import TableSchema
 from pyhudi.api.consumers import Consumers
-from pyhudi.api.inputs import Time, given_time
+from pyhudi.api.inputs import Time, parse_time
 from pyhudi.api.inspection import Inspection
 from pyhudi.api.scan import Changes, Scan
 from pyhudi.api.services import Services
@@ -45,10 +45,10 @@ class Table:
     """A Hudi table. Every read begins by loading what other writers have completed since.
 
     `table.services` has the table services, `table.consumers` the registered readers of changes,
-    `table.alter` the lock, column owners and metadata table, `table.inspect` what the table is made
-    of.
-    A copy and a pickle hold the address and the options, among them the storage options and so
-    their secrets. The copy opens the table again, shows no progress, and shares no lock or cache.
+    `table.alter` the lock, column owners and metadata table, `table.inspect` what the table
+    consists of. A copy and a pickle hold the address and the options, among them the storage
+    options and so their secrets. The copy opens the table again, shows no progress, and shares no
+    lock or cache.
     """
 
     def __init__(
@@ -107,15 +107,15 @@ class Table:
 
     @property
     def owners(self) -> dict[str, tuple[str, ...]]:
-        """Of a joined table, who writes which columns; empty for others."""
+        """The columns of each owner of a joined table; empty for other tables."""
         return dict(load_owners(self._loader.storage).columns)
 
     def history(self, *, limit: int = 100) -> pa.Table:
-        """What has become of the table: its writes and compactions, the latest first.
+        """Return the writes and compactions of the table, the latest first.
 
-        Each says when it completed, what it wrote, how long it took and who did it; what another
-        engine does not say is null. `read(as_of=completed)` is the table after it. Archived ones
-        are not listed.
+        Each row has when it completed, what it wrote, how long it took and which writer did it;
+        what another engine does not record is null. `read(as_of=completed)` is the table after it.
+        Archived ones are not listed.
         """
         return self.inspect.history(limit=limit)
 
@@ -131,7 +131,7 @@ class Table:
         meta: bool = False,
         limit: int | None = None,
     ) -> Scan:
-        """The table's rows, now or as of a completion time.
+        """Return the table's rows, now or as of a completion time.
 
         `where` is SQL, or an expression of pyarrow or Polars (docs/predicates.md). With
         `read_optimized` only base files are read: faster, and as old as the last compaction. With
@@ -151,9 +151,9 @@ class Table:
         where: Where | None = None,
         meta: bool = False,
     ) -> Changes:
-        """Rows that writes completed in (since, until] left behind.
+        """Return the rows that writes completed in (since, until] left behind.
 
-        Deletes, and rows that an overwrite took away, are not among them (docs/concurrency.md).
+        Deletes, and rows that an overwrite removed, are not among them (docs/concurrency.md).
         Without `since` the range begins with the table. Pass the result's `until` as the next
         `since`. `columns`, `where` and `meta` are as in `read`.
         """
@@ -164,21 +164,21 @@ class Table:
         return Changes(self._loader.storage, plan, begin, reached, self._watch)
 
     def read_with_hudi_options(self, options: Mapping[str, str]) -> Scan:
-        """A read described by Hudi's own option names, with Hudi's own meaning.
+        """Return a read described by Hudi's own option names, with Hudi's own meaning.
 
-        Time travel compares requested times, and an incremental read gives partition columns as
+        Time travel compares requested times, and an incremental read returns partition columns as
         the path has them. With at least one of Hudi's options the rows have Hudi's five columns,
-        unless the option `meta` says otherwise. An option that pyhudi cannot honour is an error.
+        unless the option `meta` excludes them. An option that pyhudi cannot honour is an error.
         """
-        asked = parse_read_options(options)
+        query = parse_read_options(options)
         state = self._refreshed()
-        if asked.begin is not None:
-            end = None if asked.end is None else self._time(asked.end)
-            begin = max(_BEGINNING, asked.begin)
-            plan, reached = self._reader.plan_changes(state, begin, end, asked.question)
+        if query.begin is not None:
+            end = None if query.end is None else self._time(query.end)
+            begin = max(_BEGINNING, query.begin)
+            plan, reached = self._reader.plan_changes(state, begin, end, query.question)
             return Changes(self._loader.storage, plan, begin, reached, self._watch)
-        point = Now() if asked.as_of is None else AtRequest(self._time(asked.as_of))
-        plan = self._reader.plan_snapshot(state, point, asked.question)
+        point = Now() if query.as_of is None else AtRequest(self._time(query.as_of))
+        plan = self._reader.plan_snapshot(state, point, query.question)
         return Scan(self._loader.storage, plan, self._watch)
 
     # -- writing
@@ -189,24 +189,23 @@ class Table:
         """Write rows: a new key is added, a known one merged by the table's rule.
 
         `rows` is a Spark DataFrame, or anything with `__arrow_c_stream__` (Arrow, pandas, Polars,
-        DuckDB), and is evaluated once. Errors leave the table as it was, but for an
-        OutcomeUnknownError: then the write is there wholly or not at all, and a `write_id` makes it
-        safe to repeat the call.
-        On a joined table the rows have the record key, the partition and the columns of the
-        `owner`; the other columns stay as their owners wrote them.
+        DuckDB), and is evaluated once. Errors leave the table as it was, except for an
+        OutcomeUnknownError: then the write is visible wholly or not at all, and a `write_id` makes
+        it safe to repeat the call. On a joined table the rows have the record key, the partition
+        and the columns of the `owner`; the other columns stay as their owners wrote them.
         """
         return self._writing.upsert(rows, write_id, owner)
 
     def append(
         self, rows: Any, *, require_new_keys: bool = False, write_id: str | None = None
     ) -> WriteResult:
-        """Write rows that are new; a key that is there already is merged as by `upsert`.
+        """Write rows that are new; an existing key is merged as by `upsert`.
 
-        A large load of empty buckets becomes base files, the fastest to read; two such loads of
-        one bucket at the same moment conflict. A stream that does not fit in memory
-        (`buffer_bytes_max`) goes to log files. With `require_new_keys` a known key is
-        refused. That reads the keys of the buckets that are written, and holds the rows in memory.
-        A write of one of these buckets that completes meanwhile is a conflict: the keys are
+        A large load of empty buckets becomes base files, the fastest to read; two such loads of one
+        bucket at the same moment conflict. A stream that does not fit in memory
+        (`buffer_bytes_max`) is spilled to log files. With `require_new_keys` an existing key is
+        refused. That reads the keys of the buckets that are written, and buffers the rows in
+        memory. A write of one of these buckets that completes meanwhile is a conflict: the keys are
         checked again, or from Spark the call ends in a ConflictError.
         """
         return self._writing.append(rows, write_id, require_new_keys=require_new_keys)
@@ -214,11 +213,10 @@ class Table:
     def update(
         self, rows: Any, *, columns: Sequence[str], write_id: str | None = None
     ) -> WriteResult:
-        """Set some columns of rows that are there; keys that are not are passed over.
+        """Set some columns of existing rows; keys that do not exist are ignored.
 
-        `rows` have the record key's, the partition's and the named columns; others are left
-        alone. The rest of each row stays. A write of the same buckets that completes meanwhile is
-        a conflict.
+        `rows` have the record key's, the partition's and the named columns; others are ignored. The
+        rest of each row stays. A write of the same buckets that completes meanwhile is a conflict.
         """
         return self._writing.update(rows, columns, write_id)
 
@@ -232,11 +230,11 @@ class Table:
     ) -> WriteResult:
         """Delete the rows that a predicate (as `where` of `read`) finds, or those with given keys.
 
-        Keys are rows, as for `upsert`, that have the record key's columns. Where the partition's
-        or the ordering's columns are missing, they are looked up in the table, and keys that are
-        not there are passed over. On a table with an ordering, a row that is newer than the delete
-        stays; `unconditional` deletes whatever was written before. What a predicate finds is read
-        and deleted in this process, or with a session as `spark` by tasks of Spark.
+        Keys are rows, as for `upsert`, that have the record key's columns. If the partition's or
+        the ordering's columns are missing, they are looked up in the table, and keys that do not
+        exist are ignored. On a table with an ordering, a row that is newer than the delete stays;
+        `unconditional` deletes whatever was written before. What a predicate finds is read and
+        deleted in this process, or with a session as `spark` by tasks of Spark.
         """
         return self._writing.delete(what, write_id, unconditional=unconditional, spark=spark)
 
@@ -247,11 +245,12 @@ class Table:
         partitions: str | Sequence[Any] = OVERWRITE_TOUCHED,
         write_id: str | None = None,
     ) -> WriteResult:
-        """Put the rows in the place of all that is there: in the partitions that they are in
-        ("touched"), in the whole table ("all"), or in the named partitions.
+        """Replace all rows of some partitions, or of the table, by these rows.
 
-        A partition is named by its path, or by its values. A write of one of these partitions
-        that completes meanwhile is a conflict; one that completes later adds to the new rows.
+        `partitions` is "touched" for the partitions that the rows are in, "all" for the whole
+        table, or a list of partitions, each named by its path or by its values. A write of one of
+        these partitions that completes meanwhile is a conflict; one that completes later adds to
+        the new rows.
         """
         return self._writing.overwrite(rows, partitions, write_id)
 
@@ -276,7 +275,7 @@ class Table:
         return AtCompletion(self._time(as_of))
 
     def _time(self, time: Time) -> str:
-        return given_time(time, self._loader.config.zone)
+        return parse_time(time, self._loader.config.zone)
 
     def _repr_html_(self) -> str:
         config = self._loader.config
@@ -294,7 +293,7 @@ class Table:
         )
 
     def _columns_to_show(self) -> list[tuple[str, pa.DataType]] | None:
-        """As of the last read: a notebook that shows a table must not list it, nor fail."""
+        """Return the columns as of the last read: a notebook must not list the table, nor fail."""
         if self._state is None:
             return None
         try:
@@ -316,7 +315,7 @@ class Table:
 def _opened_again(
     storage: Storage, settings: WriteSettings, overrides: Overrides, upkeep: Upkeep | None
 ) -> Table:
-    """Open a copy of a table, perhaps in another process: by its address and options alone."""
+    """Open a copy of a table, perhaps in another process, by its address and options alone."""
     opening = OpenTable(storage, real_world(), settings, overrides)
     return Table(TableLoader(storage, load_config(storage)), opening, upkeep)
 
@@ -334,8 +333,8 @@ def _question(
 ) -> Question:
     if isinstance(columns, str):
         raise InvalidRequestError(
-            f"columns={columns!r} is a text",
-            why="it would be taken for one column per letter",
+            f"columns={columns!r} is a string",
+            why="it would mean one column for each letter",
             next_step=f"Write columns=[{columns!r}]",
         )
     chosen = None if columns is None else tuple(columns)

@@ -1,7 +1,7 @@
-"""The verbs that write, for rows from anywhere.
+"""The verbs that write, for rows from any source.
 
 Each verb is an intent (`write.intent`) and the rows it is for. Spark frames run as a Spark job,
-everything else runs in this process; the table and its answer are the same.
+everything else runs in this process; the table and the result are the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pyhudi.session.session import TableSession
 from pyhudi.table.rows.named_partitions import named_partitions
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.write.begin import data_schema
-from pyhudi.write.column_owners import Owned, owned_columns, ranked, refuse_joined
+from pyhudi.write.column_owners import OwnedColumns, owned_columns, ranked, refuse_joined
 from pyhudi.write.executor import Executor
 from pyhudi.write.intent import (
     Found,
@@ -65,8 +65,7 @@ class Writing:
         listener: Listener | None,
         after: Callable[[WriteResult, Any], None] | None = None,
     ) -> None:
-        """`after` runs the services that follow each write, with its result and the Spark session
-        that wrote it, if one did."""
+        """`after` is called after each write, with its result and its Spark session, if any."""
         self._table = table
         self._listener = listener
         self._after = after
@@ -87,8 +86,8 @@ class Writing:
     def _upsert_parts(
         self, opened: _Opened, source: Any, write_id: str | None, owner: str
     ) -> WriteResult:
-        # Owners that name their writes alike still write different things. And what was done
-        # before its owner released the columns was done.
+        # Owners that use one write id still write different things. And a write that completed
+        # before its owner released the columns has completed.
         if isinstance(owner, str) and isinstance(write_id, str) and write_id:
             write_id = json.dumps([owner, write_id])
             earlier = WriteIntent(operation="UPSERT", write_id=write_id)
@@ -145,14 +144,15 @@ class Writing:
         source, names = _source_and_names(what)
         given = frozenset(name for name in names if name not in META_COLUMNS)
         with self._opened() as opened:
-            # All rows of a joined table have one rank: what a delete finds was there before it.
+            # All rows of a joined table have one rank: a delete removes whatever was written before
+            # it.
             is_all = unconditional or is_joined(opened.config)
-            # Keys are the caller's own, so what others write matters not. On a joined table an
-            # owner's part must not come behind a delete that it does not know of.
+            # The caller names the keys, so other writes do not change what is deleted. On a joined
+            # table an owner's part must not come behind a delete that the owner has not seen.
             intent = WriteIntent(
                 operation="DELETE",
                 change=Keys(given, is_all),
-                reads=Reads.ROWS if is_joined(opened.config) else Reads.PLACES,
+                reads=Reads.ROWS if is_joined(opened.config) else Reads.LOCATIONS,
                 write_id=write_id,
             )
             result = opened.write(intent, source)
@@ -165,7 +165,7 @@ class Writing:
             is_all = unconditional or is_joined(opened.config)
             found = Found(where, is_all)
             refuse_bad_predicate(opened.session, found)
-            # What a predicate finds depends on what others write.
+            # Which rows a predicate finds depends on other writes.
             intent = WriteIntent(
                 operation="DELETE", change=found, reads=Reads.ROWS, write_id=write_id
             )
@@ -197,7 +197,7 @@ class Writing:
             result = opened.write(intent, iter(()))
         return self._followed(result, None)
 
-    # -- around each of them
+    # -- around each verb
 
     @contextmanager
     def _opened(self) -> Iterator[_Opened]:
@@ -207,7 +207,7 @@ class Writing:
             yield _Opened(table, ready(table), board)
 
     def _followed(self, result: WriteResult, spark: Any) -> WriteResult:
-        """Run what follows a write. Services may take long: other threads go on meanwhile."""
+        """Run the services that follow a write. Other threads may write meanwhile."""
         if self._after is not None:
             self._after(result, spark)
         return result
@@ -231,7 +231,7 @@ class _Opened:
         return data_schema(self.session)
 
     def write(self, intent: WriteIntent, source: Any) -> WriteResult:
-        """Write what a Spark frame or session gives, or batches of rows."""
+        """Write batches of rows, a Spark frame, or what a Spark session finds by a predicate."""
         executor: Executor
         if isinstance(source, Iterator):
             executor = LocalExecutor(self.session, intent, source, self.board)
@@ -280,7 +280,7 @@ def _refuse_unfit_columns(columns: Any, config: TableConfig, schema: pa.Schema) 
     finding = {*config.record_key_fields, *config.partition_fields}
     problems = {
         "the table has no such column": [n for n in columns if n not in schema.names],
-        "record key and partition say which row it is": [n for n in columns if n in finding],
+        "record key and partition identify the row": [n for n in columns if n in finding],
     }
     for why, names in problems.items():
         if names:
@@ -291,7 +291,7 @@ def _refuse_unfit_columns(columns: Any, config: TableConfig, schema: pa.Schema) 
             )
     if not columns:
         raise InvalidRequestError(
-            "nothing is to be updated",
+            "there is nothing to update",
             why="columns is empty",
             next_step="Name the columns whose values are new",
         )
@@ -309,7 +309,7 @@ def _named(partitions: Any, opened: _Opened) -> frozenset[str] | None:
     return named_partitions(partitions, opened.config, opened.schema)
 
 
-def _checked(batches: Iterator[pa.RecordBatch], owned: Owned) -> Iterator[pa.RecordBatch]:
+def _checked(batches: Iterator[pa.RecordBatch], owned: OwnedColumns) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         owned.refuse_other_columns(batch.schema.names)
         yield batch
@@ -318,16 +318,15 @@ def _checked(batches: Iterator[pa.RecordBatch], owned: Owned) -> Iterator[pa.Rec
 def run_services_after(
     services: Services, upkeep: Upkeep, written: WriteResult, spark: Any = None
 ) -> None:
-    """Run the table services that are due after a write. Their errors are warnings, because the
-    write has succeeded.
+    """Run the table services that are due after a write.
 
-    A caller that has warnings raised gets one in the place of the write's result, so each names
-    the write.
+    Their errors are warnings, because the write has succeeded. A caller that has warnings raised
+    gets one instead of the write's result, so each warning names the write.
     """
     after = f"after the write {written.instant}, which completed at {written.completed}"
     try:
         errors = services.run(upkeep, keep_going=True, spark=spark).errors
-    except Exception:  # a fault of pyhudi's, reported in full
+    except Exception:  # a bug of pyhudi's, reported in full
         warnings.warn(f"upkeep failed {after}: {format_exc()}", UpkeepWarning, stacklevel=2)
         return
     for name, error in errors:

@@ -1,5 +1,4 @@
-"""Ordinals of a layout as a function for Spark: over Arrow arrays where Spark has that, else over
-pandas."""
+"""Ordinals of a layout as a Spark function: over Arrow arrays if Spark can, else over pandas."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ from pyhudi.table.rows.record_keys import record_keys, rows_without_key
 
 try:
     import pandas
-except ImportError:  # needed by Spark 3.5 alone, which says so itself
+except ImportError:  # only Spark 3.5 needs it, and reports this itself
     pandas = None
 
 
 class _Buckets:
-    """The ordinals of key columns, each batch at once, wherever a Python worker runs."""
+    """Computes the ordinals of key columns, a batch at a time, in a Python worker."""
 
     def __init__(self, config: TableConfig, layout: BucketLayout) -> None:
         self._config = config
@@ -33,13 +32,13 @@ class _Buckets:
 
     def __call__(self, *columns: pa.Array) -> pa.Array:
         config = self._config
-        # Texts may come as large ones, and of pandas a column of nulls as one without a type.
+        # Texts may arrive as large ones, and a pandas column of nulls without a type.
         columns = tuple(c if pa.types.is_decimal(c.type) else c.cast(pa.string()) for c in columns)
         batch = pa.RecordBatch.from_arrays(list(columns), names=list(config.record_key_fields))
         try:
             return pa.array(self._ordinals(batch))
         except HudiError:
-            # Some rows have no certain key. The task that gets one says so, with all its columns.
+            # Some rows have no certain key. The task that gets one reports all its columns.
             fit = ~np.asarray(rows_without_key(batch, config))
             buckets = np.full(batch.num_rows, NO_BUCKET, np.int32)
             buckets[fit] = self._ordinals(batch.filter(pa.array(fit)))
@@ -50,17 +49,17 @@ class _Buckets:
 
 
 def bucket_function(config: TableConfig, layout: BucketLayout) -> Callable[..., Column]:
-    """From the columns of the record key, as their texts or as they are, to the ordinal."""
+    """Return a function of the record key's columns, as texts or as they are, to the ordinal."""
     buckets = _Buckets(config, layout)
 
-    # Spark reads the hints to find out what to give.
+    # Spark finds the types of the arguments by these hints.
     def over_arrays(*columns: pa.Array) -> pa.Array:
         return buckets(*columns)
 
     def over_series(*columns: pandas.Series) -> pandas.Series:
         return buckets(*map(pa.Array.from_pandas, columns)).to_pandas()
 
-    api: Any = F  # its overloads do not know functions of any number of columns
+    api: Any = F  # its overloads have no function of any number of columns
     made: Callable[..., Column] = (
         api.arrow_udf(over_arrays, "int")
         if hasattr(F, "arrow_udf")

@@ -1,8 +1,8 @@
 """A compaction plan as one Spark job: operations in, each merged where it runs, write stats out.
 
-Operations are independent, so each is a task, the largest first: then no task that takes long
-starts when all others are done. Plans of very many file groups share tasks, in which sizes are
-balanced. A task may run twice, for its file has one name whoever makes it.
+Operations are independent, so each is a task, the largest first. So no long task starts when all
+others are done. In plans of very many file groups, operations share tasks of balanced sizes. A task
+may run twice, because its file has the same name in every attempt.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MB = 1 << 20
 
 
 class SparkMerge:
-    """Makes the base files of a plan in Spark's tasks, in the place of `LocalMerge`."""
+    """Writes the base files of a plan in Spark's tasks; used instead of `LocalMerge`."""
 
     def __init__(self, session: TableSession, spark: SparkSession) -> None:
         self._session = session
@@ -49,12 +49,12 @@ class SparkMerge:
         try:
             return collected_stats(numbers, requested, task, what="the compaction")
         finally:
-            # A task that fails raises it, which stops a write only.
+            # A task that fails raises the fence, which stops only writes.
             remove_fence(storage, requested)
 
 
 class CompactionTask(Task):
-    """Carries operations out: numbers of shares of the work in."""
+    """Executes operations: numbers of shares of the work in."""
 
     def __init__(
         self,
@@ -76,23 +76,23 @@ class CompactionTask(Task):
 def balanced(
     operations: Sequence[CompactionOperation], tasks_max: int
 ) -> tuple[tuple[CompactionOperation, ...], ...]:
-    """The operations in so many shares at most, of about the same bytes, the largest first."""
+    """Return at most `tasks_max` shares of the operations, of balanced sizes, largest first."""
     largest_first = sorted(operations, key=operation_bytes, reverse=True)
     shares: list[tuple[int, int, list[CompactionOperation]]] = [
-        (0, place, []) for place in range(min(tasks_max, len(operations)))
+        (0, number, []) for number in range(min(tasks_max, len(operations)))
     ]
     for operation in largest_first:
-        size, place, share = heapq.heappop(shares)
+        size, number, share = heapq.heappop(shares)
         share.append(operation)
-        heapq.heappush(shares, (size + operation_bytes(operation) + 1, place, share))
+        heapq.heappush(shares, (size + operation_bytes(operation) + 1, number, share))
     shares.sort(key=lambda share: (-share[0], share[1]))
     return tuple(tuple(share) for _, _, share in shares)
 
 
 def operation_bytes(operation: CompactionOperation) -> int:
-    """About how much it reads and writes, by the plan's own metrics."""
+    """Return about how many bytes it reads and writes, by the plan's own metrics."""
     metrics = operation.metrics or {}
     sizes = (metrics.get(name, 0.0) for name in ("TOTAL_LOG_FILES_SIZE", "TOTAL_IO_MB"))
-    # Whoever made the plan wrote them down; what is no size weighs nothing.
+    # Any engine may have written the plan. A value that cannot be a size counts as 0.
     logs, read_and_written = (int(s) if isfinite(s) and s >= 0 else 0 for s in sizes)
     return logs + _MB * read_and_written

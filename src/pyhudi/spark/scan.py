@@ -1,10 +1,10 @@
 """A planned read as a Spark DataFrame.
 
-Slices without logs go through Spark's own parquet scan, which is the fastest way there is, where
-it gives the same rows: Spark can open the scheme, every file has the types of the read, and the
-files are not so many that naming them one by one costs more than it saves. All other slices are
-read by tasks of ours, a split for each, that stream Arrow batches. Only public DataFrame
-operations are used, so this runs on classic Spark, on a cluster and through Spark Connect.
+Slices without logs are read by Spark's own parquet scan, the fastest way, if it gives the same
+rows: Spark can open the scheme, every file has the types of the read, and the files are not so many
+that naming them one by one costs more than it saves. All other slices are read by pyhudi's tasks,
+one for each split, which stream Arrow batches. Only public DataFrame operations are used, so this
+runs on classic Spark, on a cluster and through Spark Connect.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from pyhudi.version import __version__
 #: Above this many files Spark's listing of explicit paths costs more than our tasks
 #: (`make bench ARGS=spark_paths` prints the measurement).
 NATIVE_FILES_MAX = 250
-#: Footers that are read to find out whether files have the types of the read.
+#: How many footers are read to find out whether files have the types of the read.
 _FOOTERS_MAX = 64
 
 #: Enough splits for a busy cluster, none so small that starting a task costs more than its work.
 _SPLITS_WANTED = 32
 _SPLIT_BYTES_MIN = 24 * 1024 * 1024
 
-#: How our schemes are called by Hadoop's file systems.
+#: The names of our schemes in Hadoop's file systems.
 _HADOOP_SCHEMES = {"s3": "s3a", "gcs": "gs"}
-#: Spark takes a path for a pattern when one of these is in it.
+#: Spark reads a path as a pattern if it contains one of these.
 _PATTERN_CHARACTERS = frozenset("*?[]{}\\")
 
 
@@ -51,7 +51,7 @@ def spark_frame(
     if session is None:
         raise InvalidRequestError(
             "there is no Spark session",
-            why="none was given and none is active",
+            why="no session was passed and none is active",
             next_step="Pass one: scan.to_spark(spark)",
         )
     native, other = _divided(storage, plan, native_schemes)
@@ -64,7 +64,7 @@ def spark_frame(
 def _divided(
     storage: Storage, plan: ScanPlan, native_schemes: Collection[str]
 ) -> tuple[tuple[SliceRead, ...], ScanPlan]:
-    """Reads for Spark's parquet scan, and the plan of the others."""
+    """Return the reads for Spark's parquet scan, and the plan of the others."""
     able = storage.uri.partition(":")[0] in native_schemes and plan.spec.row_instants is None
     if not able or not _PATTERN_CHARACTERS.isdisjoint(storage.uri):
         return (), plan
@@ -72,7 +72,7 @@ def _divided(
     instants = {read.slice.base_instant: read for read in plain}
     if len(plain) > NATIVE_FILES_MAX or len(instants) > _FOOTERS_MAX:
         return (), plan
-    # All base files of an instant were written with one schema, so one footer speaks for them.
+    # All base files of an instant were written with one schema, so one footer is enough.
     same = {i for i, read in instants.items() if _has_types(storage, read, plan.spec)}
     native = tuple(read for read in plain if read.slice.base_instant in same)
     chosen = set(map(id, native))
@@ -93,7 +93,7 @@ def _has_types(storage: Storage, read: SliceRead, spec: ReadSpec) -> bool:
         with storage.open(read.slice.base.path) as source:
             return not needs_promotion(pq.read_schema(source), spec.plain)
     except (pa.ArrowException, OSError, ValueError):
-        return False  # a file that is broken or gone: the task that reads it says so
+        return False  # the file is broken or gone; the task that reads it reports this
 
 
 def _native_frame(
@@ -102,7 +102,7 @@ def _native_frame(
     scheme, _, root = storage.uri.partition(":")
     prefix = f"{_HADOOP_SCHEMES.get(scheme, scheme)}:{root.rstrip('/')}"
     paths = [f"{prefix}/{read.slice.base.path}" for read in reads if read.slice.base is not None]
-    # Dates are those of the proleptic calendar; without this Spark asks when it meets old ones.
+    # Dates are of the proleptic calendar. Without this option Spark raises when it finds old ones.
     reader = session.read.option("datetimeRebaseMode", "CORRECTED")
     frame = reader.schema(spark_schema(spec.plain)).parquet(*paths)
     if spec.predicate is not None:
@@ -120,7 +120,7 @@ def _task_frame(session: SparkSession, storage: Storage, plan: ScanPlan) -> Data
 
 
 def split_bytes(plan: ScanPlan) -> int:
-    """How large the splits of a plan should be, so that there are enough tasks."""
+    """Return how large the splits of a plan should be, so that there are enough tasks."""
     total = sum(read.cost for read in plan.reads)
     return min(SPLIT_BYTES, max(_SPLIT_BYTES_MIN, total // _SPLITS_WANTED))
 
@@ -143,7 +143,10 @@ class ReadTask:
 
 
 def refuse_other_release(driver: str) -> None:
-    """Tasks and plans of two releases need not fit: better an error than a wrong row."""
+    """Raise InvalidRequestError if driver and executor have different releases.
+
+    Tasks and plans of two releases may not fit, and could give wrong rows.
+    """
     if driver != __version__:
         raise InvalidRequestError(
             "an executor has another pyhudi than the driver",

@@ -1,17 +1,17 @@
-"""Bringing rows together: those of a file group in one task, sorted.
+"""The shuffle: bring the rows of a file group together in one task, sorted.
 
-Where a row goes is for the write's `Routing` to say, and the tasks go by that. Spark has to compute
-the same ordinal beforehand, to bring rows together. It can because all partitions have simple
-buckets, as many in each: then the ordinal is a hash of the record key modulo their number, whatever
-the partition. Tasks compute it again for some rows and refuse a difference.
+The write's `Routing` decides where a row goes, and the tasks use it. For the shuffle, Spark has to
+compute the same ordinal beforehand. It can, because all partitions have simple buckets, the same
+number in each. The ordinal is then a hash of the record key modulo that number, whatever the
+partition. Tasks compute it again for some rows and refuse a difference.
 
-The hash is computed in the JVM where that is certain: the index hashes Java's hash of the key's
-text, and Spark can call the very method (`java_method`), so that no row goes to Python for it. Keys
-of several fields, and decimals, are hashed by a function of ours, vectorised, that is given the key
-columns alone.
+The hash is computed in the JVM if the result is certain: the index hashes Java's hash of the key's
+text, and Spark can call the same method (`java_method`), so no row is sent to Python for it. Keys
+of several fields, and decimals, are hashed by a vectorised function of pyhudi that gets only the
+key columns.
 
-The *sort key* is one number to shuffle and to sort by (see `sorted_groups`). A salt of the instant
-makes sure that two groups whose hashes coincide once do not do so always.
+The *sort key* is one number to shuffle and to sort by (see `sorted_groups`). It is salted with the
+instant, so that two groups whose hashes coincide once do not always do so.
 
 Spark's adaptive execution sizes the tasks once it knows how many bytes there are. An input that
 Spark knows to be tiny skips the shuffle and is written by one task.
@@ -39,15 +39,15 @@ from pyhudi.write.sorted_groups import KEY_BITS
 
 #: An input that Spark estimates below this is written by one task, without a shuffle.
 TINY_BYTES: Final = 1 << 20
-#: Tasks, at most, where Spark does not size them itself.
+#: The maximum number of tasks if Spark does not size them itself.
 _TASKS_WITHOUT_ADAPTING = 32
 _KEY_MASK = (1 << KEY_BITS) - 1
 _ESTIMATE = re.compile(r"sizeInBytes=([0-9.]+) ([KMGTPE]i)?B")
 _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
-#: Parts of a plan whose output Spark does not estimate lower than it is. What is missing here may
-#: make many rows of few, or take long for each: functions over Arrow or pandas, `explode`.
+#: Nodes of a plan whose output Spark does not estimate too low. Other nodes may make many rows of
+#: few, or take long for each: functions over Arrow or pandas, `explode`.
 _MEASURED = frozenset(
     {
         "Aggregate",
@@ -79,8 +79,9 @@ def routed(
     salt: str,
     by_partition: bool,
 ) -> DataFrame:
-    """Return the frame with bucket and sort key, shuffled and sorted by it; a tiny one as it is,
-    in one task, which then asks the routing itself.
+    """Return the frame with bucket and sort key, shuffled and sorted by it.
+
+    A tiny frame is returned as it is, in one task, which then uses the routing itself.
     """
     if estimated_bytes(frame) <= TINY_BYTES:
         return frame.coalesce(1)
@@ -102,7 +103,7 @@ def _together(frame: DataFrame) -> DataFrame:
 
 
 def estimated_bytes(frame: DataFrame) -> float:
-    """How much Spark thinks the frame holds; much where it does not know. Nothing is evaluated."""
+    """Return Spark's estimate of the frame's size; infinity if unknown. Nothing is evaluated."""
     try:
         rows = frame.sparkSession.sql("EXPLAIN COST SELECT * FROM {rows}", rows=frame).collect()
     except (PySparkException, TypeError, NotImplementedError):
@@ -115,11 +116,11 @@ def estimated_bytes(frame: DataFrame) -> float:
     return float(found[1]) * 2.0 ** _UNITS[found[2] or ""]
 
 
-# ---- buckets. Expressions are SQL texts: each is one call to the JVM, however long.
+# ---- buckets. Expressions are SQL texts, because each is one call to the JVM, however long.
 
 
 def _bucket(frame: DataFrame, config: TableConfig, schema: pa.Schema, routing: Routing) -> Column:
-    """The ordinal that the routing gives a row, by the record key alone."""
+    """Return the ordinal that the routing gives a row, by the record key alone."""
     layout = routing.shared
     assert isinstance(layout, SimpleLayout), "no other index is written yet"
     names = config.record_key_fields
@@ -135,9 +136,9 @@ def _bucket(frame: DataFrame, config: TableConfig, schema: pa.Schema, routing: R
 
 
 def _hashed(text: str, name: str, count: int) -> str:
-    """As `SimpleLayout.assign`, for a key of one field.
+    """Return the SQL of `SimpleLayout.assign`, for a key of one field.
 
-    A key that looks like several fields, this one among them, is hashed by parts.
+    A key that looks like several fields, this one among them, is hashed by its parts.
     """
     text = f"coalesce({text}, '')"
     hash_ = f"cast(java_method('java.util.Objects', 'hashCode', {text}) AS bigint) + 31L"
@@ -151,7 +152,7 @@ def _hashed(text: str, name: str, count: int) -> str:
 
 
 def _key_text(config: TableConfig, schema: pa.Schema) -> str:
-    """Equal wherever the record key is: values that differ may make the same key."""
+    """Return SQL for a text that is equal if the record keys are, even of different values."""
     names = config.record_key_fields
     parts = []
     for name in names:
@@ -164,7 +165,7 @@ def _key_text(config: TableConfig, schema: pa.Schema) -> str:
 
 
 def _text(name: str, type_: pa.DataType) -> str | None:
-    """The text that the record key has of a column; None where Spark's may be another."""
+    """Return SQL for the column's text in the record key; None if Spark's text may differ."""
     if pa.types.is_decimal(type_):
         return None
     if pa.types.is_timestamp(type_):
@@ -174,12 +175,12 @@ def _text(name: str, type_: pa.DataType) -> str | None:
 
 
 def _as_stored(name: str, type_: pa.DataType) -> str:
-    """The column as the table has it; null where it does not fit, which the task then refuses."""
+    """Return SQL for the column in the table's type; null, which tasks refuse, if it cannot be."""
     return f"try_cast({quoted(name)} AS {spark_type(type_, name).simpleString()})"
 
 
-#: Microseconds since 1970 of a time without a zone, piece by piece: most functions would take it
-#: for one of the session's zone.
+#: Microseconds since 1970 of a time without a zone, computed from its fields: most functions would
+#: read it in the session's zone.
 _LOCAL_MICROS = (
     "unix_date(to_date({0})) * 86400000000L + hour({0}) * 3600000000L + minute({0}) * 60000000L"
     " + cast(extract(SECOND FROM {0}) * 1000000L AS bigint)"
@@ -187,18 +188,18 @@ _LOCAL_MICROS = (
 
 
 def _partition_text(name: str) -> str:
-    """Equal wherever the partition path is."""
+    """Return SQL for a text that is equal if the partition paths are."""
     text = f"cast({quoted(name)} AS string)"
     return f"coalesce(nullif({text}, ''), '{DEFAULT_PARTITION}')"
 
 
 def quoted(name: str) -> str:
-    """A column's name in SQL."""
+    """Return a column's name in SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
 def _literal(text: str) -> str:
-    """A text in SQL, by its bytes: what a backslash means is a matter of configuration."""
+    """Return a text in SQL, by its bytes: what a backslash means depends on the configuration."""
     return f"cast(X'{text.encode().hex()}' AS string)"
 
 
@@ -206,7 +207,7 @@ _reflecting: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 
 
 def _may_reflect(session: SparkSession) -> bool:
-    """Whether SQL may call Java's methods; some platforms forbid it. Asked once of a session."""
+    """True if SQL may call Java's methods, which some platforms forbid. Tested once a session."""
     if session not in _reflecting:
         call = "SELECT java_method('java.util.Objects', 'hashCode', 'a')"
         try:

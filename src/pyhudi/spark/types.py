@@ -59,18 +59,18 @@ _ARROW: dict[type[spark.DataType], pa.DataType] = {
 
 
 def arrow_schema(schema: spark.StructType) -> pa.Schema:
-    """The types in which Spark hands these columns over."""
+    """Return the types that these columns have when Spark passes them on."""
     return pa.schema([_arrow_field(field) for field in schema.fields])
 
 
 def empty_batch(schema: spark.StructType) -> pa.RecordBatch:
-    """No row of these columns: enough to see whether they fit."""
+    """Return a batch of these columns without rows, to check whether they fit."""
     fields = arrow_schema(schema)
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in fields], schema=fields)
 
 
 def _arrow_field(field: spark.StructField) -> pa.Field:
-    # As in tables that Spark makes: that no value is null today is no promise for tomorrow.
+    # As in tables that Spark creates: columns without nulls today may have some tomorrow.
     return pa.field(field.name, _arrow_type(field.dataType, field.name), nullable=True)
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 
 def worker_python(session: SparkSession) -> str:
-    """The Python that Spark starts on executors, as an error names it."""
+    """Return the Python that Spark starts on executors, as an error names it."""
     if type(session).__module__.startswith("pyspark.sql.connect"):
         return "which Spark's server chooses"
     return os.environ.get("PYSPARK_PYTHON") or "python3 (PYSPARK_PYTHON is not set)"
@@ -18,9 +18,9 @@ def worker_python(session: SparkSession) -> str:
 
 @lru_cache(maxsize=1)
 def spare_modules() -> None:
-    """Take what is loaded out of the garbage collector's sight.
+    """Exclude the loaded modules from garbage collection.
 
-    Spark collects garbage after every task. With Arrow and pandas loaded that is mostly a look at
-    their modules, and takes longer than the whole work of a small task.
+    Spark collects garbage after every task. With Arrow and pandas loaded, most of that time is
+    spent on their modules. It takes longer than the whole work of a small task.
     """
     gc.freeze()

@@ -1,8 +1,8 @@
 """A write whose rows come from Spark: one job, evaluated once, whose results are write stats.
 
-The job runs between begin and completion of the instant, as the local engine's work does. If it
-fails or is cancelled, the instant is given up at once; tasks that still run find the fence closed
-or the heartbeat gone, and what they wrote is removed with the rollback or swept up later.
+The job runs between begin and completion of the instant, as the local executor's work does. If it
+fails or is cancelled, the instant is abandoned at once. Tasks that still run find the fence raised
+or the heartbeat gone. The files they wrote are removed by the rollback, or swept later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pyhudi.spark.write_task import (
     RESULT_SCHEMA,
     STAT,
     DeleteFoundTask,
-    RewriteTask,
+    RebaseTask,
     Task,
     WriteTask,
     decode_refusal,
@@ -55,15 +55,15 @@ _NOT_THERE = re.compile(
 )
 
 
-#: Rows that are written once more need no shuffle, so each task has some of the buckets.
-REWRITE_TASKS_MAX = 200
+#: Rebased rows need no shuffle, so each task has some of the buckets.
+REBASE_TASKS_MAX = 200
 
 
 class SparkExecutor:
     """Runs write plans as Spark jobs."""
 
     is_fenced = True
-    can_repeat = False  # computing the input once more could give other rows
+    can_repeat = False  # computing the input again could give other rows
     partitions = ()
 
     def __init__(
@@ -76,14 +76,14 @@ class SparkExecutor:
     ) -> None:
         """Take the frame of the write's rows, if it has any.
 
-        InvalidRequestError if the frame's columns are not what the write needs.
+        Raise InvalidRequestError if the frame's columns are not those that the write needs.
         """
         self._intent = intent
         self._board = board
         self._storage, self._config = session.storage, session.config
         spec = write_spec(session, "", part=intent.part)
         self.schema = spec.avro_schema if intent.brings_rows else None
-        # A base file of a table without logs holds more rows than this write's.
+        # On a table without logs, a base file holds more rows than this write's.
         brings_all = intent.adds_rows and intent.reads is Reads.NOTHING
         self.can_rebase = session.is_mor and brings_all
         self._spark = spark
@@ -96,7 +96,7 @@ class SparkExecutor:
             self._shape.prepare(empty_batch(frame.schema))
 
     def check_keys(self, session: TableSession) -> None:
-        """Leave it to the tasks: the rows are computed once."""
+        """Return None: the tasks check the keys, because the rows are computed once."""
 
     def run(self, plan: WritePlan) -> list[WriteStat]:
         spec, task = plan.spec, plan.task
@@ -122,8 +122,8 @@ class SparkExecutor:
         assert not isinstance(plan.task, FoundDeletesTask)
         written = files_by_group(stats).items()
         files = {plan.routing.successor(group): paths for group, paths in written}
-        task = RewriteTask(plan.task, files, reports=self._board.is_watched)
-        tasks = min(len(files), REWRITE_TASKS_MAX)
+        task = RebaseTask(plan.task, files, reports=self._board.is_watched)
+        tasks = min(len(files), REBASE_TASKS_MAX)
         numbers = self._spark.range(0, len(files), 1, max(tasks, 1))
         return self._results(numbers, plan.spec, task)
 
@@ -134,7 +134,7 @@ class SparkExecutor:
             return collected_stats(rows, spec.requested, task)
         finally:
             if board.is_watched:
-                with suppress(HudiError):  # what stays is swept up
+                with suppress(HudiError):  # what remains is swept
                     clear_progress(storage, spec.requested)
 
 
@@ -146,14 +146,14 @@ def ranked(frame: DataFrame) -> DataFrame:
 def collected_stats(
     rows: DataFrame, requested: str, task: Task, what: str = "the write"
 ) -> list[WriteStat]:
-    """What the tasks of a job tell of the files they made; the error of one that could not."""
+    """Run a job; return the stats of the files that its tasks created, or raise a task's error."""
     try:
         with _cancelled_on_error(rows.sparkSession, f"pyhudi-{requested}"):
             results = rows.mapInArrow(task, RESULT_SCHEMA).collect()
-    except Exception as error:  # cancelled, it is not even PySpark's
-        if (told := _told(error, what, rows.sparkSession)) is error:
+    except Exception as error:  # a cancelled job raises an error that may not even be PySpark's
+        if (reported := _task_error(error, what, rows.sparkSession)) is error:
             raise
-        raise told from error
+        raise reported from error
     if refusals := [decode_refusal(row[REFUSAL]) for row in results if row[REFUSAL]]:
         raise _first(refusals)
     return [decode_stat(row[STAT]) for row in results]
@@ -161,10 +161,10 @@ def collected_stats(
 
 @contextmanager
 def _cancelled_on_error(session: SparkSession, tag: str) -> Iterator[None]:
-    """Around a job: whatever ends it early, an interrupt of the caller's too, stops its tasks."""
+    """Cancel the job in the block if anything ends it early, also an interrupt by the caller."""
     try:
         session.addTag(tag)
-    except (AttributeError, RuntimeError, PySparkException):  # 3.5 has tags in Connect alone
+    except (AttributeError, RuntimeError, PySparkException):  # 3.5 has tags only in Connect
         yield
         return
     try:
@@ -179,19 +179,20 @@ def _cancelled_on_error(session: SparkSession, tag: str) -> Iterator[None]:
 
 
 def _first(refusals: list[HudiError]) -> HudiError:
-    """The reason, rather than that other tasks stopped because of it."""
+    """Return the reason, rather than the error of a task that stopped because of it."""
     reasons = [error for error in refusals if not isinstance(error, WriteOverError)]
     if reasons:
         return reasons[0]
     return ConflictError(
-        "this write was given up by another writer",
-        why="its driver gave no sign of life for too long, or a later write has its write_id",
-        next_step="Write again, for nothing of it is visible",
+        "this write was rolled back by another writer",
+        why="its driver has not renewed its heartbeat for too long, or a later write has its"
+        " write_id",
+        next_step="Write again; nothing of it is visible",
     )
 
 
-def _told(error: Exception, what: str, session: SparkSession) -> Exception:
-    """What failed in a task of ours, in its own words; what failed elsewhere, as Spark says it."""
+def _task_error(error: Exception, what: str, session: SparkSession) -> Exception:
+    """Return the error of a task of ours as the task raised it, and any other error as it is."""
     text = str(error)
     if _NOT_THERE.search(text):
         return UnavailableError(
@@ -204,15 +205,15 @@ def _told(error: Exception, what: str, session: SparkSession) -> Exception:
     if _CANCELLED.search(text):
         return UnavailableError(
             f"{what} was cancelled",
-            why="its Spark job was",
-            next_step="Nothing of it is visible; repeat it if that was not meant",
+            why="its Spark job was cancelled",
+            next_step="Repeat it if that was not intended; nothing of it is visible",
         )
     raised = _RAISED.search(text)
     if raised is None:
         return error
     kind = KINDS.get(raised[1], UnavailableError)
     return kind(
-        f"tasks of {what} failed, and so did their repetitions",
+        f"tasks of {what} failed in every attempt",
         why=raised[2].strip().rstrip("."),
-        next_step="Nothing of it is visible; repeat it when the cause is gone",
+        next_step="Repeat it when the cause is gone; nothing of it is visible",
     )

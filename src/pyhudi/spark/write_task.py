@@ -1,8 +1,8 @@
 """What Spark calls in its Python workers to write: sorted batches in, write stats out.
 
-A row that cannot be written would fail every attempt of its task. So a task does not raise then,
-but hands the refusal back as a result, and closes the write's fence, at which the other tasks
-stop. What a new attempt may cure, such as storage that does not answer, is raised.
+A row that cannot be written would fail every attempt of its task. So the task does not raise, but
+returns the refusal as a result, and raises the write's fence, at which the other tasks stop. Errors
+that a new attempt may solve, such as storage that does not answer, are raised.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.version import __version__
 from pyhudi.world import real_world
 from pyhudi.write.files.spec import KeyedRows, WriteOverError
-from pyhudi.write.rebase import written_rows
+from pyhudi.write.rebase import rebased_rows
 from pyhudi.write.sorted_groups import KeyedBatch, grouped, joined_rows, sorted_by_group
 from pyhudi.write.tasks import FoundDeletesTask, GroupTask
 
-#: Columns that tell a task where a row goes: its bucket, which is the ordinal in a simple layout,
-#: and the number by which the rows of a task are sorted.
+#: Columns that the shuffle adds to a row: its bucket, which is the ordinal in a simple layout, and
+#: the number by which the rows of a task are sorted.
 BUCKET: Final = "__pyhudi_bucket"
 SORT_KEY: Final = "__pyhudi_sort_key"
-#: Instead of a bucket: the JVM cannot compute it.
+#: Instead of a bucket, if the JVM cannot compute it.
 NO_BUCKET: Final = -1
-#: Rows of a batch whose buckets are computed once more.
+#: The number of rows of a batch whose buckets are computed again.
 _CHECKED_ROWS = 32
 
 STAT: Final = "stat"
@@ -69,10 +69,10 @@ KINDS: dict[str, type[HudiError]] = {
 
 
 class Task:
-    """What tasks of a write have in common. `stats` is what each does."""
+    """What tasks of a write have in common. Each implements `stats`."""
 
     def __init__(self, storage: Storage, requested: str, *, reports: bool) -> None:
-        """With `reports`, tasks leave word of how far they are, for the driver to find."""
+        """With `reports`, tasks store their progress for the driver to read."""
         self._reports = reports
         self._storage = storage
         self._requested = requested
@@ -95,7 +95,7 @@ class Task:
             raise
         except HudiError as error:
             if not isinstance(error, WriteOverError):
-                with suppress(HudiError):  # the others would only have stopped earlier
+                with suppress(HudiError):  # without the fence, the other tasks only stop later
                     raise_fence(self._storage, self._requested)
             yield _results(refusals=[_encode_refusal(error)])
 
@@ -108,7 +108,7 @@ class Task:
 
 
 class WriteTask(Task):
-    """Writes the groups of the rows that it is given: sorted by sort key, or few and without."""
+    """Writes the groups of its rows, which are sorted by sort key, or are few and have none."""
 
     def __init__(self, task: GroupTask, *, reports: bool = False) -> None:
         super().__init__(task.files.storage, task.files.spec.requested, reports=reports)
@@ -126,7 +126,7 @@ class WriteTask(Task):
             yield from self._task.write(group, rows)
 
     def _sorted(self, batches: list[pa.RecordBatch]) -> KeyedBatch:
-        """All rows at once, in the order that Spark would have given them, more or less."""
+        """Return all rows at once, in about the order that Spark would have given them."""
         parts = [self._task.shape.prepare(batch) for batch in batches]
         rows = joined_rows([KeyedRows(part.rows, part.keys) for part in parts])
         paths = parts[0].paths
@@ -149,22 +149,22 @@ class WriteTask(Task):
     def _refuse_other_ordinals(self, batch: PreparedBatch, ordinals: npt.NDArray[np.int32]) -> None:
         """Raise if Spark's SQL and the routing disagree about some rows, which are hashed again.
 
-        A row in the wrong bucket would be there twice one day.
+        A row in the wrong bucket could be in the table twice later.
         """
         count = len(ordinals)
         some = np.linspace(0, count - 1, min(count, _CHECKED_ROWS), dtype=np.int64)
         again = self._task.files.routing.ordinals(batch.take(pa.array(some)))
         if (again != ordinals[some]).any():
             raise InvalidRequestError(
-                "rows cannot be placed by Spark",
+                "rows cannot be shuffled by Spark",
                 why="it puts some keys into other buckets than pyhudi does",
-                next_step="Report this with the types of the record key; rows as Arrow can be"
-                " written",
+                next_step="Write the rows as Arrow, and report this with the types of the record"
+                " key",
             )
 
 
-class RewriteTask(Task):
-    """Writes rows anew that lie in files of the same write: numbers of file groups in."""
+class RebaseTask(Task):
+    """Rebases rows from files of the same write: numbers of file groups in."""
 
     def __init__(
         self, task: GroupTask, files: Mapping[FileGroupId, tuple[str, ...]], *, reports: bool
@@ -178,11 +178,11 @@ class RewriteTask(Task):
         numbers = (number for batch in batches for number in batch.column(0).to_pylist())
         for number in numbers:
             group, paths = self._files[number]
-            yield from self._task.write(group, written_rows(self._storage, layout, paths))
+            yield from self._task.write(group, rebased_rows(self._storage, layout, paths))
 
 
 class DeleteFoundTask(Task):
-    """Deletes what a read finds: numbers of splits in, each of whole file slices."""
+    """Deletes the rows that a read finds: numbers of splits in, each of whole file slices."""
 
     def __init__(self, task: FoundDeletesTask, splits: Sequence[Split], *, reports: bool) -> None:
         super().__init__(task.files.storage, task.files.spec.requested, reports=reports)
@@ -197,18 +197,18 @@ class DeleteFoundTask(Task):
 
 
 class Unwatched:
-    """In the place of a task's progress, where nobody wants to know it."""
+    """Used instead of a task's progress if no caller watches it."""
 
     def add(self, *, rows: int = 0, bytes: int = 0, files: int = 0) -> None:
-        """Nothing is counted."""
+        """Count nothing."""
 
     def end(self) -> None:
-        """Nothing is told."""
+        """Store nothing."""
 
 
 def _refuse_odd_keys(keys: pa.StringArray) -> None:
     raise InvalidRequestError(
-        f"{len(keys)} rows have a record key that cannot be placed by Spark",
+        f"{len(keys)} rows have a record key that Spark cannot route",
         why=f"{keys[0].as_py()!r:.100} looks like a key of several fields, and Hudi would hash its"
         " parts",
         next_step="Write these rows as Arrow or pandas, without Spark",

@@ -17,7 +17,7 @@ from pyhudi.write.result import commit_metadata
 
 @contextmanager
 def begun(session: TableSession, *, is_fenced: bool = False) -> Iterator[Transaction]:
-    """Begin an instant, which is abandoned if the block raises."""
+    """Begin an instant, and abandon it if the block raises."""
     transaction = Transaction.begin(
         session.log, session.settings, session.action, session.recovery, is_fenced=is_fenced
     )
@@ -25,7 +25,7 @@ def begun(session: TableSession, *, is_fenced: bool = False) -> Iterator[Transac
     try:
         yield transaction
     except BaseException:
-        transaction.abandon()  # unless its completion was asked for: then the log knows
+        transaction.abandon()  # no effect if its completion was proposed: then the log decides
         raise
     finally:
         session.own.discard(transaction.requested)
@@ -34,7 +34,7 @@ def begun(session: TableSession, *, is_fenced: bool = False) -> Iterator[Transac
 def write_spec(
     session: TableSession, requested: str, *, part: Part | None = None, is_fenced: bool = False
 ) -> WriteSpec:
-    """Return what tasks of a write have to know, by the table's schema as it is now."""
+    """Return what tasks of a write have to know, by the table's present schema."""
     return WriteSpec(
         requested=InstantTime(requested),
         avro_schema=session.schema.avro(),
@@ -51,7 +51,7 @@ def data_schema(session: TableSession) -> pa.Schema:
 
 
 def make_beginning(session: TableSession) -> None:
-    """Let the table have a completed write before the first one that has data files.
+    """Make sure that the table has a completed write before the first one with data files.
 
     Readers count a file that is older than all writes of the timeline as committed, and a first
     write that was rolled back may still leave one.
@@ -62,7 +62,7 @@ def make_beginning(session: TableSession) -> None:
 
 
 def commit_nothing(session: TableSession, what: str) -> None:
-    """Commit a write without rows, for what is to be prepared by it."""
+    """Commit a write without rows. `what` names the thing that it prepares."""
     with begun(session) as transaction, preparing(what):
         metadata = commit_metadata([], write_spec(session, transaction.requested), "UPSERT")
         transaction.complete(metadata).or_raise()

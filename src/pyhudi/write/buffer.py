@@ -1,10 +1,10 @@
-"""Rows held by file group, as far as memory allows.
+"""Rows buffered by file group, as far as memory allows.
 
-Input comes as a stream of batches and is evaluated once. Each batch is checked as it comes, so
-what fits in memory is known to be good before anything is written. Where the rows go is known once
-the write has begun, and may be another place when it begins again: `route` brings them there. A
-write that is larger than memory puts out the fullest file groups, each as another log file of the
-same instant.
+Input arrives as a stream of batches and is evaluated once. Each batch is checked when it arrives,
+so rows that fit in memory are known to be good before anything is written. The file groups of the
+rows are known once the write has begun. They may be others when the write begins again; `route`
+then moves the rows. A write that is larger than memory spills the largest file groups, each as
+another log file of the same instant.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyhudi.write.shape import RowShape
 
 @dataclass(slots=True)
 class _Group:
-    """The rows of one file group, as they came."""
+    """The rows of one file group, in the order in which they arrived."""
 
     parts: list[RoutedRows] = field(default_factory=list)
     bytes: int = 0
@@ -47,7 +47,7 @@ class RowBuffer:
         self.bytes = 0
 
     def fill(self, batches: Iterator[pa.RecordBatch], bytes_max: int | None) -> bool:
-        """Take batches until there are so many bytes of them; True when there are no more."""
+        """Take batches until there are `bytes_max` bytes; return True if the batches have ended."""
         for batch in batches:
             self._add(batch)
             if bytes_max is not None and self.bytes >= bytes_max:
@@ -73,11 +73,11 @@ class RowBuffer:
             self.bytes += part_bytes
 
     def partitions(self) -> list[str]:
-        """The partitions that rows have come for."""
+        """Return the partitions of the rows that have arrived."""
         return sorted(self._partitions)
 
     def route(self, routing: Routing) -> None:
-        """Bring the rows, and those to come, to the file groups of this routing."""
+        """Move the rows, and those that follow, to the file groups of this routing."""
         known, self._routing = self._routing, routing
         if known is not None and _agree(known, routing, self._partitions):
             return
@@ -85,23 +85,26 @@ class RowBuffer:
         batches = self._unrouted or [_batch_again(part) for part in parts]
         self._unrouted, self._groups, self.bytes = [], {}, 0
         batches.reverse()
-        while batches:  # none is held longer than it takes
+        while batches:  # each batch is freed as soon as it is routed
             self._put(batches.pop(), routing)
 
     def taken(self, bytes_left: int = 0) -> Iterator[tuple[FileGroupId, KeyedRows]]:
-        """Groups, taken out until no more than so many bytes are left; all of them for 0."""
+        """Yield and remove groups until at most `bytes_left` bytes are left; for 0, all groups.
+
+        With a limit, the largest groups come first.
+        """
         groups = sorted(self._groups)
         if bytes_left:
             groups.sort(key=lambda group: -self._groups[group].bytes)
         for group in groups:
             if bytes_left and self.bytes <= bytes_left:
                 return
-            held = self._groups.pop(group)
-            self.bytes -= held.bytes
-            yield group, self._one_per_key(held.parts)
+            taken = self._groups.pop(group)
+            self.bytes -= taken.bytes
+            yield group, self._one_per_key(taken.parts)
 
     def buffered(self) -> Iterator[tuple[FileGroupId, KeyedRows]]:
-        """All groups, which stay here: the write may have to be repeated."""
+        """Yield all groups and keep them, because the write may have to be repeated."""
         for group in sorted(self._groups):
             yield group, self._one_per_key(self._groups[group].parts)
 
@@ -125,7 +128,7 @@ def _agree(one: Routing, other: Routing, partitions: Collection[str]) -> bool:
 
 
 def _batch_again(part: RoutedRows) -> PreparedBatch:
-    """The rows as they were before they were routed."""
+    """Return the rows as they were before they were routed."""
     indices = pa.array(np.zeros(len(part.keys), np.int32))
     paths = pa.DictionaryArray.from_arrays(indices, pa.array([part.group.partition]))
     return PreparedBatch(part.rows, part.keys, paths)

@@ -1,4 +1,4 @@
-"""A write of an owner's columns: what may it write, and which rows are its?"""
+"""A write of an owner's columns: which columns and rows may it write?"""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pyhudi.write.files.spec import Part
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedColumns:
     """What one owner may write."""
 
     owner: str
@@ -43,9 +43,9 @@ class Owned:
         return OwnedPart(self.owner, self.part.own, self.declared_at)
 
     def refuse_other_columns(self, names: Collection[str]) -> None:
-        """InvalidRequestError unless the rows have exactly the owner's columns.
+        """Raise InvalidRequestError unless the rows have exactly the owner's columns.
 
-        One that is missing could mean that it stays as it is, or that it is null: nobody guesses.
+        A missing column could mean that the value stays, or that it is null. We do not guess.
         """
         given = [name for name in names if name not in META_COLUMNS]
         missing = [name for name in self.schema.names if name not in given]
@@ -61,10 +61,12 @@ class Owned:
 
     def _whose(self, name: str) -> str:
         other = self.others.owner_of(name)
-        return "belongs to nobody" if other is None else f"belongs to owner {other!r}"
+        return "has no owner" if other is None else f"belongs to owner {other!r}"
 
 
-def owned_columns(storage: Storage, config: TableConfig, schema: pa.Schema, owner: Any) -> Owned:
+def owned_columns(
+    storage: Storage, config: TableConfig, schema: pa.Schema, owner: Any
+) -> OwnedColumns:
     """Return what the owner may write now; InvalidRequestError if there is no such owner."""
     _require_joined(config)
     number, owners = load_numbered_owners(storage)
@@ -78,7 +80,7 @@ def owned_columns(storage: Storage, config: TableConfig, schema: pa.Schema, owne
     identity = _identity(config)
     refuse_unownable(schema, identity, owner, own)
     rows = pa.schema([f for f in schema if f.name in own or f.name in identity])
-    return Owned(owner, Part(identity, tuple(own)), rows, owners, number)
+    return OwnedColumns(owner, Part(identity, tuple(own)), rows, owners, number)
 
 
 # ---- declaring
@@ -87,27 +89,27 @@ def owned_columns(storage: Storage, config: TableConfig, schema: pa.Schema, owne
 def own_columns(
     storage: Storage, config: TableConfig, schema: pa.Schema, owner: Any, columns: Any
 ) -> ColumnOwners:
-    """Declare an owner. Of two that ask for one column, one gets it, and the other is refused."""
+    """Declare an owner. If two ask for one column, one gets it, and the other is refused."""
     _require_joined(config)
-    name, asked = checked_name(owner), checked_columns(owner, columns)
+    name, wanted = checked_name(owner), checked_columns(owner, columns)
     identity = _identity(config)
     refuse_required_columns(schema, identity)
-    refuse_unownable(schema, identity, name, asked)
-    return change_owners(storage, lambda now: now.with_owner(name, asked))
+    refuse_unownable(schema, identity, name, wanted)
+    return change_owners(storage, lambda now: now.with_owner(name, wanted))
 
 
 def release_columns(storage: Storage, config: TableConfig, owner: Any) -> ColumnOwners:
-    """Release an owner's columns; its writes that have not completed are refused from here on."""
+    """Release an owner's columns. Its writes that have not completed are refused from now on."""
     _require_joined(config)
     name = checked_name(owner)
     return change_owners(storage, lambda now: now.without(name))
 
 
-# ---- what else is different on a joined table
+# ---- what differs on a joined table
 
 
 def refuse_joined(config: TableConfig, verb: str) -> None:
-    """InvalidRequestError where whole rows would be written beside those of owners."""
+    """Raise InvalidRequestError on a joined table: whole rows would overwrite owners' parts."""
     if is_joined(config):
         raise InvalidRequestError(
             f"{verb} is not possible on the table {config.name!r}",
@@ -117,12 +119,12 @@ def refuse_joined(config: TableConfig, verb: str) -> None:
 
 
 def ranked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Whole rows of a joined table, with the rank that all rows have."""
+    """Return whole rows of a joined table, with the rank that all rows have."""
     rank = pa.repeat(pa.scalar(ROW_RANK, pa.int32()), batch.num_rows)
-    place = batch.schema.get_field_index(RANK_COLUMN)
-    if place < 0:
+    index = batch.schema.get_field_index(RANK_COLUMN)
+    if index < 0:
         return batch.append_column(RANK_COLUMN, rank)
-    return batch.set_column(place, RANK_COLUMN, rank)
+    return batch.set_column(index, RANK_COLUMN, rank)
 
 
 def _require_joined(config: TableConfig) -> None:

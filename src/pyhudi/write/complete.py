@@ -1,4 +1,4 @@
-"""How does a write complete? Its files are closed, its checks collected, its metadata published."""
+"""How does a write complete? Its fence is raised, its checks collected, its metadata published."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyhudi.write.files.spec import WriteSpec, refuse_unknown
 from pyhudi.write.intent import WriteIntent
 from pyhudi.write.result import commit_metadata
 
-#: Every so many entries of the log, the writer that made it tidies up behind all of them.
+#: After each such number of entries, the writer of the last one prunes the decision log.
 PRUNE_EVERY = 1_000
 
 
@@ -32,7 +32,7 @@ def complete(
     *,
     keeps_files: bool = False,
 ) -> Completed | Lost:
-    """Validate a write that made these files, and publish it."""
+    """Validate a write that created these files, and publish it."""
     if spec.is_fenced:
         refuse_unknown(transaction.close([stat.data_path for stat in stats]))
     metadata = commit_metadata(stats, spec, intent.operation, intent.write_id)
@@ -53,7 +53,7 @@ def _checks(
     *,
     keeps_files: bool,
 ) -> Checks:
-    """Return what must hold when the write completes: by what it means, and by the table."""
+    """Return what must hold when the write completes, by its intent and by the table."""
     config = session.config
     # Logs of a table with non-blocking concurrency control never conflict.
     is_optimistic = config.concurrency is not ConcurrencyMode.NON_BLOCKING
@@ -68,7 +68,7 @@ def _checks(
 
 
 def _layout(session: TableSession, stats: Iterable[WriteStat]) -> KnownLayout:
-    """Return what no write that completed beside this one may have broken."""
+    """Return the layout that no write which completed meanwhile may have broken."""
     layouts = session.groups.layouts({stat.partition_path or "" for stat in stats})
     known = {
         partition: tuple(layout.group(n).file_id for n in range(layout.size))
@@ -78,7 +78,7 @@ def _layout(session: TableSession, stats: Iterable[WriteStat]) -> KnownLayout:
 
 
 def _prune(session: TableSession, transaction: Transaction) -> None:
-    """Now and then, tidy up behind all writers; the write itself has completed."""
+    """Prune the decision log now and then; the write itself has completed."""
     if transaction.number % PRUNE_EVERY < 2:
-        with suppress(HudiError):  # a later write prunes
+        with suppress(HudiError):  # a later write prunes it
             prune(session.log)

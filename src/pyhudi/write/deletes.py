@@ -1,10 +1,10 @@
-"""What to delete: keys with their partitions and ordering values, found where they were not given.
+"""What to delete: keys with partitions and ordering values, which are looked up if not given.
 
-On a table that merges by event time a delete has a time as well: it removes what is older, and a
-row that is newer stays, whatever is written first. The caller gives that ordering value, or it is
-looked up: the value of the row to be deleted, which that delete then beats and a newer one does
-not. A delete without a value beats everything that was written before it, also rows that its
-author never saw; it is written only when asked for.
+On a table that merges by event time a delete has a time, too. It removes older rows, and a newer
+row stays, whichever is written first. The caller gives that ordering value, or the value of the row
+to be deleted is looked up: the delete beats that row, but not a newer one. A delete without a value
+beats everything that was written before it, also rows that its author never saw. It is written only
+if the caller asks for it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from pyhudi.write.files.spec import DeleteRows
 
 
 def lookup_columns(config: TableConfig) -> list[str]:
-    """What `looked_up` needs of the rows that are to be deleted."""
+    """Return the columns of the rows to be deleted that `looked_up` needs."""
     return [RECORD_KEY, PARTITION_PATH, *ordering_columns(config, config.ordering_fields)]
 
 
 def keyed_rows(batch: pa.RecordBatch, schema: pa.Schema, config: TableConfig) -> pa.Table:
-    """Return the caller's keys as a table with `RECORD_KEY`, and what else it was given of
-    `lookup_columns`; InvalidRequestError if its columns are not what is needed."""
+    """Return the caller's keys as a table with `RECORD_KEY` and those of `lookup_columns` given.
+
+    Raise InvalidRequestError if a needed column is missing, or one is not in the table.
+    """
     given = batch.schema.names
     batch = batch.select([at for at, n in enumerate(given) if n not in META_COLUMNS])
     names = [name for name in schema.names if name in batch.schema.names]
@@ -69,7 +71,7 @@ def are_located(given: Collection[str], config: TableConfig, *, unconditional: b
 
 
 def is_located(keys: pa.Table, config: TableConfig, *, unconditional: bool) -> bool:
-    """Whether nothing has to be looked up."""
+    """True if the keys have all columns that a delete needs."""
     needed = {RECORD_KEY, PARTITION_PATH}
     if not unconditional:
         needed |= set(ordering_columns(config, config.ordering_fields))
@@ -77,9 +79,9 @@ def is_located(keys: pa.Table, config: TableConfig, *, unconditional: bool) -> b
 
 
 def looked_up(keys: pa.Table, rows: Iterable[pa.RecordBatch], config: TableConfig) -> pa.Table:
-    """The keys with partition and ordering value of the rows that are there; others fall away.
+    """Return the keys with partition and ordering value of the rows that exist; drop the others.
 
-    `rows` have the `lookup_columns` of the table as it is. What the caller gave stays.
+    `rows` have the `lookup_columns` of the table as it is. Values that the caller gave stay.
     """
     by_partition = PARTITION_PATH in keys.column_names
     keys = _one_per_key(keys, config, by_partition=by_partition)
@@ -91,7 +93,7 @@ def looked_up(keys: pa.Table, rows: Iterable[pa.RecordBatch], config: TableConfi
 
 
 def _one_per_key(keys: pa.Table, config: TableConfig, *, by_partition: bool) -> pa.Table:
-    """Of deletes of one key, the one that beats most."""
+    """Return for each key the delete that removes most."""
     if not keys.num_rows:
         return keys
     names = _joint(keys) if by_partition else keys.column(RECORD_KEY).combine_chunks()
@@ -101,12 +103,12 @@ def _one_per_key(keys: pa.Table, config: TableConfig, *, by_partition: bool) -> 
         if name in keys.column_names
     ]
     rows = keys.combine_chunks().to_batches()[0]
-    _, kept = latest_per_key(names, rows, ordering, event_time=bool(ordering))
-    return pa.Table.from_batches([kept])
+    _, latest = latest_per_key(names, rows, ordering, event_time=bool(ordering))
+    return pa.Table.from_batches([latest])
 
 
 def _joint(rows: pa.Table | pa.RecordBatch) -> pa.Array:
-    """Key and partition in one text: a line break cannot be in a partition path."""
+    """Return key and partition as one text. A partition path cannot contain a line break."""
     path = rows.column(PARTITION_PATH)
     joint = pc.binary_join_element_wise(path, rows.column(RECORD_KEY), "\n")
     return joint.combine_chunks() if isinstance(joint, pa.ChunkedArray) else joint
@@ -148,7 +150,7 @@ class LocatedDeletes:
         wanted = self.keys.select([RECORD_KEY, PARTITION_PATH, *ordering])
         rows = one_batch(wanted.to_batches())
         keys, paths = rows.column(RECORD_KEY), rows.column(PARTITION_PATH).dictionary_encode()
-        # Of the rows only what a delete has besides its key: they are moved, and deletes are many.
+        # Only the columns that a delete has besides its key: they are copied, and deletes are many.
         batch = PreparedBatch(rows.select(list(ordering or [RECORD_KEY])), keys, paths)
         return {
             part.group: DeleteRows(part.keys, _ordering(part.rows, ordering))

@@ -1,16 +1,16 @@
-"""A write whose beginning, tasks and end run in processes that know nothing of each other.
+"""A write whose begin, tasks and end run in processes that share no memory.
 
-    one process     begins the instant and hands out a `DetachedWrite`, which travels
-    many tasks      write logs, each under names of its own (`write_rows`, `write_deletes`)
-    one process     completes the write (`complete`), or gives it up (`abandon`)
+    one process     begins the instant and returns a `DetachedWrite`, which is sent to the others
+    many tasks      write logs (`run_task`), each under names of its own
+    one process     completes the write (`complete`), or abandons it (`abandon`)
 
-Nobody shuffled the rows, so any task may have rows of any bucket. Each task has a write token of
-its own, which all its attempts share: they meet on one name, and two tasks never do.
+The rows are not shuffled, so any task may have rows of any bucket. Each task has a write token of
+its own, which all its attempts share. So all attempts of a task use one name, and no two tasks do.
 
-**Nobody beats in the background** of all this, so every task does while it runs, and whoever
-completes the write. A beat replaces the heartbeat and never creates it: tasks may outlive the
-write, and a heartbeat that came back would let them in (`storage.objects.write_fence`).
-While no task runs yet the write is as silent as a dead one, and others may give it up.
+**No process renews the heartbeat all the time.** So every task renews it while it runs, and so does
+the process that completes the write. They replace the heartbeat and never create it: tasks may
+outlive the write, and a heartbeat that came back would let them in (`storage.objects.write_fence`).
+While no task runs yet, the write is as silent as a dead one, and other writers may roll it back.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from pyhudi.write.tasks import DeleteTask, RowsTask
 
 @dataclass(frozen=True, slots=True)
 class DetachedWrite:
-    """A write that has begun: all that its other processes have to know. It travels."""
+    """A write that has begun: all that its other processes have to know. It is sent to them."""
 
     plan: WritePlan
     settings: WriteSettings
     number: int  # of the begin's entry in the decision log
-    pending: tuple[str, ...]  # writes that were under way when it began
+    pending: tuple[str, ...]  # writes that were pending when it began
 
     @property
     def requested(self) -> str:
@@ -69,7 +69,7 @@ class DetachedWrite:
         return OpenTable(self.storage, world, self.settings, overrides)
 
 
-# ---- the beginning
+# ---- the begin
 
 
 def begin(session: TableSession, intent: WriteIntent) -> DetachedWrite | WriteResult:
@@ -102,7 +102,7 @@ def begin(session: TableSession, intent: WriteIntent) -> DetachedWrite | WriteRe
 def run_task(
     write: DetachedWrite, task: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[WriteStat]:
-    """Write what one task has as logs, half of what is buffered whenever memory is full.
+    """Write the rows of one task as logs. Whenever memory is full, half of the buffer is spilled.
 
     All attempts of the task have the same write token.
     """
@@ -118,52 +118,52 @@ def run_task(
     yield from spilled_logs(files, rows, () if is_whole else batches, bytes_max)
 
 
-# ---- signs of life
+# ---- the heartbeat
 
 
 @contextmanager
-def beating(write: DetachedWrite, world: World) -> Iterator[None]:
-    """Keep the write's heartbeat young, if it is there."""
-    beats = _Beats(write.storage, heartbeat_path(write.requested))
-    beats.beat()
-    # A look that finds another's beat leaves it at that, so two looks may be one beat.
-    stop = world.every(max(1, write.settings.heartbeat_interval_ms // 4), beats.look)
+def renewing_heartbeat(write: DetachedWrite, world: World) -> Iterator[None]:
+    """Renew the write's heartbeat during the block, if it exists."""
+    renewal = _HeartbeatRenewal(write.storage, heartbeat_path(write.requested))
+    renewal.renew()
+    # A check does not renew if another process just has, so a renewal may take two checks.
+    stop = world.every(max(1, write.settings.heartbeat_interval_ms // 4), renewal.check)
     try:
         yield
     finally:
         stop()
 
 
-class _Beats:
-    """Beats of one process among many that keep up the same heartbeat."""
+class _HeartbeatRenewal:
+    """Renews a heartbeat that several processes renew."""
 
     def __init__(self, storage: Storage, path: str) -> None:
         self._storage = storage
         self._path = path
         self._seen: ObjectStat | None = None
 
-    def beat(self) -> None:
+    def renew(self) -> None:
         self._seen = found = self._storage.stat(self._path)
         if found is not None and found.etag is not None:
             self._storage.replace(self._path, b"", etag=found.etag)
 
-    def look(self) -> None:
-        """Beat if nobody has since the last look."""
+    def check(self) -> None:
+        """Renew the heartbeat if no process has since the last check."""
         try:
             seen, self._seen = self._seen, self._storage.stat(self._path)
             if self._seen == seen:
-                self.beat()
+                self.renew()
         except HudiError:
-            return  # the next look may get through; if none does, others find the write silent
+            return  # the next check may succeed; if none does, other writers find the write silent
 
 
 # ---- the end
 
 
 def complete(write: DetachedWrite, world: World, stats: Sequence[WriteStat]) -> WriteResult:
-    """Make what the tasks wrote visible; on any error the write is abandoned instead."""
+    """Make what the tasks wrote visible; on any error, abandon the write instead."""
     started, plan = world.elapsed_ms(), write.plan
-    with beating(write, world):
+    with renewing_heartbeat(write, world):
         session, transaction = _resumed(write, world)
         try:
             _require_same_lock(write, session)
@@ -186,11 +186,11 @@ def _require_same_lock(write: DetachedWrite, session: TableSession) -> None:
 
 
 def abandon(write: DetachedWrite, world: World) -> None:
-    """Abandon the write, unless its end has been decided; harmless when repeated."""
+    """Abandon the write, unless its end has been decided. Repeating the call does no harm."""
     storage, requested = write.storage, write.requested
     session, transaction = _resumed(write, world)
     if requested in session.log.live.pending:
-        raise_fence(storage, requested)  # tasks that still run need not go on
+        raise_fence(storage, requested)  # tasks that still run can stop
         transaction.abandon()
     if storage.stat(heartbeat_path(requested)) is None:
         remove_fence(storage, requested)

@@ -1,4 +1,4 @@
-"""What runs the tasks of a write? An executor has its rows, and knows how often they can be had."""
+"""What runs the tasks of a write? An executor has the rows, and knows if they can be read again."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pyhudi.write.plan import WritePlan
 
 
 class Executor(Protocol):
-    """Runs the plans of one write, one for each attempt, where its rows are."""
+    """Runs the plans of one write, one plan for each attempt, where the rows are."""
 
     @property
     def schema(self) -> str | None:
-        """The schema, as a commit records it, that the rows were brought to; None without rows."""
+        """The schema that the rows were converted to, as a commit records it; None without rows."""
         ...
 
     @property
     def is_fenced(self) -> bool:
-        """True if tasks run elsewhere and may outlive the write."""
+        """True if tasks run in other processes and may outlive the write."""
         ...
 
     @property
     def can_repeat(self) -> bool:
-        """True if the rows are at hand, so that they can be written again after a conflict."""
+        """True if the rows are in memory, so that they can be written again after a conflict."""
         ...
 
     @property
@@ -40,9 +40,10 @@ class Executor(Protocol):
         ...
 
     def check_keys(self, session: TableSession) -> TableState | None:
-        """Refuse keys that are in the table, before the write begins: so a refusal leaves nothing.
+        """Refuse keys that are in the table. Return the state in which none of them exists.
 
-        Return the state in which none of them is there; None if that was not looked at.
+        This is before the write begins, so that a refusal leaves nothing behind. None if no state
+        was examined.
         """
         ...
 

@@ -30,7 +30,7 @@ from pyhudi.write.files.spec import (
 )
 from pyhudi.write.sorted_groups import joined_rows
 
-#: A log file of a large group begins anew after this much: what a task holds at a time.
+#: After this many bytes, a large group continues in another log file: what a task holds at a time.
 PIECE_BYTES = 64 << 20
 _BASE = ".parquet"
 
@@ -44,20 +44,20 @@ class Files:
     config: TableConfig
     routing: Routing
     bases: Mapping[FileGroupId, BaseFile] = field(default_factory=dict)  # those that are replaced
-    live: GroupView | None = None  # the keys that are there, for parts of rows
+    existing: GroupView | None = None  # the existing keys, for partial rows
     with_metadata: set[str] = field(default_factory=set)  # partitions known to have their file
 
     @property
     def is_mor(self) -> bool:
         return self.config.table_type is TableType.MERGE_ON_READ
 
-    def live_keys(self, group: FileGroupId) -> pa.Array | None:
-        """The keys that a group has, where they matter."""
-        return None if self.live is None else self.live.keys(self.storage, group)
+    def existing_keys(self, group: FileGroupId) -> pa.Array | None:
+        """Return the keys that a group has, if the write needs them."""
+        return None if self.existing is None else self.existing.keys(self.storage, group)
 
     def logs(self, group: FileGroupId, rows: Iterable[KeyedRows]) -> Iterator[WriteStat]:
-        """One log file, or more where the rows are more than a task should hold."""
-        live = self.live_keys(group)
+        """Write one log file, or several if the rows are more than a task should hold."""
+        existing_keys = self.existing_keys(group)
         count = 0
         pieces = _pieces(rows, PIECE_BYTES)
         piece = next(pieces, None)
@@ -67,16 +67,22 @@ class Files:
             if more or count:
                 piece = _in_order(piece)
             for stat in write_log(
-                self.storage, self.spec, group, rows=piece, live=live, ordinal=count, more=more
+                self.storage,
+                self.spec,
+                group,
+                rows=piece,
+                existing_keys=existing_keys,
+                ordinal=count,
+                more=more,
             ):
                 count += 1
                 yield stat
             piece = following
 
     def base(self, group: FileGroupId, rows: Iterable[KeyedRows]) -> WriteStat:
-        """Write a base file of these rows alone, whatever was there.
+        """Write a base file of these rows alone, whatever the group holds.
 
-        A row that says that it is deleted is left out: readers show every row of a base file.
+        A row that is marked as deleted is left out, because readers show every row of a base file.
         """
         if group.partition not in self.with_metadata:
             create_partition_metadata(self.storage, group.partition, self.spec.requested)
@@ -95,16 +101,16 @@ class Files:
                 yield part
 
     def merged_base(self, group: FileGroupId, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
-        """The previous base file with the rows merged in, or the rows alone where there is none."""
+        """Write the previous base file with the rows merged in; without one, the rows alone."""
         if group not in self.bases:
             yield self.base(group, rows)
             return
-        held = list(rows)
-        if held:
-            yield self._rewritten(group, rows=joined_rows(held))
+        buffered = list(rows)
+        if buffered:
+            yield self._rewritten(group, rows=joined_rows(buffered))
 
     def deletes(self, group: FileGroupId, deletes: DeleteRows) -> Iterator[WriteStat]:
-        """A log of deletes, or the base file without them; nothing where nothing is there."""
+        """Write a log of deletes, or the base file without these rows, if there is a base file."""
         if self.is_mor:
             yield from write_log(self.storage, self.spec, group, deletes=deletes)
         elif group in self.bases:
@@ -129,31 +135,34 @@ class Files:
 
 
 def _in_order(rows: KeyedRows) -> KeyedRows:
-    """The rows by their keys: where there are several files, every attempt must make the same, and
-    rows whose keys have one hash come in any order."""
+    """Return the rows sorted by their keys.
+
+    If there are several files, every attempt must create the same ones, and rows whose keys have
+    one hash arrive in any order.
+    """
     order = pc.sort_indices(rows.keys)
     return KeyedRows(rows.rows.take(order), rows.keys.take(order))
 
 
 def _pieces(rows: Iterable[KeyedRows], bytes_max: int) -> Iterator[KeyedRows]:
-    held: list[KeyedRows] = []
+    buffered: list[KeyedRows] = []
     size = 0
     for part in rows:
-        held.append(part)
+        buffered.append(part)
         size += part.rows.nbytes
         if size >= bytes_max:
-            yield joined_rows(held)
-            held, size = [], 0
-    if held:
-        yield joined_rows(held)
+            yield joined_rows(buffered)
+            buffered, size = [], 0
+    if buffered:
+        yield joined_rows(buffered)
 
 
 class EmptyBuckets:
     """Which buckets had no row before this write; each partition is listed once.
 
-    Asked after the instant began: what completes from then on is found at the end, by the check
-    for conflicts. Files of this instant are another attempt's, which decided for all. A base file
-    without rows is a seed.
+    Called after the instant began: what completes from then on is found at the end, by the check
+    for conflicts. Files of this instant were created by another attempt, whose choice holds for
+    all. A base file without rows is a seed.
     """
 
     def __init__(self, storage: Storage, requested: str) -> None:
@@ -167,7 +176,7 @@ class EmptyBuckets:
             self._known[group.partition] = self._listed(group.partition)
         found = self._known[group.partition].get(group.file_id, [])
         own = [path for path, requested in found if requested == self._requested]
-        if own:  # another attempt has decided
+        if own:  # another attempt has chosen
             return any(path.endswith(_BASE) for path in own)
         return not found or (len(found) == 1 and self._is_seed(found[0][0]))
 

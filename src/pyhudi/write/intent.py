@@ -18,33 +18,33 @@ from pyhudi.write.files.spec import Part
 class Reads(StrEnum):
     """What a write depends on of the rows that are in the table when it begins."""
 
-    NOTHING = "nothing"  # rows as they come: it means the same wherever it stands in the order
-    PLACES = "places"  # where its own keys are: deletes by key
-    KEYS = "keys"  # that none of its keys is there: require_new_keys
+    NOTHING = "nothing"  # rows as they are: the write means the same at any position in the order
+    LOCATIONS = "locations"  # in which file groups its own keys are: deletes by key
+    KEYS = "keys"  # that none of its keys exists: require_new_keys
     ROWS = "rows"  # the rows themselves: updates, deletes by predicate
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionScope:
-    """The partitions that a write is about as a whole: overwrites, deletes of partitions."""
+    """The partitions that a write replaces or deletes as a whole."""
 
     partitions: frozenset[str] | None = None  # None: those that it has rows in
     is_whole_table: bool = False
 
     def of(self, stats: Collection[WriteStat]) -> PartitionFilter:
-        """Return whether a partition is one of them, for a write that made these files."""
+        """Return the filter of these partitions, for a write that created these files."""
         touched = self.partitions or {stat.partition_path or "" for stat in stats}
         return lambda partition: self.is_whole_table or partition in touched
 
 
-# ---- what the input of a write is
+# ---- the input of a write
 
 
 @dataclass(frozen=True, slots=True)
 class WholeRows:
     """Rows with all columns of the table."""
 
-    #: Whether rows of an empty bucket may become its first base file on a table of any concurrency
+    #: True if rows of an empty bucket may become its first base file on a table of any concurrency
     #: mode. Two such loads of one bucket conflict.
     loads: bool = False
 
@@ -73,7 +73,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """No input: the write deletes the rows that a predicate finds."""
+    """No input: the write deletes the rows that a predicate matches."""
 
     where: Where
     unconditional: bool = False
@@ -84,12 +84,12 @@ Change: TypeAlias = WholeRows | PartialRows | NewValues | Keys | Found
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteIntent:
-    """What a write means, whichever engine carries it out."""
+    """What a write means, whichever executor runs it."""
 
     operation: str  # as the commit records it
     change: Change = WholeRows()
     reads: Reads = Reads.NOTHING
-    owned: OwnedPart | None = None  # its rows are parts of rows, of this owner's columns
+    owned: OwnedPart | None = None  # set if its rows are partial rows of this owner's columns
     replaces: PartitionScope | None = None
     write_id: str | None = None
 
@@ -99,7 +99,7 @@ class WriteIntent:
 
     @property
     def is_checked(self) -> bool:
-        """True if no other write may have met it, on a table of any concurrency mode."""
+        """True if it is checked for conflicts, whatever the concurrency mode of the table."""
         return self.reads in (Reads.KEYS, Reads.ROWS) or self.replaces is not None
 
     @property
@@ -110,7 +110,7 @@ class WriteIntent:
 
     @property
     def brings_rows(self) -> bool:
-        """True if its input are rows, or columns of rows, rather than keys to delete."""
+        """True if its input is rows, or columns of rows, and not keys to delete."""
         return not isinstance(self.change, Keys | Found)
 
     @property
@@ -119,7 +119,7 @@ class WriteIntent:
         return isinstance(self.change, WholeRows | PartialRows) and self.replaces is None
 
     def checks(self, stats: Collection[WriteStat], *, keeps_files: bool = False) -> Checks:
-        """Return what is to be validated when it completes with these files."""
+        """Return what is validated when it completes with these files."""
         return Checks(
             self.is_checked,
             self.reads_nothing,

@@ -1,8 +1,8 @@
 """The executor of this process: plain Arrow, and no Spark.
 
-The tasks are those that Spark's executors run (`write.tasks`). Here they run one after the other,
-with rows that are buffered in memory. Rows that come as a stream and are more than memory may hold
-go out as log files, half of them whenever the buffer is full.
+Its tasks are those that Spark's executors run (`write.tasks`). Here they run one after the other,
+with rows that are buffered in memory. If the rows arrive as a stream and memory cannot hold them,
+half of the buffer is spilled to log files whenever it is full.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pyhudi.write.begin import write_spec
 from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.deletes import are_located
 from pyhudi.write.intent import Keys, Reads, WholeRows, WriteIntent
-from pyhudi.write.plan import WritePlan, current_slices, has_news, known_keys
-from pyhudi.write.rebase import files_by_group, written_rows
+from pyhudi.write.plan import WritePlan, current_slices, has_newer_writes, known_keys
+from pyhudi.write.rebase import files_by_group, rebased_rows
 from pyhudi.write.shape import row_shape
 from pyhudi.write.spill import spilled_logs
 from pyhudi.write.tasks import FoundDeletesTask, is_load, refuse_known_keys
@@ -40,7 +40,7 @@ class LocalExecutor:
         batches: Iterator[pa.RecordBatch],
         board: ProgressBoard,
     ) -> None:
-        """Read the batches: all of them, or as many as fit in memory where the rest can stream."""
+        """Read the batches: all of them, or as many as fit in memory if the rest can be spilled."""
         self._intent = intent
         self._board = board
         self._bytes_max = session.settings.buffer_bytes_max
@@ -80,7 +80,7 @@ class LocalExecutor:
     def check_keys(self, session: TableSession) -> TableState | None:
         if self._intent.reads is not Reads.KEYS:
             return None
-        if self._checked is None or has_news(session, self._checked):
+        if self._checked is None or has_newer_writes(session, self._checked):
             state = session.current.load()
             known, rule = known_keys(session, state), session.groups.rule
             self._rows.route(Routing(rule, rule.layouts_of(current_slices(session, state))))
@@ -107,7 +107,7 @@ class LocalExecutor:
     def rebase(self, plan: WritePlan, stats: Sequence[WriteStat]) -> list[WriteStat]:
         layout, storage = plan.spec.layout, plan.files.storage
         files = files_by_group(stats).values()
-        written = (written_rows(storage, layout, paths) for paths in files)
+        written = (rebased_rows(storage, layout, paths) for paths in files)
         batches = (part.rows for parts in written for part in parts)
         return self._streamed(plan, RowBuffer(self._shape), batches)
 

@@ -1,9 +1,9 @@
 """What a write does once its instant has begun: a plan for its tasks, and its end.
 
-A plan is made after the begin, so that what it sees of the table is either part of it or found
-later by the check for conflicts. It is a value: an executor runs its tasks, in this process or in
-Spark (`write.executor`). When all tasks are done, `finish` completes the files: it seeds the
-buckets that are new, and empties those that are overwritten with nothing.
+A plan is made after the begin. So whatever completes is either seen by the plan or found later by
+the check for conflicts. A plan is a value: an executor runs its tasks, in this process or in Spark
+(`write.executor`). When all tasks are done, `finish` completes the files: it seeds the buckets that
+are new, and empties those that are overwritten without rows.
 """
 
 from __future__ import annotations
@@ -145,18 +145,18 @@ class _Planning:
 
     def _are_keys_checked(self) -> bool:
         checked = self._prepared.checked
-        return checked is not None and not has_news(self._session, checked)
+        return checked is not None and not has_newer_writes(self._session, checked)
 
     def _part_files(self) -> Files:
-        """How tasks write parts of rows: knowing which keys are there.
+        """Return how tasks write partial rows: with a view of the existing keys.
 
-        A key counts as there only by writes that were requested before this one. Readers put logs
-        in that order, and a later one's row would stand behind our part of it.
+        A key counts as existing only by writes that were requested before this one. Readers apply
+        logs in that order, and would apply a later write's row after our part of it.
         """
         state = self._session.current.load()
         point = AtRequest(self._spec.requested)
-        live = self._view(state, [RECORD_KEY, PARTITION_PATH], point)
-        return replace(self._files(state), live=live)
+        existing = self._view(state, [RECORD_KEY, PARTITION_PATH], point)
+        return replace(self._files(state), existing=existing)
 
     def _key_deletes(self, given: Collection[str], *, unconditional: bool) -> DeleteTask:
         state, view = None, None
@@ -171,7 +171,7 @@ class _Planning:
         return FoundDeletesTask(self._files(state), scan, unconditional=found.unconditional)
 
     def _overwrite(self, partitions: frozenset[str] | None) -> WritePlan:
-        """Plan to put rows into the place of all that these partitions hold."""
+        """Return the plan to replace all rows of these partitions."""
         slices = current_slices(self._session)
         files = self._files_for(slices, replaces_bases=True)
         task = RowsTask(files, self._shape, Target.BASE, partitions=partitions)
@@ -180,9 +180,9 @@ class _Planning:
     # -- what they need
 
     def _files(self, state: TableState | None = None) -> Files:
-        """How tasks write. Rows go to the file groups of the state, if the plan has looked at it.
+        """Return how tasks write. Rows go to the file groups of the state, if it was loaded.
 
-        A merge-on-read table whose partitions were prepared needs no look: the session knows their
+        A merge-on-read table whose partitions were prepared needs no state: the session knows their
         file groups. Without other engines, every bucket has the file id that our writers give it.
         """
         session = self._session
@@ -239,8 +239,8 @@ def current_slices(
 ) -> dict[FileGroupId, FileSlice]:
     """Return the slice of each file group, in this state or the present one.
 
-    Called after the instant began: what completes from then on is found by the check for
-    conflicts. If they are to be rewritten, none may lack a file.
+    Called after the instant began: what completes from then on is found by the check for conflicts.
+    If the slices are to be rewritten, none may lack a file.
     """
     state = state or session.current.load()
     times = CompletionTimes(state.timeline)
@@ -257,11 +257,11 @@ def known_keys(session: TableSession, state: TableState) -> GroupView:
     return _view(session, state, [RECORD_KEY, PARTITION_PATH], Now())
 
 
-def has_news(session: TableSession, state: TableState) -> bool:
-    """True if a write has completed that the state does not have, and that may have rows.
+def has_newer_writes(session: TableSession, state: TableState) -> bool:
+    """True if a write has completed that is not in the state, and that may have rows.
 
-    The live timeline is as of the instant's begin, so this costs no look at the timeline. Seeds
-    have no rows; the first write to a partition makes one itself.
+    The live timeline is as of the instant's begin, so no listing is needed. Seeds have no rows; the
+    first write to a partition makes one itself.
     """
     done = session.log.live.completed.values()
     new = (
@@ -293,7 +293,7 @@ def finish(session: TableSession, plan: WritePlan, stats: list[WriteStat]) -> li
 
 
 def _refuse_moved(session: TableSession, groups: Collection[FileGroupId]) -> None:
-    """Raise ConflictError if another engine gave a bucket its first file, and another id, since."""
+    """Raise ConflictError if another engine has since opened a bucket, under another file id."""
     layouts = session.groups.layouts({group.partition for group in groups})
     for group in groups:
         layout = layouts.get(group.partition)
@@ -302,13 +302,13 @@ def _refuse_moved(session: TableSession, groups: Collection[FileGroupId]) -> Non
             known = layout.group(bucket).file_id
             raise ConflictError(
                 f"bucket {bucket} of partition {partition!r} was opened by another writer",
-                why=f"it has the file group {known}, and the rows are in {group.file_id}",
+                why=f"its file group is {known}, and the rows were written to {group.file_id}",
                 next_step="Write again",
             )
 
 
 def _refuse_replaced(session: TableSession, groups: Iterable[FileGroupId]) -> None:
-    """Raise UnsupportedTableError if another engine took one of the groups out of the table."""
+    """Raise UnsupportedTableError if another engine removed one of the groups from the table."""
     if hidden := session.replaced.load().intersection(groups):
         raise replaced_for_good(hidden)
 

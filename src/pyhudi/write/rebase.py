@@ -1,7 +1,7 @@
-"""The rows of a write's own files, to be written once more under another instant.
+"""The rows of a write's own files, which a rebase writes again under another instant.
 
-A write that met a conflict has its input no longer: it was a stream, or Spark would have to compute
-it again and might compute other rows. But all of its rows lie in its files, which nobody sees.
+A write that met a conflict no longer has its input: it was a stream, or Spark would have to compute
+it again and might compute other rows. But all of its rows are in its files, which no reader sees.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ def files_by_group(stats: Iterable[WriteStat]) -> dict[FileGroupId, tuple[str, .
     }
 
 
-def written_rows(storage: Storage, layout: RowLayout, paths: Iterable[str]) -> Iterator[KeyedRows]:
-    """The rows of these files, batch by batch; a log's blocks one after the other."""
+def rebased_rows(storage: Storage, layout: RowLayout, paths: Iterable[str]) -> Iterator[KeyedRows]:
+    """Yield the rows of these files, batch by batch; the blocks of a log one after the other."""
     for path in paths:
         read = _base_rows if path.endswith(".parquet") else _log_rows
         try:
             for batch in read(storage, layout.stored, path):
-                batch = _without_stand_ins(batch, layout)
+                batch = _without_placeholders(batch, layout)
                 keys = batch.column(RECORD_KEY)
                 yield KeyedRows(batch.select(layout.data.names), keys)
         except FileNotFoundError:
             raise taken_away(path) from None
 
 
-def _without_stand_ins(batch: pa.RecordBatch, layout: RowLayout) -> pa.RecordBatch:
-    """Parts of rows alone, if these are parts; whoever writes them makes new stand-ins."""
+def _without_placeholders(batch: pa.RecordBatch, layout: RowLayout) -> pa.RecordBatch:
+    """Return partial rows without their placeholder rows, which are made again when written."""
     if RANK_COLUMN not in layout.stored.names or RANK_COLUMN in layout.data.names:
         return batch
     return batch.filter(pc.equal(batch.column(RANK_COLUMN), ROW_RANK))
@@ -77,5 +77,5 @@ def _log_rows(storage: Storage, schema: pa.Schema, path: str) -> Iterator[pa.Rec
             raise not_whole(path, block.why)
         content = storage.read(path, block.content_start, block.content_end)
         rows = decode_log_block(LocatedBlock(path, block), content, schema, MergeRule())
-        assert isinstance(rows, LogRows), "deletes are never written anew from files"
+        assert isinstance(rows, LogRows), "deletes are never rebased"
         yield rows.rows

@@ -1,4 +1,4 @@
-"""Has a write with this write id completed before? Then its result is the answer."""
+"""Has a write with this write id completed before? Then its result is returned."""
 
 from __future__ import annotations
 

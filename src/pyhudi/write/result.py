@@ -1,4 +1,4 @@
-"""What a write did: as its completed file says it, and as its caller gets it."""
+"""What a write did: as its completed file records it, and as its caller gets it."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ from pyhudi.write.files.spec import WriteSpec
 class WriteResult:
     """A write that is visible.
 
-    Its counts say what the write put into files, not what became of it: whether a row was new,
-    changed one that was there or lost to a later one is found when rows are merged.
+    Its counts are of what the write put into files. Whether a row was new, changed an existing one
+    or lost to a later one is found only when rows are merged.
     """
 
-    instant: str  # requested time, which the rows bear as _hoodie_commit_time
+    instant: str  # requested time, which the rows have as _hoodie_commit_time
     completed: str  # completion time: reads as of it, and changes until it, include the write
-    #: Rows written. In a log a row counts that loses by its ordering; in a base file, those that
-    #: won. Of rows with one key in one write one counts, or one for each time that memory was full.
+    #: Rows written. In a log, rows that lose by their ordering count too; in a base file, only
+    #: those that won. Of rows with one key in one write one counts, or one for each time that
+    #: memory was full.
     rows: int
-    #: Deletes written. In a log a delete counts whose row is newer, or was never there; in a base
-    #: file, rows taken out.
+    #: Deletes written. In a log, deletes count too whose row is newer or never existed; in a base
+    #: file, rows that were removed.
     deletes: int
     files: int
     bytes: int
     retries: int  # times the whole write was repeated after a conflict
     seconds: float
-    recommits: int = 0  # conflicts that were settled by committing the same files behind the other
-    #: True if an earlier write has this write_id: it is the result, and nothing was written now.
+    # conflicts that were solved by committing the same files behind the other write
+    recommits: int = 0
+    #: True if an earlier write has this write_id. This is its result, and nothing was written now.
     repeated: bool = False
 
     @property
     def requested(self) -> str:
-        """The requested time: `instant`, by the name that `inspect.timeline()` has for it.
+        """The requested time: `instant`, by its name in `inspect.timeline()`.
 
         The write became visible later, when it `completed`. A read as of the requested time shows
         the table before it.
@@ -51,7 +53,7 @@ class WriteResult:
 def commit_metadata(
     stats: Iterable[WriteStat], spec: WriteSpec, operation: str, write_id: str | None = None
 ) -> CommitMetadata:
-    """What the completed file of a write says."""
+    """Return the contents of a write's completed file."""
     extra = {"schema": spec.avro_schema}
     if write_id is not None:
         extra[WRITE_ID_KEY] = write_id
@@ -72,7 +74,7 @@ def write_result(
     *,
     repeated: bool = False,
 ) -> WriteResult:
-    """What a write of these files did."""
+    """Return the result of a write that created these files."""
     return WriteResult(
         instant=requested,
         completed=completed,

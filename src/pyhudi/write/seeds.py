@@ -1,13 +1,15 @@
 """The seed that opens each file group.
 
-A table of logs and no base file has a weak spot in Hudi's readers: the oldest log opens the slice,
-and while that log is pending the slice is invisible, committed logs and all. So before the first
-write to a partition becomes visible, a *seed* does: a small commit of its own with an empty base
-file for every bucket. From then on a pending log, however old, joins a slice that is visible.
+Hudi's readers have a weak spot in a table of logs without base files. The oldest log opens the
+slice, and while that log is pending, the slice is invisible with all its committed logs. So before
+the first write to a partition becomes visible, a *seed* does: a small commit of its own with an
+empty base file for every bucket. From then on a pending log, however old, joins a slice that is
+visible.
 
-Nothing may open a slice behind logs that were committed before it, or they would be hidden. Hence
-a seed is written only for buckets that have no committed file, as seen *after* the seed's instant
-began, and it completes only if no write to them completed since. Of two that race, one loses.
+Nothing may open a slice behind logs that were committed before it, because they would be hidden.
+Hence a seed is written only for buckets that have no committed file, as seen *after* the seed's
+instant began, and it completes only if no write to them completed since. Of two seeds that race,
+one loses.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from pyhudi.write.files.base_file import write_seed
 from pyhudi.write.files.spec import WriteSpec, create_partition_metadata
 
 SEED_OPERATION: Final = "BULK_INSERT"
-#: Seeds lost to other seeds before something else must be wrong.
+#: How many attempts may lose to other seeds; after that, the cause must be another one.
 SEED_ATTEMPTS_MAX = 10
 
 
@@ -36,8 +38,8 @@ def seed_missing(
 ) -> None:
     """Make sure that every bucket of the partitions has a committed file group.
 
-    Those of `opened` get their first base file from the caller's own write: a seed there would hide
-    it.
+    The groups in `opened` get their first base file from the caller's own write. A seed there would
+    hide that file.
     """
     groups = session.groups
     unknown = groups.load(list(dict.fromkeys(partitions)))
@@ -53,7 +55,7 @@ def seed_missing(
     else:
         raise ConflictError(
             f"the partitions {', '.join(map(repr, unknown[:3]))} could not be prepared",
-            why=f"other writers got in the way {SEED_ATTEMPTS_MAX} times",
+            why=f"other writers completed first {SEED_ATTEMPTS_MAX} times",
             next_step="Write again",
         )
     for partition, ids in found.items():
@@ -87,7 +89,7 @@ def _seed(session: TableSession, wanted: Mapping[str, Sequence[int]]) -> None:
 def _written_seeds(
     session: TableSession, wanted: Mapping[str, Sequence[int]], spec: WriteSpec
 ) -> CommitMetadata:
-    """Write the empty base files that are missing."""
+    """Write the empty base files that are missing; return the metadata of their commit."""
     stats: dict[str, tuple[WriteStat, ...]] = {}
     for partition, ordinals in wanted.items():
         found = session.groups.found(partition)

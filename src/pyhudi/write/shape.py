@@ -1,7 +1,7 @@
-"""How does an arriving batch become rows of a write? This is where bad rows are found.
+"""How does an arriving batch become rows of a write? Bad rows are found here.
 
-Rows may arrive in this process or in a Spark task. Both bring them into shape by these values, so
-the same rows are refused with the same words.
+Rows may arrive in this process or in a Spark task. Both prepare them by these values, so the same
+rows are refused with the same error.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ class RowShape(Protocol):
 
     @property
     def ordering(self) -> tuple[str, ...]:
-        """The columns by which the latest of several rows with one key is found."""
+        """The columns that decide which of several rows with one key is the latest."""
         ...
 
     def columns(self, names: Collection[str]) -> list[str]:
-        """Return those of an input's columns that the write takes."""
+        """Return the columns of an input that the write uses."""
         ...
 
     def prepare(self, batch: pa.RecordBatch) -> PreparedBatch:
-        """Return the batch in shape; InvalidRequestError with a sample of rows that cannot be
-        written."""
+        """Return the batch as rows of the write.
+
+        Raise InvalidRequestError, with a sample of rows, if some cannot be written.
+        """
         ...
 
 
@@ -47,11 +49,11 @@ class ColumnShape:
 
     config: TableConfig
     schema: pa.Schema
-    ignores_others: bool = False  # whether the input may have columns that are left alone
+    ignores_others: bool = False  # True if the input may have other columns, which are ignored
 
     @property
     def ordering(self) -> tuple[str, ...]:
-        # An update need not have all columns; without its ordering value, the last row counts.
+        # An update may lack columns. Without an ordering value, the last row of a key counts.
         return ordering_columns(self.config, self.schema.names)
 
     def columns(self, names: Collection[str]) -> list[str]:
@@ -69,7 +71,7 @@ class ColumnShape:
 
 @dataclass(frozen=True, slots=True)
 class KeyShape:
-    """Keys to delete, and what else the caller gave to find them."""
+    """Keys to delete, and the other columns that the caller gave to find them."""
 
     config: TableConfig
     schema: pa.Schema  # of the table
@@ -99,7 +101,7 @@ class KeyShape:
 
 
 def row_shape(change: Change, spec: WriteSpec, config: TableConfig) -> RowShape:
-    """Return the shape of the rows that this change of the table brings."""
+    """Return the shape of the rows that this change of the table has as its input."""
     data = spec.layout.data
     match change:
         case Keys(given):

@@ -1,12 +1,13 @@
-"""Sorted batches → the groups in them, one after the other, each key once, in bounded memory.
+"""Sorted batches → the file groups in them, one after the other, each key once, in bounded memory.
 
-Rows come sorted by a number, the *sort key*: its upper bits are a hash of the file group, its lower
-bits a hash of the record key. So the rows of a file group come together, and of equal keys too, and
-neither a group nor the keys seen so far have to be held: a group is an iterator that is read to its
-end before the next one begins.
+Rows are sorted by a number, the *sort key*. Its upper bits are a hash of the file group, its lower
+bits a hash of the record key. So the rows of a file group are adjacent, and within it the rows of
+equal keys. Neither a group nor the keys seen so far have to be buffered: a group is an iterator
+that is read to its end before the next one begins.
 
-Hashes may coincide. Two groups of one hash come mixed; the one that is found second waits in memory
-until the first has ended. Among rows of one sort key, record keys are compared.
+Hashes may coincide. The rows of two groups with one hash are mixed. Those of the group that is
+found second wait in memory until the first group has ended. Among rows of one sort key, record keys
+are compared.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from pyhudi.table.large_columns import one_batch
 from pyhudi.table.rows.latest import latest_indices
 from pyhudi.write.files.spec import KeyedRows
 
-#: The bits of a sort key that the record key's hash has.
+#: The number of bits that the record key's hash has in a sort key.
 KEY_BITS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedBatch:
-    """A batch on its way to the groups of its rows."""
+    """A batch with the file groups and sort keys of its rows."""
 
     rows: KeyedRows
     targets: Targets
@@ -41,7 +42,7 @@ class KeyedBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """Rows of one group that lie together in a batch."""
+    """Adjacent rows of one group in a batch."""
 
     group: FileGroupId
     code: int
@@ -54,7 +55,7 @@ class _Segment:
 
 
 def sorted_by_group(batch: PreparedBatch, routing: Routing) -> KeyedBatch:
-    """Give rows that come without sort keys some, and sort them by these."""
+    """Return the rows of a batch with sort keys, sorted by them."""
     targets = routing.targets(batch)
     keys = np.asarray(batch.keys.dictionary_encode().indices, np.int64) & ((1 << KEY_BITS) - 1)
     sort_keys = (targets.codes << KEY_BITS) | keys
@@ -67,9 +68,9 @@ def sorted_by_group(batch: PreparedBatch, routing: Routing) -> KeyedBatch:
 def grouped(
     batches: Iterable[KeyedBatch], ordering: Sequence[str]
 ) -> Iterator[tuple[FileGroupId, Iterator[KeyedRows]]]:
-    """Each group with its rows, the latest of each key by the ordering columns.
+    """Yield each group with its rows: the latest of each key by the ordering columns.
 
-    The rows of a group are read before the next group is asked for.
+    The caller reads the rows of a group before it asks for the next group.
     """
     segments = (segment for batch in batches for segment in _segments(batch))
     current = next(segments, None)
@@ -78,14 +79,14 @@ def grouped(
         own = run.own()
         yield current.group, _latest(own, ordering)
         for _ in own:
-            pass  # what the caller left of it
-        for group, held in run.aside.items():
-            yield group, _latest(iter(held), ordering)
+            pass  # rows of the group that the caller did not read
+        for group, buffered in run.aside.items():
+            yield group, _latest(iter(buffered), ordering)
         current = run.following
 
 
 class _Run:
-    """The segments of one hash: those of the first group now, those of others later."""
+    """The segments of one hash: those of the first group now, those of the others later."""
 
     def __init__(self, first: _Segment, segments: Iterator[_Segment]) -> None:
         self._first = first
@@ -106,7 +107,7 @@ class _Run:
 
 
 def _segments(batch: KeyedBatch) -> Iterator[_Segment]:
-    """The batch, cut wherever the next row is of another group."""
+    """Yield the segments of the batch, split wherever the next row is of another group."""
     keyed = batch.rows
     if not keyed.rows.num_rows:
         return
@@ -123,19 +124,19 @@ def _segments(batch: KeyedBatch) -> Iterator[_Segment]:
 
 
 def _latest(segments: Iterator[_Segment], ordering: Sequence[str]) -> Iterator[KeyedRows]:
-    """The latest row of each key: rows of the last sort key wait for more of it."""
-    held: _Segment | None = None
+    """Yield the latest row of each key. Rows of the last sort key wait for more rows of it."""
+    buffered: _Segment | None = None
     for segment in segments:
-        if held is not None and held.sort_keys[0] == segment.sort_keys[0]:
-            segment = _one_per_key(_joined(held, segment), ordering)
-        elif held is not None:
-            yield held.keyed
+        if buffered is not None and buffered.sort_keys[0] == segment.sort_keys[0]:
+            segment = _one_per_key(_joined(buffered, segment), ordering)
+        elif buffered is not None:
+            yield buffered.keyed
         start = int(np.searchsorted(segment.sort_keys, segment.sort_keys[-1]))
         if start:
             yield _one_per_key(segment.part(0, start), ordering).keyed
-        held = _one_per_key(segment.part(start, len(segment.sort_keys)), ordering)
-    if held is not None:
-        yield held.keyed
+        buffered = _one_per_key(segment.part(start, len(segment.sort_keys)), ordering)
+    if buffered is not None:
+        yield buffered.keyed
 
 
 def _one_per_key(segment: _Segment, ordering: Sequence[str]) -> _Segment:
@@ -146,10 +147,10 @@ def _one_per_key(segment: _Segment, ordering: Sequence[str]) -> _Segment:
     rows = np.flatnonzero(doubtful)
     keyed = segment.keyed
     picked = pa.array(rows)
-    kept = latest_indices(keyed.keys.take(picked), keyed.rows.take(picked), ordering)
-    if kept is None:
+    latest = latest_indices(keyed.keys.take(picked), keyed.rows.take(picked), ordering)
+    if latest is None:
         return segment
-    chosen = np.sort(np.concatenate((np.flatnonzero(~doubtful), rows[kept])))
+    chosen = np.sort(np.concatenate((np.flatnonzero(~doubtful), rows[latest])))
     taken = pa.array(chosen)
     left = KeyedRows(keyed.rows.take(taken), keyed.keys.take(taken))
     return _Segment(segment.group, segment.code, segment.sort_keys[chosen], left)
@@ -165,7 +166,7 @@ def _joined(first: _Segment, second: _Segment) -> _Segment:
 
 
 def joined_rows(parts: Sequence[KeyedRows]) -> KeyedRows:
-    """All of the rows, in one piece."""
+    """Return all of the rows as one batch."""
     if len(parts) == 1:
         return parts[0]
     keys = pa.concat_arrays([part.keys for part in parts])

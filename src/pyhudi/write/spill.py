@@ -1,4 +1,4 @@
-"""Logs of more rows than memory holds, in no order: half of them go out whenever it is full."""
+"""Logs of more rows than memory holds, in no order: when it is full, half of it is spilled."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pyhudi.write.files.spec import DeleteRows, KeyedRows
 from pyhudi.write.group_files import Files
 from pyhudi.write.shape import RowShape
 
-#: Keys of the table that a task holds, to tell new ones, before it forgets those of other buckets.
-LIVE_BYTES = 256 << 20
+#: Bytes of existing keys that a task caches to find new ones; at this size it drops the cache.
+EXISTING_KEYS_BYTES = 256 << 20
 
 
 def spilled_logs(
@@ -28,7 +28,7 @@ def spilled_logs(
     following = iter(batches)
     is_whole = False
     while not is_whole:
-        batch = next(following, None)  # looked for first: the last file of a group says so
+        batch = next(following, None)  # read first, because the last file has more=False
         is_whole = batch is None
         for group, taken in rows.taken(0 if is_whole else bytes_max // 2):
             yield from logs.add(group, rows=taken, more=not is_whole)
@@ -40,16 +40,16 @@ def spilled_logs(
 def spilled_deletes(
     files: Files, shape: RowShape, batches: Iterable[pa.RecordBatch], bytes_max: int
 ) -> Iterator[WriteStat]:
-    """Write deletes of the keys, which come with all that a delete needs."""
+    """Write deletes of the keys, which come with all columns that a delete needs."""
     logs = SpillingLogWriter(files)
-    held: list[pa.RecordBatch] = []
+    buffered: list[pa.RecordBatch] = []
     for batch in batches:
-        held.append(shape.prepare(batch).rows)
-        if sum(keys.nbytes for keys in held) >= bytes_max:
-            yield from logs.add_deletes(pa.Table.from_batches(held), more=True)
-            held = []
-    if held:
-        yield from logs.add_deletes(pa.Table.from_batches(held), more=False)
+        buffered.append(shape.prepare(batch).rows)
+        if sum(keys.nbytes for keys in buffered) >= bytes_max:
+            yield from logs.add_deletes(pa.Table.from_batches(buffered), more=True)
+            buffered = []
+    if buffered:
+        yield from logs.add_deletes(pa.Table.from_batches(buffered), more=False)
 
 
 class SpillingLogWriter:
@@ -58,7 +58,7 @@ class SpillingLogWriter:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._counts: dict[FileGroupId, int] = {}
-        self._live: dict[FileGroupId, pa.Array | None] = {}
+        self._existing_keys: dict[FileGroupId, pa.Array | None] = {}
 
     def add(
         self,
@@ -69,17 +69,18 @@ class SpillingLogWriter:
         more: bool,
     ) -> Sequence[WriteStat]:
         files, count = self._files, self._counts.get(group, 0)
-        if group not in self._live:
-            if sum(0 if keys is None else keys.nbytes for keys in self._live.values()) > LIVE_BYTES:
-                self._live.clear()  # they are the same when read again
-            self._live[group] = files.live_keys(group)
+        if group not in self._existing_keys:
+            cached = (keys for keys in self._existing_keys.values() if keys is not None)
+            if sum(keys.nbytes for keys in cached) > EXISTING_KEYS_BYTES:
+                self._existing_keys.clear()  # they are the same when read again
+            self._existing_keys[group] = files.existing_keys(group)
         stats = write_log(
             files.storage,
             files.spec,
             group,
             rows=rows,
             deletes=deletes,
-            live=self._live[group],
+            existing_keys=self._existing_keys[group],
             ordinal=count,
             more=more,
         )

@@ -1,12 +1,12 @@
 """What a task does with the changes of one file group: rows in, files and write stats out.
 
-A task is a value that travels to where the rows are. Arriving batches are brought into its shape
-(`write.shape`); then it is given one group after the other. Which file a group gets is decided
-here:
+A task is a value that is sent to where the rows are. Arriving batches are prepared by its shape
+(`write.shape`); then the task gets one group after the other. Here it is decided which file a group
+gets:
 
 - Rows of an upsert go into log files.
-- A large load of an empty bucket becomes its first base file: a log would have to be merged by
-  every reader. Small ones stay logs, which never meet a conflict.
+- A large load of an empty bucket becomes its first base file, because every reader would have to
+  merge a log. Small loads stay logs, which never conflict.
 - An overwrite gives each bucket a new base file.
 - On a copy-on-write table the previous base file is merged into a new one.
 
@@ -43,7 +43,7 @@ LOAD_BYTES_MIN = 1 << 20
 
 
 def is_load(size: int) -> bool:
-    """True if so many bytes of rows are enough for a base file."""
+    """True if this many bytes of rows are enough for a base file."""
     return size >= LOAD_BYTES_MIN
 
 
@@ -57,7 +57,7 @@ class GroupTask(Protocol):
     def shape(self) -> RowShape: ...
 
     def write(self, group: FileGroupId, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
-        """Write the changes of one group, all of which are read."""
+        """Write the changes of one group, and read all of them."""
         ...
 
 
@@ -65,8 +65,8 @@ class Target(StrEnum):
     """Where the rows of a group go."""
 
     LOG = "log"
-    LOAD = "load"  # a base file where the bucket is empty and the rows are many, else a log
-    BASE = "base"  # a new base file that stands for all rows before it
+    LOAD = "load"  # a base file if the bucket is empty and the rows are many, else a log
+    BASE = "base"  # a new base file that replaces all earlier rows
     MERGED_BASE = "merged base"  # a new base file, the previous one merged in
 
 
@@ -82,7 +82,7 @@ class RowsTask:
         partitions: frozenset[str] | None = None,
         known: GroupView | None = None,
     ) -> None:
-        """`partitions` are the only ones that may be written, `known` has keys that may not."""
+        """Only `partitions` may be written, and no key that is in `known`."""
         self.files = files
         self.shape = shape
         self.target = target
@@ -123,36 +123,36 @@ def _other_partition(partition: str, rows: KeyedRows, config: TableConfig) -> In
     columns = {name: rows.rows.column(name) for name in names}
     shown = sample(range(min(rows.rows.num_rows, SAMPLE_ROWS_MAX)), columns)
     return InvalidRequestError(
-        f"rows of partition {partition!r} are not to be written",
-        why=f"the overwrite is of other partitions; {shown}",
+        f"rows of partition {partition!r} cannot be written",
+        why=f"the overwrite names other partitions; {shown}",
         next_step="Name this partition too, or leave these rows out",
     )
 
 
 def _new_rows(
-    rows: Iterator[KeyedRows], there: pa.Array, config: TableConfig
+    rows: Iterator[KeyedRows], existing_keys: pa.Array, config: TableConfig
 ) -> Iterator[KeyedRows]:
-    """The rows; InvalidRequestError if one of their keys is in the table."""
+    """Yield the rows; raise InvalidRequestError if one of their keys is in the table."""
     for part in rows:
-        refuse_known_keys(part, there, config)
+        refuse_known_keys(part, existing_keys, config)
         yield part
 
 
-def refuse_known_keys(rows: KeyedRows, there: pa.Array, config: TableConfig) -> None:
-    """Raise InvalidRequestError, with a sample, if a key of the rows is one of those there."""
-    mask = pc.is_in(rows.keys, value_set=there)
+def refuse_known_keys(rows: KeyedRows, existing_keys: pa.Array, config: TableConfig) -> None:
+    """Raise InvalidRequestError, with a sample, if a key of the rows is an existing one."""
+    mask = pc.is_in(rows.keys, value_set=existing_keys)
     if found := true_rows(mask):
         columns = {name: rows.rows.column(name) for name in config.record_key_fields}
         raise InvalidRequestError(
             "some of the keys are in the table already",
             why=f"require_new_keys=True, but these keys exist: {sample(found, columns)}",
-            next_step="Leave these rows out, or write them with upsert if they may replace what"
-            " is there",
+            next_step="Leave these rows out, or write them with upsert if they may replace the"
+            " existing ones",
         )
 
 
 class UpdateTask:
-    """New values of some columns, for rows that are there; keys that are not are passed over."""
+    """New values of some columns, for existing rows; keys that do not exist are ignored."""
 
     def __init__(
         self, files: Files, shape: RowShape, view: GroupView, columns: Collection[str]
@@ -170,7 +170,7 @@ class UpdateTask:
             yield from self.files.merged_base(group, updated)
 
     def _updated(self, group: FileGroupId, new: KeyedRows) -> Iterator[KeyedRows]:
-        """The rows of the table that have one of the keys, with the new values."""
+        """Yield the rows of the table that have one of the keys, with the new values."""
         data = self.files.spec.layout.data
         for batch in self._view.rows(self.files.storage, group):
             keys = batch.column(RECORD_KEY)
@@ -189,7 +189,7 @@ class UpdateTask:
 
 
 class DeleteTask:
-    """Deletes by key. What the caller did not give is looked up; keys that are not there go."""
+    """Deletes by key. Columns that were not given are looked up; unknown keys are ignored."""
 
     def __init__(
         self, files: Files, shape: RowShape, view: GroupView | None, *, unconditional: bool
@@ -207,9 +207,9 @@ class DeleteTask:
             assert self._view is not None
             groups: Iterable[FileGroupId] = [group]
             if PARTITION_PATH not in keys.column_names:
-                there = self._view.partitions
+                partitions = self._view.partitions
                 record = keys.column(RECORD_KEY).combine_chunks()
-                groups = self.files.routing.groups_of(record, there)
+                groups = self.files.routing.groups_of(record, partitions)
             found = (rows for g in groups for rows in self._view.rows(self.files.storage, g))
             keys = looked_up(keys, found, config)
         located = LocatedDeletes(keys, unconditional=self._unconditional)
@@ -227,7 +227,7 @@ class FoundDeletesTask:
         self._unconditional = unconditional
 
     def write(self, read: SliceRead) -> Iterator[WriteStat]:
-        """Delete what one slice holds of the rows."""
+        """Delete the rows of one slice."""
         found = list(read_split(self.files.storage, self.scan.spec, Split((read,))))
         if not found:
             return

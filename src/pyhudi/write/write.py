@@ -1,17 +1,18 @@
 """One write, top to bottom: intent → session → begin → plan → run → complete, until it is visible.
 
-A conflict is met in the cheapest way that is right:
+After a conflict, the cheapest correct way is taken:
 
-    the files already lie behind the other's    the same instant is committed (`Transaction`)
-    the rows are at hand                        they are written again, as if the write began now
-    the rows are only in the write's own files  those are read and written under a new instant
+    the files are already behind the other's    the same instant is committed (`Transaction`)
+    the rows are in memory                      they are written again, as if the write began now
+    the rows are only in the write's own files  they are rebased: read from there, and written under
+                                                a new instant
 
-The last is for rows that came as a stream or from Spark: the input is evaluated once. The instant
-that lost stays until the new one has its files; no reader sees either before it completes.
+A rebase is for rows that came as a stream or from Spark, because the input is evaluated once. The
+instant that lost stays until the new one has its files. No reader sees either before it completes.
 
 **A write of higher priority** is waited for until it ends, or is found dead and rolled back. A dead
-one seems alive until its heartbeat is too old, so the wait for each such write is as long as that
-takes, and no longer: one that lives on may take hours.
+writer seems alive until its heartbeat is too old. So the wait for each such write lasts that long
+and no longer, because a writer that is alive may take hours.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from pyhudi.write.repeated import finished, registered
 from pyhudi.write.result import WriteResult, write_result
 from pyhudi.write.seeds import seed_missing
 
-#: How long to wait for another that is under way, the first time and at most; in between, twice as
-#: long each time.
+#: How long to wait for another write that is pending, the first time and at most; in between, twice
+#: as long each time.
 LATER_MS, LATER_MAX_MS = 1_000, 30_000
-#: How often to look whether a write of higher priority has ended.
+#: How often to check whether a write of higher priority has ended.
 LOOK_MS = 5_000
 
 
@@ -56,7 +57,7 @@ def write(
     executor: Executor,
     board: ProgressBoard,
 ) -> WriteResult:
-    """Carry out a write; the session is as of now, with failed writes out of the way."""
+    """Execute a write. The session is current, and failed writes were rolled back in it."""
     if (done := finished(session, intent)) is not None:
         return done
     result = _Write(table, intent, executor, board).run(session)
@@ -65,7 +66,7 @@ def write(
 
 
 def ready(table: OpenTable) -> TableSession:
-    """Open the table for a write, with what failed writers left out of the way."""
+    """Open the table for a write, and roll back what failed writers left."""
     session = table.session()
     session.recover()
     return session
@@ -96,7 +97,7 @@ class _Write:
         return ended
 
     def _attempted(self, session: TableSession, lost: Lost | None) -> WriteResult | Lost:
-        """Make an attempt, after one that was lost. What raises a ConflictError has lost, too."""
+        """Make an attempt, after one that was lost. A ConflictError is a loss, too."""
         try:
             if lost is not None:
                 session = self._reopened_after(lost)  # the table's lock may change here, too
@@ -154,11 +155,11 @@ class _Write:
             return ended
         session = self._reopened_after(ended)
         result = self._written(session, Prepared(), lambda plan: executor.rebase(plan, stats))
-        transaction.abandon()  # its files are needed no more
+        transaction.abandon()  # its files are no longer needed
         return result
 
     def _outdated(self, spec: WriteSpec) -> Lost | None:
-        """Return why rows may not be written that were brought to a schema which has changed."""
+        """Return the loss if the rows were converted to a schema that has changed since."""
         schema = self._executor.schema
         if schema is None or is_same_schema(schema, spec.avro_schema):
             return None
@@ -184,7 +185,7 @@ class _Write:
         return is_left and lost.retry is not Retry.NO
 
     def _reopened_after(self, lost: Lost) -> TableSession:
-        """Begin again, once the other that is under way has had some time to end."""
+        """Open the table again, after the other pending write has had some time to end."""
         if lost.retry is Retry.LATER:
             other = lost.waits_for
             if other is not None and other not in self._waited_for:
@@ -195,12 +196,13 @@ class _Write:
                 longer = LATER_MS << min(self._retries, 10)
                 world.sleep_ms(jittered_ms(world, min(longer, LATER_MAX_MS)))
         self._retries += 1
-        self._board.set_totals(Totals())  # what was counted so far is to be done again
-        return ready(self._table)  # the other may be dead, and the table may have another lock
+        self._board.set_totals(Totals())  # rows counted so far are written again
+        return ready(self._table)  # the other may be dead now, and the table may have another lock
 
     def _wait_for(self, other: str) -> None:
         world, settings = self._table.world, self._table.settings
-        # A look longer than a dead one can seem alive from now on, by a clock we only estimate.
+        # A dead writer can seem alive until its heartbeat times out, and one check more, because
+        # its clock is only estimated.
         end = world.elapsed_ms() + settings.heartbeat_timeout_ms + LOOK_MS
         pause = LATER_MS
         while not self._has_ended(other) and world.elapsed_ms() < end:
@@ -211,5 +213,5 @@ class _Write:
         try:
             live = ready(self._table).log.live  # with the lock that the table has by now
             return other not in live.pending or other in live.rolled_back_by
-        except ConflictError:  # the table got another lock in this moment: the next look has it
+        except ConflictError:  # the table got another lock at this moment; the next check uses it
             return False

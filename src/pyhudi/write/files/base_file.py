@@ -1,7 +1,7 @@
 """Writing base files: whole ones from rows, and empty ones that open a file group.
 
-A base file streams: row groups are encoded as rows come, and go to storage as they are encoded.
-Memory holds one row group, and a bloom filter of at most 32 MB.
+A base file is streamed. Row groups are encoded as rows arrive, and are sent to storage as they are
+encoded. Memory holds one row group, and a bloom filter of at most 32 MB.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pyhudi.write.files.spec import (
 ROW_GROUP_ROWS = 1 << 20
 ROW_GROUP_BYTES = 64 << 20
 
-#: What Hudi puts in the place of the previous commit where there is none: the text.
+#: What Hudi records as the previous commit if there is none: this text.
 _NO_COMMIT = "null"
 
 
@@ -51,8 +51,8 @@ def write_base(
 ) -> WriteStat:
     """Write a base file of these rows. A record batch has its meta columns and keeps them.
 
-    `previous` is the base file that this one replaces. The rows count as inserts; who knows more
-    about them says so in the stat.
+    `previous` is the base file that this one replaces. The rows count as inserts. A caller that
+    knows more about them corrects the stat.
     """
     file = _BaseFile(spec, group, rows)
     io_type = IoType.CREATE if previous is None else IoType.MERGE
@@ -61,13 +61,13 @@ def write_base(
     size = storage.create_from(file.path, chunks)
     if size is None:
         for _ in chunks:
-            pass  # a store may see that the name is taken before it has asked for all of them
+            pass  # a store may see that the name is taken before it has read all chunks
         size = _winner_size(storage, file.path, file.rows)
     return _base_stat(file, size, previous)
 
 
 def write_seed(storage: Storage, spec: WriteSpec, group: FileGroupId) -> WriteStat:
-    """Write a group's first base file, without a row: it opens the group's first slice."""
+    """Write a group's first base file, without a row. It opens the group's first slice."""
     file = _BaseFile(spec, group, ())
     create_marker(storage, spec, file.path, IoType.CREATE)
     data = _empty_base(spec.avro_schema)
@@ -77,12 +77,12 @@ def write_seed(storage: Storage, spec: WriteSpec, group: FileGroupId) -> WriteSt
 
 @lru_cache(maxsize=16)
 def _empty_base(avro_schema: str) -> bytes:
-    """The same for every group and instant of a schema: there is no row to name them."""
+    """Return a base file without rows: the same for every group and instant of a schema."""
     return b"".join(_encoded(row_layout(avro_schema), ()))
 
 
 class _BaseFile:
-    """A base file on its way: its name, and its rows counted while they pass."""
+    """A base file while it is written: its name, and the number of its rows so far."""
 
     def __init__(
         self, spec: WriteSpec, group: FileGroupId, rows: Iterable[KeyedRows | pa.RecordBatch]
@@ -115,7 +115,7 @@ def _base_stat(file: _BaseFile, size: int, previous: BaseFile | None) -> WriteSt
 def base_stat(
     group: FileGroupId, name: str, rows: int, size: int, previous: BaseFile | None
 ) -> WriteStat:
-    """What is told of a base file whose rows all count as inserts."""
+    """Return the write stat of a base file whose rows all count as inserts."""
     stat = file_stat(group, name, size, writes=rows, deletes=0)
     return replace(
         stat,
@@ -126,7 +126,7 @@ def base_stat(
 
 
 def _winner_size(storage: Storage, path: str, rows: int) -> int:
-    """The size of the file that another attempt left, if it may stand for this attempt's."""
+    """Return the size of the file that another attempt left, if it can replace this attempt's."""
     found = storage.stat(path)
     if found is None:
         raise taken_away(path)
@@ -138,7 +138,7 @@ def _winner_size(storage: Storage, path: str, rows: int) -> int:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise not_whole(path, f"it is not sound parquet ({error})") from None
     if stored != rows:
-        why = f"{stored} rows are there, where this attempt has {rows}"
+        why = f"the file has {stored} rows, and this attempt has {rows}"
         raise attempts_disagree(path, why)
     return found.size
 
@@ -147,7 +147,7 @@ def _winner_size(storage: Storage, path: str, rows: int) -> int:
 
 
 def _encoded(layout: RowLayout, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """A base file, piece by piece."""
+    """Yield the bytes of a base file, piece by piece."""
     sink = PieceSink()
     encoder = ParquetEncoder(sink, layout.stored)
     keys = KeyDigest()
@@ -160,14 +160,14 @@ def _encoded(layout: RowLayout, batches: Iterable[pa.RecordBatch]) -> Iterator[b
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
+    buffered: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in (piece for given in batches for piece in block_sized(given, ROW_GROUP_BYTES)):
-        held.append(batch)
+        buffered.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
         if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
-            yield pa.Table.from_batches(held)
-            held, rows, size = [], 0, 0
+            yield pa.Table.from_batches(buffered)
+            buffered, rows, size = [], 0, 0
     if rows:
-        yield pa.Table.from_batches(held)
+        yield pa.Table.from_batches(buffered)

@@ -1,14 +1,14 @@
 """Writing log files: the rows and deletes of one instant for one file group.
 
-Rows come first and deletes behind them, as Hudi writes them, so that of the two a delete wins if
-a caller names a key in both and their ordering values do not decide. Before a block of parts of
-rows comes one of stand-ins for those whose keys are new, as `format.table.column_owners` wants it.
+Rows come first and deletes after them, as Hudi writes them. So the delete wins if a caller names a
+key in both and their ordering values do not decide. A block of partial rows comes after a block of
+placeholder rows for those whose keys are new, as `format.table.column_owners` requires.
 
-A log that grows beyond its limit continues in the next version. When that happens follows from the
-rows alone. Still an attempt may get its rows in another order, and then its files are cut
-elsewhere: one file of the first attempt and the second of another would lose some rows and double
-others. So where there is more than one file, an attempt accepts another's file only if it is its
-own to the byte; a single file it accepts if it holds as many records as its own.
+A log that grows beyond its limit continues in the next version. Where it is cut depends on the rows
+alone. But another attempt may get its rows in another order, and then it cuts its files elsewhere.
+The first file of one attempt and the second of another would lose some rows and duplicate others.
+So if there is more than one file, an attempt accepts another's file only if it equals its own to
+the byte. A single file it accepts if it holds as many records as its own.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _LogFile:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Records of data blocks, stand-ins among them, and deletes."""
+        """Records of data blocks, placeholder rows among them, and deletes."""
         records = self.rows + sum(block.placeholder_rows for block in self.blocks)
         return records, sum(block.deletes for block in self.blocks)
 
@@ -96,26 +96,26 @@ def write_log(
     *,
     rows: KeyedRows | None = None,
     deletes: DeleteRows | None = None,
-    live: pa.Array | None = None,
+    existing_keys: pa.Array | None = None,
     ordinal: int = 0,
     more: bool = False,
 ) -> tuple[WriteStat, ...]:
-    """Write rows and deletes to a file group; one write stat for each file, none for no records.
+    """Write rows and deletes to a file group; return a write stat for each file, if any.
 
-    For parts of rows, `live` are the keys that the file group has.
+    For partial rows, `existing_keys` are the keys that the file group has.
 
     A caller with more rows than memory calls several times, with `more` while others follow, and
     with `ordinal` the number of stats it already has for the group. Then every attempt must give
     the same rows in the same order.
     """
     batch = None if rows is None else _stored(spec, group, rows, ordinal)
-    blocks = [*_row_blocks(spec, batch, live), *_delete_blocks(spec, group, deletes)]
+    blocks = [*_row_blocks(spec, batch, existing_keys), *_delete_blocks(spec, group, deletes)]
     files = list(_rolled(blocks, spec.log_file_bytes_max))
     alone = len(files) == 1 and ordinal == 0 and not more
     stats = []
     for version, file in enumerate(files, start=ordinal + 1):
         name = LogFileName(group.file_id, spec.requested, version, spec.write_token)
-        stats.append(_written(storage, spec, _Place(group, name, alone), file))
+        stats.append(_written(storage, spec, _LogFileTarget(group, name, alone), file))
     return tuple(stats)
 
 
@@ -127,15 +127,15 @@ def _stored(spec: WriteSpec, group: FileGroupId, rows: KeyedRows, ordinal: int) 
 
 
 def _row_blocks(
-    spec: WriteSpec, batch: pa.RecordBatch | None, live: pa.Array | None
+    spec: WriteSpec, batch: pa.RecordBatch | None, existing_keys: pa.Array | None
 ) -> Iterator[_Block]:
     pieces = () if batch is None else block_sized(batch, _block_bytes(spec))
     for piece in pieces:
         if spec.part is None:
             yield _Block(_encoded(spec, spec.layout, piece), rows=piece.num_rows)
             continue
-        assert live is not None, "parts need to know which keys are there"
-        fresh = piece.filter(pc.invert(pc.is_in(piece.column(RECORD_KEY), value_set=live)))
+        assert existing_keys is not None, "partial rows need the keys that exist"
+        fresh = piece.filter(pc.invert(pc.is_in(piece.column(RECORD_KEY), value_set=existing_keys)))
         if fresh.num_rows:
             whole = placeholder_rows(spec.whole_layout, fresh, spec.part.identity)
             yield _Block(_encoded(spec, spec.whole_layout, whole), placeholder_rows=whole.num_rows)
@@ -154,7 +154,7 @@ def _delete_blocks(
     spec: WriteSpec, group: FileGroupId, deletes: DeleteRows | None
 ) -> Iterator[_Block]:
     for part in () if deletes is None else deletes.by_kind():
-        # The key again where there is no ordering value: a batch for cutting needs a column.
+        # A batch that is split needs a second column: the key again, if there is no ordering value.
         columns = [part.keys, part.keys if part.ordering is None else part.ordering]
         batch = pa.RecordBatch.from_arrays(columns, names=["key", "ordering"])
         for piece in block_sized(batch, _block_bytes(spec)):
@@ -174,7 +174,7 @@ def _block_bytes(spec: WriteSpec) -> int:
 
 
 def _rolled(blocks: Iterable[_Block], bytes_max: int) -> Iterator[_LogFile]:
-    """The blocks in files of at least one block, and of at most so many bytes if they can."""
+    """Yield the blocks as files of at least one block, each of at most `bytes_max` if it can be."""
     file: list[_Block] = []
     size = 0
     for block in blocks:
@@ -188,8 +188,8 @@ def _rolled(blocks: Iterable[_Block], bytes_max: int) -> Iterator[_LogFile]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where one file of the log goes, and whether it is the whole log."""
+class _LogFileTarget:
+    """The name of one file of the log, and whether it is the whole log."""
 
     group: FileGroupId
     name: LogFileName
@@ -205,17 +205,19 @@ class _Place:
         return data_path(self.group.partition, following.file_name)
 
 
-def _written(storage: Storage, spec: WriteSpec, place: _Place, file: _LogFile) -> WriteStat:
-    name = place.name
-    create_marker(storage, spec, place.path, IoType.CREATE)
-    created = _created(storage, place.path, file)
-    size = file.size if created else _winner_size(storage, place, file)
+def _written(
+    storage: Storage, spec: WriteSpec, target: _LogFileTarget, file: _LogFile
+) -> WriteStat:
+    name = target.name
+    create_marker(storage, spec, target.path, IoType.CREATE)
+    created = _created(storage, target.path, file)
+    size = file.size if created else _winner_size(storage, target, file)
     rows, deletes = file.rows, file.counts[1]
-    stat = file_stat(place.group, name.file_name, size, writes=rows, deletes=deletes)
+    stat = file_stat(target.group, name.file_name, size, writes=rows, deletes=deletes)
     return replace(
         stat,
-        # Of whole rows nobody knows whether the keys were there before. To Hudi, too, all rows for
-        # a bucket that has a file are updates.
+        # Whether the key of a whole row existed before is not known. Hudi, too, counts all rows for
+        # a bucket that has a file as updates.
         num_inserts=file.inserts,
         num_update_writes=rows - file.inserts,
         prev_commit=name.requested,
@@ -236,23 +238,23 @@ def _created(storage: Storage, path: str, file: _LogFile) -> bool:
 # ---- another attempt was first
 
 
-def _winner_size(storage: Storage, place: _Place, file: _LogFile) -> int:
-    """The size of the file that is there, if it may stand for this attempt's."""
-    path = place.path
+def _winner_size(storage: Storage, target: _LogFileTarget, file: _LogFile) -> int:
+    """Return the size of the existing file, if it can replace this attempt's."""
+    path = target.path
     found = storage.stat(path)
     if found is None:
         raise taken_away(path)
     try:
         if found.size == file.size and _is_same(storage, path, file):
             return file.size
-        counts = _stored_counts(storage, place, found.size)
+        counts = _stored_counts(storage, target, found.size)
     except FileNotFoundError:
         raise taken_away(path) from None
     if counts != file.counts:
-        why = "{} rows and {} deletes are there, where this attempt has {} and {}"
+        why = "the file has {} rows and {} deletes, and this attempt has {} and {}"
         raise attempts_disagree(path, why.format(*counts, *file.counts))
-    if not place.alone or storage.stat(place.next_path) is not None:
-        raise attempts_disagree(path, "its records are not the same, and it is not the whole log")
+    if not target.alone or storage.stat(target.next_path) is not None:
+        raise attempts_disagree(path, "its records differ, and it is not the whole log")
     return found.size
 
 
@@ -265,14 +267,14 @@ def _is_same(storage: Storage, path: str, file: _LogFile) -> bool:
     return True
 
 
-def _stored_counts(storage: Storage, place: _Place, size: int) -> tuple[int, int]:
-    """Rows and deletes in the file that is there."""
-    path = place.path
+def _stored_counts(storage: Storage, target: _LogFileTarget, size: int) -> tuple[int, int]:
+    """Return the numbers of rows and deletes in the existing file."""
+    path = target.path
     counts = {True: 0, False: 0}  # by whether they are deletes
     for block in decode_blocks(lambda start, end: storage.read(path, start, end), size, path):
         if isinstance(block, CorruptSpan):
             raise not_whole(path, block.why)
-        if block.instant_time != place.name.requested:
+        if block.instant_time != target.name.requested:
             raise not_whole(path, f"a block in it is of the instant {block.instant_time}")
         content = storage.read(path, block.content_start, block.content_end)
         counts[block.type is BlockType.DELETE] += block_records(block, content, path)

@@ -1,8 +1,9 @@
-"""Copy-on-write: the next base file of a file group, from the previous one and what changes.
+"""Copy-on-write: the next base file of a file group, from the previous one and the changes.
 
-It is a merge. The previous base file meets the new rows and deletes by the very rule by which the
-reader of a merge-on-read table would merge them from a log, and what that reader would show is
-written. Rows that nothing touched keep their meta columns, but for the name of the file.
+It is made by a merge. The previous base file is merged with the new rows and deletes by the same
+rule by which the reader of a merge-on-read table would merge them from a log. What that reader
+would show is written. Rows that no change affects keep their meta columns, except for the name of
+the file.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def rewrite_base(
 ) -> WriteStat:
     """Write the group's next base file: the previous one with rows and deletes merged in.
 
-    Without a previous one the rows are merged among themselves, and deletes find nothing.
+    Without a previous one the rows are merged among themselves, and deletes have no effect.
     """
     merge = _Merge(storage, spec, group, previous, rule)
     stat = write_base(storage, spec, group, merge.rows(rows, deletes), previous=previous)
@@ -56,7 +57,7 @@ def rewrite_base(
 
 
 class _Merge:
-    """Merges, and counts what becomes of the rows while they pass."""
+    """Merges rows, and counts inserts, updates and deletes on the way."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class _Merge:
         rule: MergeRule,
     ) -> None:
         self.read = 0  # rows of the previous base file
-        self.inserts = 0  # new rows whose key it does not have
+        self.inserts = 0  # new rows whose key is not in that file
         self.written = 0  # rows that carry the new instant
         self._storage, self._spec, self._group = storage, spec, group
         self._previous, self._rule = previous, rule
@@ -88,7 +89,7 @@ class _Merge:
         self.inserts = int(np.count_nonzero(~met & (logs.kinds == Kind.ROW)))
 
     def _meeting(self, keys: pa.Array, met: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
-        """The previous base file, with a note of which changed keys it has."""
+        """Yield the previous base file, and note which of the changed keys it has."""
         for batch in self._base():
             found = pc.index_in(batch.column(RECORD_KEY), value_set=keys).drop_null()
             met[np.asarray(found)] = True

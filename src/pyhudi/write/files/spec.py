@@ -1,16 +1,16 @@
-"""What the tasks share that write data files: Arrow rows in, files and write stats out.
+"""What tasks that write data files share: Arrow rows in, files and write stats out.
 
-These functions know a storage, a spec and a file group, and nothing of Spark or of the process
-they run in; the local engine and Spark's tasks call the very same ones.
+These functions know a storage, a spec and a file group. They know nothing of Spark or of the
+process they run in; the local engine and Spark's tasks call the same ones.
 
-**Attempts meet on one name.** A task may run twice: Spark repeats what failed and speculates on
+**All attempts use one name.** A task may run twice: Spark repeats what failed and speculates on
 what is slow, and a client repeats a call whose reply was lost. Readers show every log file of a
-committed instant, whether or not a write stat names it, so two attempts must never leave two
-files. The write token is therefore fixed, the file's name depends on the instant, the file group
-and the file's number alone, and creating it lets one attempt win. The others return the stats of
-the winner's file, which they read. So every function here may be called again, at any time.
+committed instant, whether or not a write stat names it, so two attempts must never leave two files.
+Therefore the write token is fixed, and a file's name depends only on the instant, the file group
+and the file's number. One attempt creates the file, and the others return the stats of that file,
+which they read. So every function here may be called again, at any time.
 
-**A marker comes first,** one for each file, so that a rollback knows what may be there.
+**A marker comes first,** one for each file, so that a rollback knows which files may exist.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from pyhudi.storage.objects.write_fence import may_create_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.rows.row_layout import RowLayout, partial_layout, row_layout
 
-#: The same for every attempt. Hudi has this one too, where it knows no task.
+#: The same for every attempt. Hudi, too, uses this token where it knows no task.
 WRITE_TOKEN: Final = WriteToken(0, 0, 0).text
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What the rows of one owner hold of a joined table's columns."""
+    """The columns of a joined table that the partial rows of one owner have."""
 
     identity: tuple[str, ...]  # record key and partition
     own: tuple[str, ...]
@@ -47,19 +47,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class WriteSpec:
-    """What each task of a write has to know besides its rows. Small, for it travels with them."""
+    """What each task of a write has to know besides its rows. It is small, because it is sent with
+    them."""
 
     requested: InstantTime
     avro_schema: str  # the table's, as commit metadata has it: JSON without meta columns
     block_format: LogBlockFormat = LogBlockFormat.PARQUET
     log_file_bytes_max: int = 1 << 30  # a larger log continues in another file
     write_token: str = WRITE_TOKEN
-    is_fenced: bool = False  # whether attempts may outlive the write: then each looks at the fence
-    part: Part | None = None  # when rows are not whole
+    is_fenced: bool = False  # True if attempts may outlive the write; then each checks the fence
+    part: Part | None = None  # set if rows are partial
 
     @property
     def task(self) -> int:
-        """The task, where several write to one file group and each has a token of its own."""
+        """The number of the task, if several write to one file group, each with its own token."""
         return int(self.write_token.partition("-")[0])
 
     @property
@@ -95,8 +96,8 @@ class DeleteRows:
     ordering: pa.Array | None = None
 
     def by_kind(self) -> Iterator[DeleteRows]:
-        """Those with an ordering value, then those without."""
-        given = None if self.ordering is None else _is_given(self.ordering)
+        """Yield the deletes with an ordering value, then those without."""
+        given = None if self.ordering is None else _has_value(self.ordering)
         if given is None or given.true_count == len(given):
             yield self
             return
@@ -106,8 +107,8 @@ class DeleteRows:
         yield DeleteRows(self.keys.filter(pc.invert(given)))
 
 
-def _is_given(ordering: pa.Array) -> pa.BooleanArray:
-    """Where there is an ordering value, or of several fields at least one."""
+def _has_value(ordering: pa.Array) -> pa.BooleanArray:
+    """Return where there is an ordering value, or of several fields at least one."""
     if not pa.types.is_struct(ordering.type):
         return ordering.is_valid()
     given = pa.repeat(False, len(ordering))
@@ -117,7 +118,7 @@ def _is_given(ordering: pa.Array) -> pa.BooleanArray:
 
 
 def create_partition_metadata(storage: Storage, partition: str, requested: InstantTime) -> None:
-    """Make the folder a partition, before its first data file; one that is there stays.
+    """Make the folder a partition, before its first data file. An existing partition file stays.
 
     Without this file Hudi's Spark reader shows no row of the partition, and no error.
     """
@@ -126,30 +127,30 @@ def create_partition_metadata(storage: Storage, partition: str, requested: Insta
 
 
 class WriteOverError(ConflictError):
-    """The write that a task belongs to has been completed or given up without it."""
+    """The write that a task belongs to has been completed or rolled back without the task."""
 
 
 def create_marker(storage: Storage, spec: WriteSpec, path: str, io_type: IoType) -> None:
-    """Announce a data file. An earlier attempt may have done so; that is no matter."""
+    """Announce a data file. An earlier attempt may have done so, which does no harm."""
     storage.create(marker_path(spec.requested, MarkerName(path, io_type)), b"")
     if spec.is_fenced and not may_create_file(storage, spec.requested):
         raise WriteOverError(
             f"a task of the write {spec.requested} stops",
-            why="the write has been completed or given up without it",
-            next_step="Nothing; what this task held is not lost, another attempt wrote it or the"
-            " write has told its caller that it failed",
+            why="the write has been completed or rolled back without it",
+            next_step="Do nothing. The rows of this task are not lost: another attempt wrote them,"
+            " or the write has reported to its caller that it failed",
         )
 
 
 def data_path(partition: str, file_name: str) -> str:
-    """Relative to the table."""
+    """Return the path relative to the table."""
     return f"{partition}/{file_name}" if partition else file_name
 
 
 def file_stat(
     group: FileGroupId, file_name: str, size: int, *, writes: int, deletes: int
 ) -> WriteStat:
-    """What all write stats have: zeros where Hudi has them and readers of stats add them up."""
+    """Return a write stat with zeros where Hudi has them, because readers add them up."""
     return WriteStat(
         file_id=group.file_id,
         path=data_path(group.partition, file_name),
@@ -173,11 +174,11 @@ def file_stat(
     )
 
 
-# ---- what may be found where another attempt was first
+# ---- the file of an earlier attempt
 
 
 def refuse_unknown(files: Sequence[str]) -> None:
-    """InvalidRequestError if tasks announced files that no attempt which counts wrote."""
+    """Raise InvalidRequestError if a marker names a file that no attempt which counts wrote."""
     if files:
         raise attempts_disagree(files[0], "no attempt that counts wrote it")
 

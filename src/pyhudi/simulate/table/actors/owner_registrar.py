@@ -13,13 +13,13 @@ from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import arrow_schema, table_config
 from pyhudi.storage.objects.column_owners import change_owners
 from pyhudi.storage.protocol import Storage
-from pyhudi.write.column_owners import Owned, owned_columns
+from pyhudi.write.column_owners import OwnedColumns, owned_columns
 
 #: Owner → the owner that takes over its columns.
 HEIRS = {"payments": "billing", "refunds": "returns"}
 
 
-def owned(stage: Stage, process: Process, owner: str) -> Owned:
+def owned(stage: Stage, process: Process, owner: str) -> OwnedColumns:
     """Return what the owner may write now; InvalidRequestError if it owns nothing."""
     kind = stage.kind
     return owned_columns(process.storage, table_config(kind), arrow_schema(kind), owner)

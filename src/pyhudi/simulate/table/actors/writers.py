@@ -48,7 +48,7 @@ from pyhudi.simulate.table.table import (
     write_data_file,
 )
 from pyhudi.storage.objects.decision_log import entries_after
-from pyhudi.write.column_owners import Owned
+from pyhudi.write.column_owners import OwnedColumns
 from pyhudi.write.files.spec import refuse_unknown
 
 _CONFLICT_RETRIES = 2
@@ -201,7 +201,7 @@ class _Attempt:
         self._number = writer.stage.history.new_attempt()
         self._requested = ""
         self._asked = 0
-        self._owned: Owned | None = None
+        self._owned: OwnedColumns | None = None
 
     def run(self, log: DecisionLog, recovery: FailedWriteRecovery) -> Outcome:
         self._record(Outcome.INVOKE)
