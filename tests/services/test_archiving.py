@@ -45,7 +45,7 @@ from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit
 from pyhudi.format.timeline.decision_entry import LOG_FOLDER, parse_entry_path
 from pyhudi.format.timeline.instant import Action
 from pyhudi.read.archive import History
-from pyhudi.services.archiving.facts import ServiceMemory, fresh_times
+from pyhudi.services.archiving.facts import ServiceMemory, recent_times
 from pyhudi.services.archiving.run import Archiver, ArchiveResult, archive, is_archiving_due
 from pyhudi.session.session import TableSession
 from pyhudi.storage.locks.file_lock import LOCK_PATH
@@ -488,8 +488,8 @@ def test_a_pruned_log_holds_nothing_back_for_long() -> None:
     prune(session.log)
     numbers = [parse_entry_path(s.path) for s in bench.storage.list(LOG_FOLDER)]
     assert min(n for n in numbers if n is not None) > 1
-    assert fresh_times(session.log, bench.clock.ms) == (session.log.tail.time,) * 2  # type: ignore[union-attr]
-    assert fresh_times(session.log, 0) == ("", session.log.tail.time)  # type: ignore[union-attr]
+    assert recent_times(session.log, bench.clock.ms) == (session.log.tail.time,) * 2  # type: ignore[union-attr]
+    assert recent_times(session.log, 0) == ("", session.log.tail.time)  # type: ignore[union-attr]
     assert len(bench.archive().archived) == 58
 
 

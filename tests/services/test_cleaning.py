@@ -410,7 +410,7 @@ class Interrupted:
 
     def cleanings(self) -> Cleanings:
         session = self.session
-        records, kept = CommitRecords(session.loader), self._whole.planning._kept
+        records, kept = CommitRecords(session.loader), self._whole.planning._retention
         return Cleanings(session.log, self._load, self._times, kept, records, session.settings)
 
 
@@ -483,7 +483,7 @@ def test_a_compaction_begun_and_completed_since_the_load_is_noticed_without_a_li
 
     loaded = Interrupted(scene, event)
     work = loaded.cleanings()
-    work.planning._listed_news = lambda facts: None  # type: ignore[method-assign]
+    work.planning._listed_changes = lambda facts: None  # type: ignore[method-assign]
     assert work.schedule(CleanPolicy.versions(1)) is not None
     assert loaded.loads == 2
 
@@ -517,7 +517,7 @@ def test_another_clean_decided_since_the_load_is_noticed_without_a_listing(
 
     loaded = Interrupted(scene, event)
     work = loaded.cleanings()
-    work.planning._listed_news = lambda facts: None  # type: ignore[method-assign]
+    work.planning._listed_changes = lambda facts: None  # type: ignore[method-assign]
     assert work.schedule(CleanPolicy.versions(1)) is None
     assert loaded.loads == 2
     assert len(scene.completed("clean")) == int(is_complete)
@@ -626,7 +626,12 @@ def test_a_table_on_which_services_never_rest_is_an_error() -> None:
 
     records = CommitRecords(session.loader)
     work = Cleanings(
-        session.log, session.current.load, busy, whole.planning._kept, records, session.settings
+        session.log,
+        session.current.load,
+        busy,
+        whole.planning._retention,
+        records,
+        session.settings,
     )
     with pytest.raises(UnavailableError, match="could not be cleaned"):
         work.schedule(CleanPolicy.versions(1))
@@ -1147,7 +1152,12 @@ def test_whoever_slept_until_the_clean_was_archived_does_not_bring_it_back() -> 
 
     records = CommitRecords(session.loader)
     work = Cleanings(
-        session.log, session.current.load, sleeping, whole.planning._kept, records, session.settings
+        session.log,
+        session.current.load,
+        sleeping,
+        whole.planning._retention,
+        records,
+        session.settings,
     )
     assert work.execute(requested).files == 0
     assert not any(name.startswith(requested) for name in scene.names())

@@ -211,11 +211,11 @@ def test_a_consumer_cannot_register_as_of_what_is_gone() -> None:
     scene, times = written()
     cleaned(scene)
     session = scene.session("consumer")
-    with pytest.raises(InvalidRequestError, match="cleaning has kept what is needed from"):
+    with pytest.raises(InvalidRequestError, match="cleaning has retained what is needed from"):
         register_consumer(session, "late", since=times[1])
     assert registered_consumers(session) == ()
     register_consumer(session, "late", since=times[5])
-    with pytest.raises(InvalidRequestError, match="cleaning has kept what is needed from"):
+    with pytest.raises(InvalidRequestError, match="cleaning has retained what is needed from"):
         register_consumer(session, "late", since=times[1])
     assert registered_consumers(session)[0].since == times[5]
 
