@@ -191,7 +191,7 @@ def test_a_consumer_cannot_have_read_what_has_not_completed() -> None:
     assert advance_consumer(session, "c", times[5]).since == times[5]
 
 
-def test_a_consumer_that_has_read_what_was_undone_since_may_still_say_that_it_lives() -> None:
+def test_a_consumer_that_has_read_what_was_rolled_back_since_may_still_advance() -> None:
     scene, times = written()
     session = scene.session("consumer")
     register_consumer(session, "c", since=times[5])
@@ -201,7 +201,7 @@ def test_a_consumer_that_has_read_what_was_undone_since_may_still_say_that_it_li
     assert advance_consumer(scene.session("again"), "c", times[5]).since == times[5]
 
 
-def test_whoever_is_not_registered_cannot_advance() -> None:
+def test_a_consumer_that_is_not_registered_cannot_advance() -> None:
     scene, times = written(1)
     with pytest.raises(InvalidRequestError, match="there is no consumer 'x'"):
         advance_consumer(scene.session("c"), "x", times[0])
@@ -275,7 +275,7 @@ def test_a_consumer_whose_changes_are_gone_cannot_go_on_as_if_they_were_not() ->
 
 
 def test_an_expired_consumer_that_is_refused_does_not_hold_again() -> None:
-    """Its object is put back, which makes that young."""
+    """Its object is put back, which makes the object recent."""
     scene, times = written()
     session = scene.session("consumer")
     register_consumer(session, "silent", since=times[1], expires_after_hours=2)

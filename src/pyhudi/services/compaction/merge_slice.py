@@ -117,7 +117,7 @@ def _half_made(requested: str, path: str, error: Exception) -> CorruptTableError
     """
     return CorruptTableError(
         f"the compaction {requested} cannot be executed",
-        why=f"the base file that an earlier attempt left is not valid parquet ({error})",
+        why=f"the base file that an earlier attempt left is not sound parquet ({error})",
         next_step="Wait if another engine is executing the plan. If not, cancel it with"
         " cancel_compaction, which removes the file and loses no row",
         path=path,
