@@ -268,7 +268,7 @@ def test_a_consumer_whose_changes_are_gone_cannot_go_on_as_if_they_were_not() ->
     before = registered_consumers(session)
     scene.clock.sleep(2 * HOUR_MS)
     assert cleaned(scene) > 0
-    with pytest.raises(InvalidRequestError, match="changes before are gone"):
+    with pytest.raises(InvalidRequestError, match="earlier changes are removed"):
         advance_consumer(session, "silent", times[1])
     assert registered_consumers(session) == before
     assert advance_consumer(session, "silent", times[5]).since == times[5]
@@ -289,7 +289,7 @@ def test_an_expired_consumer_that_is_refused_does_not_hold_again() -> None:
 
     with (
         patch.object(module, "change_consumer", raced),
-        pytest.raises(InvalidRequestError, match="changes before are gone"),
+        pytest.raises(InvalidRequestError, match="earlier changes are removed"),
     ):
         advance_consumer(session, "silent", times[1])
     [row] = scene.table("person").inspect.consumers().to_pylist()

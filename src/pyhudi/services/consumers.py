@@ -91,7 +91,7 @@ def _refuse_future(name: str, since: str, newest: str) -> None:
         raise InvalidRequestError(
             f"the consumer {name!r} cannot have read up to {since}",
             why=f"the newest change of the table completed at {newest}",
-            next_step="Pass the `until` of a read of changes. To begin at the newest state,"
+            next_step="Give the `until` of a read of changes. To begin at the newest state,"
             " register a new name without `since`",
         )
 

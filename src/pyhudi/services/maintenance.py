@@ -57,8 +57,8 @@ def require_policy(name: str, value: object, kind: type) -> None:
     if value is not None and not isinstance(value, kind):
         raise InvalidRequestError(
             f"{name}={value!r:.100} cannot be used",
-            why=f"it is neither a {kind.__name__} nor None",
-            next_step=f"Pass a pyhudi.{kind.__name__}",
+            why=f"it is neither None nor of the type {kind.__name__}",
+            next_step=f"Give a pyhudi.{kind.__name__}",
         )
 
 

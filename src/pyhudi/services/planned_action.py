@@ -165,8 +165,8 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
             if (done := self._completed(requested)) is not None:
                 return self._ended_before(requested, done, started)
             run = Execution(requested, self._load_plan(requested), started)
-        who = writer_identity(self._log.world, self._settings).text
-        heartbeat = Heartbeat(self._storage, requested, who)
+        writer = writer_identity(self._log.world, self._settings).text
+        heartbeat = Heartbeat(self._storage, requested, writer)
         try:
             if not self._claimed(heartbeat, is_forced=is_forced):
                 return None
@@ -267,8 +267,8 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
         """True if another engine undid the work, and the plan itself is still there."""
         if not isinstance(outcome, Refused):
             return False
-        is_undone = outcome.rule in (Rule.DENIED, Rule.NOT_INFLIGHT)
-        return is_undone and requested in self._log.refresh().pending
+        is_lost = outcome.rule in (Rule.DENIED, Rule.NOT_INFLIGHT)
+        return is_lost and requested in self._log.refresh().pending
 
     def _finished(self, run: Execution[Plan], work: Work, outcome: Outcome) -> Result:
         if isinstance(outcome, Refused):

@@ -256,9 +256,9 @@ class Archiver:
         if plan.begin > (timeline.first_active or ""):
             files = self._data_files(plan)
             unknown = unknown_files(facts, self._history, plan.begin, files.named.values())
-            held = load_old_logs(files, plan, lambda: self._state or self._load())
-            if unknown or held:
-                facts = replace(facts, unknown=unknown, old_logs=held)
+            old_logs = load_old_logs(files, plan, lambda: self._state or self._load())
+            if unknown or old_logs:
+                facts = replace(facts, unknown=unknown, old_logs=old_logs)
                 plan = plan_archiving(facts, self._policy)
         return plan
 

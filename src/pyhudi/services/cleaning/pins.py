@@ -90,8 +90,8 @@ def planned_files(storage: Storage, folder: str, instant: Instant) -> Iterator[s
                 yield operation.base_file_path
             yield from operation.log_file_paths
     elif instant.action is Action.CLUSTERING:
-        asked = decode_requested_replace(load_timeline_file(storage, path), path)
-        clustering = None if asked is None else asked.clustering_plan
+        replace = decode_requested_replace(load_timeline_file(storage, path), path)
+        clustering = None if replace is None else replace.clustering_plan
         for group in (clustering and clustering.input_groups) or ():
             for part in group.slices or ():
                 if (base := part.base_file_path(storage.uri)) is not None:

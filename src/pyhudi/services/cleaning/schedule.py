@@ -137,8 +137,8 @@ class CleanPlanning:
             facts.times,
             policy,
             now_ms=facts.now_ms,
-            holds=facts.pins,
-            kept=self._retention(state),
+            pins=facts.pins,
+            retention=self._retention(state),
         )
 
     def refuse_losses(self, facts: CleanFacts, groups: Collection[tuple[str, str]]) -> None:

@@ -169,8 +169,8 @@ class Compactions(PlannedAction[_Plan, CommitMetadata, CompactionResult]):
 
     def _work(self, run: Execution[_Plan]) -> CommitMetadata:
         stats = list(self._merge(run.requested, run.plan.schema, run.plan.operations))
-        who = writer_identity(self._log.world, self._settings)
-        return compaction_metadata(stats, run.plan.schema, who)
+        writer = writer_identity(self._log.world, self._settings)
+        return compaction_metadata(stats, run.plan.schema, writer)
 
     def _encoded(self, run: Execution[_Plan], work: CommitMetadata) -> bytes:
         return encode_commit_metadata(work, self._log.world.random_bytes(16))

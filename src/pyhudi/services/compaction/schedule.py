@@ -156,7 +156,7 @@ class CompactionPlanning:
         state = self._advance(draft.state, unseen, is_told=not self._log.is_shared)
         since = written_since(draft.preview, draft.state, state, policy, groups_max)
         times = self._times(since.written)
-        preview = adjusted_plan(draft.preview, since, times, plans, policy, most=groups_max)
+        preview = adjusted_plan(draft.preview, since, times, plans, policy, groups_max=groups_max)
         return PlanDraft(state, plans, preview)
 
 

@@ -69,14 +69,14 @@ class Verified:
         return self
 
     def __str__(self) -> str:
-        looked = (
+        checked = (
             f"{counted(self.commits, 'commit')}, {counted(self.files, 'file')},"
             f" {counted(self.rows, 'row')}, {readable(self.bytes, 'B')}, {self.seconds:.1f} s"
         )
         if not self.findings:
-            return f"the table is whole: {looked}"
+            return f"the table is whole: {checked}"
         total = len(self.findings) + self.left_out
-        lines = [f"{counted(total, 'finding')}: {looked}"]
+        lines = [f"{counted(total, 'finding')}: {checked}"]
         lines += [f"  {finding}" for finding in self.findings[:SHOWN_MAX]]
         more = total - SHOWN_MAX
         return "\n".join([*lines, f"  ... and {more} more"] if more > 0 else lines)
