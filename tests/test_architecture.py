@@ -52,7 +52,6 @@ EMPTY_WORDS = {
 # Attributes that are set from outside of their object today, by file. What is not so any more
 # leaves the list; nothing comes in. The simulator's parts share their state, so it may.
 SET_FROM_OUTSIDE: dict[str, set[str]] = {
-    "pyhudi/api/table.py": {"writer.after_commit"},
     "pyhudi/commit/clock.py": {"tried.waited_ms", "tried.waits_ms"},
     "pyhudi/commit/foreign_writers.py": {"live.is_ours"},
     "pyhudi/commit/log.py": {

@@ -158,6 +158,7 @@ def test_two_drivers_upsert_the_same_buckets_without_a_conflict(
     agree(judge, path, watched, by_ordering)
 
 
+@pytest.mark.long
 @commits_of_each(1, 3)
 def test_four_drivers_upsert_and_delete_with_ties_without_a_conflict(
     judge: JudgeClient, drivers: list[SparkDriver], tmp_path: Path, count: int

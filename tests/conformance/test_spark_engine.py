@@ -36,6 +36,8 @@ from pyhudi.spark import shuffle as placing
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance, pytest.mark.spark]
 
+#: So many of the rows meet in the quick run: the first ones, which have most of the pairs.
+QUICK = 12
 FOUR_PARTITIONS = (Partitioning.TWO, Partitioning.ENCODED)
 
 
@@ -107,7 +109,10 @@ def rows_afterwards(story: Story, replaced: set[Partition]) -> list[Row]:
 @pytest.mark.parametrize(
     ("combination", "plot"),
     [
-        *(pytest.param(row, plot, id=row.name) for row, plot in PLOTS.items()),
+        *(
+            pytest.param(row, plot, id=row.name, marks=pytest.mark.long if n >= QUICK else ())
+            for n, (row, plot) in enumerate(PLOTS.items())
+        ),
         *(
             pytest.param(row, plot, id=row.name, marks=pytest.mark.long)
             for row, plot in other_plots().items()
