@@ -140,8 +140,8 @@ class Repair:
         """Remove the markers of a completed instant, and the files of an abandoned one.
 
         The markers of an abandoned instant name its files. `pending` are the instant's pending
-        files. If the timeline had none when the markers were there, no timeline may have the
-        instant any more.
+        files. If the timeline had none when the markers were there, the instant may be on no
+        timeline any more.
 
         As long as its markers stay, this is done again in each sweep. So it has to be cheap: a
         listing, and one request for all files that the markers name.
