@@ -80,7 +80,7 @@ SET_FROM_OUTSIDE: dict[str, set[str]] = {
         "done.removed",
         "done.stopped_at",
         "done.swept",
-        "memory.pause",
+        "memory.backoff",
     },
     "pyhudi/services/maintenance.py": {"memory.repaired_at_ms"},
     "pyhudi/storage/locks/zookeeper_session.py": {"connection._connect"},

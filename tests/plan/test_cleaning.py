@@ -125,13 +125,13 @@ class Table:
 def plan(
     table: Table,
     policy: CleanPolicy,
-    holds: Pins | None = None,
-    kept: Retention | None = None,
+    pins: Pins | None = None,
+    retention: Retention | None = None,
     now_ms: int = NOW_MS,
 ) -> CleanPlan:
     state = table.state()
     times = CompletionTimes(state.timeline)
-    return plan_cleaning(state, times, policy, now_ms=now_ms, holds=holds, kept=kept)
+    return plan_cleaning(state, times, policy, now_ms=now_ms, pins=pins, retention=retention)
 
 
 def base(requested: int, id_: str = "f") -> str:
@@ -403,8 +403,8 @@ def test_an_unfinished_savepoint_keeps_its_state_and_all_later_ones() -> None:
 def test_a_consumer_keeps_what_it_has_not_read_and_the_state_it_has(
     since: int, expected: set[int], earliest: int
 ) -> None:
-    holds = Pins(consumers=(("fast", at(55)), ("slow", at(since))))
-    found = plan(rewritten(5), CleanPolicy.commits(1), holds)
+    pins = Pins(consumers=(("fast", at(55)), ("slow", at(since))))
+    found = plan(rewritten(5), CleanPolicy.commits(1), pins)
     if since == 45:  # the state at 45 is that of the slice which Hudi keeps anyway
         expected = {10, 20, 30}
     assert gone(found) == {base(n) for n in expected}
@@ -415,8 +415,8 @@ def test_a_consumer_keeps_what_it_has_not_read_and_the_state_it_has(
 
 
 def test_a_consumer_holds_by_versions_too() -> None:
-    holds = Pins(consumers=(("slow", at(25)),))
-    found = plan(rewritten(5), CleanPolicy.versions(1), holds)
+    pins = Pins(consumers=(("slow", at(25)),))
+    found = plan(rewritten(5), CleanPolicy.versions(1), pins)
     assert gone(found) == {base(10)}
     assert found.since == at(25)
 
@@ -509,7 +509,7 @@ def test_a_printed_plan_has_a_line_for_each_reason_and_not_for_each_file() -> No
 
 def test_what_is_lost_stays_lost() -> None:
     """A policy that keeps more than the last one did promises no more than there is."""
-    found = plan(rewritten(9), CleanPolicy.commits(6), kept=Retention(at(70), at(75)))
+    found = plan(rewritten(9), CleanPolicy.commits(6), retention=Retention(at(70), at(75)))
     assert found.earliest is not None
     assert (found.earliest.requested, found.since) == (at(70), at(75))
 
@@ -731,8 +731,8 @@ def written_since(table: Table, since: str, files: Iterable[str]) -> set[str]:
 def test_every_kept_state_is_the_same_before_and_after(
     table: Table, policy: CleanPolicy, consumer: int | None
 ) -> None:
-    holds = Pins() if consumer is None else Pins(consumers=(("c", at(consumer)),))
-    found = plan(table, policy, holds)
+    pins = Pins() if consumer is None else Pins(consumers=(("c", at(consumer)),))
+    found = plan(table, policy, pins)
     before, after = table.state(), table.state(frozenset(gone(found)))
     kept = cleaned(table, found, told=True) if found.count else Retention()
     since = kept.since if consumer is None else min(kept.since, at(consumer))
@@ -833,7 +833,7 @@ def test_what_names_another_attempt_of_a_slice_holds_the_slice() -> None:
     table.add(BaseFileName("f", "9-0-0", InstantTime(at(20))).file_name)
     twins = {base(20), f"p/{BaseFileName('f', '9-0-0', InstantTime(at(20))).file_name}"}
     for named in twins:
-        holds = Pins(files={named: FileVerdict(CleanRule.SAVEPOINT, "savepoint")})
-        found = plan(table, CleanPolicy.commits(1), holds)
+        pins = Pins(files={named: FileVerdict(CleanRule.SAVEPOINT, "savepoint")})
+        found = plan(table, CleanPolicy.commits(1), pins)
         assert gone(found) & twins == set()
         assert gone(found)

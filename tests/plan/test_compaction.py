@@ -304,26 +304,26 @@ def adjusted(
     after: TableState,
     plans: PendingPlans = NO_PLANS,
     *,
-    most: int,
+    groups_max: int,
 ) -> CompactionPreview:
     policy = CompactionPolicy()
     kept = {path: groups for path, groups in before.partitions.items() if path == "q"}
     after = replace(after, partitions={**after.partitions, **kept})  # nobody wrote to it
-    since = written_since(preview, before, after, policy, most)
+    since = written_since(preview, before, after, policy, groups_max)
     times = CompletionTimes(after.timeline)
-    return adjusted_plan(preview, since, times, plans, policy, most=most)
+    return adjusted_plan(preview, since, times, plans, policy, groups_max=groups_max)
 
 
-@pytest.mark.parametrize("most", [2, 9])
-def test_a_plan_adjusted_to_a_write_is_the_plan_made_after_it(most: int) -> None:
+@pytest.mark.parametrize("groups_max", [2, 9])
+def test_a_plan_adjusted_to_a_write_is_the_plan_made_after_it(groups_max: int) -> None:
     before, after = two_partitions(written=False), two_partitions(written=True)
     first = planned(before)
-    assert adjusted(first, before, after, most=most) == planned(after) != first
+    assert adjusted(first, before, after, groups_max=groups_max) == planned(after) != first
 
 
 def test_an_adjusted_plan_gives_up_first_what_no_write_touched() -> None:
     before, after = two_partitions(written=False), two_partitions(written=True)
-    found = adjusted(planned(before), before, after, most=1)
+    found = adjusted(planned(before), before, after, groups_max=1)
     assert groups(found) == ["a"]
     assert [(out.group.file_id, "next plan" in out.why) for out in found.left_out] == [("b", True)]
 
@@ -335,8 +335,8 @@ def test_an_adjusted_plan_puts_off_what_was_written_to_beyond_its_bound() -> Non
     before = state(writes, *files)
     told = with_files("p", before.partitions["p"], [log(g, 5, 1) for g in ("a", "b", "c", "e")])
     after = replace(before, timeline=Timeline.of([*writes, delta(5, 6)]), partitions={"p": told})
-    for most, taken in ((2, "bc"), (3, "abc")):
-        found = adjusted(planned(before), before, after, most=most)
+    for groups_max, taken in ((2, "bc"), (3, "abc")):
+        found = adjusted(planned(before), before, after, groups_max=groups_max)
         assert {slice_.file_id: len(slice_.logs) for slice_ in found.slices} == dict.fromkeys(
             taken, 2
         )
@@ -353,7 +353,7 @@ def test_a_plan_of_half_the_groups_has_half_of_them_whatever_is_written_to(hot: 
         writes = [*writes, delta(time, time + 1)]
         told = with_files("p", table.partitions["p"], [log(name, time) for name in names[:hot]])
         after = replace(table, timeline=Timeline.of(writes), partitions={"p": told})
-        preview = adjusted(preview, table, after, most=max(1, len(preview.slices) // 2))
+        preview = adjusted(preview, table, after, groups_max=max(1, len(preview.slices) // 2))
         sizes.append(len(preview.slices))
         table = after
         assert {out.group.file_id for out in preview.left_out} == set(names) - set(groups(preview))
@@ -409,7 +409,7 @@ def test_an_adjusted_plan_lacks_groups_that_readers_see_no_more(*, is_replaced: 
     else:
         after = replace(before, partitions={"p": grouped_files("p", [log("b", 3)])})
     after = replace(after, timeline=Timeline.of([*writes, replacing]))
-    found = adjusted(planned(before), before, after, most=9)
+    found = adjusted(planned(before), before, after, groups_max=9)
     assert (groups(found), found.left_out) == (["b"], ())
 
 
@@ -507,7 +507,7 @@ def test_a_plan_adjusted_by_what_writes_tell_is_the_plan_made_anew(
         grown = {"p": with_files("p", table.partitions["p"], told)}
         after = replace(table, timeline=history.timeline(now), partitions=grown)
         plans = history.plans(now)
-        preview = adjusted(preview, table, after, plans, most=99)
+        preview = adjusted(preview, table, after, plans, groups_max=99)
         table = after
         expected = planned(history.table(now), plans)
         assert preview.slices == expected.slices
@@ -521,7 +521,7 @@ def test_an_adjusted_plan_leaves_out_what_another_plan_took_meanwhile() -> None:
     policy = CompactionPolicy(partitions=("p", "q", "r"))
     first = plan_compaction(table, times, NO_PLANS, policy)
     since = written_since(first, table, table, policy, 9)
-    found = adjusted_plan(first, since, times, plans, policy, most=9)
+    found = adjusted_plan(first, since, times, plans, policy, groups_max=9)
     assert groups(found) == ["a"]
     assert found.unknown == ("r",)
     assert [str(out) for out in found.left_out] == [f"q/b: the pending plan {at(9)} has it"]

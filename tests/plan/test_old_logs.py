@@ -215,6 +215,6 @@ def test_a_plan_adjusted_to_a_write_that_leaves_such_a_log_has_its_group_first()
     told = with_files("p", before.partitions["p"], [log("a", 3, 1)])
     after = replace(after, partitions={"p": told})
     assert groups(planned(before)) == ["b"]
-    found = adjusted(planned(before), before, after, most=9)
+    found = adjusted(planned(before), before, after, groups_max=9)
     assert found == planned(after)
     assert groups(found) == ["a", "b"]

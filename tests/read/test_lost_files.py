@@ -198,7 +198,7 @@ def test_a_plan_that_another_engine_made_without_the_lost_file_is_not_carried_ou
     gone(memory, lost)
     before = data_files(memory, ".parquet")
     other = memory.session("b")
-    with pytest.raises(pyhudi.CorruptTableError, match=r"cannot be carried out.*is gone") as caught:
+    with pytest.raises(pyhudi.CorruptTableError, match=r"cannot be executed.*is gone") as caught:
         compact(other, plans=False).or_raise()
     assert caught.value.path == lost
     assert data_files(memory, ".parquet") == before

@@ -74,7 +74,7 @@ def test_two_actions_of_one_time_are_two_instants() -> None:
     assert MergedRows(storage, ["a", "b"]).times().num_rows == 2
 
 
-def test_a_file_that_is_gone_is_told() -> None:
+def test_a_missing_file_is_an_error() -> None:
     with pytest.raises(UnavailableError, match="gone"):
         load_times(MemoryStorage(Clock()), "history/x.parquet")
 

@@ -1,4 +1,4 @@
-"""Archiving: what goes, what stays, and that no reader can tell."""
+"""Archiving: what is archived, what stays, and that readers see no difference."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit
 from pyhudi.format.timeline.decision_entry import LOG_FOLDER, parse_entry_path
 from pyhudi.format.timeline.instant import Action
 from pyhudi.read.archive import History
-from pyhudi.services.archiving.facts import ServiceMemory, fresh_times
+from pyhudi.services.archiving.facts import ServiceMemory, recent_times
 from pyhudi.services.archiving.run import Archiver, ArchiveResult, archive, is_archiving_due
 from pyhudi.session.session import TableSession
 from pyhudi.storage.locks.file_lock import LOCK_PATH
@@ -132,7 +132,7 @@ def test_a_repeated_write_finds_its_first_attempt_in_the_archive() -> None:
     assert "not written" not in content(bench.table().read())
 
 
-def test_a_repeated_write_whose_attempt_was_given_up_and_archived_is_done() -> None:
+def test_a_repeated_write_whose_attempt_was_rolled_back_and_archived_is_done() -> None:
     bench = Bench()
     bench.write(1, 2)
     stuck = Fault(Effect.FAIL, operation="create", path="*/log/*", nth=2, times=None)
@@ -162,11 +162,11 @@ def test_a_writer_that_was_open_goes_on_after_others_archived() -> None:
     assert len(content(table.read())) == 8
 
 
-# ---- what given-up writes left
+# ---- what abandoned writes left
 
 
-def given_up(bench: Bench, *, keeps_markers: bool = True) -> tuple[str, str, bytes]:
-    """A write that was given up after the second of eight: its instant, a file of it, its rows."""
+def abandoned(bench: Bench, *, keeps_markers: bool = True) -> tuple[str, str, bytes]:
+    """A write that was abandoned after the second of eight: its instant, a file of it, its rows."""
     bench.write(1, 2)
     dead = bench.die(99)
     path = next(s.path for s in bench.storage.list("") if dead in s.path and ".log." in s.path
@@ -183,10 +183,10 @@ def given_up(bench: Bench, *, keeps_markers: bool = True) -> tuple[str, str, byt
 
 
 @pytest.mark.parametrize("keeps_markers", [True, False])
-def test_no_late_file_of_a_given_up_write_becomes_visible(keeps_markers: bool) -> None:
+def test_no_late_file_of_an_abandoned_write_becomes_visible(keeps_markers: bool) -> None:
     """Scenario 19 of Hudi: what is older than the active timeline counts as committed."""
     bench = Bench()
-    dead, path, data = given_up(bench, keeps_markers=keeps_markers)
+    dead, path, data = abandoned(bench, keeps_markers=keeps_markers)
     bench.storage.write(path, data)  # the zombie wakes up
     before = content(bench.table().read())
     assert before["x"] == 8
@@ -201,15 +201,15 @@ def test_no_late_file_of_a_given_up_write_becomes_visible(keeps_markers: bool) -
 
 def test_an_orphan_would_be_visible_if_archiving_did_not_remove_it() -> None:
     bench = Bench()
-    _, path, data = given_up(bench)
+    _, path, data = abandoned(bench)
     bench.archive()
     bench.storage.write(path, data)
     assert content(bench.table().read())["x"] == 99
 
 
-def test_archiving_waits_before_a_write_that_was_given_up_a_moment_ago() -> None:
+def test_archiving_waits_before_a_write_that_was_abandoned_a_moment_ago() -> None:
     bench = Bench()
-    dead, path, data = given_up(bench)
+    dead, path, data = abandoned(bench)
     policy = replace(POLICY, aborted_grace_ms=DAY_MS)
     plan = bench.preview(policy)
     assert f"{dead} was aborted, and a file of it may still appear" in str(plan)
@@ -247,11 +247,11 @@ def test_what_is_pending_keeps_a_write_before_it() -> None:
     service.complete(replacement([], "{}", "CLUSTER"))
 
 
-# ---- what no timeline tells of
+# ---- what is on no timeline
 
 
 def forgotten(bench: Bench, *before: int) -> tuple[str, str]:
-    """A write of which somebody has removed every trace but its data file; both names."""
+    """A write of which every trace but its data file was removed; both names."""
     bench.write(*before)
     requested = bench.table("forgotten").upsert(rows(99, "x", "ghost")).instant
     bench.write(3, 4, 5, 6, 7, 8)
@@ -264,7 +264,7 @@ def forgotten(bench: Bench, *before: int) -> tuple[str, str]:
     return requested, path
 
 
-def test_archiving_stops_before_a_file_of_an_instant_that_no_timeline_tells_of() -> None:
+def test_archiving_stops_before_a_file_of_an_instant_that_is_on_no_timeline() -> None:
     bench = Bench()
     unknown, path = forgotten(bench, 1, 2)
     before = content(bench.table().read())
@@ -304,9 +304,9 @@ def test_a_repair_removes_the_file_that_archiving_stops_at_once_it_is_old() -> N
     assert bench.table("early").services.repair().removed == ()
     bench.clock.sleep(DAY_MS)
     bench.table("service").services.run(pyhudi.Upkeep(archive=None))
-    assert bench.storage.stat(path) is not None, "only who is asked to removes what nobody knows"
-    told = bench.table("cleaner").services.clean(dry_run=True).files.to_pylist()
-    [reason] = [row["reason"] for row in told if row["path"] == path]
+    assert bench.storage.stat(path) is not None, "only a repair removes what is on no timeline"
+    verdicts = bench.table("cleaner").services.clean(dry_run=True).files.to_pylist()
+    [reason] = [row["reason"] for row in verdicts if row["path"] == path]
     assert reason == f"of {unknown}, which is not on the timeline: see services.repair()"
     assert bench.table("late").services.repair().removed == (path,)
     assert len(bench.archive().archived) > 1
@@ -355,7 +355,7 @@ def test_data_files_are_listed_only_where_the_timeline_is_to_begin_later() -> No
 # ---- what others need
 
 
-def test_the_newest_clean_that_tells_stays_and_what_it_kept() -> None:
+def test_the_newest_clean_with_a_bound_stays_and_what_it_retained() -> None:
     bench = Bench()
     bench.write(1, 2, 3)
     kept = bench.completed()[3]
@@ -439,7 +439,7 @@ def empty_commit(session: TableSession) -> bytes:
 
 
 def test_what_the_end_of_the_log_decided_stays_however_old_it_is() -> None:
-    """A process that reads the log now carries its last entry out if the file is not there."""
+    """A process that reads the log now applies its last entry if the file is not there."""
     bench = Bench()
     bench.write(1, 2)
     slow = begin_service(bench.session("slow"), Action.DELTACOMMIT, b"")
@@ -488,8 +488,8 @@ def test_a_pruned_log_holds_nothing_back_for_long() -> None:
     prune(session.log)
     numbers = [parse_entry_path(s.path) for s in bench.storage.list(LOG_FOLDER)]
     assert min(n for n in numbers if n is not None) > 1
-    assert fresh_times(session.log, bench.clock.ms) == (session.log.tail.time,) * 2  # type: ignore[union-attr]
-    assert fresh_times(session.log, 0) == ("", session.log.tail.time)  # type: ignore[union-attr]
+    assert recent_times(session.log, bench.clock.ms) == (session.log.tail.time,) * 2  # type: ignore[union-attr]
+    assert recent_times(session.log, 0) == ("", session.log.tail.time)  # type: ignore[union-attr]
     assert len(bench.archive().archived) == 58
 
 
@@ -528,7 +528,7 @@ def test_archiving_stops_when_the_lock_is_lost_and_the_next_run_finishes() -> No
     class Losing(FaultyStorage):
         def create(self, path: str, data: bytes) -> bool:
             if path.endswith(".parquet"):
-                bench.storage.delete(LOCK_PATH)  # somebody took it for stale
+                bench.storage.delete(LOCK_PATH)  # another process took it for stale
             return super().create(path, data)
 
     with pytest.raises(UnavailableError, match="lock was lost"):
@@ -559,7 +559,7 @@ def test_levels_are_merged_so_that_files_stay_few() -> None:
     check_whole(bench)
     names = [s.path.rpartition("/")[2] for s in bench.storage.list(HISTORY)]
     manifests = [name for name in names if parse_manifest_name(name) is not None]
-    assert len(manifests) <= POLICY.manifests_kept + 3  # of the last run, which are young
+    assert len(manifests) <= POLICY.manifests_kept + 3  # of the last run, which are recent
     assert rubbish(bench) == []
 
 

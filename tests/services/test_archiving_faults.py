@@ -99,7 +99,7 @@ class Meanwhile(FaultyStorage):
 
 
 @pytest.mark.parametrize("age", [0, 400, 600, 1_000, 3_600_000])
-def test_what_a_killed_merge_left_is_lost_to_nobody_who_uses_it(age: int) -> None:
+def test_what_a_killed_merge_left_is_not_lost_to_an_archiver_that_uses_it(age: int) -> None:
     """One archiver sweeps up while another finds the file that it was about to make."""
     bench, known = archived_apart()
     left = killed_merge(bench)
@@ -188,7 +188,7 @@ def test_a_merged_file_that_is_there_is_not_made_once_more() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_file_that_was_swept_up_before_its_maker_died_is_told_of(number: int) -> None:
+def test_a_file_that_was_swept_up_before_its_archiver_died_is_reported(number: int) -> None:
     """And what the error asks for mends the archive."""
     objects, reads, times = written()
     bench = Bench.of(objects)
@@ -204,8 +204,8 @@ def test_a_file_that_was_swept_up_before_its_maker_died_is_told_of(number: int) 
     bench.storage.delete(added)
     version = f"{HISTORY}/{VERSION_FILE}"
     assert int(bench.storage.read(version)) == number
-    told = "write 1 into _version_, and remove" if number > 1 else "remove _version_, and remove"
-    with pytest.raises(CorruptTableError, match=told) as caught:
+    remedy = "write 1 into _version_, and remove" if number > 1 else "remove _version_, and remove"
+    with pytest.raises(CorruptTableError, match=remedy) as caught:
         bench.archive(policy)
     assert caught.value.path == added
     bench.storage.delete(f"{HISTORY}/{manifest_name(number)}")
@@ -218,7 +218,7 @@ def test_a_file_that_was_swept_up_before_its_maker_died_is_told_of(number: int) 
 
 
 @pytest.mark.parametrize(("age", "is_taken"), [(0, 1), (400, 1), (600, 0), (3_600_000, 0)])
-def test_a_file_that_a_dead_archiver_left_is_taken_before_anybody_may_sweep_it_up(
+def test_a_file_that_a_dead_archiver_left_is_used_before_it_may_be_swept_up(
     age: int, is_taken: int
 ) -> None:
     objects, reads, times = written()
@@ -235,7 +235,7 @@ def test_a_file_that_a_dead_archiver_left_is_taken_before_anybody_may_sweep_it_u
     assert settled_reads(bench, times[:4]) == some(reads, times[:4])
 
 
-def test_an_outage_is_not_told_as_a_broken_archive() -> None:
+def test_an_outage_is_not_reported_as_a_broken_archive() -> None:
     """The reply to a file's creation is lost, and the file cannot be read for a while."""
     bench = Bench.of(written()[0])
     policy = replace(POLICY, file_instants=1)
@@ -283,7 +283,7 @@ def test_half_a_file_of_a_dead_hudi_is_passed_by() -> None:
     assert History(bench.storage, HISTORY).recorded(known).keys() == known
 
 
-def test_an_instant_whose_only_name_is_taken_by_rubbish_is_told_of() -> None:
+def test_an_instant_whose_only_name_is_taken_by_rubbish_is_reported() -> None:
     bench = Bench.of(written()[0])
     [first, *_] = bench.preview().leaving
     path = f"{HISTORY}/{first.requested}_{first.requested}_0.parquet"
@@ -293,12 +293,12 @@ def test_an_instant_whose_only_name_is_taken_by_rubbish_is_told_of() -> None:
     assert caught.value.path == path
 
 
-# -- ghosts
+# -- late pending files of rolled-back instants
 
 
 @pytest.mark.parametrize("action", ["deltacommit", "compaction"])
 @pytest.mark.parametrize("states", [["requested"], ["inflight"], ["requested", "inflight"]])
-def test_pending_files_that_come_back_when_all_is_undone_hold_nothing_up(
+def test_pending_files_that_come_back_after_the_rollback_hold_nothing_up(
     action: str, states: list[str]
 ) -> None:
     bench = Bench()
@@ -324,7 +324,7 @@ def test_pending_files_that_come_back_when_all_is_undone_hold_nothing_up(
     assert content(bench.table().read()) == before
 
 
-def test_a_plan_of_which_only_a_run_was_undone_is_no_ghost() -> None:
+def test_a_plan_of_which_only_a_run_was_rolled_back_is_still_pending() -> None:
     """Hudi undoes what its failed run left, and the plan waits for the next one."""
     bench = Bench(lock=LockKind.FILE)
     bench.write(1, 2, 3)
@@ -350,7 +350,7 @@ def test_a_plan_of_which_only_a_run_was_undone_is_no_ghost() -> None:
 
 
 def brought_back(bench: Bench) -> tuple[str, str, bytes]:
-    """A write that was given up after the third one: its instant, and a file of it."""
+    """A write that was abandoned after the third one: its instant, and a file of it."""
     bench.write(1, 2, 3)
     dead = bench.die(99)
     [path] = [s.path for s in bench.storage.list("") if dead in s.path and ".hoodie" not in s.path]
@@ -400,7 +400,7 @@ def test_what_a_restore_undid_is_looked_for_once_by_each_process() -> None:
 
 
 @pytest.mark.parametrize("has_plan", [True, False])
-def test_a_restore_that_hudi_died_over_is_known_by_its_plan_and_stops_nobody(
+def test_a_restore_that_hudi_left_empty_is_known_by_its_plan_and_stops_no_archiver(
     has_plan: bool,
 ) -> None:
     bench = Bench()
@@ -507,7 +507,7 @@ def test_an_empty_completed_file_of_another_engine_stops_nothing(action: str) ->
 
 
 class Torn(FaultyStorage):
-    """The first listing of the timeline's end is one in whose midst somebody archives."""
+    """In the midst of the first listing of the timeline's end, another process archives."""
 
     archives: Callable[[], str] | None = None  # gives the instant whose completed file is missed
 
@@ -520,7 +520,7 @@ class Torn(FaultyStorage):
         return iter(found)
 
 
-def test_a_refresh_believes_no_listing_that_archiving_tore() -> None:
+def test_a_refresh_rejects_a_listing_that_archiving_tore() -> None:
     """Or what was committed since the last one would look pending, and its rows be missing."""
     bench = Bench()
     bench.write(0, 1, 2)

@@ -1,4 +1,4 @@
-"""Archiving: nothing is lost or doubled, wherever it stops, whoever else is at it."""
+"""Archiving: nothing is lost or doubled, wherever it stops, and whatever else archives."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def assert_kept(before: dict[str, Content | None], after: dict[str, Content | No
 
 
 def plan_on_timeline(scene: Scene, plan: CleanerPlan) -> str:
-    """A clean that somebody has planned; its requested time."""
+    """Plan a clean; return its requested time."""
     session = scene.session("planner")
     outcome = session.log.append(Begin(Action.CLEAN, encode_cleaner_plan(plan, SYNC)))
     assert isinstance(outcome, Decided)
@@ -199,7 +199,7 @@ def test_what_is_kept_reads_the_same_and_what_is_not_is_refused(
     told = preview(scene, policy)
     result = cleaned(scene, policy)
     if policy.by == CleanPolicy.hours().by:
-        assert result.files == 0  # all of it is younger
+        assert result.files == 0  # everything is newer
         return
     assert result.files == told.count > 0
     assert result.bytes == told.bytes
@@ -257,7 +257,7 @@ def test_a_clean_that_finds_nothing_leaves_no_instant() -> None:
     assert scene.names() == before
 
 
-def test_a_dry_run_tells_and_changes_nothing() -> None:
+def test_a_dry_run_reports_and_changes_nothing() -> None:
     scene = written("mor")
     before = {s.path: s.etag for s in scene.storage.list("")}
     told = preview(scene, CleanPolicy.commits(1))
@@ -294,7 +294,7 @@ ARCHIVING = ArchivePolicy(
 
 @pytest.mark.parametrize("is_archived", [False, True])
 @pytest.mark.parametrize("policy", [CleanPolicy.versions(1), CleanPolicy.commits(1)], ids=str)
-def test_a_pending_compaction_can_be_carried_out_after_any_clean(
+def test_a_pending_compaction_can_be_executed_after_any_clean(
     policy: CleanPolicy, *, is_archived: bool
 ) -> None:
     """Hudi #19290. A log of the plan is older than its base, and a later base covers them all."""
@@ -410,7 +410,7 @@ class Interrupted:
 
     def cleanings(self) -> Cleanings:
         session = self.session
-        records, kept = CommitRecords(session.loader), self._whole.planning._kept
+        records, kept = CommitRecords(session.loader), self._whole.planning._retention
         return Cleanings(session.log, self._load, self._times, kept, records, session.settings)
 
 
@@ -483,7 +483,7 @@ def test_a_compaction_begun_and_completed_since_the_load_is_noticed_without_a_li
 
     loaded = Interrupted(scene, event)
     work = loaded.cleanings()
-    work.planning._listed_news = lambda facts: None  # type: ignore[method-assign]
+    work.planning._listed_changes = lambda facts: None  # type: ignore[method-assign]
     assert work.schedule(CleanPolicy.versions(1)) is not None
     assert loaded.loads == 2
 
@@ -492,7 +492,8 @@ def test_a_clean_that_another_process_archived_is_no_news_to_one_that_still_know
     scene = written("mor")
     session = scene.session("cleaner")
     first = cleaned(scene, CleanPolicy.versions(1)).cleans[0].instant
-    scene.table("later").upsert(rows("later", "a", ts=80))  # or the log's end would be settled anew
+    # Without another write, the log's last entry would be applied again.
+    scene.table("later").upsert(rows("later", "a", ts=80))
     assert first in session.log.refresh().completed
     for name in scene.names():
         if name.startswith(first):
@@ -517,7 +518,7 @@ def test_another_clean_decided_since_the_load_is_noticed_without_a_listing(
 
     loaded = Interrupted(scene, event)
     work = loaded.cleanings()
-    work.planning._listed_news = lambda facts: None  # type: ignore[method-assign]
+    work.planning._listed_changes = lambda facts: None  # type: ignore[method-assign]
     assert work.schedule(CleanPolicy.versions(1)) is None
     assert loaded.loads == 2
     assert len(scene.completed("clean")) == int(is_complete)
@@ -597,7 +598,7 @@ def test_while_the_table_is_restored_nothing_is_cleaned() -> None:
     assert data_files(scene) == before
 
 
-def test_a_restore_that_the_decision_log_does_not_tell_of_is_seen_before_a_file_goes() -> None:
+def test_a_restore_that_is_not_in_the_decision_log_is_seen_before_a_file_is_removed() -> None:
     """Another engine's, on a table without a lock."""
     scene = Scene(**COW)
     for number in range(4):
@@ -626,7 +627,12 @@ def test_a_table_on_which_services_never_rest_is_an_error() -> None:
 
     records = CommitRecords(session.loader)
     work = Cleanings(
-        session.log, session.current.load, busy, whole.planning._kept, records, session.settings
+        session.log,
+        session.current.load,
+        busy,
+        whole.planning._retention,
+        records,
+        session.settings,
     )
     with pytest.raises(UnavailableError, match="could not be cleaned"):
         work.schedule(CleanPolicy.versions(1))
@@ -702,7 +708,7 @@ def test_two_that_carry_one_plan_out_complete_it_once(step: str) -> None:
     assert states(scene) == planned
 
 
-def test_a_plan_that_fails_keeps_no_other_from_being_carried_out() -> None:
+def test_a_plan_that_fails_keeps_no_other_from_being_executed() -> None:
     scene = written("cow")
     table = scene.storage.uri
     forged = [
@@ -747,7 +753,7 @@ def test_other_threads_of_the_table_may_write_while_files_are_deleted() -> None:
     assert told == [True]
 
 
-def test_a_clean_that_finds_nothing_tells_from_where_on_it_keeps() -> None:
+def test_a_clean_that_finds_nothing_reports_where_it_retains_from() -> None:
     scene = written("cow", 4)
     for number in range(4):  # each fills a partition of its own, and replaces nothing
         scene.table("first").upsert(rows(f"n{number}", "x", day=f"d{number}"))
@@ -767,7 +773,7 @@ def test_a_clean_that_finds_nothing_tells_from_where_on_it_keeps() -> None:
     assert (result.attended, result.kept_from) == (requested, None)
 
 
-def test_a_clean_that_another_process_is_at_is_left_to_it() -> None:
+def test_a_clean_that_another_process_executes_is_left_to_it() -> None:
     scene = written("cow")
     requested = cleanings(scene).schedule(CleanPolicy.commits(1))
     assert requested is not None
@@ -791,7 +797,7 @@ def test_a_clean_of_another_engine_is_finished_once_it_is_old() -> None:
     assert oldest not in data_files(scene)
 
 
-def test_reads_of_what_a_plan_gives_up_are_refused_before_it_is_carried_out() -> None:
+def test_reads_of_what_a_plan_removes_are_refused_before_it_is_executed() -> None:
     scene = written("cow")
     before = states(scene)
     assert None not in before.values()
@@ -1007,8 +1013,8 @@ def test_an_empty_plan_is_a_clean_of_nothing() -> None:
     scene = written("cow")
     session = scene.session("planner")
     assert isinstance(session.log.append(Begin(Action.CLEAN, b"")), Decided)
-    assert scene.content(as_of=completions(scene)[1])  # nobody carries it out
-    assert cleaned(scene, CleanPolicy()).attended is not None  # whoever made it may fill it still
+    assert scene.content(as_of=completions(scene)[1])  # no process executes it
+    assert cleaned(scene, CleanPolicy()).attended is not None  # its writer may still fill it
     scene.clock.sleep(10 * 60_000)
     empty, ours = cleaned(scene, CleanPolicy.commits(1)).cleans
     assert (empty.files, empty.spared) == (0, ())
@@ -1029,7 +1035,7 @@ def requests(scene: Scene) -> list[str]:
     return sorted(name[:17] for name in scene.completed("commit"))
 
 
-def test_a_plan_that_met_a_later_savepoint_spares_its_files() -> None:
+def test_a_plan_that_met_a_later_savepoint_skips_its_files() -> None:
     scene = written("cow")
     requested = cleanings(scene).schedule(CleanPolicy.commits(1))
     assert requested is not None
@@ -1042,8 +1048,8 @@ def test_a_plan_that_met_a_later_savepoint_spares_its_files() -> None:
     assert not cleanings(scene).pending()
 
 
-def test_a_plan_spares_what_a_savepoint_that_is_being_made_may_need() -> None:
-    """It does not tell its files yet."""
+def test_a_plan_skips_what_a_savepoint_that_is_being_made_may_need() -> None:
+    """It does not name its files yet."""
     scene = written("cow")
     requested = cleanings(scene).schedule(CleanPolicy.commits(1))
     assert requested is not None
@@ -1085,7 +1091,7 @@ def test_a_savepoint_of_an_old_commit_is_seen_by_a_process_that_lives_long() -> 
     assert oldest not in data_files(scene)
 
 
-def test_a_plan_spares_an_old_savepoint_also_in_a_process_that_lives_long() -> None:
+def test_a_plan_skips_files_of_an_old_savepoint_also_in_a_long_lived_process() -> None:
     scene, work = hourly()
     oldest = sorted(data_files(scene))[2]
     requested = cleanings(scene, "planner").schedule(CleanPolicy.commits(2))
@@ -1107,7 +1113,7 @@ def archived_clean(scene: Scene) -> str:
     return done.instant
 
 
-def test_an_inflight_file_without_a_plan_stops_nobody_and_is_swept_up() -> None:
+def test_an_inflight_file_without_a_plan_stops_no_clean_and_is_swept_up() -> None:
     scene = written("cow")
     requested = archived_clean(scene)
     path = f"{TIMELINE}/{requested}.clean.inflight"
@@ -1130,7 +1136,7 @@ def test_an_inflight_compaction_without_a_plan_stops_no_clean_and_is_swept_up() 
     assert scene.storage.stat(late) is None
 
 
-def test_whoever_slept_until_the_clean_was_archived_does_not_bring_it_back() -> None:
+def test_an_executor_that_slept_until_the_clean_was_archived_does_not_bring_it_back() -> None:
     scene = written("cow")
     session = scene.session("slow")
     whole = table_cleanings(session)
@@ -1147,7 +1153,12 @@ def test_whoever_slept_until_the_clean_was_archived_does_not_bring_it_back() -> 
 
     records = CommitRecords(session.loader)
     work = Cleanings(
-        session.log, session.current.load, sleeping, whole.planning._kept, records, session.settings
+        session.log,
+        session.current.load,
+        sleeping,
+        whole.planning._retention,
+        records,
+        session.settings,
     )
     assert work.execute(requested).files == 0
     assert not any(name.startswith(requested) for name in scene.names())
@@ -1160,7 +1171,7 @@ def cancelled(scene: Scene, instant: str) -> Cleaned:
     return cancel_clean(scene.session("person"), instant)
 
 
-def test_a_plan_that_cannot_be_carried_out_can_be_cancelled() -> None:
+def test_a_plan_that_cannot_be_executed_can_be_cancelled() -> None:
     scene = written("cow")
     before = states(scene)
     outside = "/elsewhere/f_0-0-0_20260101000000010.parquet"
@@ -1244,7 +1255,7 @@ def ignoring_heartbeats(storage: Storage) -> Callable[[str, bytes], str]:
 
 
 def test_a_plan_that_could_not_be_loaded_is_not_cancelled() -> None:
-    """Else a failure of storage would be told as a clean that removed nothing."""
+    """Else a failure of storage would be reported as a clean that removed nothing."""
     scene = written("cow")
     requested = cleanings(scene).schedule(CleanPolicy.commits(2))
     assert requested is not None
@@ -1256,18 +1267,18 @@ def test_a_plan_that_could_not_be_loaded_is_not_cancelled() -> None:
     assert scene.pending()
 
 
-@pytest.mark.parametrize("is_carried_out", [False, True])
-def test_a_forged_bound_refuses_nothing_that_comes_later(*, is_carried_out: bool) -> None:
+@pytest.mark.parametrize("is_executed", [False, True])
+def test_a_forged_bound_refuses_nothing_that_comes_later(*, is_executed: bool) -> None:
     scene = written("cow")
     files = sorted(data_files(scene))
-    named = files[0] if is_carried_out else latest_file(scene)
+    named = files[0] if is_executed else latest_file(scene)
     plan = naming(f"{scene.storage.uri}/{named}", earliest="20990101000000000")
     far = {"pyhudi.kept_since": "20990101000000000"}
     plan = replace(plan, last_completed_commit_timestamp="20990101000000000", extra_metadata=far)
     requested = plan_on_timeline(scene, plan)
     newest = completions(scene)[-1]
     scene.clock.sleep(10 * 60_000)
-    if is_carried_out:
+    if is_executed:
         assert cleanings(scene).execute(requested).files == 1
     else:
         cancelled(scene, requested)
@@ -1289,7 +1300,9 @@ def test_a_forged_bound_refuses_nothing_that_comes_later(*, is_carried_out: bool
 
 
 @pytest.mark.parametrize("has_plan", [True, False])
-def test_an_empty_completed_clean_stops_nobody_and_its_plan_tells(*, has_plan: bool) -> None:
+def test_an_empty_completed_clean_stops_no_reader_and_its_plan_has_the_bound(
+    *, has_plan: bool
+) -> None:
     scene = written("cow")
     before = states(scene)
     reader, writer = scene.table("reader"), scene.table("writer")
@@ -1315,8 +1328,8 @@ def test_an_empty_completed_clean_stops_nobody_and_its_plan_tells(*, has_plan: b
     assert cleaned(scene, CleanPolicy.versions(1)).files > 0
 
 
-def test_a_consumer_that_came_after_the_plan_is_spared() -> None:
-    """It is told that it is too late, unless it was there before the first file went."""
+def test_files_of_a_consumer_that_came_after_the_plan_are_skipped() -> None:
+    """It is refused as too late, unless it was there before the first file was removed."""
     scene = written("cow")
     since = completions(scene)[1]
     requested = cleanings(scene).schedule(CleanPolicy.versions(1))
@@ -1327,7 +1340,7 @@ def test_a_consumer_that_came_after_the_plan_is_spared() -> None:
     scene.storage.write(consumer_path("late"), encode_consumer(consumer))
     done = cleanings(scene).execute(requested)
     assert done.spared
-    assert "spared" in str(done)
+    assert "skipped (still needed)" in str(done)
     assert set(done.spared) <= data_files(scene)
     assert scene.table("consumer").changes(since=since).to_arrow().num_rows > 0
 
@@ -1423,7 +1436,7 @@ def test_after_any_history_what_is_kept_reads_the_same(
 
 
 class Played:
-    """Writers, a compactor and a cleaner, each moved when it is told."""
+    """Writers, a compactor and a cleaner, each moved by the rule that runs."""
 
     def __init__(self, scene: Scene, policy: CleanPolicy) -> None:
         self._scene = scene

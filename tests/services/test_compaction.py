@@ -1,4 +1,4 @@
-"""Compaction: planned beside writers, carried out by anybody, in one result."""
+"""Compaction: planned beside writers, executed by any process, with one result."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def metadata_of(scene: Scene, requested: str) -> CommitMetadata:
 
 
 def forged(scene: Scene, plan: CompactionPlan) -> str:
-    """A plan on the timeline that nobody made from the table."""
+    """Put a plan on the timeline that was not made from the table."""
     session = scene.session("forger")
     outcome = session.log.append(Begin(Action.COMPACTION, encode_compaction_plan(plan, bytes(16))))
     assert isinstance(outcome, Decided)
@@ -120,7 +120,7 @@ def test_a_compaction_changes_files_and_no_row(kind: str) -> None:
     assert not list(scene.storage.list(STAGED_FOLDER))
 
 
-def test_rows_keep_who_wrote_them_and_when() -> None:
+def test_rows_keep_their_commit_time_and_number() -> None:
     scene = scene_with_logs()
     columns = ["_hoodie_record_key", "_hoodie_commit_time", "_hoodie_commit_seqno"]
     before = scene.table().read(columns=columns).to_arrow().sort_by("_hoodie_record_key")
@@ -184,7 +184,7 @@ def test_a_table_without_logs_has_nothing_to_compact() -> None:
     assert compact(scene.session("compactor")).planned is None
 
 
-def test_when_it_is_due_is_told_by_the_delta_commits_since_the_last_one() -> None:
+def test_it_is_due_by_the_delta_commits_since_the_last_one() -> None:
     scene = scene_with_logs()
     policy = CompactionPolicy(trigger_delta_commits=3)
     session = scene.session("compactor")
@@ -217,7 +217,7 @@ def test_a_plan_has_what_completed_before_it_and_nothing_else() -> None:
         compact(scene.session("compactor"))
 
 
-def test_a_writer_older_than_the_plan_may_complete_when_it_has_been_carried_out() -> None:
+def test_a_writer_older_than_the_plan_may_complete_when_it_has_been_executed() -> None:
     scene = scene_with_logs()
     early = scene.hold("early", upsert(rows("early", "a", "e", ts=9)))
     compact(scene.session("compactor"))
@@ -245,7 +245,7 @@ def test_a_write_that_completes_while_the_plan_is_made_is_in_it(
 def written_while_planning(
     monkeypatch: pytest.MonkeyPatch, scene: Scene, *, writes: int
 ) -> list[WriteResult]:
-    """So many writes, one after each look of who plans at the table; what they gave."""
+    """So many writes, one after each time that the planner reads the table; their results."""
     written: list[WriteResult] = []
 
     def followed(look: Callable[..., PlanDraft]) -> Callable[..., PlanDraft]:
@@ -308,7 +308,7 @@ def test_a_plan_is_made_though_a_write_completes_whenever_a_folder_is_listed() -
         service(scene).execute(planned)
 
 
-def test_files_that_another_engine_does_not_name_are_in_a_plan_that_was_overtaken() -> None:
+def test_files_that_another_engine_does_not_name_are_in_an_adjusted_plan() -> None:
     """Readers show every log of a commit, so on a shared table folders are listed again."""
     scene = Scene(**NBCC, **SHARED)
     for number in range(3):
@@ -411,7 +411,7 @@ def test_a_plan_that_is_too_large_for_an_entry_is_staged(monkeypatch: pytest.Mon
     assert not list(scene.storage.list(STAGED_FOLDER))
 
 
-# -- who carries it out
+# -- which process executes it
 
 
 class Died(BaseException):
@@ -471,7 +471,7 @@ def test_base_files_that_are_there_are_not_made_again() -> None:
     assert (stat.path, stat.num_writes, stat.total_log_files_compacted) == (made, 3, 3)
 
 
-def test_a_plan_that_somebody_carries_out_is_left_alone() -> None:
+def test_a_plan_that_another_process_executes_is_left_alone() -> None:
     scene = scene_with_logs()
     planned = service(scene).schedule()
     assert planned is not None
@@ -502,8 +502,8 @@ def test_half_a_base_file_says_what_gets_rid_of_it() -> None:
     assert scene.storage.stat(half) is None
 
 
-def test_a_plan_that_was_just_made_can_be_carried_out_by_anybody() -> None:
-    """That its file is young is no sign that somebody works on it."""
+def test_a_plan_that_was_just_made_can_be_executed_by_any_process() -> None:
+    """A recent file is not a sign that a process works on it."""
     scene = scene_with_logs()
     planned = service(scene, "planner").schedule()
     [result] = compact(scene.session("executor")).results
@@ -533,7 +533,7 @@ def test_two_executors_at_once_end_in_one_result() -> None:
     assert "by another process" in str(mine)
 
 
-def test_who_comes_when_all_is_done_and_cleaned_is_told_so() -> None:
+def test_an_executor_that_comes_when_all_is_done_and_cleaned_learns_so() -> None:
     scene = scene_with_logs()
     planned = service(scene).schedule()
     assert planned is not None
@@ -554,7 +554,7 @@ def test_who_comes_when_all_is_done_and_cleaned_is_told_so() -> None:
     assert not again.is_ours
 
 
-# -- giving up
+# -- cancelling
 
 
 @pytest.mark.parametrize("work", ["planned", "begun", "files are there"])
@@ -595,7 +595,7 @@ def test_an_interrupted_cancel_is_finished_by_the_next_call() -> None:
             break
         except Died:
             deaths += 1
-        scene.table("writer").upsert(rows("one", "z"))  # who writes next finishes it, if decided
+        scene.table("writer").upsert(rows("one", "z"))  # finishes the cancel, if it is in the log
         if service(scene).pending():
             service(scene).cancel(planned)
         assert scene.content() == {**expected, "z": (1, "one")}
@@ -693,7 +693,7 @@ def test_a_plan_that_leaves_out_what_had_completed_is_refused(left_out: str) -> 
         service(scene).execute(requested)  # by now it is too old
 
 
-def test_a_sound_plan_that_another_made_is_carried_out_though_much_came_later() -> None:
+def test_a_sound_plan_of_another_process_is_executed_though_much_came_later() -> None:
     scene = scene_with_logs()
     early = scene.hold("early", upsert(rows("early", "e", ts=9)))
     sound = service(scene).preview().plan
@@ -709,7 +709,7 @@ def test_a_sound_plan_that_another_made_is_carried_out_though_much_came_later() 
 def test_a_write_that_completed_after_the_plan_may_be_archived_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It began earlier, and Hudi archives by that; the archive tells that the plan is whole."""
+    """It began earlier, and Hudi archives by that; the archive shows that the plan is whole."""
     scene = scene_with_logs()
     early = scene.hold("early", upsert(rows("early", "e", ts=9)))
     planned = service(scene).schedule()
@@ -778,7 +778,7 @@ def test_storage_that_fails_from_some_file_on_leaves_the_plan_and_every_row(writ
     assert (result.instant, result.file_groups) == (planned.requested, 4)
 
 
-def test_a_disk_that_fills_up_while_a_plan_is_carried_out_is_named_and_loses_nothing(
+def test_a_disk_that_fills_up_while_a_plan_is_executed_is_named_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = pa.schema([pa.field("id", pa.string(), nullable=False), ("ts", pa.int64())])
@@ -827,7 +827,7 @@ def test_a_compaction_of_a_shared_table_changes_no_row() -> None:
 def test_files_that_the_other_engine_took_away_are_made_again(
     monkeypatch: pytest.MonkeyPatch, looked_for_max: int
 ) -> None:
-    """As Hudi does, when it begins the plan anew."""
+    """As Hudi does, when it restarts the plan."""
     monkeypatch.setattr("pyhudi.services.compaction.result.LOOKED_FOR_MAX", looked_for_max)
     scene = shared_scene()
     planned = service(scene).schedule()
@@ -907,11 +907,11 @@ def test_if_the_other_engine_completes_the_plan_first_its_files_count(is_whole: 
     assert left == [theirs if is_whole else f"mo/{GROUP.file_id}_0-0-0_{planned}.parquet"]
 
 
-# -- Hudi begins a plan anew
+# -- Hudi restarts a plan
 
 
 def hudi_rolls_back(scene: Scene, target: str, *, ends: bool) -> str:
-    """What Hudi does before it carries a plan out that was left inflight; the plan stays."""
+    """Do what Hudi does before it executes a plan that was left inflight; the plan stays."""
     plan = RollbackPlan(InstantName(target, "compaction"), ())
     hudi = ForeignWriter(scene)
     rollback = hudi.begin("rollback", encode_rollback_plan(plan, bytes(16)))
@@ -923,7 +923,7 @@ def hudi_rolls_back(scene: Scene, target: str, *, ends: bool) -> str:
     return rollback
 
 
-def test_a_plan_that_hudi_began_anew_is_pending_and_its_files_are_nobodys_to_delete() -> None:
+def test_a_plan_that_hudi_restarts_is_pending_and_pyhudi_deletes_none_of_its_files() -> None:
     """A rollback of it has completed; the plan is there, and Hudi may be writing."""
     scene = shared_scene()
     planned = service(scene).schedule()
@@ -962,8 +962,10 @@ def test_a_rollback_that_hudi_has_under_way_for_a_plan_is_hudis_to_end() -> None
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_a_rollback_that_hudi_never_ended_is_told_when_it_has_been_silent(dry_run: bool) -> None:
-    """Its file groups are in no other plan, so somebody has to know."""
+def test_a_rollback_that_hudi_never_ended_is_reported_when_it_has_been_silent(
+    dry_run: bool,
+) -> None:
+    """Its file groups are in no other plan, so the user has to know."""
     scene = shared_scene()
     planned = service(scene).schedule()
     assert planned is not None
@@ -981,7 +983,7 @@ def test_a_rollback_that_hudi_never_ended_is_told_when_it_has_been_silent(dry_ru
     assert compact(scene.session("compactor"), dry_run=dry_run).errors == ()
 
 
-def test_an_executor_that_hudi_overtakes_is_told_who_ends_it() -> None:
+def test_the_error_of_an_executor_whose_plan_hudi_restarts_names_the_way_out() -> None:
     scene = shared_scene()
     planned = service(scene).schedule()
     assert planned is not None
@@ -998,7 +1000,7 @@ def test_an_executor_that_hudi_overtakes_is_told_who_ends_it() -> None:
 
 
 def half_written(scene: Scene, planned: str) -> str:
-    """A base file of a Hudi that died while it carried the plan out, with its marker."""
+    """A base file of a Hudi that died while it executed the plan, with its marker."""
     half = f"mo/{GROUP.file_id}_7-21-9_{planned}.parquet"
     scene.storage.write(f"{TIMELINE}/{planned}.compaction.inflight", b"")
     scene.storage.write(f".hoodie/.temp/{planned}/{half}.marker.MERGE", b"")
@@ -1007,7 +1009,7 @@ def half_written(scene: Scene, planned: str) -> str:
 
 
 def test_a_cancel_is_decided_again_if_hudi_came_before_it_was_done() -> None:
-    """The plan is gone, and no rollback names it: nobody else would remove half a base file."""
+    """The plan is gone, and no rollback names it: nothing else would remove half a base file."""
     scene = shared_scene()
     planned = service(scene).schedule()
     assert planned is not None
@@ -1027,7 +1029,7 @@ def test_a_cancel_is_decided_again_if_hudi_came_before_it_was_done() -> None:
     assert not [s.path for s in scene.storage.list("") if planned in s.path]
 
 
-def test_what_is_left_of_a_plan_that_somebody_removed_is_swept_up() -> None:
+def test_what_is_left_of_a_plan_that_was_removed_by_hand_is_swept_up() -> None:
     scene = shared_scene()
     planned = service(scene).schedule()
     assert planned is not None
@@ -1056,8 +1058,8 @@ def test_an_inflight_file_without_a_plan_is_no_plan() -> None:
     assert scene.leftovers() == []
 
 
-def test_a_plan_that_comes_back_when_it_was_cancelled_is_a_ghost() -> None:
-    """As whoever sleeps while carrying its begin out may bring it back."""
+def test_a_plan_that_comes_back_when_it_was_cancelled_is_removed() -> None:
+    """A process that sleeps while it applies the plan's begin may bring it back."""
     scene = scene_with_logs()
     planned = service(scene).schedule()
     assert planned is not None

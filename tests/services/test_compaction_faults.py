@@ -1,4 +1,4 @@
-"""Compaction: executors that slept for long, and plans that nobody can carry out."""
+"""Compaction: executors that slept for long, and plans that cannot be executed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HOUR_MS = 3_600_000
 
 
 def begun(bench: Bench, action: Action, plan: bytes) -> str:
-    """A plan on the timeline that nobody made from the table."""
+    """Put a plan on the timeline that was not made from the table."""
     session = bench.session("forger")
     outcome = session.log.append(Begin(action, plan))
     assert isinstance(outcome, Decided)
@@ -149,7 +149,7 @@ def test_an_executor_whose_plan_was_cancelled_and_archived_leaves_nothing() -> N
     assert not [s.path for s in bench.storage.list("") if requested in s.path]
 
 
-def test_what_nobody_can_tell_the_end_of_is_left_where_it_is() -> None:
+def test_files_of_a_plan_whose_end_is_unknown_are_left_where_they_are() -> None:
     """A plan that vanished without a word may have been restored from elsewhere, or be archived."""
     bench = Bench()
     bench.write(1, 2, 3)
@@ -212,7 +212,7 @@ def test_an_executor_that_slept_before_it_began_leaves_no_inflight_file(
 
 
 def test_an_inflight_file_goes_whatever_ended_the_work() -> None:
-    """Also an error that nobody foresaw, when the plan was cancelled and archived."""
+    """Also an unforeseen error, when the plan was cancelled and archived."""
     bench = Bench()
     bench.write(1, 2, 3)
     requested = planned(bench)
@@ -228,7 +228,7 @@ def test_an_inflight_file_goes_whatever_ended_the_work() -> None:
 
 
 def test_two_services_that_start_at_once_do_the_work_once() -> None:
-    """Both have found the plan pending, with nobody at it."""
+    """Both have found the plan pending, and that no process executes it."""
     bench = Bench()
     bench.write(1, 2, 3)
     requested = planned(bench)
@@ -274,11 +274,11 @@ def test_an_executor_that_fails_leaves_the_heartbeat_of_its_successor() -> None:
     assert compactions(successor).is_being_executed(requested)
 
 
-# -- plans that nobody can carry out
+# -- plans that cannot be executed
 
 
 @pytest.mark.parametrize("data", [b"garbage", b"", b"Obj\x01 and no more"])
-def test_a_plan_that_cannot_be_read_keeps_no_other_from_being_carried_out(data: bytes) -> None:
+def test_a_plan_that_cannot_be_read_keeps_no_other_from_being_executed(data: bytes) -> None:
     bench = Bench()
     bench.write(1, 2, 3)
     sound = planned(bench)
@@ -349,7 +349,9 @@ def test_a_plan_that_is_cancelled_before_its_turn_is_no_failure() -> None:
 
 
 @pytest.mark.parametrize("lock", [LockKind.NONE, LockKind.FILE])
-def test_what_storage_denies_is_told_though_the_plan_is_under_way_by_then(lock: LockKind) -> None:
+def test_what_storage_denies_is_reported_though_the_plan_is_under_way_by_then(
+    lock: LockKind,
+) -> None:
     bench = Bench(lock=lock)
     bench.write(1, 2, 3)
     requested = planned(bench)

@@ -42,7 +42,7 @@ from pyhudi.world import real_world
 from worlds import Clock
 
 AWKWARD = GOLDEN.parent / "awkward"
-#: Tables of Hudi's that pyhudi may write, and how many plans are to be carried out; of the first
+#: Tables of Hudi's that pyhudi may write, and how many plans are to be executed; of the first
 #: one Hudi made the plan, and left it.
 HUDI_MADE = {
     "mor_compacted": 1,
@@ -172,11 +172,11 @@ def test_any_history_has_the_same_rows_before_and_after(kind: str, steps: list[A
             continue
         before = content(table)
         service = compactions(table.session("c"))
-        plans, carries_out = given_
+        plans, executes = given_
         if plans:
             service.schedule()
         assert content(table) == before
-        for instant in service.pending() if carries_out else ():
+        for instant in service.pending() if executes else ():
             service.execute(instant.requested)
             assert content(table) == before
 

@@ -191,7 +191,7 @@ def test_a_consumer_cannot_have_read_what_has_not_completed() -> None:
     assert advance_consumer(session, "c", times[5]).since == times[5]
 
 
-def test_a_consumer_that_has_read_what_was_undone_since_may_still_say_that_it_lives() -> None:
+def test_a_consumer_that_has_read_what_was_rolled_back_since_may_still_advance() -> None:
     scene, times = written()
     session = scene.session("consumer")
     register_consumer(session, "c", since=times[5])
@@ -201,7 +201,7 @@ def test_a_consumer_that_has_read_what_was_undone_since_may_still_say_that_it_li
     assert advance_consumer(scene.session("again"), "c", times[5]).since == times[5]
 
 
-def test_whoever_is_not_registered_cannot_advance() -> None:
+def test_a_consumer_that_is_not_registered_cannot_advance() -> None:
     scene, times = written(1)
     with pytest.raises(InvalidRequestError, match="there is no consumer 'x'"):
         advance_consumer(scene.session("c"), "x", times[0])
@@ -211,11 +211,11 @@ def test_a_consumer_cannot_register_as_of_what_is_gone() -> None:
     scene, times = written()
     cleaned(scene)
     session = scene.session("consumer")
-    with pytest.raises(InvalidRequestError, match="cleaning has kept what is needed from"):
+    with pytest.raises(InvalidRequestError, match="cleaning has retained what is needed from"):
         register_consumer(session, "late", since=times[1])
     assert registered_consumers(session) == ()
     register_consumer(session, "late", since=times[5])
-    with pytest.raises(InvalidRequestError, match="cleaning has kept what is needed from"):
+    with pytest.raises(InvalidRequestError, match="cleaning has retained what is needed from"):
         register_consumer(session, "late", since=times[1])
     assert registered_consumers(session)[0].since == times[5]
 
@@ -268,14 +268,14 @@ def test_a_consumer_whose_changes_are_gone_cannot_go_on_as_if_they_were_not() ->
     before = registered_consumers(session)
     scene.clock.sleep(2 * HOUR_MS)
     assert cleaned(scene) > 0
-    with pytest.raises(InvalidRequestError, match="changes before are gone"):
+    with pytest.raises(InvalidRequestError, match="earlier changes are removed"):
         advance_consumer(session, "silent", times[1])
     assert registered_consumers(session) == before
     assert advance_consumer(session, "silent", times[5]).since == times[5]
 
 
 def test_an_expired_consumer_that_is_refused_does_not_hold_again() -> None:
-    """Its object is put back, which makes that young."""
+    """Its object is put back, which makes the object recent."""
     scene, times = written()
     session = scene.session("consumer")
     register_consumer(session, "silent", since=times[1], expires_after_hours=2)
@@ -289,7 +289,7 @@ def test_an_expired_consumer_that_is_refused_does_not_hold_again() -> None:
 
     with (
         patch.object(module, "change_consumer", raced),
-        pytest.raises(InvalidRequestError, match="changes before are gone"),
+        pytest.raises(InvalidRequestError, match="earlier changes are removed"),
     ):
         advance_consumer(session, "silent", times[1])
     [row] = scene.table("person").inspect.consumers().to_pylist()

@@ -75,7 +75,7 @@ def test_a_printed_dry_run_does_not_grow_with_the_commits() -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize("lock", [LockKind.NONE, LockKind.STORAGE], ids=lambda kind: kind.value)
-def test_what_another_decided_and_did_not_carry_out_is_left_to_others(
+def test_an_entry_that_another_process_did_not_apply_is_left_to_others(
     service: str, lock: LockKind
 ) -> None:
     memory = made(lock=lock)

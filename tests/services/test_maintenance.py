@@ -149,7 +149,7 @@ def test_failed_writes_are_rolled_back_whatever_else_is_left_to_others() -> None
     assert not memory.table().services.run(nothing).did_anything
 
 
-def test_a_dry_run_tells_and_changes_nothing() -> None:
+def test_a_dry_run_reports_and_changes_nothing() -> None:
     memory = made()
     table = memory.table()
     for at in range(1, 8):
@@ -412,7 +412,7 @@ def test_archiving_that_was_held_up_is_tried_again_when_there_is_a_reason() -> N
 # ---- faults, and what is left over
 
 
-def test_a_fault_keeps_no_service_from_its_turn_and_is_told_in_full() -> None:
+def test_a_fault_keeps_no_other_service_from_running_and_is_reported_in_full() -> None:
     memory = made()
     table = memory.table()
     for at in range(1, 12):
@@ -437,7 +437,7 @@ def test_a_fault_keeps_no_service_from_its_turn_and_is_told_in_full() -> None:
 @pytest.mark.parametrize(
     ("ahead_ms", "is_heeded"), [(MARK_AHEAD_MAX_MS, True), (MARK_AHEAD_MAX_MS + 1_000, False)]
 )
-def test_a_mark_from_the_future_keeps_nobody_from_sweeping_up(
+def test_a_mark_from_the_future_keeps_no_process_from_sweeping_up(
     ahead_ms: int, is_heeded: bool
 ) -> None:
     memory = made()
@@ -518,7 +518,7 @@ def test_a_compaction_that_ends_with_a_fault_keeps_no_other_plan_waiting() -> No
     def faulty(storage: Any, spec: CompactionSpec, operation: Any) -> Any:
         asked.append(spec.requested)
         if spec.requested == asked[0]:
-            raise MemoryError("as an executor tells it")
+            raise MemoryError("as an executor reports it")
         return compact_slice(storage, spec, operation)
 
     with patch.object(table_compaction, "compact_slice", faulty):

@@ -175,7 +175,7 @@ def failing(*_: object, **__: object) -> None:
     raise pyhudi.UnavailableError("no clean", why="it rains", next_step="Wait")
 
 
-def test_whoever_has_warnings_raised_is_told_which_write_is_complete() -> None:
+def test_a_warning_that_is_raised_names_the_write_that_is_complete() -> None:
     table = opened(pyhudi.Upkeep())
     with patch.object(upkeep_module, "clean", failing), warnings.catch_warnings():
         warnings.simplefilter("error")

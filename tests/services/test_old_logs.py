@@ -92,7 +92,7 @@ def test_a_compaction_takes_the_group_though_it_is_not_worth_the_work_and_archiv
 
 
 def test_a_write_that_opens_a_partition_late_stays_too() -> None:
-    """Its seed is younger than the write: so it is with Spark, and with streams of rows."""
+    """Its seed is newer than the write, as with Spark and with streams of rows."""
     schema = pa.schema([*SCHEMA, ("day", pa.string())])
     memory = MemoryTable(schema, ordering="ts", partition_by="day", buckets=SimpleBuckets(1))
     table = memory.table("writer")

@@ -24,7 +24,7 @@ PENDING = "mor_consistent_hash_pending"
 
 
 def pending_clustering() -> str:
-    """The clustering that Hudi planned in the golden table, and has not carried out."""
+    """The clustering that Hudi planned in the golden table, and has not executed."""
     instants = load_description(PENDING)["instants"]
     pending = [i for i in instants if i["action"] == "clustering" and i["completed"] is None]
     [found] = pending

@@ -1,4 +1,4 @@
-"""Repair: what crashed and frozen writers leave is removed, and what anybody needs is not."""
+"""Repair: what crashed and frozen writers leave is removed, and what is needed is not."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_live_writer_is_left_alone(storage: MemoryStorage, clock: Clock) -> No
     assert storage.stat(path) is not None
 
 
-def test_the_markers_of_a_given_up_write_stay_for_the_grace_and_find_what_a_zombie_adds(
+def test_the_markers_of_an_abandoned_write_stay_for_the_grace_and_find_what_a_zombie_adds(
     storage: MemoryStorage, clock: Clock
 ) -> None:
     dead = Process(storage, clock, "a").begin()
@@ -158,7 +158,7 @@ def test_what_a_writer_forgot_after_completing_is_removed(
     assert storage.stat(path) is not None
 
 
-def test_staged_bytes_that_nobody_decided_stay_for_the_grace(
+def test_staged_bytes_that_no_entry_names_stay_for_the_grace(
     storage: MemoryStorage, clock: Clock
 ) -> None:
     live = Process(storage, clock, "a").begin()
@@ -187,7 +187,7 @@ def test_old_entries_are_pruned_but_for_the_newest(storage: MemoryStorage, clock
     for _ in range(80):
         a.begin().complete(DONE)
     a.repair()
-    assert numbers(storage) == list(range(1, 161)), "all of them are young"
+    assert numbers(storage) == list(range(1, 161)), "all of them are recent"
     clock.sleep(ENTRIES_KEPT_MS)
     a.repair()
     assert numbers(storage) == list(range(161 - ENTRIES_KEPT, 161))
@@ -227,7 +227,7 @@ def test_a_rollback_of_very_many_files_is_staged_and_leaves_nothing(
     assert list(storage.list(".hoodie/.pyhudi/staged")) == []
 
 
-def test_a_sweep_asks_little_about_each_write_that_was_given_up_of_late(
+def test_a_sweep_asks_little_about_each_write_that_was_abandoned_of_late(
     storage: MemoryStorage, clock: Clock
 ) -> None:
     """Services sweep each hour, and one such write is looked at again for a day."""
@@ -237,45 +237,45 @@ def test_a_sweep_asks_little_about_each_write_that_was_given_up_of_late(
     asked = []
     for count in (10, 20):
         for _ in range(10):
-            given_up = a.begin()
-            write_data(storage, given_up.requested)
-            given_up.abandon()
+            abandoned = a.begin()
+            write_data(storage, abandoned.requested)
+            abandoned.abandon()
         a.repair(DAY_MS)
         counting.trace.clear()
         assert a.repair(DAY_MS) == ((), ())
         asked.append(len(counting.trace))
         assert len(list(storage.list_folder(".hoodie/.temp").folders)) == count
     assert asked[1] - asked[0] <= 10 * 2  # its markers are listed, its files are looked for
-    late = [write_data(storage, given_up.requested)]
-    late += [f"{TIMELINE}/{given_up.requested}.deltacommit.{s}" for s in ("inflight", "requested")]
+    late = [write_data(storage, abandoned.requested)]
+    late += [f"{TIMELINE}/{abandoned.requested}.deltacommit.{s}" for s in ("inflight", "requested")]
     for path in late[1:]:
         storage.create(path, b"")
     assert a.repair(DAY_MS) == ((), tuple(late))
 
 
-# -- ghosts
+# -- late pending files of rolled-back instants
 
 
 @pytest.mark.parametrize("state", ["requested", "inflight"])
-def test_a_pending_file_that_a_zombie_adds_to_a_given_up_write_goes_though_no_marker_tells(
+def test_a_pending_file_that_a_zombie_adds_to_an_abandoned_write_goes_without_a_marker(
     storage: MemoryStorage, clock: Clock, state: str
 ) -> None:
     a = Process(storage, clock, "a")
     a.begin().complete(DONE)
-    given_up = a.begin()
-    given_up.abandon()
-    ghost = f"{TIMELINE}/{given_up.requested}.deltacommit.{state}"
-    storage.create(ghost, b"")
-    assert Process(storage, clock, "b").repair() == ((), (ghost,))
-    assert storage.stat(ghost) is None
+    abandoned = a.begin()
+    abandoned.abandon()
+    late = f"{TIMELINE}/{abandoned.requested}.deltacommit.{state}"
+    storage.create(late, b"")
+    assert Process(storage, clock, "b").repair() == ((), (late,))
+    assert storage.stat(late) is None
     assert Process(storage, clock, "c").repair() == ((), ())
 
 
-# -- rollbacks that nobody decided
+# -- rollbacks that are not in the log
 
 
 def planned(storage: MemoryStorage, clock: Clock, plan: RollbackPlan) -> str:
-    """A pending rollback of this plan, by nobody we know."""
+    """A pending rollback of this plan, by an unknown process."""
     path = f"{TIMELINE}/{clock_time(clock() + 1_000, UTC)}.rollback.requested"
     storage.create(path, encode_rollback_plan(plan, bytes(16)))
     return path
@@ -343,7 +343,7 @@ def test_a_plan_that_names_no_instant_is_reported_and_nothing_is_deleted(
     assert left == before
 
 
-# -- who is silent
+# -- processes that are silent
 
 
 def test_a_store_whose_clock_once_was_ahead_does_not_make_live_writers_look_dead(
@@ -355,7 +355,7 @@ def test_a_store_whose_clock_once_was_ahead_does_not_make_live_writers_look_dead
     a.begin().complete(DONE)
     ahead[0] = 3_600_000
     a.begin().complete(DONE)
-    ahead[0] = 0  # somebody put it right
+    ahead[0] = 0  # the clock was corrected
     live = Process(storage, clock, "live").begin()
     for judge in (a, Process(storage, clock, "b")):
         judge.log.refresh()
@@ -378,7 +378,7 @@ def test_a_dead_writer_is_found_by_the_next_write_of_a_process_that_knew_nothing
 
 
 def void(log: DecisionLog, number: int = 1) -> None:
-    """An entry without a time, as a decision leaves that another engine overtook."""
+    """An entry without a time, as after one that another engine superseded."""
     log.refresh()
     entry = log._blank(kind=EntryKind.VOID, voids=number)
     assert log._create(entry)
@@ -428,7 +428,7 @@ def test_pruning_looks_no_further_than_the_first_entry_that_stays(
     for _ in range(100):
         a.begin().complete(DONE)
     prune(a.log)
-    assert numbers(storage) == list(range(201, 401)), "the others are young"
+    assert numbers(storage) == list(range(201, 401)), "the others are recent"
     seen.clear()
     prune(a.log)
     assert len(seen) <= 10
@@ -478,7 +478,7 @@ def test_files_of_an_instant_that_no_timeline_knows_go_after_the_grace(
     assert not list(storage.list(".hoodie/.temp"))
 
 
-def test_data_files_that_no_marker_names_go_only_if_nothing_tells_of_their_instant(
+def test_data_files_that_no_marker_names_go_only_if_their_instant_is_unrecorded(
     storage: MemoryStorage, clock: Clock
 ) -> None:
     a = Process(storage, clock, "a")
@@ -520,7 +520,7 @@ def test_a_lost_timeline_costs_no_data_file(
         write.complete(DONE)
         storage.create(f".hoodie/.temp/{write.requested}/{paths[-1]}.marker.CREATE", b"")
     failed = a.begin()
-    failed.abandon()  # the log ends with a rollback, which whoever opens the table carries out
+    failed.abandon()  # the log ends with a rollback, which the next process applies
     gone = [TIMELINE] if has_log else [TIMELINE, ".hoodie/.pyhudi"]
     for stat in [stat for folder in gone for stat in storage.list(folder)]:
         storage.delete(stat.path)
@@ -532,10 +532,10 @@ def test_a_lost_timeline_costs_no_data_file(
         Process(storage, clock, "b").repair(is_whole=True)
     assert [path for path in paths if storage.stat(path) is None] == []
     Process(storage, clock, "c").repair()
-    assert [path for path in paths if storage.stat(path) is None] == [], "nor do markers tell"
+    assert [path for path in paths if storage.stat(path) is None] == [], "no marker names them"
 
 
-def test_files_of_a_write_that_completed_by_the_log_stay_though_no_timeline_tells_of_it(
+def test_files_of_a_write_that_completed_by_the_log_stay_though_it_is_on_no_timeline(
     storage: MemoryStorage, clock: Clock
 ) -> None:
     a = Process(storage, clock, "a")
@@ -546,16 +546,16 @@ def test_files_of_a_write_that_completed_by_the_log_stay_though_no_timeline_tell
     lost.complete(DONE)
     marked.complete(DONE)
     storage.create(f".hoodie/.temp/{marked.requested}/{kept[1]}.marker.CREATE", b"")
-    overtaken = a.begin()
-    overtaken.complete(DONE)
+    superseded = a.begin()
+    superseded.complete(DONE)
     a.log.refresh()
     assert a.log.tail is not None
     void(a.log, a.log.tail.n)
-    gone = data_file(overtaken.requested)
+    gone = data_file(superseded.requested)
     storage.create(gone, b"rows")
     a.begin().complete(DONE)
     for stat in list(storage.list(TIMELINE)):
-        if any(tx.requested in stat.path for tx in (lost, marked, overtaken)):
+        if any(tx.requested in stat.path for tx in (lost, marked, superseded)):
             storage.delete(stat.path)
     clock.sleep(DAY_MS)
     Process(storage, clock, "b").repair(is_whole=True)
@@ -580,10 +580,10 @@ def move_to_archive(storage: MemoryStorage, requested: str, completed: str) -> N
             storage.delete(stat.path)
 
 
-def test_files_that_readers_take_for_committed_stay_whoever_left_their_markers(
+def test_files_that_readers_take_for_committed_stay_whichever_write_left_their_markers(
     storage: MemoryStorage, clock: Clock
 ) -> None:
-    """Older than the active timeline: archived, as far as anybody can tell."""
+    """They are older than the active timeline, so they count as archived."""
     path = write_data(storage, clock_time(clock(), UTC))
     clock.sleep(1_000)
     Process(storage, clock, "a").begin().complete(DONE)

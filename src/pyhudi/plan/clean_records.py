@@ -144,15 +144,15 @@ def clean_metadata(
     requested: str,
     plan: CleanerPlan,
     planned: Mapping[str, tuple[str, ...]],
-    spared: frozenset[str],
+    skipped: frozenset[str],
     took_ms: int,
 ) -> CleanMetadata:
     """Return the completed file's content. A skipped file counts as not removed."""
     partitions = {}
     total = 0
     for partition, paths in planned.items():
-        gone = tuple(file_name(path) for path in paths if path not in spared)
-        left = tuple(file_name(path) for path in paths if path in spared)
+        gone = tuple(file_name(path) for path in paths if path not in skipped)
+        left = tuple(file_name(path) for path in paths if path in skipped)
         total += len(gone)
         partitions[partition] = CleanedPartition(
             partition,

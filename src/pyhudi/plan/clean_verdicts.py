@@ -127,7 +127,7 @@ class Judge:
         state: TableState,
         times: CompletionTimes,
         horizon: Horizon | None,
-        holds: Pins,
+        pins: Pins,
         *,
         nothing_goes: str,
         versions: str,
@@ -138,11 +138,11 @@ class Judge:
         self._done = {**times.archived, **timeline.completion_times}
         self._now = visible_now(timeline)
         self._pending = timeline.pending_writes
-        self._held = holds.files
+        self._pinned = pins.files
         self._horizon = self.lowest = horizon
         self._consumer: FileVerdict | None = None
         if horizon is not None:
-            self.lowest, self._consumer = with_consumers(timeline, horizon, holds.consumers)
+            self.lowest, self._consumer = with_consumers(timeline, horizon, pins.consumers)
         self._nothing_goes = FileVerdict(CleanRule.SNAPSHOT, nothing_goes)
         self._versions = FileVerdict(CleanRule.VERSION, versions)
 
@@ -188,8 +188,8 @@ class Judge:
             files = _files(slice_)
             if verdict.goes:
                 named = (*files, *_twins(group, slice_))
-                held = (self._held[file.path] for file in named if file.path in self._held)
-                verdict = next(held, verdict)
+                pinned = (self._pinned[file.path] for file in named if file.path in self._pinned)
+                verdict = next(pinned, verdict)
             for file in files:
                 kept = self._kept_file(file) if verdict.goes else None
                 verdicts[file.path] = kept or verdict

@@ -194,21 +194,21 @@ def plan_cleaning(
     policy: CleanPolicy,
     *,
     now_ms: int,
-    holds: Pins | None = None,
-    kept: Retention | None = None,
+    pins: Pins | None = None,
+    retention: Retention | None = None,
 ) -> CleanPlan:
-    """Judge every file. `kept` is what earlier cleans left; what they removed stays lost.
+    """Judge every file. `retention` is what earlier cleans left; what they removed stays lost.
 
     `times` must know when each archived write completed whose file lies beside others.
     """
-    holds, kept = holds or Pins(), kept or Retention()
+    pins, retention = pins or Pins(), retention or Retention()
     timeline = state.timeline
-    horizon = _horizon(timeline, policy, now_ms, state.config.zone, holds)
+    horizon = _horizon(timeline, policy, now_ms, state.config.zone, pins)
     judge = Judge(
         state,
         times,
         horizon,
-        holds,
+        pins,
         nothing_goes=_nothing_goes(timeline, policy),
         versions=f"among {policy}",
     )
@@ -216,14 +216,16 @@ def plan_cleaning(
     for group in state.groups():
         judge.judge(group, verdicts)
     lowest = judge.lowest or Horizon(None, "")
-    earliest = None if lowest.versions else lowest.earliest and max(lowest.earliest, kept.earliest)
+    earliest = (
+        None if lowest.versions else lowest.earliest and max(lowest.earliest, retention.earliest)
+    )
     return CleanPlan(
         policy,
         earliest=_first_from(timeline, earliest),
-        since=max(lowest.since, kept.since),
+        since=max(lowest.since, retention.since),
         last_completed=max(timeline.completion_times, default=""),
         files=verdicts.table(),
-        savepoints=holds.savepoints,
+        savepoints=pins.savepoints,
     )
 
 
@@ -242,7 +244,7 @@ _PLAIN_WRITES = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 
 
 def _horizon(
-    timeline: Timeline, policy: CleanPolicy, now_ms: int, zone: tzinfo | None, holds: Pins
+    timeline: Timeline, policy: CleanPolicy, now_ms: int, zone: tzinfo | None, pins: Pins
 ) -> Horizon | None:
     """Return what the policy retains and writes under way need.
 
@@ -266,7 +268,7 @@ def _horizon(
     # Its tasks may still read what was there when it began.
     begun = [i.requested for i in timeline.pending if i.action in _PLAIN_WRITES]
     horizon = horizon._replace(since=min([horizon.since, *begun]))
-    for saved in holds.unfinished_savepoints:
+    for saved in pins.unfinished_savepoints:
         horizon = horizon.saving(saved, done.get(saved, saved))
     return horizon
 

@@ -103,28 +103,28 @@ def written_since(
     before: TableState,
     after: TableState,
     policy: CompactionPolicy,
-    most: int,
+    groups_max: int,
 ) -> GroupChanges:
     """Return what changed in the file groups between the two states.
 
     Only partitions that are not the same object in both are searched, and in them only groups that
-    are not. At most `most` of these are taken, those that come first in the plan.
+    are not. At most `groups_max` of these are taken, those that come first in the plan.
     """
     touched = {p: g for p, g in after.partitions.items() if before.partitions.get(p) is not g}
     known = {id(group) for path in touched for group in before.partitions.get(path, ())}
     asked = touched.keys() if policy.partitions is None else touched.keys() & {*policy.partitions}
     changed = [g for path in touched if path in asked for g in touched[path] if id(g) not in known]
-    if len(changed) > most:
+    if len(changed) > groups_max:
         ranks = {_id_of(slice_): rank for rank, slice_ in enumerate(preview.slices)}
         changed.sort(key=lambda group: ranks.get(_id_of(group), len(ranks)))
     listed: dict[str, tuple[FileGroupFiles, ...]] = {}
-    for group in changed[:most]:
+    for group in changed[:groups_max]:
         listed[group.partition] = (*listed.get(group.partition, ()), group)
     there = {_id_of(group) for groups in touched.values() for group in groups}
     planned = (*map(_id_of, preview.slices), *(out.group for out in preview.left_out))
     return GroupChanges(
         written=replace(after, partitions=listed),
-        deferred=tuple(map(_id_of, changed[most:])),
+        deferred=tuple(map(_id_of, changed[groups_max:])),
         removed=frozenset(
             group
             for group in planned
@@ -145,15 +145,15 @@ def adjusted_plan(
     plans: PendingPlans,
     policy: CompactionPolicy,
     *,
-    most: int,
+    groups_max: int,
 ) -> CompactionPreview:
     """Return the plan, adjusted to writes and other plans that came while it was made.
 
-    It has at most `most` slices. Those that were written to come first; of the others, which did
-    not change, the first stay.
+    It has at most `groups_max` slices. Those that were written to come first; of the others, which
+    did not change, the first stay.
     """
     fresh = plan_compaction(since.written, times, plans, policy)
-    others_max = max(0, most - len(fresh.slices))
+    others_max = max(0, groups_max - len(fresh.slices))
     holder = plans.holders()
     changed = {*map(_id_of, since.written.groups()), *since.deferred, *since.removed}
     left = [out for out in preview.left_out if out.group not in changed]

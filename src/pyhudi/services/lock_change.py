@@ -1,10 +1,10 @@
-"""Giving a table another lock while others write it.
+"""Giving a table another lock while other processes write it.
 
-First the properties change, under both locks, and then a write without rows is committed with the
-new one. Its begin is the entry behind which nobody decides who has not looked at the properties
-again. So when this returns, every decision is made under the new lock: a write that began with the
-old one has completed before, or is refused at its end, and rolled back like any failed write.
-Whoever dies on the way, or is not answered, calls again.
+First the properties change, under both locks. Then a write without rows is committed under the new
+lock. After the entry of its begin, a process appends to the log only once it has read the
+properties again. So when this returns, every entry is appended under the new lock. A write that
+began under the old lock has either completed before, or is refused at its end and rolled back like
+any failed write. A process that dies on the way, or that storage does not answer, repeats the call.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pyhudi.write.begin import commit_nothing
 
 
 def use_lock(table: OpenTable, kind: LockKind, options: Mapping[str, object] | None) -> None:
-    """Let all writers of the table take this lock from now on."""
+    """Make all writers of the table take this lock from now on."""
     with table.exclusive, table.by_recorded_lock():
-        looked = table.session(is_read_only=True)
-        looked.schema.avro()  # refused like any write, before anything has changed
-        before = looked.config
+        read_only = table.session(is_read_only=True)
+        read_only.schema.avro()  # refused like any write, before anything has changed
+        before = read_only.config
         address = parse_lock_address(kind, options, before.name)
         if address is None and kind is before.lock:
             address = before.lock_address

@@ -1,16 +1,17 @@
-"""Keeping a table healthy: what is due is done, in an order in which each step helps the next.
+"""Running the table services that are due, in an order in which each step helps the next.
 
-Failed writes are rolled back, since their remains hold back everything else, and once in an hour
-what crashes have left is swept up. Compaction comes next: plans that wait are carried out, and a
-new one is made if it is due. Cleaning then removes what no kept snapshot needs any more, and
-archiving shortens the timeline down to what cleaning has kept, or will have to count: a policy of
-cleaning raises what archiving leaves, as in Hudi. So does one of compaction, whose trigger counts
-what is there. Where cleaning finds nothing to remove, as on a table whose loads fill new
-partitions, its last result grows old; then archiving goes by what cleaning would keep now.
+Failed writes are rolled back first, because their remains hold up all other services. Once an hour
+what crashed processes left is swept up. Compaction comes next: pending plans are executed, and a
+new one is made if it is due. Cleaning then removes what no retained snapshot needs any more.
+Archiving shortens the timeline down to what cleaning has retained, or will have to count: a policy
+of cleaning raises the number of writes that archiving leaves, as in Hudi. So does a policy of
+compaction, because its trigger counts the writes on the active timeline. Where cleaning finds
+nothing to remove, as on a table whose loads fill new partitions, its last result becomes outdated;
+then archiving uses what cleaning would retain now.
 
-Any number of processes may do this at once, beside any number of writers: each service decides its
-plan in the decision log, and a plan has one result. A service that fails keeps no other from its
-turn; its error is told at the end.
+Any number of processes may do this at once, beside any number of writers: each service appends its
+plan to the decision log, and a plan has one result. A service that fails does not keep the others
+from running; its error is reported at the end.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy, archiving_beside
 from pyhudi.plan.cleaning import CleanBy, CleanPlan, CleanPolicy, clean_cut
 from pyhudi.plan.compaction import CompactionPolicy
 from pyhudi.services.archiving.facts import ServiceMemory
-from pyhudi.services.archiving.run import ArchiveResult, archive, is_archiving_due, pause_archiving
+from pyhudi.services.archiving.run import (
+    ArchiveResult,
+    archive,
+    back_off_archiving,
+    is_archiving_due,
+)
 from pyhudi.services.cleaning.execute import clean
 from pyhudi.services.cleaning.result import CleanResult
 from pyhudi.services.compaction.execute import Merge
@@ -37,26 +43,28 @@ from pyhudi.storage.objects.consumers import load_consumers
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.wording import counted
 
-#: How often a table is swept up, by whoever comes first, and the object whose age tells.
+#: How often a table is swept up, by the first process that comes, and the object whose age is the
+#: time since the last sweep.
 REPAIR_EVERY_MS = 3_600_000
 REPAIRED = ".hoodie/.pyhudi/repaired"
-#: How far clocks of machines that share a table may be apart; a mark from later counts as none.
+#: How far clocks of machines that share a table may be apart. An object whose time is further in
+#: the future is ignored.
 MARK_AHEAD_MAX_MS = 300_000
 
 
-def require_policy(name: str, given: object, kind: type) -> None:
-    """InvalidRequestError for what is neither a policy of that kind nor None."""
-    if given is not None and not isinstance(given, kind):
+def require_policy(name: str, value: object, kind: type) -> None:
+    """Raise InvalidRequestError if the value is neither a policy of that kind nor None."""
+    if value is not None and not isinstance(value, kind):
         raise InvalidRequestError(
-            f"{name}={given!r:.100} cannot be used",
-            why=f"it is not a {kind.__name__}, nor None",
+            f"{name}={value!r:.100} cannot be used",
+            why=f"it is neither None nor of the type {kind.__name__}",
             next_step=f"Give a pyhudi.{kind.__name__}",
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upkeep:
-    """Which services a table has, and how each decides; None leaves one to somebody else."""
+    """The policies of a table's services; None leaves a service to another process."""
 
     compaction: CompactionPolicy | None = field(default_factory=CompactionPolicy)
     clean: CleanPolicy | None = field(default_factory=CleanPolicy)
@@ -70,30 +78,30 @@ class Upkeep:
 
 @dataclass(frozen=True, slots=True)
 class UpkeepResult:
-    """What was done, or with a dry run would be. None: not asked for, or failed."""
+    """What the services did, or would do in a dry run. None for one that was not run, or failed."""
 
     compaction: Compacted | None = None
     clean: CleanResult | CleanPlan | None = None
     archive: ArchiveResult | ArchivePlan | None = None
-    errors: tuple[tuple[str, HudiError], ...] = ()  # the service, and what it said
+    errors: tuple[tuple[str, HudiError], ...] = ()  # the service, and why it failed
     rolled_back: tuple[str, ...] = ()  # failed writes
-    swept: tuple[str, ...] = ()  # objects that nobody needed any more
+    swept: tuple[str, ...] = ()  # objects that no process needed any more
 
     @property
     def did_anything(self) -> bool:
-        """Whether the table changed."""
+        """True if the table changed."""
         compacted = self.compaction is not None and bool(self.compaction.results)
         cleaned = isinstance(self.clean, CleanResult) and bool(self.clean.cleans)
         archived = isinstance(self.archive, ArchiveResult) and self.archive.did_anything
         return bool(self.rolled_back) or compacted or cleaned or archived
 
     def or_raise(self) -> Self:
-        """This, if nothing failed."""
+        """Return this result, or raise the first error if a service failed."""
         if self.errors:
-            raise first_of([error for _, error in self.errors], self._told())
+            raise first_of([error for _, error in self.errors], self._summary())
         return self
 
-    def _told(self) -> list[str]:
+    def _summary(self) -> list[str]:
         results = (self.compaction, self.clean, self.archive)
         lines = [f"rollback of the failed write {requested}" for requested in self.rolled_back]
         if self.swept:
@@ -101,7 +109,7 @@ class UpkeepResult:
         return lines + [str(result) for result in results if result is not None]
 
     def __str__(self) -> str:
-        lines = self._told()
+        lines = self._summary()
         return "\n".join([*lines, *(f"{name} failed: {error}" for name, error in self.errors)])
 
 
@@ -113,7 +121,7 @@ def run_services(
     merge: Merge | None = None,
     dry_run: bool = False,
 ) -> UpkeepResult:
-    """Do what is due. A service that failed is among the errors of the result."""
+    """Run the services that are due. The errors of those that failed are in the result."""
     errors: list[tuple[str, HudiError]] = []
 
     def tried(name: str, work: Callable[[], Any]) -> Any:
@@ -121,7 +129,7 @@ def run_services(
             return work()
         except HudiError as error:
             errors.append((name, error))
-        except Exception as error:  # a fault of ours, or of what we use, takes nobody's turn either
+        except Exception as error:  # a bug, here or in a library, does not stop the others either
             errors.append((name, fault(name, error)))
         return None
 
@@ -151,7 +159,7 @@ def run_services(
 
 
 def _repaired(session: TableSession, memory: ServiceMemory, *, dry_run: bool) -> Repaired:
-    """Roll failed writes back; now and then sweep up as well."""
+    """Roll failed writes back, and sweep up as well if that is due."""
     with session.exclusive:
         if dry_run:
             return Repaired(session.failed(), ())
@@ -161,7 +169,10 @@ def _repaired(session: TableSession, memory: ServiceMemory, *, dry_run: bool) ->
 
 
 def _is_repair_due(session: TableSession, memory: ServiceMemory) -> bool:
-    """Whether nobody has swept the table up of late. The store is asked as seldom."""
+    """True if no process has swept the table up within the last hour.
+
+    Storage is asked once an hour at most, too.
+    """
     now_ms, last_ms = session.world.elapsed_ms(), memory.repaired_at_ms
     if last_ms is not None and now_ms - last_ms < REPAIR_EVERY_MS:
         return False
@@ -171,9 +182,9 @@ def _is_repair_due(session: TableSession, memory: ServiceMemory) -> bool:
         age_ms = session.log.clock.estimate_ms() - found.modified_ms
         if -MARK_AHEAD_MAX_MS <= age_ms < REPAIR_EVERY_MS:
             return False
-        if age_ms < 0:  # by a clock that was wrong: a local disk would keep the later time
+        if age_ms < 0:  # of a clock that was wrong; a local disk would keep the later time
             session.storage.delete(REPAIRED)
-    session.storage.write(REPAIRED, b"")  # before it is done: one is enough
+    session.storage.write(REPAIRED, b"")  # before the sweep, so that one process does it
     return True
 
 
@@ -190,45 +201,45 @@ def _archived(
     session: TableSession,
     memory: ServiceMemory,
     upkeep: Upkeep,
-    asked: ArchivePolicy,
+    configured: ArchivePolicy,
     cleaned: CleanResult | CleanPlan | None,
     *,
     dry_run: bool,
 ) -> ArchiveResult | ArchivePlan:
-    """Archive if it is due: to find after a commit that it is not should cost next to nothing."""
-    policy = asked
+    """Archive if that is due. To find after a commit that it is not costs next to nothing."""
+    policy = configured
     if upkeep.compaction is not None:
         policy = archiving_beside(policy, upkeep.compaction)
     if upkeep.clean is not None:
         policy = leaving(policy, _counted(session, upkeep.clean) + 1)
-    kept_from = None
+    retained_from = None
     if upkeep.clean is not None and cleaned is not None:
-        kept_from = _kept_from(session, upkeep.clean, cleaned)
+        retained_from = _retained_from(session, upkeep.clean, cleaned)
     if dry_run:
-        return archived_table(session, memory, policy, dry_run=True, kept_from=kept_from)
-    if not is_archiving_due(session, memory, policy, asked):
+        return archived_table(session, memory, policy, dry_run=True, retained_from=retained_from)
+    if not is_archiving_due(session, memory, policy, configured):
         return ArchiveResult()
-    done = archived_table(session, memory, policy, dry_run=False, kept_from=kept_from)
-    with suppress(HudiError):  # it only spares the next ones a listing
-        pause_archiving(session, memory, policy, asked)
+    done = archived_table(session, memory, policy, dry_run=False, retained_from=retained_from)
+    with suppress(HudiError):  # this only saves later runs a listing
+        back_off_archiving(session, memory, policy, configured)
     return done
 
 
-def _kept_from(
+def _retained_from(
     session: TableSession, policy: CleanPolicy, cleaned: CleanResult | CleanPlan
 ) -> str | None:
-    """The write from which on everything stays that this round's clean keeps, if it tells."""
-    kept_from: str | None
+    """Return the write from which on this round's clean retains everything, if that is known."""
+    retained_from: str | None
     if isinstance(cleaned, CleanPlan):
         is_open, first = bool(cleaned.pending), cleaned.earliest
-        kept_from = None if is_open or first is None else first.requested
+        retained_from = None if is_open or first is None else first.requested
     else:
         is_open = bool(cleaned.errors) or cleaned.attended is not None
-        kept_from = cleaned.kept_from
+        retained_from = cleaned.kept_from
     if policy.by is CleanBy.VERSIONS and not is_open:
         with session.exclusive:
-            return session.log.live.highest  # they keep no point in time
-    return kept_from
+            return session.log.live.highest  # versions retain no point in time
+    return retained_from
 
 
 def archived_table(
@@ -237,23 +248,23 @@ def archived_table(
     policy: ArchivePolicy | None,
     *,
     dry_run: bool,
-    kept_from: str | None = None,
+    retained_from: str | None = None,
 ) -> ArchiveResult | ArchivePlan:
-    """Archive, and leave what a registered consumer has not read."""
+    """Archive what is due, except for what a registered consumer has not read."""
     with session.exclusive:
         since = _oldest_read(session, dry_run=dry_run)
     return archive(
         session,
         policy,
         consumers_since=since,
-        kept_from=kept_from,
+        retained_from=retained_from,
         dry_run=dry_run,
         memory=memory,
     )
 
 
 def leaving(policy: ArchivePolicy, count: int) -> ArchivePolicy:
-    """The policy, which leaves at least so many writes.
+    """Return the policy, raised so that it leaves at least `count` writes.
 
     >>> leaving(ArchivePolicy(), 41).keep_min, leaving(ArchivePolicy(), 41).keep_max
     (41, 51)
@@ -263,21 +274,24 @@ def leaving(policy: ArchivePolicy, count: int) -> ArchivePolicy:
 
 
 def _counted(session: TableSession, policy: CleanPolicy) -> int:
-    """How many of the newest writes a clean has to find on the active timeline."""
+    """Return how many of the newest writes a clean has to find on the active timeline."""
     if policy.by is not CleanBy.HOURS:
         return policy.keep if policy.by is CleanBy.COMMITS else 0
     with session.exclusive:
         zone = session.config.zone
         done = session.log.refresh().completed.values()
-        reached = session.log.clock.at_least_ms()  # if it is later than that, more is left
+        reached = session.log.clock.at_least_ms()  # if the time is later, more writes are left
         cut = clean_cut(policy, reached or session.world.now_ms(), zone) or ""
     writes = sorted((i for i in done if i.action in WRITE_ACTIONS), key=lambda i: i.requested)
-    young = (n for n, instant in enumerate(writes) if (instant.completed or "") > cut)
-    return len(writes) - next(young, len(writes))
+    recent = (n for n, instant in enumerate(writes) if (instant.completed or "") > cut)
+    return len(writes) - next(recent, len(writes))
 
 
 def _oldest_read(session: TableSession, *, dry_run: bool) -> str | None:
-    """Up to where the consumer has read that is furthest behind, of those that count."""
+    """Return the time up to which the consumer that is furthest behind has read.
+
+    Consumers that have expired do not count.
+    """
     found = load_consumers(session.storage)
     if not found:
         return None

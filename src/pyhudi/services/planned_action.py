@@ -1,24 +1,25 @@
 """The life of a plan that any process may execute: compaction and cleaning, later clustering.
 
-    schedule   the plan is decided, and stands on the timeline
+    schedule   the plan is appended to the log, and then is on the timeline
     execute    heartbeat → inflight → work → completed
     cancel     the plan ends without its work
 
 Scheduling and cancelling are a service's own: it proposes a plan to the decision log in the way
-that keeps the plan right (`schedule` of each service), and knows what may become of a plan that was
-begun. Executing is the same for all, and a service supplies its steps.
+that keeps the plan right (`schedule` of each service), and it defines how a plan that was begun may
+end. Executing is the same for all services, and each supplies its steps.
 
 **Any process, any number of times.** A plan stays until a process completes or cancels it. A
 service makes its work repeatable: the names of its files are fixed, or it only deletes. So an
 executor that dies is succeeded by another, and two at once end in one result: the decision log
 accepts one completion, and the other executor finds it there. The heartbeat only saves double work.
-Work is done outside of `turn`, so that other threads that share the table can write.
+Work is done outside of `exclusive`, so that other threads that share the table can write.
 
 **A plan that has ended.** An executor may sleep at any step. That a plan is gone from the timeline
 does not mean that it was cancelled: another executor may have completed it, and it may have been
-archived since. The timeline is asked before the archive, because an instant comes to the archive
-before it leaves the timeline. An inflight file is made right after a look at the log and the plan,
-and a completion is refused once the plan is gone: neither may bring back an archived instant.
+archived since. The timeline is read before the archive, because an instant is added to the archive
+before it leaves the timeline. An inflight file is created right after the log and the plan were
+read, and a completion is refused once the plan is gone: neither may bring back an archived
+instant.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 #: How often the work of a plan is done in one call, because another engine undid it.
 WORK_ATTEMPTS_MAX = 3
-NO_TURN: AbstractContextManager[Any] = nullcontext()
+NOT_EXCLUSIVE: AbstractContextManager[Any] = nullcontext()
 
 Plan = TypeVar("Plan")
 Work = TypeVar("Work")
@@ -69,7 +70,7 @@ class Execution(Generic[Plan]):
 
 
 def has_plan(log: DecisionLog, instant: Instant) -> bool:
-    """True if the plan is on the timeline; an inflight file alone may have come late."""
+    """True if the plan is on the timeline; an inflight file alone may be a late file."""
     return log.storage.stat(log.path(instant.in_state(State.REQUESTED))) is not None
 
 
@@ -82,20 +83,20 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
         self,
         log: DecisionLog,
         settings: WriteSettings,
-        turn: AbstractContextManager[Any] = NO_TURN,
+        exclusive: AbstractContextManager[Any] = NOT_EXCLUSIVE,
     ) -> None:
-        """`turn` is held for everything but the work."""
+        """Hold `exclusive` for everything but the work."""
         self._log = log
         self._storage = log.storage
         self._settings = settings
-        self._turn = turn
+        self._exclusive = exclusive
         self._liveness = Liveness(log, settings)
 
     # -- what a service supplies
 
     @abstractmethod
     def _load_plan(self, requested: str) -> Plan:
-        """Return a plan of the timeline, with what its work needs; an error if it is unfit."""
+        """Return a plan of the timeline, with what its work needs; raise if it cannot be used."""
 
     def _rechecked(self, run: Execution[Plan]) -> Execution[Plan]:
         """Return the run with its plan as the table of this moment needs it, before its work."""
@@ -103,42 +104,41 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
 
     @abstractmethod
     def _work(self, run: Execution[Plan]) -> Work:
-        """Do the work. It may have been done in part, and be done by others at the same time."""
+        """Do the work. Other processes may have done a part of it, or be doing it now."""
 
     @abstractmethod
     def _encoded(self, run: Execution[Plan], work: Work) -> bytes:
         """Return the completed file."""
 
     def _objection(self, run: Execution[Plan], work: Work) -> Refused | None:
-        """Return why the work may not count. Asked under the lock, where there is one."""
+        """Return why the work may not count. Called under the lock, where the table has one."""
         return None
 
     @abstractmethod
     def _result(self, run: Execution[Plan], work: Work, done: Instant, *, is_ours: bool) -> Result:
-        """Return the result of a completed run; not ours if another executor completed it."""
+        """Return the result of a completed run. Not `is_ours`: another process completed it."""
 
     @abstractmethod
     def _ended_before(self, requested: str, ended: Instant, started_ms: int) -> Result:
         """Return the result of a plan that ended before this process did its work.
 
-        An instant that is not completed is one whose plan is gone, and nothing tells how it ended.
+        If `ended` is not completed, the plan is gone and nothing records how it ended.
         """
 
     @abstractmethod
     def _refusal(self, refused: Refused, run: Execution[Plan], work: Work) -> HudiError:
-        """Return the error of a completion that was refused, and remove what was made in vain."""
+        """Return the error of a refused completion, and remove files that can no longer count."""
 
     # -- which plans are there
 
     def pending(self) -> list[Instant]:
         """Return plans that wait to be executed, oldest first."""
-        with self._turn:
+        with self._exclusive:
             return [i for i in self.plans() if i.requested not in self._log.live.rolled_back_by]
 
     def plans(self) -> list[Instant]:
-        """Return plans that are not cancelled, also those that another engine is about to begin
-        anew."""
-        with self._turn:
+        """Return plans that are not cancelled, even if another engine is about to restart them."""
+        with self._exclusive:
             plans = self._log.refresh().pending_of(self.action)
             return [i for i in plans if self._has_plan(i.requested) and not self._is_cancelled(i)]
 
@@ -158,15 +158,15 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
     def execute(self, requested: str, *, is_forced: bool = False) -> Result | None:
         """Execute a plan, or what is left of it; None if another process is executing it.
 
-        `is_forced` goes on beside another executor, which costs double work and no more.
+        With `is_forced`, execute it even beside another executor, which only costs double work.
         """
         started = self._log.world.elapsed_ms()
-        with self._turn:
+        with self._exclusive:
             if (done := self._completed(requested)) is not None:
                 return self._ended_before(requested, done, started)
             run = Execution(requested, self._load_plan(requested), started)
-        who = writer_identity(self._log.world, self._settings).text
-        heartbeat = Heartbeat(self._storage, requested, who)
+        writer = writer_identity(self._log.world, self._settings).text
+        heartbeat = Heartbeat(self._storage, requested, writer)
         try:
             if not self._claimed(heartbeat, is_forced=is_forced):
                 return None
@@ -174,26 +174,26 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
         finally:
             with suppress(HudiError):  # what stays is swept up
                 self._remove_late_inflight(requested)
-            with suppress(HudiError):  # or it grows old
+            with suppress(HudiError):  # a heartbeat that stays expires
                 heartbeat.end()
 
     def is_being_executed(self, requested: str) -> bool:
-        """True if a process that executes the plan gave a sign of life not long ago."""
+        """True if a process that executes the plan has a live heartbeat."""
         heartbeat = heartbeat_path(requested)
         return self._storage.stat(heartbeat) is not None and self._liveness.is_alive(heartbeat)
 
     def _claimed(self, heartbeat: Heartbeat, *, is_forced: bool) -> bool:
-        """True if the plan is this process's to execute; later ones leave it to this one."""
+        """True if this process has claimed the plan; later ones then leave it to this one."""
         settings, log = self._settings, self._log
         timeout_ms = None if is_forced else settings.heartbeat_timeout_ms
-        with self._turn:
+        with self._exclusive:
             interval_ms = settings.heartbeat_interval_ms
             return heartbeat.claim(log.clock, log.world, interval_ms, timeout_ms)
 
     def _executed(self, run: Execution[Plan]) -> Result:
         requested = run.requested
         for _ in range(WORK_ATTEMPTS_MAX):
-            with self._turn:
+            with self._exclusive:
                 run = self._rechecked(run)
                 if (ended := self._make_inflight(requested)) is not None:
                     return self._ended_before(requested, ended, run.started_ms)
@@ -203,21 +203,22 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
                 if (done := self._completed_meanwhile(requested, error)) is not None:
                     return self._ended_before(requested, done, run.started_ms)
                 raise
-            with self._turn:
+            with self._exclusive:
                 outcome = self._complete(run, work)
                 if not self._must_repeat(outcome, requested):
                     return self._finished(run, work, outcome)
         raise UnavailableError(
             f"the {self.action} {requested} could not be completed",
             why=f"another engine undid its work {WORK_ATTEMPTS_MAX} times",
-            next_step="Let one engine execute it, and repeat the call if it is this one",
+            next_step="Let only one engine execute it. Repeat the call if that is pyhudi",
         )
 
     def _make_inflight(self, requested: str) -> Instant | None:
-        """Make the inflight file; return the instant if it has ended meanwhile.
+        """Create the inflight file; return the instant instead if it has ended meanwhile.
 
-        The file is made only beside its plan: alone it would stand for a plan that no process can
-        read. A process that sleeps after the look finds the plan gone when it completes.
+        The file is created only beside its plan, because alone it would stand for a plan that no
+        process can read. A process that sleeps after this check finds the plan gone when it
+        completes.
         """
         if (done := self._completed(requested)) is not None:
             return done
@@ -228,17 +229,19 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
         return None
 
     def _remove_late_inflight(self, requested: str) -> None:
-        """Remove our inflight file if the plan is gone: then it came too late."""
+        """Remove our inflight file if the plan is gone, because it was then created too late."""
         if not self._has_plan(requested):
             self._storage.delete(self._path(requested, State.INFLIGHT))
 
     def _completed_meanwhile(self, requested: str, error: HudiError) -> Instant | None:
-        """Return the completed instant after an error: a plan that has ended may lose its files.
+        """Return the completed instant, if that explains an error: a plan that has ended may lose
+        its files.
 
-        InvalidRequestError if it was cancelled, and files are gone for that reason. What was made
-        since then is swept up by its markers, which must stay: another executor may be as late.
+        Raise InvalidRequestError if the plan was cancelled, and files are gone for that reason.
+        Files made since then are swept up by their markers. The markers must stay, because another
+        executor may be as late.
         """
-        with self._turn:
+        with self._exclusive:
             done = self._completed(requested)
             if done is None and isinstance(error, CorruptTableError):
                 self._pending(requested)
@@ -248,7 +251,7 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
 
     def _complete(self, run: Execution[Plan], work: Work) -> Outcome:
         data = self._encoded(run, work)
-        # An executor need not have read the log since the plan's begin, so the entry names none.
+        # An executor need not have read the log since the plan's begin, so it names no begin entry.
         check = partial(self._verdict, run, work)
         outcome = self._log.append(Complete(run.requested, self.action, None, data, check))
         if isinstance(outcome, Refused) and (done := self._completed(run.requested)) is not None:
@@ -264,8 +267,8 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
         """True if another engine undid the work, and the plan itself is still there."""
         if not isinstance(outcome, Refused):
             return False
-        is_undone = outcome.rule in (Rule.DENIED, Rule.NOT_INFLIGHT)
-        return is_undone and requested in self._log.refresh().pending
+        is_lost = outcome.rule in (Rule.DENIED, Rule.NOT_INFLIGHT)
+        return is_lost and requested in self._log.refresh().pending
 
     def _finished(self, run: Execution[Plan], work: Work, outcome: Outcome) -> Result:
         if isinstance(outcome, Refused):
@@ -295,8 +298,8 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
     def _was_cancelled(self, requested: str) -> bool:
         """True if a rollback says that no file of the instant will ever count.
 
-        Only then may an executor that slept remove its files: the names of a cancelled instant are
-        never used again. Files of which this is not known stay.
+        Only then may an executor that slept remove its files, because the names of a cancelled
+        instant are never used again. Where this is not known, the files stay.
         """
         live = self._log.refresh()
         if requested in live.completed:
@@ -309,7 +312,7 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
         return history.instant(requested) is None and history.is_undone(requested)
 
     def _pending(self, requested: str) -> Instant:
-        """Return the instant if its plan waits to be executed."""
+        """Return the instant if its plan is pending; raise InvalidRequestError otherwise."""
         instant = self._log.live.pending.get(requested)
         rollback = self._log.live.rolled_back_by.get(requested)
         if instant is None or rollback is not None or instant.action is not self.action:
@@ -333,6 +336,7 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
         timeout = f"{self._settings.heartbeat_timeout_ms / 1000:g} s"
         return ConflictError(
             f"the {self.action} {requested} cannot be cancelled now",
-            why=f"another process seems to execute it: its last sign is not older than {timeout}",
+            why="another process seems to execute it: its last sign of life is not older than"
+            f" {timeout}",
             next_step=f"Let it end, or repeat the call once it has been silent for {timeout}",
         )

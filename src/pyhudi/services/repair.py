@@ -1,11 +1,12 @@
-"""Sweeping up: what crashed and frozen writers left that no decision is about.
+"""Sweeping up: removing what crashed and frozen writers left and no entry of the log is about.
 
-Nothing here is needed for the table to be right, except that a file of a given-up instant must be
-gone before the active timeline moves past that instant, for readers count older files as
-committed. Everything may be repeated, by several at once.
+With one exception, nothing here is needed for the table to be right: a file of an abandoned instant
+must be removed before the active timeline moves past that instant, because readers count older
+files as committed. Everything may be repeated, and by several processes at once.
 
-What was seen is judged by a live timeline read *after* it was seen: an object belongs to an
-instant that was begun before the object existed, so that timeline has the instant if it is alive.
+What was listed is judged by a live timeline that was read *after* the listing: an object belongs to
+an instant that was begun before the object existed, so that timeline has the instant if it is
+alive.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from pyhudi.timeline.timeline import WRITE_ACTIONS
 #: No single create is delayed longer than this (assumption A1 of the protocol).
 GRACE_MS = 24 * 3_600_000
 
-_GIVEN_UP_ACTIONS = (*ROLLED_BACK_ACTIONS, *PLANNED_ACTIONS)
+_ABANDONED_ACTIONS = (*ROLLED_BACK_ACTIONS, *PLANNED_ACTIONS)
 _SCRATCH_FOLDERS = (".hoodie/.pyhudi/clock", ".hoodie/.pyhudi/probe", PROGRESS_FOLDER)
 
 
@@ -55,14 +56,14 @@ _SCRATCH_FOLDERS = (".hoodie/.pyhudi/clock", ".hoodie/.pyhudi/probe", PROGRESS_F
 class Repaired:
     """What a repair did."""
 
-    rolled_back: tuple[str, ...]  # instants that it gave up
+    rolled_back: tuple[str, ...]  # instants of failed writes
     removed: tuple[str, ...]  # objects that it removed
-    #: Data files of writes that completed by the decision log, and of which no timeline tells.
+    #: Data files of writes that completed by the decision log, but that are on no timeline.
     kept: tuple[str, ...] = ()
 
 
 class Repair:
-    """Leaves nothing behind. `grace_ms` is how long a frozen writer may sleep and still write."""
+    """Removes what failed writers left. After `grace_ms` no frozen writer creates an object."""
 
     def __init__(
         self, log: DecisionLog, recovery: FailedWriteRecovery, *, grace_ms: int = GRACE_MS
@@ -72,7 +73,7 @@ class Repair:
         self._recovery = recovery
         self._grace_ms = grace_ms
         self._removed: list[str] = []
-        self._kept: list[str] = []
+        self._preserved: list[str] = []
 
     def run(self, own: frozenset[str] = frozenset(), *, is_whole: bool = False) -> Repaired:
         self._log.refresh()
@@ -81,12 +82,12 @@ class Repair:
         if is_whole:
             self.sweep_data_files()
         self._removed += prune(self._log)
-        return Repaired(rolled_back, tuple(self._removed), tuple(self._kept))
+        return Repaired(rolled_back, tuple(self._removed), tuple(self._preserved))
 
     def sweep(self) -> None:
-        """Remove ghosts, and what instants that are decided no longer need."""
+        """Remove files of rolled-back instants, and objects that ended instants no longer need."""
         marked = self._marked_instants()
-        beats = list(self._storage.list(HEARTBEAT_FOLDER))
+        heartbeats = list(self._storage.list(HEARTBEAT_FOLDER))
         staged = list(self._storage.list(STAGED_FOLDER))
         scratch = [s for folder in _SCRATCH_FOLDERS for s in self._storage.list(folder)]
         write_ids = list(self._storage.list(WRITE_ID_FOLDER))
@@ -95,19 +96,19 @@ class Repair:
         self._log.forget()
         live = self._log.refresh()
         now = self._log.clock.read_ms()
-        unknown = self._pending_files(live)
-        for requested in sorted({*marked, *unknown}):
-            self._sweep_instant(requested, live, now, unknown.get(requested, ()))
+        pending_files = self._pending_files(live)
+        for requested in sorted({*marked, *pending_files}):
+            self._sweep_instant(requested, live, now, pending_files.get(requested, ()))
         self._sweep_late_inflights(live)
-        for stat in beats:
-            self._sweep_beat(stat, live, now)
+        for stat in heartbeats:
+            self._sweep_heartbeat(stat, live, now)
         for stat in staged:
             requested = file_name(stat.path).partition(".")[0]
             if requested in live.completed or now - stat.modified_ms >= self._grace_ms:
                 self._remove(stat.path)
-        hearts = self._storage.stat_all([heartbeat_path(file_name(s.path)) for s in fences])
-        for stat, beat in zip(fences, hearts, strict=True):
-            if beat is None:  # a fence stands until then
+        of_fences = self._storage.stat_all([heartbeat_path(file_name(s.path)) for s in fences])
+        for stat, heartbeat in zip(fences, of_fences, strict=True):
+            if heartbeat is None:  # a fence stays as long as the heartbeat
                 self._remove(stat.path)
         self._remove_older(scratch, now - self._grace_ms)
         self._remove_older(
@@ -120,7 +121,10 @@ class Repair:
         return [name for name in names if is_instant_time(name)]
 
     def _pending_files(self, live: LiveTimeline) -> dict[str, list[Instant]]:
-        """Pending files of instants that are neither pending nor completed: ghosts, perhaps."""
+        """Return pending files of instants that are neither pending nor completed.
+
+        They may be files of rolled-back instants.
+        """
         objects = self._storage.list_folder(self._log.folder).objects
         names = (file_name(stat.path) for stat in objects)
         found: dict[str, list[Instant]] = {}
@@ -133,13 +137,14 @@ class Repair:
     def _sweep_instant(
         self, requested: str, live: LiveTimeline, now: int, pending: Sequence[Instant]
     ) -> None:
-        """Markers of a completed instant go; those of a given-up one tell what else has to.
+        """Remove the markers of a completed instant, and the files of an abandoned one.
 
-        `pending`: the instant's pending files. If the timeline had none when the markers were there
-        it may be gone.
+        The markers of an abandoned instant name its files. `pending` are the instant's pending
+        files. If the timeline had none when the markers were there, the instant may be on no
+        timeline any more.
 
-        As long as its markers stay this is done again in each sweep, so it has to be cheap: a
-        listing, and one look for all files that the markers name.
+        As long as its markers stay, this is done again in each sweep. So it has to be cheap: a
+        listing, and one request for all files that the markers name.
         """
         objects = marker_stats(self._storage, requested)
         if requested in live.completed:
@@ -148,52 +153,55 @@ class Repair:
         if requested in live.pending:
             return
         newest = max((stat.modified_ms for stat in objects), default=0)
-        if not self._is_undone(requested, live):
+        if not self._is_rolled_back(requested, live):
             is_old = not pending and now - newest >= self._grace_ms
-            if not is_old or not self._is_nowhere(requested, live):
+            if not is_old or not self._is_unrecorded(requested, live):
                 return
         marked = [m.data_file for m in load_markers(self._storage, requested, objects)]
         there = [stat.path for stat in self._storage.stat_all(marked) if stat is not None]
         self._remove_all(there)
         for file in sorted(pending, key=lambda file: file.state is State.REQUESTED):
-            if file.action in _GIVEN_UP_ACTIONS:  # the inflight file first, as it came last
+            if file.action in _ABANDONED_ACTIONS:  # the inflight file first, as it came last
                 self._remove(self._log.path(file))
         if now - newest >= self._grace_ms:
             self._remove_all([stat.path for stat in objects])
 
     def _sweep_late_inflights(self, live: LiveTimeline) -> None:
-        """Inflight files that stand alone: they came when their instant was archived, or undone."""
+        """Remove orphaned inflight files.
+
+        They were created after their instant had been archived or rolled back.
+        """
         listed = list_timeline(self._storage, self._log.folder, with_orphans=True)
-        for stray in removable_orphans(self._storage, self._log.folder, listed):
-            self._remove(self._log.path(stray))
+        for orphan in removable_orphans(self._storage, self._log.folder, listed):
+            self._remove(self._log.path(orphan))
         for service in live.pending_of(Action.CLEAN):
             if self._storage.stat(self._log.path(service.in_state(State.REQUESTED))) is None:
                 self._remove(self._log.path(service.in_state(State.INFLIGHT)))
                 self._log.forget()
 
-    def _is_undone(self, requested: str, live: LiveTimeline) -> bool:
-        """Whether a rollback of the instant has completed."""
+    def _is_rolled_back(self, requested: str, live: LiveTimeline) -> bool:
+        """True if a rollback of the instant has completed."""
         rollback = live.rolled_back_by.get(requested) or self._log.rollback_of(requested)
         return rollback is not None and rollback in live.completed
 
-    def _is_nowhere(self, requested: str, live: LiveTimeline) -> bool:
-        """Whether no timeline knows the instant, and no reader shows its files.
+    def _is_unrecorded(self, requested: str, live: LiveTimeline) -> bool:
+        """True if the instant is on no timeline, and no reader shows its files.
 
-        So it is with a plan that somebody removed by hand, or with Hudi's tools, when an executor
-        had begun. When the active timeline had passed it, it would look committed.
+        This happens if a plan is removed by hand, or with Hudi's tools, after an executor had
+        begun. Once the active timeline has moved past the instant, its files would look committed.
         """
         if requested in live.rolled_back_by or live.is_committed(requested):
             return False
         if not _has_write(live) or completed_by_log(self._storage, {requested}):
-            return False  # not the instant is lost, but the timeline
+            return False  # the timeline is lost, not the instant
         return History(self._storage, self._log.history_folder).instant(requested) is None
 
     def sweep_data_files(self) -> None:
-        """Remove data files of instants that no timeline tells of, once they are old.
+        """Remove data files of instants that are on no timeline, once the files are old.
 
-        Somebody removed the instants by hand, or with Hudi's tools, and no marker names the files.
-        If the timeline itself is lost nothing tells of any instant; then all files stay. So do
-        those of a write that has completed by the decision log.
+        Such instants were removed by hand, or with Hudi's tools, and no marker names the files. If
+        the timeline itself is lost, no instant is recorded, and all files stay. Files of a write
+        that has completed by the decision log stay, too.
         """
         before = self._log.refresh()
         found: dict[str, list[ObjectStat]] = {}
@@ -207,28 +215,28 @@ class Repair:
         known_instants: set[str] = {instant.requested for instant in listed}
         history = History(self._storage, self._log.history_folder)
         known_instants.update(history.recorded(frozenset(found)))
-        gone: set[str] = set()
-        nowhere: set[str] = set()
+        removable: set[str] = set()
+        unrecorded: set[str] = set()
         for requested in sorted(found.keys() - known_instants):
             if _is_alive(requested, live):
                 continue
-            if self._is_undone(requested, live):
-                gone.add(requested)
+            if self._is_rolled_back(requested, live):
+                removable.add(requested)
             elif requested not in live.rolled_back_by:
-                nowhere.add(requested)
-        if nowhere and not _has_write(live):
+                unrecorded.add(requested)
+        if unrecorded and not _has_write(live):
             raise missing_timeline_error(
-                self._storage, self._log.folder, found[min(nowhere)][0].path
+                self._storage, self._log.folder, found[min(unrecorded)][0].path
             )
-        done = completed_by_log(self._storage, nowhere)
-        self._kept += [stat.path for requested in sorted(done) for stat in found[requested]]
-        gone |= nowhere - done
-        for requested in sorted(gone):
+        done = completed_by_log(self._storage, unrecorded)
+        self._preserved += [stat.path for requested in sorted(done) for stat in found[requested]]
+        removable |= unrecorded - done
+        for requested in sorted(removable):
             self._remove_older(found[requested], now - self._grace_ms)
 
-    def _sweep_beat(self, stat: ObjectStat, live: LiveTimeline, now: int) -> None:
+    def _sweep_heartbeat(self, stat: ObjectStat, live: LiveTimeline, now: int) -> None:
         requested = file_name(stat.path)
-        decided = requested in live.completed or self._is_undone(requested, live)
+        decided = requested in live.completed or self._is_rolled_back(requested, live)
         old = now - stat.modified_ms >= self._grace_ms
         if decided or (old and requested not in live.pending):
             self._remove(heartbeat_path(requested))
@@ -249,21 +257,21 @@ class Repair:
 
 
 def _has_write(live: LiveTimeline) -> bool:
-    """Whether a write has completed, as on every table with data: the last is never archived."""
+    """True if a write has completed, as on every table with data: the last is never archived."""
     return any(instant.action in WRITE_ACTIONS for instant in live.completed.values())
 
 
 def _is_alive(requested: str, live: LiveTimeline) -> bool:
-    """Whether files of the instant count, or may count one day."""
+    """True if files of the instant count, or may count later."""
     return requested in live.pending or live.is_committed(requested)
 
 
 def repair_table(
     session: TableSession, grace_ms: int = GRACE_MS, *, is_whole: bool = False
 ) -> Repaired:
-    """Finish what crashed writers began, and remove what they left.
+    """Finish or roll back what crashed writers began, and remove what they left.
 
-    With `is_whole` also data files of instants that no timeline names, by a listing of all.
+    With `is_whole`, list all data files and remove those of instants that are on no timeline, too.
     """
     with session.exclusive:
         repair = Repair(session.log, session.recovery, grace_ms=grace_ms)

@@ -24,7 +24,7 @@ from pyhudi.services.archiving import facts as archiving_facts
 from pyhudi.services.archiving.archive_files import ArchiveFiles, Snapshot
 from pyhudi.services.archiving.run import Archiver
 from pyhudi.services.cleaning import execute as cleaning
-from pyhudi.services.cleaning import holds as clean_holds
+from pyhudi.services.cleaning import pins as clean_pins
 from pyhudi.services.cleaning import schedule as clean_schedule
 from pyhudi.services.cleaning.execute import Cleanings
 from pyhudi.services.cleaning.result import Cleaned
@@ -47,7 +47,7 @@ _EVERYTHING = Visibility(frozenset(), "9" * 18)
 
 def _planned_without_a_check() -> AbstractContextManager[Any]:
     """A plan is begun although writes completed since the table was loaded for it."""
-    return patch.object(Scheduling, "_news", lambda self, live: None)
+    return patch.object(Scheduling, "_changes", lambda self, live: None)
 
 
 def _late_logs_compacted() -> AbstractContextManager[Any]:
@@ -68,29 +68,29 @@ def _plans_share_file_groups() -> AbstractContextManager[Any]:
 # -- cleaning
 
 
-def _holds(weak: Callable[[Pins], Pins]) -> AbstractContextManager[Any]:
-    load_all = clean_holds.load_holds
+def _pins(weak: Callable[[Pins], Pins]) -> AbstractContextManager[Any]:
+    load_all = clean_pins.load_pins
 
     def load_less(*arguments: Any) -> Pins:
         return weak(load_all(*arguments))
 
-    return patch.object(clean_schedule, "load_holds", load_less)
+    return patch.object(clean_schedule, "load_pins", load_less)
 
 
 def _pending_plans_cleaned() -> AbstractContextManager[Any]:
     """Hudi #19290: the files that a pending compaction reads are cleaned."""
 
-    def weak(holds: Pins) -> Pins:
-        kept = {path: v for path, v in holds.files.items() if v.rule is not CleanRule.PLAN}
-        return replace(holds, files=kept)
+    def weak(pins: Pins) -> Pins:
+        others = {path: v for path, v in pins.files.items() if v.rule is not CleanRule.PLAN}
+        return replace(pins, files=others)
 
-    return _holds(weak)
+    return _pins(weak)
 
 
 def _consumers_cleaned() -> AbstractContextManager[Any]:
     """Consumers that have not read yet are ignored."""
     return _all(
-        _holds(lambda holds: replace(holds, consumers=())),
+        _pins(lambda pins: replace(pins, consumers=())),
         patch.object(clean_schedule, "live_consumers", lambda storage, now_ms: ()),
     )
 
@@ -98,7 +98,7 @@ def _consumers_cleaned() -> AbstractContextManager[Any]:
 def _cleaned_without_a_check() -> AbstractContextManager[Any]:
     """A clean is begun and executed as planned, whatever came since the table was loaded."""
     return _all(
-        patch.object(CleanPlanning, "_listed_news", lambda self, facts: None),
+        patch.object(CleanPlanning, "_listed_changes", lambda self, facts: None),
         patch.object(CleanPlanning, "_unchanged", lambda self, facts, decided: lambda live: None),
         patch.object(Cleanings, "_examined", lambda self, requested, planned: (0, frozenset())),
     )
@@ -173,7 +173,7 @@ def _removed_before_archived() -> AbstractContextManager[Any]:
 
 def _orphans_passed() -> AbstractContextManager[Any]:
     """Late files of aborted writes stay when the active timeline moves past them."""
-    return patch.object(Archiver, "_sweep_passed", lambda self, plan, done: None)
+    return patch.object(Archiver, "_sweep_aborted", lambda self, plan, done: None)
 
 
 def _version_overwritten() -> AbstractContextManager[Any]:
@@ -209,7 +209,7 @@ def _recent_ones_archived() -> AbstractContextManager[Any]:
     """Recent instants are archived: a process that slept publishes them once more."""
     return _all(
         patch.object(archiving._Planning, "_is_recent", lambda self, instant: False),
-        patch.object(archiving_facts, "fresh_times", lambda log, before_ms: None),
+        patch.object(archiving_facts, "recent_times", lambda log, before_ms: None),
     )
 
 

@@ -1,19 +1,22 @@
 """Writing the archive: files, manifests, and the version that says which manifest counts.
 
-    1  a new parquet file                 nobody sees it
-    2  manifest_<n+1>, if there is none   of several archivers, one goes on from snapshot n
+    1  a new parquet file                 no reader sees it
+    2  manifest_<n+1>, if there is none   of several archivers, one continues from snapshot n
     3  _version_ from n to n+1            readers see it
 
-The second step decides; the third is repeated by whoever finds it undone, and only ever goes
-forward, so an archiver that slept cannot take it back. An instant's own files go after the third.
-So a crash leaves a file that no manifest lists, or a manifest that is not current yet, or instants
-that are both active and archived; the next archiver finishes or removes them.
+The second step decides. The third is repeated by any archiver that finds it missing, and the
+version only increases, so an archiver that slept cannot set it back. An instant's own files are
+removed after the third step. So a crash leaves a file that no manifest lists, or a manifest that is
+not current yet, or instants that are both active and archived. The next archiver finishes or
+removes them.
 
-A file's name says which instants it begins and ends with, not which it has. If another archiver,
-or a dead one, took the name for other instants, this one takes fewer, and so another name.
+A file's name has the first and the last instant of the file, not those in between. If another
+archiver, or a dead one, used the name for other instants, this one archives fewer instants, and so
+uses another name.
 
-Ten files of a level are merged into one of the next, so that a table of any age has a few dozen.
-Rows go from file to file a few at a time, in the order of their requests, each instant once.
+Ten files of a level are merged into one of the next level, so that a table of any age has a few
+dozen. Rows are copied from file to file a few at a time, in the order of their requested times,
+each instant once.
 """
 
 from __future__ import annotations
@@ -52,29 +55,31 @@ from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.world import World
 
-#: An archiver that needed longer since it made a file begins anew: it may have been swept up.
+#: An archiver that took longer than this since it made a file starts again, because the file may
+#: have been swept up.
 STALE_MS = 60_000
-#: Tries to move the version on, each lost to another archiver.
+#: How often an archiver tries to increase the version, if it loses each time to another one.
 VERSION_ROUNDS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The archive as one manifest tells it; number 0 is that of a table without an archive."""
+    """The archive by one manifest; number 0 is that of a table without an archive."""
 
     number: int
     manifest: Manifest
 
     @property
     def greatest(self) -> str:
-        """No archived instant was requested later."""
+        """The latest requested time of all archived instants."""
         return max((entry.file.greatest for entry in self.manifest.entries), default="")
 
 
 class ArchiveFiles:
-    """The archive's folder, as its writer sees it.
+    """The archive's folder, as an archiver sees it.
 
-    `may_go_on` says whether the table's lock is the same, and where one guards it still held.
+    `may_go_on` returns True if the table still has the same lock, and if that lock is still held
+    where one guards the table.
     """
 
     def __init__(
@@ -95,7 +100,7 @@ class ArchiveFiles:
     # -- the current snapshot
 
     def snapshot(self) -> Snapshot:
-        """The newest snapshot, with its last step done."""
+        """Return the newest snapshot, after completing its last step if that is missing."""
         version = self._version() or 0
         for number in sorted(self._manifests(self._listed()), reverse=True):
             try:
@@ -103,7 +108,7 @@ class ArchiveFiles:
             except CorruptTableError:
                 if number <= version:
                     raise
-                # Hudi may die while it writes one. It never was current, so nobody needs it.
+                # Hudi may die while it writes one. It never was current, so no reader needs it.
                 self._storage.delete(self._path(manifest_name(number)))
                 continue
             if version < number:
@@ -127,22 +132,23 @@ class ArchiveFiles:
         return decode_manifest(load_timeline_file(self._storage, path, MANIFEST_BYTES_MAX), path)
 
     def _require_files(self, number: int, manifest: Manifest) -> None:
-        """A manifest that never was current must be whole before it becomes so."""
+        """Raise CorruptTableError if a manifest that is to become current is not whole."""
         for entry in manifest.entries:
             found = self._storage.stat(self._path(entry.file.file_name))
             if found is None or found.size != entry.size:
                 raise CorruptTableError(
                     f"snapshot {number} of the archive is not whole",
                     why=f"{entry.file.file_name} is missing or has another size, and the archiver"
-                    " that wanted it died",
+                    " that needed it died",
                     next_step=f"Remove {manifest_name(number)}; its instants are still active",
                     path=self._path(manifest_name(number)),
                 )
 
     def require_newest(self, snapshot: Snapshot) -> None:
-        """For whoever could not ask the archive: an error that helps if the last file is missing.
+        """Raise an error with a remedy if the archive's last file is missing.
 
-        If somebody swept it up when it was added, and its maker died, its instants are active yet.
+        Called when the archive could not be read. If another process swept the file up while it was
+        added, and its archiver died, its instants are still active.
         """
         number = snapshot.number
         added = [entry.file for entry in snapshot.manifest.entries if entry.file.level == 0]
@@ -152,11 +158,11 @@ class ArchiveFiles:
         before = f"write {number - 1} into" if number > 1 else "remove"
         raise CorruptTableError(
             f"snapshot {number} of the archive is not whole",
-            why=f"{newest.file_name} is missing: perhaps its archiver died before it could make it"
+            why=f"{newest.file_name} is missing. Perhaps its archiver died before it could make it"
             " again",
             next_step=f"If the instants {newest.least} to {newest.greatest} are on the active"
             f" timeline, stop archiving, {before} {VERSION_FILE}, and remove"
-            f" {manifest_name(number)}: they are archived anew. Else restore the file from a copy",
+            f" {manifest_name(number)}: they are archived again. Else restore the file from a copy",
             path=self._path(newest.file_name),
         )
 
@@ -171,10 +177,10 @@ class ArchiveFiles:
         return decode_archive_version(data, path) if data else None
 
     def _move_version(self, number: int) -> None:
-        """Let the version be this one, unless it is later."""
+        """Set the version to this number, unless it is already as high."""
         path, data = self._path(VERSION_FILE), encode_archive_version(number)
         for _ in range(VERSION_ROUNDS):
-            found = self._storage.stat(path)  # before it is read: its etag stands for no later one
+            found = self._storage.stat(path)  # before the read, so that its etag is not later
             if found is None:
                 if self._storage.create(path, data):
                     return
@@ -183,29 +189,29 @@ class ArchiveFiles:
             if version is not None and version >= number:
                 return
             assert found.etag is not None
-            if self._has_checksums:  # or Hudi would not believe the new version
+            if self._has_checksums:  # else Hudi would refuse the new version
                 self._storage.delete(checksum_path(path))
             if self._replaced(path, data, found.etag):
                 return
         raise UnavailableError(
             f"snapshot {number} of the archive could not be made current",
-            why=f"others changed {VERSION_FILE} in each of {VERSION_ROUNDS} rounds",
+            why=f"other archivers changed {VERSION_FILE} in each of {VERSION_ROUNDS} rounds",
             next_step="Archive again; nothing is lost",
         )
 
     def _replaced(self, path: str, data: bytes, etag: str) -> bool:
         try:
             return self._storage.replace(path, data, etag=etag) is not None
-        except InvalidRequestError:  # a store that cannot: as Hudi does, which has no other way
+        except InvalidRequestError:  # the store cannot replace; then do what Hudi always does
             self._storage.delete(path)
             return self._storage.create(path, data)
 
     # -- adding
 
     def add(self, snapshot: Snapshot, instants: Sequence[ArchivedInstant]) -> Added | None:
-        """A snapshot with these instants, or the first of them, more.
+        """Publish a snapshot that has these instants, or the first of them, too.
 
-        They are sorted by requested time. None if another archiver was faster.
+        The instants are sorted by requested time. Return None if another archiver was faster.
         """
         started = self._world.elapsed_ms()
         for count in range(len(instants), 0, -1):
@@ -214,7 +220,7 @@ class ArchiveFiles:
             path = self._path(name.file_name)
             if any(entry.file == name for entry in snapshot.manifest.entries):
                 continue  # other instants between the same two
-            if not self._storage.create(path, data) and not self._may_take(path, some):
+            if not self._storage.create(path, data) and not self._can_reuse(path, some):
                 continue
             size = self._size(path)
             if size is None or self._world.elapsed_ms() - started > STALE_MS:
@@ -229,24 +235,25 @@ class ArchiveFiles:
         alone = archive_file_name(instants[:1])
         raise CorruptTableError(
             f"instant {instants[0].requested} cannot be archived",
-            why="the file that would hold it is there, and holds something else",
+            why="the file that would hold it exists, and holds something else",
             next_step="Remove that file if no manifest lists it and no process is archiving the"
             " table",
             path=self._path(alone.file_name),
         )
 
-    def _may_take(self, path: str, instants: Sequence[ArchivedInstant]) -> bool:
-        """Whether a file that is there will do.
+    def _can_reuse(self, path: str, instants: Sequence[ArchivedInstant]) -> bool:
+        """True if an existing file can be used.
 
-        An older one is what a dead archiver left, and about to be swept up, perhaps by somebody
-        who has not seen our manifest: fewer instants get another name. One alone has no other.
+        A file that is not recent was left by a dead archiver, and is about to be swept up, perhaps
+        by a process that has not seen our manifest. Then fewer instants are archived, under another
+        name. A single instant has no other name.
         """
-        return self._is_of(path, instants) and (len(instants) == 1 or self._is_young(path))
+        return self._has_instants(path, instants) and (len(instants) == 1 or self._is_recent(path))
 
-    def _is_of(self, path: str, instants: Sequence[ArchivedInstant]) -> bool:
-        """Whether the file is what another archiver made of the same instants.
+    def _has_instants(self, path: str, instants: Sequence[ArchivedInstant]) -> bool:
+        """True if the file is what another archiver made of the same instants.
 
-        Hudi may die while it writes one, and leave a part of it.
+        Hudi may die while it writes a file, and leave a part of it.
         """
         rows = [(i.requested, i.completed, i.action) for i in instants]
         times = self._times(path)
@@ -256,7 +263,7 @@ class ArchiveFiles:
         return list(zip(*columns, strict=True)) == rows
 
     def _times(self, path: str) -> pa.Table | None:
-        """The times of a file that somebody else made; None if it is not whole, or gone."""
+        """Return the times of another archiver's file; None if it is not whole, or gone."""
         try:
             return load_times(self._storage, path)
         except CorruptTableError:
@@ -264,14 +271,14 @@ class ArchiveFiles:
         except UnavailableError:
             if self._storage.stat(path) is None:
                 return None
-            raise  # it may be what we want
+            raise  # it may have our instants
 
     def _size(self, path: str) -> int | None:
         found = self._storage.stat(path)
         return None if found is None else found.size
 
     def _publish(self, snapshot: Snapshot, manifest: Manifest) -> Snapshot | None:
-        """The next snapshot; None if another archiver has made one."""
+        """Publish and return the next snapshot; None if another archiver has made one."""
         self._require_lock()
         number = snapshot.number + 1
         path, data = self._path(manifest_name(number)), encode_manifest(manifest)
@@ -280,7 +287,7 @@ class ArchiveFiles:
         self._require_lock()
         self._move_version(number)
         if not self._has_bytes(path, data):
-            return None  # another engine took the number: its lock, or ours, was lost
+            return None  # another engine used the number: its lock, or ours, was lost
         return Snapshot(number, manifest)
 
     def _has_bytes(self, path: str, data: bytes) -> bool:
@@ -290,7 +297,7 @@ class ArchiveFiles:
             return False
 
     def _created(self, path: str, data: bytes) -> bool:
-        """Whether the object is there with these bytes; a lost reply is looked up."""
+        """True if the object exists with these bytes, also if the reply to its create was lost."""
         try:
             if self._storage.create(path, data):
                 return True
@@ -303,19 +310,19 @@ class ArchiveFiles:
         if not self._may_go_on():
             raise UnavailableError(
                 "archiving stopped",
-                why="the table's lock was lost, ends too soon, or is another one by now",
-                next_step="Archive again; what was begun is finished then",
+                why="the table's lock was lost, ends too soon, or has been changed",
+                next_step="Archive again. That run finishes what this one began",
             )
 
     # -- merging levels
 
     def merge(self, snapshot: Snapshot) -> tuple[Snapshot, int]:
-        """The snapshot with no level too long, and how many files were merged."""
+        """Merge levels that are too long; return the snapshot and how many files were merged."""
         merged = level = 0
         while candidates := merge_candidates(snapshot.manifest, level, self._policy):
             published = self._merge(snapshot, candidates)
             if published is None:
-                break  # another archiver is at it
+                break  # another archiver is merging
             snapshot, level, merged = published, level + 1, merged + len(candidates)
         return snapshot, merged
 
@@ -331,23 +338,24 @@ class ArchiveFiles:
         path = self._path(name.file_name)
         rows = MergedRows(self._storage, [self._path(file.file_name) for file in files])
         is_there = self._has_made(path, rows)
-        started = self._world.elapsed_ms()  # not before: to make it may take minutes
-        if not is_there or not self._is_young(path):
+        started = self._world.elapsed_ms()  # not before, because making it may take minutes
+        if not is_there or not self._is_recent(path):
             return None
         size = self._size(path)
         if size is None or self._world.elapsed_ms() - started > STALE_MS:
             return None
         merged = set(files)
-        kept = [entry for entry in snapshot.manifest.entries if entry.file not in merged]
-        published = self._publish(snapshot, Manifest((*kept, ManifestEntry(name, size))))
+        others = [entry for entry in snapshot.manifest.entries if entry.file not in merged]
+        published = self._publish(snapshot, Manifest((*others, ManifestEntry(name, size))))
         if published is not None and self._storage.stat(path) is None:  # swept up while we slept
             self._storage.create_from(path, encoded_archive_file(rows.tables()))
         return published
 
     def _has_made(self, path: str, rows: MergedRows) -> bool:
-        """Whether the file is there: made now, or by another archiver of the same rows.
+        """True if the file exists: made now, or made by another archiver from the same rows.
 
-        A look first, for to make a large one and find it there costs minutes too.
+        Storage is asked first, because making a large file only to find that it exists costs
+        minutes, too.
         """
         if self._storage.stat(path) is None:
             data = encoded_archive_file(rows.tables())
@@ -356,14 +364,15 @@ class ArchiveFiles:
         return self._has_rows(path, rows)
 
     def _has_rows(self, path: str, rows: MergedRows) -> bool:
-        """Whether another archiver merged the same instants."""
+        """True if the file has the same instants, merged by another archiver."""
         times = self._times(path)
         return times is not None and times.equals(rows.times()) is True
 
-    def _is_young(self, path: str) -> bool:
-        """Whether the file is far from the age at which it may be swept up.
+    def _is_recent(self, path: str) -> bool:
+        """True if the file is far from the age at which it may be swept up.
 
-        Without a grace it may be at once: then nobody else archives, and only sleep counts.
+        Without a grace it may be swept up at once. Then no other process archives, and only the
+        time that this one sleeps counts.
         """
         found = self._storage.stat(path)
         if found is None:
@@ -374,9 +383,9 @@ class ArchiveFiles:
     # -- sweeping up
 
     def tidy(self, now_ms: int) -> tuple[str, ...]:
-        """Remove old manifests, and files that no manifest lists; what was removed.
+        """Remove old manifests, and files that no manifest lists; return what was removed.
 
-        What was looked at too long ago is left: others may rely on it by now.
+        What was listed too long ago is left, because other processes may need it by now.
         """
         started = self._world.elapsed_ms()
         objects = self._listed()
@@ -389,19 +398,19 @@ class ArchiveFiles:
             for number in manifests.keys() - set(old)
             for entry in self._load_manifest(number).entries
         }
-        rubbish = [
+        unlisted = [
             stat.path
             for stat in objects
             if stat.path.endswith(".parquet")
             and file_name(stat.path) not in listed
             and stat.modified_ms <= before_ms
         ]
-        if rubbish:  # somebody may have found a use for one since
+        if unlisted:  # another archiver may have used one since
             later = self._manifests(self._listed()).keys() - manifests.keys()
             entries = (entry for number in later for entry in self._load_manifest(number).entries)
             used = {self._path(entry.file.file_name) for entry in entries}
-            rubbish = [path for path in rubbish if path not in used]
-        removed = [*(manifests[number].path for number in sorted(old)), *rubbish]
+            unlisted = [path for path in unlisted if path not in used]
+        removed = [*(manifests[number].path for number in sorted(old)), *unlisted]
         left = {stat.path for stat in objects} - set(removed)
         removed += [p for p in sorted(left) if is_checksum(p) and checked_path(p) not in left]
         for count, path in enumerate(removed):
@@ -417,7 +426,7 @@ class ArchiveFiles:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Instants that are in the archive now."""
+    """Instants that were added to the archive, and the snapshot that has them."""
 
     snapshot: Snapshot
     instants: tuple[ArchivedInstant, ...]
@@ -426,7 +435,7 @@ class Added:
 def merge_candidates(
     manifest: Manifest, level: int, policy: ArchivePolicy
 ) -> tuple[ManifestEntry, ...]:
-    """The oldest files of a level that is too long, neighbours, and not too large together."""
+    """Return the oldest adjacent files of a level that is too long, if they are not too large."""
     files = sorted(
         (entry for entry in manifest.entries if entry.file.level == level),
         key=lambda entry: entry.file,

@@ -1,8 +1,8 @@
-"""Merging archive files: rows from file to file, a few at a time.
+"""Merging archive files: rows are copied from file to file, a few at a time.
 
-Each file is sorted by requested time, and they seldom overlap, so each is read once, from its begin
-to its end. Where they do overlap their rows take turns, and an instant that is in two of them, for
-an archiver was interrupted, comes out once.
+Each file is sorted by requested time, and files seldom overlap, so each is read once, from its
+begin to its end. Where files overlap, their rows alternate. An instant that is in two of them,
+because an archiver was interrupted, is written once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyhudi.storage.protocol import Storage
 
 
 def load_times(storage: Storage, path: str) -> pa.Table:
-    """Times and actions of all instants of an archive file."""
+    """Return times and actions of all instants of an archive file."""
     try:
         source = storage.open(path)
     except FileNotFoundError:
@@ -51,11 +51,11 @@ class MergedRows:
         self._order = order[_firsts(self._all.take(pa.array(order)))]
 
     def times(self) -> pa.Table:
-        """Times and actions, as the merged file has them."""
+        """Return times and actions, as the merged file has them."""
         return self._all.take(pa.array(self._order)).combine_chunks()
 
     def tables(self) -> Iterator[pa.Table]:
-        """Whole rows, a few at a time."""
+        """Yield whole rows, a few at a time."""
         readers = [_Rows(self._storage, path) for path in self._paths]
         try:
             files, rows = self._file[self._order], self._row[self._order]
@@ -69,7 +69,7 @@ class MergedRows:
 
 
 def _firsts(sorted_times: pa.Table) -> np.ndarray:
-    """Which rows are not the same instant as the one before."""
+    """Return a mask of the rows that are not of the same instant as the row before."""
     if sorted_times.num_rows == 0:
         return np.zeros(0, dtype=bool)
     same = np.ones(sorted_times.num_rows - 1, dtype=bool)
@@ -80,7 +80,7 @@ def _firsts(sorted_times: pa.Table) -> np.ndarray:
 
 
 class _Rows:
-    """One archive file, read from its begin to its end; from its begin again if it must be."""
+    """One archive file, read from its begin to its end, and from its begin again if needed."""
 
     def __init__(self, storage: Storage, path: str) -> None:
         self._storage = storage
@@ -91,19 +91,19 @@ class _Rows:
     def _restart(self) -> None:
         self.close()
         self._batches: Iterator[pa.Table] | None = None
-        self._held = ARCHIVE_SCHEMA.empty_table()
-        self._at = 0  # number of the first row that is held
+        self._buffered = ARCHIVE_SCHEMA.empty_table()
+        self._at = 0  # number of the first buffered row
 
     def between(self, start: int, end: int) -> Iterator[pa.Table]:
-        """Rows [start, end)."""
+        """Yield rows [start, end)."""
         if start < self._at:
-            self._restart()  # a file that is not sorted, as Hudi may merge them
+            self._restart()  # the file is not sorted, as Hudi may leave it after a merge
         while start < end:
-            while start >= self._at + self._held.num_rows:
-                self._at += self._held.num_rows
-                self._held = self._next()
+            while start >= self._at + self._buffered.num_rows:
+                self._at += self._buffered.num_rows
+                self._buffered = self._next()
             offset = start - self._at
-            piece = self._held.slice(offset, end - start)
+            piece = self._buffered.slice(offset, end - start)
             yield piece
             start += piece.num_rows
 

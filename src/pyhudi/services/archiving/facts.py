@@ -1,7 +1,7 @@
-"""What archiving has to know of a table before it chooses instants.
+"""The facts about a table that archiving needs before it chooses instants.
 
-Completed files do not change. A process that archives again and again reads each of them once, so
-that a run costs no more where the timeline cannot become shorter for a while.
+Completed files do not change. A process that archives repeatedly reads each of them once, so that
+a run does not cost more where the timeline cannot become shorter for a while.
 """
 
 from __future__ import annotations
@@ -29,30 +29,34 @@ from pyhudi.table.snapshot import grouped_files
 from pyhudi.table.state import TableState
 from pyhudi.timeline.timeline import Timeline
 
-#: Stores tell times in whole seconds.
+#: Stores report times in whole seconds.
 _SECOND_MS = 1_000
 
 
 class MovedError(UnavailableError):
-    """Another archiver was faster: what the listing showed is archived by now."""
+    """Another archiver was faster: an instant of the listing is archived by now."""
 
 
 @dataclass(slots=True)
 class ServiceMemory:
-    """What one process has learned of completed instants, and of its own last run of services."""
+    """What one process knows of completed instants, and of its own last run of services."""
 
     bounds: dict[Instant, CleanBound | None] = field(default_factory=dict)  # by clean
-    undone: dict[Instant, tuple[str, ...]] = field(default_factory=dict)  # by rollback or restore
+    rollback_targets: dict[Instant, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # by rollback or restore
     modified_ms: dict[Instant, int] = field(default_factory=dict)
-    swept: set[str] = field(default_factory=set)  # given up, and nothing more can come of them
-    pause: Backoff | None = None
+    swept: set[str] = field(default_factory=set)  # rolled back, and no late file of theirs can come
+    backoff: Backoff | None = None
     repaired_at_ms: int | None = None  # by the steady clock of this machine
 
     def drop_gone(self, timeline: Timeline) -> None:
         """Forget instants that left the timeline."""
         there = frozenset(timeline.instants)
         self.bounds = {i: bound for i, bound in self.bounds.items() if i in there}
-        self.undone = {i: targets for i, targets in self.undone.items() if i in there}
+        self.rollback_targets = {
+            i: targets for i, targets in self.rollback_targets.items() if i in there
+        }
         self.modified_ms = {i: ms for i, ms in self.modified_ms.items() if i in there}
 
 
@@ -66,32 +70,33 @@ def load_facts(
     is_mor: bool,
     known: ServiceMemory,
 ) -> ArchiveFacts:
-    """The facts, but for those that need a listing of the data files. The log was just read.
+    """Return the facts, except for those that need a listing of the data files.
 
-    `now_ms` is the store's clock, which is asked only if something may be due.
+    The log must just have been read. `now_ms` is the store's clock, which is read only if something
+    may be due.
     """
     times = frozenset(instant.requested for instant in timeline.instants)
     archived = frozenset(history.recorded(times))
     facts = ArchiveFacts(timeline=timeline, is_mor=is_mor, archived=archived)
     waiting = [w for w in timeline.writes if w.requested not in archived]
     if len(waiting) <= policy.keep_max and not archived:
-        return facts  # nothing is due, whatever the rest may be
+        return facts  # nothing is due, whatever the other facts are
     now = now_ms()
     known.drop_gone(timeline)
-    rollback_targets = _undoes(log, timeline, known)
+    rollback_targets = _rollback_targets(log, timeline, known)
     known.swept.intersection_update(t for targets in rollback_targets.values() for t in targets)
-    # A run of a plan may have been undone, and the plan have been carried out after all.
+    # A run of a plan may have been rolled back, and the plan have been executed afterwards.
     archived |= history.recorded(
         frozenset(t for targets in rollback_targets.values() for t in targets)
     ).keys()
-    retained_cleans, retained = _telling_cleans(log, timeline, known)
+    retained_cleans, retained = _retained_cleans(log, timeline, known)
     return ArchiveFacts(
         timeline=timeline,
         is_mor=is_mor,
         archived=archived,
-        recent_entries=fresh_times(log, now - policy.grace_ms),
+        recent_entries=recent_times(log, now - policy.grace_ms),
         rollback_targets=rollback_targets,
-        recent_rollbacks=_young(
+        recent_rollbacks=_recent_rollbacks(
             log, timeline, rollback_targets, now - policy.aborted_grace_ms, known
         ),
         retained=retained,
@@ -100,10 +105,11 @@ def load_facts(
     )
 
 
-def ghosts(log: DecisionLog, timeline: Timeline) -> tuple[Instant, ...]:
-    """Pending instants of the listing that were given up for good, and whose rollback is done.
+def late_pending(log: DecisionLog, timeline: Timeline) -> tuple[Instant, ...]:
+    """Return pending instants of the listing whose rollback has completed.
 
-    Somebody who slept brought a file of theirs back, after everything of them had been removed.
+    A process that slept created a file of such an instant once more, after all its files had been
+    removed.
     """
     live = log.live
     unknown = (i for i in timeline.pending if i.requested not in live.pending)
@@ -117,7 +123,7 @@ def ghosts(log: DecisionLog, timeline: Timeline) -> tuple[Instant, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DataFiles:
-    """What a listing of the data files showed, and the timeline that was listed before it."""
+    """The result of a listing of the data files, and the timeline that was listed before it."""
 
     timeline: Timeline
     named: Mapping[str, str]  # instant → one of its files
@@ -125,28 +131,28 @@ class DataFiles:
 
     @classmethod
     def of(cls, files: Iterable[tuple[str, int]], timeline: Timeline) -> DataFiles:
-        """Of paths and sizes."""
+        """Make it from paths and sizes."""
         first = timeline.first_active or ""
         named: dict[str, str] = {}
-        recent_rollbacks: dict[str, list[tuple[str, int]]] = {}
+        recent: dict[str, list[tuple[str, int]]] = {}
         for path, size in files:
             folder, _, file_name = path.rpartition("/")
             if (name := parse_data_file(file_name)) is None:
                 continue
             named.setdefault(name.requested, path)
             if name.requested >= first:
-                recent_rollbacks.setdefault(folder, []).append((path, size))
+                recent.setdefault(folder, []).append((path, size))
         groups = chain.from_iterable(
-            grouped_files(folder, recent_rollbacks[folder]) for folder in sorted(recent_rollbacks)
+            grouped_files(folder, recent[folder]) for folder in sorted(recent)
         )
         return cls(timeline, named, tuple(groups))
 
     def is_stale(self, timeline: Timeline, leaving: Iterable[Instant]) -> bool:
-        """Whether a base file may have come since that is younger than a log of these writes.
+        """True if a base file newer than a log of these writes may have been created since.
 
         Such a base file is of an instant that has completed since, and was requested before one of
-        these completed. What completes later than the timeline was listed is pending there, which
-        keeps these writes.
+        these writes completed. An instant that completes after the timeline was listed is pending
+        on it, and a pending instant retains these writes.
         """
         known = self.timeline.completion_times
         new = [w.requested for w in timeline.writes if w.requested not in known]
@@ -156,9 +162,9 @@ class DataFiles:
 def load_old_logs(
     files: DataFiles, plan: ArchivePlan, load: Callable[[], TableState]
 ) -> Mapping[str, tuple[FileGroupId, ...]]:
-    """Writes that would go, and the file groups in which a log of theirs is older than its base.
+    """Return writes to be archived → file groups in which their log is older than its base file.
 
-    Which file groups were replaced matters only if there are any; then the table is loaded.
+    Which file groups were replaced matters only if there are such writes; then the table is loaded.
     """
     leaving = {instant.requested for instant in plan.leaving}
     found = old_logs(files.groups, plan.timeline)
@@ -168,7 +174,7 @@ def load_old_logs(
 
 
 def live_replacements(state: TableState) -> frozenset[str]:
-    """Replace commits whose file groups still have files."""
+    """Return replace commits whose replaced file groups still have files."""
     there = {(group.partition, group.file_id) for group in state.groups()}
     found = (instants for group, instants in state.replaced.items() if group in there)
     return frozenset(instant for instants in found for instant in instants)
@@ -177,10 +183,10 @@ def live_replacements(state: TableState) -> frozenset[str]:
 def unknown_files(
     facts: ArchiveFacts, history: History, begin: str, paths: Iterable[str]
 ) -> Mapping[str, str]:
-    """Instants that nothing tells of → a data file of each, of those that the begin would pass.
+    """Return instants that no timeline has → a data file of each.
 
-    Files that the timeline has passed already count as committed, and may be of times of which
-    nothing is left.
+    Only instants between the timeline's begin and the new begin count. Files of earlier times count
+    as committed already, and nothing may be left of their instants.
     """
     found: dict[str, str] = {}
     first, known_instants = facts.timeline.first_active or "", facts.known_instants
@@ -196,17 +202,17 @@ def unknown_files(
     return {requested: path for requested, path in found.items() if requested not in archived}
 
 
-def fresh_times(log: DecisionLog, before_ms: int) -> tuple[str, str] | None:
-    """The times that entries brought which somebody may still take for the log's end.
+def recent_times(log: DecisionLog, before_ms: int) -> tuple[str, str] | None:
+    """Return the lowest and highest time of the entries that a process may take for the log's end.
 
-    Whoever read the log before then may have read any entry as its last whose successor is younger.
-    So may the last one of all be read now, however old it is. Times of other engines are not among
-    them unless they lie in between.
+    A process that read the log at `before_ms` may have found any entry as the last one whose
+    successor is newer. The last entry of all may be read now, however old it is. Times of other
+    engines are not among them unless they lie in between.
     """
     tail = log.tail
     if tail is None:
         return None
-    low, high = 0, tail.n  # entries up to low are old, or gone, which only old ones are
+    low, high = 0, tail.n  # entries up to low are old, or pruned, as only old ones are
     while low < high:
         middle = (low + high + 1) // 2
         found = log.storage.stat(entry_path(middle))
@@ -216,12 +222,12 @@ def fresh_times(log: DecisionLog, before_ms: int) -> tuple[str, str] | None:
             high = middle - 1
     last = _time_at(log, range(tail.n, 0, -1))
     if low and log.storage.stat(entry_path(low)) is None:
-        return "", last  # the first one that may have been read is pruned: no time is known
+        return "", last  # the first one that may have been read is pruned, so its time is unknown
     return _time_at(log, range(max(1, low), tail.n + 1)) or last, last
 
 
 def _time_at(log: DecisionLog, numbers: range) -> str:
-    """The time of the first of these entries that has one; a void has none."""
+    """Return the time of the first of these entries that has one; a void has none."""
     for number in numbers:
         entry = load_entry(log.storage, number)
         if entry is not None and entry.time is not None:
@@ -229,10 +235,11 @@ def _time_at(log: DecisionLog, numbers: range) -> str:
     return ""
 
 
-def _telling_cleans(
+def _retained_cleans(
     log: DecisionLog, timeline: Timeline, known: ServiceMemory
 ) -> tuple[frozenset[str], str]:
-    """The cleans that say how far back the table can be read, and the write the last one kept."""
+    """Return the cleans that record how far back the table can be read, and the earliest write
+    that the last of them retained."""
     bounds: dict[str, CleanBound] = {}
     for clean in timeline.completed(Action.CLEAN):
         if clean not in known.bounds:
@@ -251,7 +258,10 @@ def _telling_cleans(
 
 
 def _bound(log: DecisionLog, clean: Instant) -> CleanBound | None:
-    """What a completed clean leaves. Of one that Hudi died over, which is empty, the plan tells."""
+    """Return what a completed clean retains.
+
+    Where Hudi died while it wrote the file, and left it empty, the plan says it.
+    """
     path = log.path(clean)
     found = CLEAN.decode_or_none(_completed_file(log, clean), path)
     if found is not None:
@@ -264,24 +274,24 @@ def _bound(log: DecisionLog, clean: Instant) -> CleanBound | None:
     return None if plan is None else bound_of_plan(clean.requested, plan)
 
 
-def _undoes(
+def _rollback_targets(
     log: DecisionLog, timeline: Timeline, known: ServiceMemory
 ) -> Mapping[str, tuple[str, ...]]:
-    """Rollbacks and restores → the instants that they undo."""
+    """Return rollbacks and restores → the instants that they roll back."""
     found: dict[str, tuple[str, ...]] = {}
     for instant in timeline.instants:
-        if instant in known.undone:
-            found[instant.requested] = known.undone[instant]
+        if instant in known.rollback_targets:
+            found[instant.requested] = known.rollback_targets[instant]
         elif instant.action is Action.ROLLBACK:
-            found[instant.requested] = _undone_by_rollback(log, instant)
+            found[instant.requested] = _targets_of_rollback(log, instant)
         elif instant.action is Action.RESTORE and instant.completed is not None:
-            found[instant.requested] = _undone_by_restore(log, instant)
+            found[instant.requested] = _targets_of_restore(log, instant)
         if instant.completed is not None and instant.requested in found:
-            known.undone[instant] = found[instant.requested]
+            known.rollback_targets[instant] = found[instant.requested]
     return found
 
 
-def _undone_by_rollback(log: DecisionLog, rollback: Instant) -> tuple[str, ...]:
+def _targets_of_rollback(log: DecisionLog, rollback: Instant) -> tuple[str, ...]:
     if rollback.completed is not None:
         data = _completed_file(log, rollback)
         if (done := ROLLBACK.decode_or_none(data, log.path(rollback))) is not None:
@@ -293,10 +303,11 @@ def _undone_by_rollback(log: DecisionLog, rollback: Instant) -> tuple[str, ...]:
     return () if target is None else (target,)
 
 
-def _undone_by_restore(log: DecisionLog, restore: Instant) -> tuple[str, ...]:
-    """What a completed restore undid. Of one that Hudi died over, which is empty, the plan tells.
+def _targets_of_restore(log: DecisionLog, restore: Instant) -> tuple[str, ...]:
+    """Return the instants that a completed restore rolled back.
 
-    Without a plan nothing is known to be undone; files of such instants stop archiving (`unknown`).
+    Where Hudi died while it wrote the file, and left it empty, the plan names them. Without a plan
+    no instant is known; data files of such instants then stop archiving (`unknown`).
     """
     done = RESTORE.decode_or_none(_completed_file(log, restore), log.path(restore))
     if done is not None:
@@ -324,14 +335,14 @@ def _moved(instant: Instant) -> MovedError:
     )
 
 
-def _young(
+def _recent_rollbacks(
     log: DecisionLog,
     timeline: Timeline,
     rollback_targets: Mapping[str, tuple[str, ...]],
     before_ms: int,
     known: ServiceMemory,
 ) -> frozenset[str]:
-    """Completed ones that are not old enough for every late file to have come."""
+    """Return completed rollbacks and restores after which late files may still be created."""
     found = set()
     done = (
         i for i in timeline.instants if i.requested in rollback_targets and i.completed is not None

@@ -2,23 +2,23 @@
 
 What goes is planned from a listing (`plan.archiving`). Then, a number of instants at a time:
 
-    0  data files are listed: at one of an instant that no timeline tells of, the order stops, and
-       so it does at a write of which a log is older than its base file
-    1  what writes that were given up may have left is deleted, if the timeline will pass them;
-       pending files of theirs, which somebody brought who slept, in any case
+    0  data files are listed. Archiving stops at a file whose instant is on no timeline, and at a
+       write of which a log is older than its base file
+    1  files that abandoned writes may have left are deleted, if the timeline will move past these
+       writes; pending files of theirs, which a process that slept created, are always deleted
     2  the instants are added to the archive (`services.archiving.archive_files`)
     3  their requested and inflight files are deleted
     4  their completed files are deleted, oldest request first
 
-Until the fourth step an instant is active, and from the second on it is archived too, which readers
-can bear; so archiving may die anywhere, and the next run deletes what this one did not come to.
-Two archivers at once race for the next manifest, and the one that loses looks around again.
+Until the fourth step an instant is active, and from the second on it is archived too. Readers
+accept both. So an archiver may die at any step, and the next run deletes what it left. Two
+archivers at once race for the next manifest, and the one that loses lists the timeline again.
 
-No decision is made here, and none is needed: archiving changes where an instant is told of, not
-whether it happened. On a table shared with a Java writer the table's lock is held, as Hudi's
-archiver holds it, for some hundred instants at a time: all writers wait meanwhile. So the data
-files are listed before it is taken. That is soon enough, for an instant is older than its files,
-and a timeline that was listed after them tells of it.
+Nothing is appended to the log here, and nothing needs to be: archiving changes where an instant is
+recorded, not whether it happened. On a table shared with a Java writer the table's lock is held, as
+Hudi's archiver holds it, for some hundred instants at a time, and all writers wait meanwhile. So
+the data files are listed before the lock is taken. This is safe, because an instant is older than
+its files, and a timeline that was listed after them has the instant.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from pyhudi.services.archiving.facts import (
     DataFiles,
     MovedError,
     ServiceMemory,
-    ghosts,
+    late_pending,
     live_replacements,
     load_facts,
     load_old_logs,
@@ -66,17 +66,17 @@ from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline, without_orphaned_i
 from pyhudi.wording import counted
 
 _NOTHING = nullcontext()
-#: An archive that has more files now.
+#: An archive to which files were added.
 _Grown: TypeAlias = tuple[ArchiveFiles, Snapshot]
 
-#: Times that another archiver may be faster before we leave it to that one.
+#: How often another archiver may be faster before this one leaves the rest to it.
 ROUNDS_MAX = 5
-#: Instants that move before the lock is given back, where there is one.
+#: Instants that are archived before the lock is released, where there is one.
 HOLD_INSTANTS = 500
-#: Bytes of timeline files that one new archive file is made of, about.
+#: About how many bytes of timeline files go into one new archive file.
 BATCH_BYTES = 64 << 20
 
-#: Instants whose plan is archived beside what they did. Hudi takes the last file that has bytes.
+#: Actions whose plan is archived beside their result. Hudi takes the last file that has bytes.
 _PLANS: Mapping[Action, tuple[State, ...]] = {
     Action.CLEAN: (State.REQUESTED,),
     Action.COMPACTION: (State.REQUESTED,),
@@ -90,12 +90,12 @@ _PLANS: Mapping[Action, tuple[State, ...]] = {
 class ArchiveResult:
     """What archiving did."""
 
-    archived: tuple[str, ...] = ()  # requested times of instants that it moved
-    finished: tuple[str, ...] = ()  # that another run had moved, and not removed yet
-    swept: tuple[str, ...] = ()  # files that writes which were given up had left
+    archived: tuple[str, ...] = ()  # requested times of instants that were archived
+    finished: tuple[str, ...] = ()  # of those that an earlier run archived but did not remove
+    swept: tuple[str, ...] = ()  # files that abandoned writes had left
     merged: int = 0  # archive files that became part of a larger one
-    removed: tuple[str, ...] = ()  # what the archive no longer needs
-    stopped_at: str = ""  # a file of an instant that no timeline tells of
+    removed: tuple[str, ...] = ()  # files that the archive no longer needs
+    stopped_at: str = ""  # a data file whose instant is on no timeline
     held_by: tuple[str, ...] = ()  # file groups that must be compacted before more can go
 
     @property
@@ -113,7 +113,7 @@ class ArchiveResult:
         if self.removed:
             parts.append(f"{counted(len(self.removed), 'old archive file')} removed")
         if self.stopped_at:
-            parts.append(f"stopped at {self.stopped_at}, of whose instant no timeline tells")
+            parts.append(f"stopped at {self.stopped_at}, whose instant is on no timeline")
         if self.held_by:
             more = f" and {len(self.held_by) - 1} more" if len(self.held_by) > 1 else ""
             parts.append(f"held up until a compaction of {self.held_by[0]}{more}")
@@ -143,7 +143,7 @@ class _Done:
 
 
 class Archiver:
-    """Archives the instants of one table. `load` lists its data files, and is called seldom."""
+    """Archives the instants of one table. `load` lists its data files, and is rarely called."""
 
     def __init__(
         self,
@@ -153,14 +153,14 @@ class Archiver:
         *,
         is_mor: bool,
         consumers_since: str | None = None,
-        kept_from: str | None = None,
+        retained_from: str | None = None,
         known: ServiceMemory | None = None,
-        turn: AbstractContextManager[Any] = _NOTHING,
+        exclusive: AbstractContextManager[Any] = _NOTHING,
     ) -> None:
-        """`kept_from`: the write from which on a clean of now would keep, if it finds no file.
+        """`retained_from` is the write from which on a clean that finds no file would retain.
 
-        `turn` is held for everything but the merging of archive files, which may take seconds; on
-        a table of two engines for that, too, for it is done under the lock.
+        `exclusive` is held for everything but the merging of archive files, which may take seconds.
+        On a table of two engines it is held for that, too, because merging is done under the lock.
         """
         self._log = log
         self._storage = log.storage
@@ -168,41 +168,41 @@ class Archiver:
         self._policy = policy
         self._is_mor = is_mor
         self._since = consumers_since
-        self._kept_from = kept_from or ""
+        self._retained_from = retained_from or ""
         self._known = ServiceMemory() if known is None else known
-        self._turn = turn
+        self._exclusive = exclusive
         self._history = History(log.storage, log.history_folder)
         self._state: TableState | None = None
         self._data: DataFiles | None = None
         self._checksums: set[str] = set()
-        self._ghosts: tuple[Instant, ...] = ()
+        self._late_pending: tuple[Instant, ...] = ()
         self._listed: tuple[Instant, ...] = ()
-        self._unsettled: frozenset[str] = frozenset()
+        self._unfinished_rollbacks: frozenset[str] = frozenset()
 
     def plan(self) -> ArchivePlan:
-        """What a run would do now. Nothing of the timeline or the archive is changed."""
+        """Return what a run would do now, and change neither the timeline nor the archive."""
         self._log.refresh()
         return self._planned(self._log.clock.estimate_ms, is_guarded=False)
 
     def run(self) -> ArchiveResult:
-        """Archive what is due. UnavailableError leaves the rest to the next run."""
+        """Archive what is due. After UnavailableError, the next run does the rest."""
         done, lost = _Done(), 0
         if self._log.is_shared:
-            with self._turn, suppress(UnavailableError):  # which the round below tells
-                self.plan()  # what it learns need not be asked for while others wait
+            with self._exclusive, suppress(UnavailableError):  # the round below raises it
+                self.plan()  # so that less has to be read while other writers wait
         while lost < ROUNDS_MAX:
             before = len(done.archived)
-            with self._turn:
+            with self._exclusive:
                 is_over, grown = self._guarded_round(done)
             if grown is not None:
                 self._merge(grown, done)
             if is_over:
                 break
             lost += 0 if self._log.is_shared and len(done.archived) > before else 1
-        return done.result()  # all that is due, unless another archiver is at work
+        return done.result()  # all that was due, unless another archiver is working
 
     def _guarded_round(self, done: _Done) -> tuple[bool, _Grown | None]:
-        """Whether all was done that is due, and the archive if it is left to be merged."""
+        """Return whether all that is due was done, and the archive if it is still to be merged."""
         is_same = False
         try:
             with self._log.guarded() as (_live, may_go_on):
@@ -212,7 +212,7 @@ class Archiver:
                     grown = None
             is_same = is_over and not done.result().did_anything
         finally:
-            if not is_same:  # else the timeline is as it was just listed
+            if not is_same:  # otherwise the timeline is as it was just listed
                 self._log.forget()
         return is_over, grown
 
@@ -230,8 +230,8 @@ class Archiver:
             self._storage, self._log.folder, is_guarded=is_guarded, with_orphans=True
         )
         timeline = Timeline.of(without_orphaned_inflights(listed))
-        self._ghosts, self._listed = ghosts(self._log, timeline), listed
-        left = tuple(i for i in timeline.instants if i not in self._ghosts)
+        self._late_pending, self._listed = late_pending(self._log, timeline), listed
+        left = tuple(i for i in timeline.instants if i not in self._late_pending)
         timeline = Timeline(left, timeline.began_as)
         facts = load_facts(
             self._log,
@@ -242,28 +242,28 @@ class Archiver:
             is_mor=self._is_mor,
             known=self._known,
         )
-        # A clean that finds nothing leaves no instant, and keeps no less than the last that did.
-        retained = facts.retained and max(facts.retained, self._kept_from)
+        # A clean that finds nothing leaves no instant, and retains no less than the last that did.
+        retained = facts.retained and max(facts.retained, self._retained_from)
         facts = replace(facts, consumers_since=self._since, retained=retained)
-        self._unsettled = facts.unfinished_rollbacks
+        self._unfinished_rollbacks = facts.unfinished_rollbacks
         plan = plan_archiving(facts, self._policy)
-        hiders = [i for i in plan.leaving if i.action is Action.REPLACECOMMIT]
-        if hiders or plan.passed:
+        replacing = [i for i in plan.leaving if i.action is Action.REPLACECOMMIT]
+        if replacing or plan.passed:
             self._state = self._load()
-        if hiders and self._state is not None:
+        if replacing and self._state is not None:
             facts = replace(facts, live_replacements=live_replacements(self._state))
             plan = plan_archiving(facts, self._policy)
         if plan.begin > (timeline.first_active or ""):
             files = self._data_files(plan)
             unknown = unknown_files(facts, self._history, plan.begin, files.named.values())
-            held = load_old_logs(files, plan, lambda: self._state or self._load())
-            if unknown or held:
-                facts = replace(facts, unknown=unknown, old_logs=held)
+            old_logs = load_old_logs(files, plan, lambda: self._state or self._load())
+            if unknown or old_logs:
+                facts = replace(facts, unknown=unknown, old_logs=old_logs)
                 plan = plan_archiving(facts, self._policy)
         return plan
 
     def _data_files(self, plan: ArchivePlan) -> DataFiles:
-        """The data files, listed once in a run unless the plan must know of newer ones."""
+        """Return the data files, listed once in a run unless the plan needs newer ones."""
         known = self._data
         if known is None or known.is_stale(plan.timeline, plan.leaving):
             if self._state is not None:
@@ -277,9 +277,9 @@ class Archiver:
     # -- one round
 
     def _round(self, done: _Done, may_go_on: Callable[[], bool]) -> tuple[bool, _Grown | None]:
-        """Whether all was done that is due, and the archive if it grew.
+        """Return whether all that is due was done, and the archive if files were added.
 
-        False if another archiver was faster, or if the lock was held for long enough.
+        It is not all done if another archiver was faster, or if the lock was held for long enough.
         """
         world = self._log.world
         files = ArchiveFiles(
@@ -294,8 +294,8 @@ class Archiver:
             files.require_newest(snapshot)
             raise
         done.stopped_at, done.held_by = plan.stopped_at, plan.held_by
-        self._sweep_ghosts(done)
-        self._sweep_passed(plan, done)
+        self._sweep_late_pending(done)
+        self._sweep_aborted(plan, done)
         if plan.is_empty:
             return True, None
         self._remove(plan.timeline, plan.finished, may_go_on)
@@ -317,7 +317,7 @@ class Archiver:
         done: _Done,
         may_go_on: Callable[[], bool],
     ) -> Snapshot | None:
-        """The snapshot that has the instants, which are active no more; None if a race is lost."""
+        """Move the instants into the archive; return its snapshot, or None if a race is lost."""
         left = list(batch)
         while left:
             loaded = list(self._loaded(timeline, left))
@@ -333,7 +333,7 @@ class Archiver:
         return snapshot
 
     def _loaded(self, timeline: Timeline, instants: Iterable[Instant]) -> Iterator[ArchivedInstant]:
-        """The instants with their files, up to a number of bytes, or up to one that is gone."""
+        """Yield the instants with their files, up to a number of bytes or to one that is gone."""
         size = 0
         for instant in instants:
             try:
@@ -366,7 +366,7 @@ class Archiver:
     def _remove(
         self, timeline: Timeline, instants: Iterable[Instant], may_go_on: Callable[[], bool]
     ) -> None:
-        """Take archived instants off the timeline: what is pending first, oldest first."""
+        """Remove archived instants from the timeline: pending files first, oldest first."""
         instants = list(instants)
         listed = self._storage.list_folder(self._log.folder).objects
         self._checksums = {stat.path for stat in listed if is_checksum(stat.path)}
@@ -384,35 +384,38 @@ class Archiver:
             if not may_go_on():
                 raise UnavailableError(
                     "archiving stopped",
-                    why="the table's lock was lost, ends too soon, or is another one by now",
-                    next_step="Archive again; what was begun is finished then",
+                    why="the table's lock was lost, ends too soon, or has been changed",
+                    next_step="Archive again. That run finishes what this one began",
                 )
             if instant.completed is not None:
                 for path in self._files(instant):
                     self._storage.delete(path)
 
     def _files(self, instant: Instant) -> list[str]:
-        """The instant's file, and its checksum if another engine wrote one."""
+        """Return the instant's file, and its checksum if another engine wrote one."""
         path = self._log.path(instant)
         return [path, *({checksum_path(path)} & self._checksums)]
 
-    def _sweep_ghosts(self, done: _Done) -> None:
-        """Delete pending files of what was given up: nothing would ever come behind them.
+    def _sweep_late_pending(self, done: _Done) -> None:
+        """Delete late pending files of instants that were rolled back; they would stay for ever.
 
-        Inflight files first, for Hudi's readers expect a plan beside them.
+        Inflight files are deleted first, because Hudi's readers expect a plan beside them.
         """
-        late = [(g, state) for g in self._ghosts for state in (State.INFLIGHT, State.REQUESTED)]
+        late = [
+            (g, state) for g in self._late_pending for state in (State.INFLIGHT, State.REQUESTED)
+        ]
         orphaned_inflights = removable_orphans(self._storage, self._log.folder, self._listed)
-        for instant, state in (*late, *((stray, State.INFLIGHT) for stray in orphaned_inflights)):
+        for instant, state in (*late, *((orphan, State.INFLIGHT) for orphan in orphaned_inflights)):
             path = self._log.path(instant.in_state(state))
             if self._storage.stat(path) is not None:
                 self._storage.delete(path)
                 done.swept.append(path)
 
-    def _sweep_passed(self, plan: ArchivePlan, done: _Done) -> None:
-        """Delete what given-up writes left: soon readers would take it for committed.
+    def _sweep_aborted(self, plan: ArchivePlan, done: _Done) -> None:
+        """Delete what abandoned writes left, because readers would soon take it for committed.
 
-        Their markers name it, unless another engine undid them; so the data files are listed too.
+        The markers of these writes name their files, unless another engine rolled the writes back.
+        So the data files are listed, too.
         """
         if not plan.passed:
             return
@@ -432,7 +435,7 @@ class Archiver:
             done.swept += gone
             self._drop_markers(requested)
             self._storage.delete(heartbeat_path(requested))
-        self._known.swept.update(set(plan.passed) - self._unsettled)
+        self._known.swept.update(set(plan.passed) - self._unfinished_rollbacks)
 
     def _drop_markers(self, requested: str) -> None:
         self._storage.delete_all(marker_objects(self._storage, requested))
@@ -442,28 +445,30 @@ def is_archiving_due(
     session: TableSession,
     memory: ServiceMemory,
     policy: ArchivePolicy,
-    asked: ArchivePolicy | None = None,
+    configured: ArchivePolicy | None = None,
 ) -> bool:
-    """Whether a run could archive anything, by what the writer knows; it seldom asks storage.
+    """True if a run could archive anything, by what this process knows; it rarely asks storage.
 
-    What an interrupted run left is finished by the next one that is due. `asked` is the policy
-    before others raised what it leaves.
+    What an interrupted run left is finished by the next one that is due. `configured` is the policy
+    before the policies of other services raised what it leaves.
     """
     with session.exclusive:
-        writes, pause = _writes(session), memory.pause
+        writes, backoff = _writes(session), memory.backoff
         if writes <= policy.keep_max:
             return False
-        return pause is None or pause.is_over(asked or policy, writes, session.world.elapsed_ms())
+        return backoff is None or backoff.is_over(
+            configured or policy, writes, session.world.elapsed_ms()
+        )
 
 
-def pause_archiving(
-    session: TableSession, memory: ServiceMemory, policy: ArchivePolicy, asked: ArchivePolicy
+def back_off_archiving(
+    session: TableSession, memory: ServiceMemory, policy: ArchivePolicy, configured: ArchivePolicy
 ) -> None:
-    """After a run: do not try again at once if it had to leave more than the policy does."""
+    """Back off after a run that had to leave more instants than the policy does."""
     with session.exclusive:
         writes, now_ms = _writes(session), session.world.elapsed_ms()
         is_stopped = writes > policy.keep_max
-        memory.pause = Backoff.after(asked, writes, now_ms) if is_stopped else None
+        memory.backoff = Backoff.after(configured, writes, now_ms) if is_stopped else None
 
 
 def _writes(session: TableSession) -> int:
@@ -476,13 +481,14 @@ def archive(
     policy: ArchivePolicy | None = None,
     *,
     consumers_since: str | None = None,
-    kept_from: str | None = None,
+    retained_from: str | None = None,
     dry_run: bool = False,
     memory: ServiceMemory | None = None,
 ) -> ArchiveResult | ArchivePlan:
-    """Archive what is due, or say what would be.
+    """Archive what is due, or with `dry_run` return what would be archived.
 
-    `kept_from` is for whoever knows that a clean would find nothing: where it would keep from.
+    `retained_from` is for a caller that knows that a clean would find nothing: it is the write from
+    which on that clean would retain.
     """
     with session.exclusive:
         archiver = Archiver(
@@ -491,9 +497,9 @@ def archive(
             policy or ArchivePolicy(),
             is_mor=session.is_mor,
             consumers_since=consumers_since,
-            kept_from=kept_from,
+            retained_from=retained_from,
             known=memory,
-            turn=session.exclusive,
+            exclusive=session.exclusive,
         )
         if dry_run:
             return archiver.plan()

@@ -1,16 +1,17 @@
-"""Executing clean plans: what is their own in the life of a plan (`services.planned_action`).
+"""Executing clean plans: the steps of a clean in the life of a plan (`services.planned_action`).
 
-The work of a plan only deletes files that the plan names, each as often as it takes. So a heartbeat
-is not claimed: two that delete the same files do no harm. The plan is believed no more than that. A
-file that something needs by now, such as a savepoint, is spared. A path outside the table, a file
-of a latest slice or of a pending write were never to be planned: that is an error, nothing is
-deleted, and the plan stays pending until a process cancels it.
+The work of a plan only deletes files that the plan names, and may be repeated. So a heartbeat is
+not claimed: two processes that delete the same files do no harm. The plan is checked before it is
+executed. A file that is still needed by now, for example by a savepoint, is skipped. A path outside
+the table, a file of a latest slice and a file of a pending write must never be planned. If a plan
+has one, that is an error, nothing is deleted, and the plan stays pending until a process cancels
+it.
 
 No rollback aborts a clean. It is cancelled by completing it as a clean of nothing. From the moment
-a plan is on the timeline, reads of what it removes are refused (`plan.retention`), and they stay
-refused if it is cancelled: the process that cancels it cannot know whether another one is removing
-its files at that moment. A scan that was made before meets a missing file, which is an error as
-well.
+a plan is on the timeline, reads of what it removes are refused (`plan.retention`). They stay
+refused if it is cancelled, because the process that cancels it cannot know whether another one is
+removing its files at that moment. A scan that was made before meets a missing file, which is an
+error as well.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from pyhudi.read.lost_files import CommitRecords
 from pyhudi.read.plan import AtCompletion, Reader
 from pyhudi.services.cleaning.result import Cleaned, CleanResult
 from pyhudi.services.cleaning.schedule import CleanPlanning, clean_refusal, refuse_beside_restore
-from pyhudi.services.planned_action import NO_TURN, Execution, PlannedAction
+from pyhudi.services.planned_action import NOT_EXCLUSIVE, Execution, PlannedAction
 from pyhudi.session.session import TableSession
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import Heartbeat, heartbeat_path
@@ -53,16 +54,16 @@ from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
-#: What an empty plan asks for; Hudi leaves one if it dies between making the file and filling it.
+#: What an empty plan means; Hudi leaves one if it dies between creating the file and filling it.
 _NO_PLAN = CleanerPlan(None, "", CleanPolicy().by.value)
 
 
 def clean(
     session: TableSession, policy: CleanPolicy | None = None, *, dry_run: bool = False
 ) -> CleanResult | CleanPlan:
-    """Remove what the policy does not keep; with `dry_run` only tell, for every file, why.
+    """Remove what the policy does not retain; with `dry_run` only return a verdict on every file.
 
-    What failed writers left is rolled back first, and cleans that are pending are finished.
+    Failed writes are rolled back first, and pending cleans are finished.
     """
     policy = policy or CleanPolicy()
     with session.exclusive:
@@ -73,16 +74,16 @@ def clean(
 
 
 def cancel_clean(session: TableSession, instant: str) -> Cleaned:
-    """Cancel a clean that is pending."""
+    """Cancel a pending clean."""
     with session.exclusive:
         return table_cleanings(session).cancel(instant)
 
 
 def table_cleanings(session: TableSession) -> Cleanings:
-    """The cleans of a table that is open for writing."""
+    """Return the cleans of a table that is open for writing."""
     reader = Reader(session.loader)
 
-    # A savepoint is as old as what it saves: it does not show at the timeline's end.
+    # A savepoint has the time of the commit that it saves, so it is not at the timeline's end.
     load = partial(session.current.load, is_whole=True)
 
     def times(state: TableState) -> CompletionTimes:
@@ -95,12 +96,12 @@ def table_cleanings(session: TableSession) -> Cleanings:
 
 
 class _Plan(NamedTuple):
-    """What a plan asks for."""
+    """The files of a plan."""
 
     plan: CleanerPlan
     planned: Mapping[str, tuple[str, ...]]  # its files, by partition
     bytes: int = 0  # of those that are there
-    spared: frozenset[str] = frozenset()  # what something needs by now
+    skipped: frozenset[str] = frozenset()  # those that are still needed
 
     @property
     def paths(self) -> list[str]:
@@ -108,14 +109,14 @@ class _Plan(NamedTuple):
 
     @property
     def going(self) -> list[str]:
-        return [path for path in self.paths if path not in self.spared]
+        return [path for path in self.paths if path not in self.skipped]
 
     def of_nothing(self) -> _Plan:
-        return self._replace(spared=frozenset(self.paths))
+        return self._replace(skipped=frozenset(self.paths))
 
 
 class Cleanings(PlannedAction[_Plan, int, Cleaned]):
-    """What one process does for the cleans of one table. The work tells how long it took, in ms."""
+    """What one process does for the cleans of one table. `_work` returns how many ms it took."""
 
     action = Action.CLEAN
 
@@ -124,20 +125,21 @@ class Cleanings(PlannedAction[_Plan, int, Cleaned]):
         log: DecisionLog,
         load: Callable[[], TableState],
         times: Callable[[TableState], CompletionTimes],
-        kept: Callable[[TableState], Retention],
+        retention: Callable[[TableState], Retention],
         records: CommitRecords,
         settings: WriteSettings,
-        turn: AbstractContextManager[Any] = NO_TURN,
+        exclusive: AbstractContextManager[Any] = NOT_EXCLUSIVE,
     ) -> None:
-        """`turn` is held for everything but the deletes; the rest is of `CleanPlanning`."""
-        super().__init__(log, settings, turn)
-        self.planning = CleanPlanning(log, load, times, kept, records)
+        """Hold `exclusive` for everything but the deletes; the rest is for `CleanPlanning`."""
+        super().__init__(log, settings, exclusive)
+        self.planning = CleanPlanning(log, load, times, retention, records)
 
     def run(self, policy: CleanPolicy, *, take_over: bool = False) -> CleanResult:
-        """Finish what is pending, then clean. With `take_over` also what another is at.
+        """Finish pending cleans, then clean. With `take_over`, finish also a clean that another
+        process is executing.
 
-        A plan that cannot be executed stays, and keeps no other from it; its error is in the
-        result.
+        A plan that cannot be executed stays, and does not keep other plans from being executed. Its
+        error is in the result.
         """
         done: list[Cleaned] = []
         errors: list[HudiError] = []
@@ -148,32 +150,32 @@ class Cleanings(PlannedAction[_Plan, int, Cleaned]):
                 done.append(self.execute(instant.requested))
             except HudiError as error:
                 errors.append(error)
-        kept_from = None
+        retained_from = None
         try:
-            with self._turn:
-                requested, kept_from = self.planning.schedule(policy)
+            with self._exclusive:
+                requested, retained_from = self.planning.schedule(policy)
             if requested is not None:
                 done.append(self.execute(requested))
         except HudiError as error:
             errors.append(error)
-        return CleanResult(tuple(done), None, tuple(errors), kept_from)
+        return CleanResult(tuple(done), None, tuple(errors), retained_from)
 
     # -- planning
 
     def preview(self, policy: CleanPolicy) -> CleanPlan:
         """Return what a clean would do now."""
-        with self._turn:
+        with self._exclusive:
             return self.planning.preview(policy)
 
     def schedule(self, policy: CleanPolicy) -> str | None:
-        """Put a plan on the timeline; its requested time, or None if no file goes."""
-        with self._turn:
+        """Put a plan on the timeline; return its requested time, or None if no file is removed."""
+        with self._exclusive:
             return self.planning.schedule(policy)[0]
 
     # -- executing
 
     def execute(self, requested: str, *, is_forced: bool = True) -> Cleaned:
-        """Execute a plan, or what is left of it, also beside another process."""
+        """Execute a plan, or what is left of it, even beside another process."""
         cleaned = super().execute(requested, is_forced=is_forced)
         assert cleaned is not None
         return cleaned
@@ -181,13 +183,14 @@ class Cleanings(PlannedAction[_Plan, int, Cleaned]):
     def is_being_executed(self, requested: str) -> bool:
         """True if another process seems to execute the clean.
 
-        pyhudi has a heartbeat. Of another engine the plan is the only sign.
+        pyhudi has a heartbeat. If another engine made the plan, the age of the plan's files counts,
+        too.
         """
         signs = [heartbeat_path(requested)]
         plan = self._load_cleaner_plan(requested)
         if RETAINED_SINCE_KEY not in (plan.extra_metadata or {}):
             signs += [self._path(requested, state) for state in (State.REQUESTED, State.INFLIGHT)]
-        with self._turn:
+        with self._exclusive:
             return self._liveness.is_alive(*signs)
 
     def _claimed(self, heartbeat: Heartbeat, *, is_forced: bool) -> bool:
@@ -206,26 +209,27 @@ class Cleanings(PlannedAction[_Plan, int, Cleaned]):
         return _NO_PLAN if plan is None else plan
 
     def _rechecked(self, run: Execution[_Plan]) -> Execution[_Plan]:
-        size, spared = self._examined(run.requested, run.plan.planned)
-        return run.with_plan(run.plan._replace(bytes=size, spared=spared))
+        size, skipped = self._examined(run.requested, run.plan.planned)
+        return run.with_plan(run.plan._replace(bytes=size, skipped=skipped))
 
     def _examined(
         self, requested: str, planned: Mapping[str, tuple[str, ...]]
     ) -> tuple[int, frozenset[str]]:
-        """Return the bytes that go, and files to spare, which something needs by now.
+        """Return the bytes of the files to be removed, and files to skip because they are needed.
 
-        CorruptTableError if one should never have been planned; another error beside a restore.
+        Raise CorruptTableError if a file should never have been planned, and another error beside a
+        restore.
         """
         facts = self.planning.facts(self._log.clock.read_ms())
         refuse_beside_restore(f"the clean {requested}", facts.state.timeline.pending)
-        # First: where the latest slice is lost, one that is planned takes its place.
+        # This comes first: where the latest slice is lost, a planned slice would be the latest.
         groups = {group_of(path) for paths in planned.values() for path in paths}
         self.planning.refuse_losses(facts, groups)
         now = self.planning.plan(facts, CleanPolicy.versions(1)).files
-        # A process that has known the table for long may not know files of writes under way.
+        # A process that opened the table long ago may not know files of writes under way.
         under_way = facts.state.timeline.pending_writes
-        place = self._path(requested, State.REQUESTED)
-        refuse_needed(requested, planned, now, under_way, place)
+        path = self._path(requested, State.REQUESTED)
+        refuse_needed(requested, planned, now, under_way, path)
         return skipped_files(planned, now)
 
     def _work(self, run: Execution[_Plan]) -> int:
@@ -233,13 +237,13 @@ class Cleanings(PlannedAction[_Plan, int, Cleaned]):
         return self._log.world.elapsed_ms() - run.started_ms
 
     def _remove_late_inflight(self, requested: str) -> None:
-        """Leave it, which saves a request: `plans` passes over an inflight file without a plan."""
+        """Do nothing, which saves a request: `plans` ignores an inflight file without a plan."""
 
     # -- the end
 
     def _encoded(self, run: Execution[_Plan], work: int) -> bytes:
-        plan, planned, _, spared = run.plan
-        metadata = clean_metadata(run.requested, self._believed(plan), planned, spared, work)
+        plan, planned, _, skipped = run.plan
+        metadata = clean_metadata(run.requested, self._believed(plan), planned, skipped, work)
         return encode_clean_metadata(metadata, self._log.world.random_bytes(16))
 
     def _believed(self, plan: CleanerPlan) -> CleanerPlan:
@@ -253,8 +257,8 @@ class Cleanings(PlannedAction[_Plan, int, Cleaned]):
 
     def _result(self, run: Execution[_Plan], work: int, done: Instant, *, is_ours: bool) -> Cleaned:
         plan, completed = run.plan, done.completed or ""
-        spared = tuple(sorted(plan.spared))
-        return Cleaned(run.requested, completed, len(plan.going), plan.bytes, spared)
+        skipped = tuple(sorted(plan.skipped))
+        return Cleaned(run.requested, completed, len(plan.going), plan.bytes, skipped)
 
     def _ended_before(self, requested: str, ended: Instant, started_ms: int) -> Cleaned:
         return Cleaned(requested, ended.completed or "", 0, 0)
@@ -265,10 +269,10 @@ class Cleanings(PlannedAction[_Plan, int, Cleaned]):
     # -- cancelling
 
     def cancel(self, requested: str) -> Cleaned:
-        """Cancel a clean that is pending: complete it, and remove nothing more.
+        """Cancel a pending clean: complete it, and remove nothing more.
 
-        Reads of the states that it was to remove stay refused. Its files may be there, or another
-        process removed them a while ago, or just now: no look can tell.
+        Reads of the states that it was to remove stay refused. Another process may have removed its
+        files, or may be removing them, and no check can rule that out.
         """
         if requested not in {instant.requested for instant in self.pending()}:
             raise self._not_pending(requested, "no plan has that time, or it is complete")
@@ -284,11 +288,10 @@ class Cleanings(PlannedAction[_Plan, int, Cleaned]):
         try:
             return self.is_being_executed(requested)
         except CorruptTableError:
-            return False  # no process executes what none can read
+            return False  # no process executes a plan that none can read
 
     def _readable_plan(self, requested: str) -> _Plan:
-        """Return the plan; one of nothing if it cannot be read, because then no process executes
-        it."""
+        """Return the plan, or an empty one if it cannot be read: then no process executes it."""
         with suppress(CorruptTableError, UnsupportedTableError):
             plan = self._load_cleaner_plan(requested)
             return _Plan(plan, planned_paths(plan, self._storage.uri, ""))

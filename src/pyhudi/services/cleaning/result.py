@@ -1,4 +1,4 @@
-"""What cleaning gives back: what was removed, what was spared, and what went wrong."""
+"""The results of cleaning: what was removed, what was skipped, and what failed."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ class Cleaned:
 
     instant: str
     completed: str  # "" if another process completed it, and it was archived since
-    files: int  # that are gone
-    bytes: int  # of those that were there when it was carried out
-    spared: tuple[str, ...] = ()  # planned, and left because something needs them by now
+    files: int  # that were removed
+    bytes: int  # of those that were there when the plan was executed
+    spared: tuple[str, ...] = ()  # files of the plan that were skipped, because they are needed
 
     def __str__(self) -> str:
-        spared = f", {len(self.spared)} spared, which are needed by now" if self.spared else ""
+        spared = f", {len(self.spared)} skipped (still needed)" if self.spared else ""
         files = f"{counted(self.files, 'file')} ({readable(self.bytes, 'B')})"
         return f"clean {self.instant}: {files} removed{spared}"
 
 
 @dataclass(frozen=True, slots=True)
 class CleanResult:
-    """What a call did: cleans that others had planned, and then its own."""
+    """What a call did: cleans that other processes had planned, and then its own."""
 
     cleans: tuple[Cleaned, ...] = ()
-    attended: str | None = None  # a clean that another process is carrying out, left to it
-    errors: tuple[HudiError, ...] = ()  # why a plan was not made, or not carried out
+    attended: str | None = None  # a clean that another process is executing
+    errors: tuple[HudiError, ...] = ()  # why a plan was not made, or not executed
     #: If nothing more is to be removed: the requested time of the earliest write that the policy
-    #: keeps. None if cleans are pending, if versions are counted, or if all of it is kept.
+    #: retains. None if cleans are pending, if versions are counted, or if everything is retained.
     kept_from: str | None = None
 
     @property
@@ -45,7 +45,7 @@ class CleanResult:
         return sum(clean.bytes for clean in self.cleans)
 
     def or_raise(self) -> Self:
-        """This, if nothing failed."""
+        """Return this result, or raise the first error if something failed."""
         if self.errors:
             raise first_of(self.errors, self.cleans)
         return self
@@ -53,5 +53,5 @@ class CleanResult:
     def __str__(self) -> str:
         lines = [str(clean) for clean in self.cleans]
         if self.attended is not None:
-            lines.append(f"clean {self.attended}: another process is carrying it out")
+            lines.append(f"clean {self.attended}: another process is executing it")
         return "\n".join(lines) or ("no clean was completed" if self.errors else "nothing to clean")

@@ -1,19 +1,19 @@
-"""Which plan? Clean plans are made from what was loaded, and decided if that still holds.
+"""Making clean plans from a loaded table, and appending them to the log if they are still right.
 
-*Why a plan stays right.* It removes files that no kept state needs, as of one load. Writes that
+*Why a plan stays right.* It removes files that no retained state needs, as of one load. Writes that
 complete later do not change that: a later state is made of the latest slices of that load and of
-newer files, and the plan has none of either. Neither does a compaction or clustering that is
-planned later, for it reads latest slices; but another engine may see slices otherwise (Hudi
-#19290), so one that appeared since the load has the table loaded again. What can make an old file
-needed again is a savepoint, a restore, a rollback of a write that had completed, and a consumer
-that registers with an older time. The check at the plan's own decision looks for all of these, and
-what is decided later finds the plan on the timeline. Without a lock the decision log tells of all
-that pyhudi does. What another engine does there is looked for before that, and once more before the
-first file goes.
+newer files, and the plan has none of either. A compaction or clustering that is planned later does
+not change it either, because it reads latest slices. But another engine may compute slices
+differently (Hudi #19290), so if one appeared since the load, the table is loaded again. An old file
+can be needed again because of a savepoint, a restore, a rollback of a write that had completed, or
+a consumer that registers with an older time. The check when the plan is appended looks for all of
+these, and any instant that is appended later finds the plan on the timeline. Without a lock the
+decision log has everything that pyhudi does. Instants of another engine are looked for before that,
+and once more before the first file is removed.
 
-*Consumers* are no instants. A process that registers one creates its object first and looks for
-planned cleans then; a process that executes a plan looks for consumers before the first file goes.
-So either the registration fails because it is too late, or the consumer's files are spared.
+*Consumers* are not instants. A process that registers one creates its object first and then looks
+for planned cleans. A process that executes a plan looks for consumers before it removes the first
+file. So either the registration fails because it is too late, or the consumer's files are skipped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pyhudi.plan.clean_verdicts import Pins
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy, plan_cleaning
 from pyhudi.plan.retention import Retention
 from pyhudi.read.lost_files import CommitRecords
-from pyhudi.services.cleaning.holds import live_consumers, load_holds
+from pyhudi.services.cleaning.pins import live_consumers, load_pins
 from pyhudi.services.planned_action import has_plan
 from pyhudi.storage.objects.timeline_listing import list_timeline
 from pyhudi.table.state import TableState
@@ -40,37 +40,37 @@ from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.timeline.live import LiveTimeline
 from pyhudi.timeline.timeline import Timeline
 
-#: Plans that others overtook, before a call says so.
+#: How many plans may become outdated in one call before it fails.
 PLAN_ATTEMPTS_MAX = 5
 
 
 class CleanFacts(NamedTuple):
-    """What a plan is made of."""
+    """What a plan is made from."""
 
     state: TableState
     times: CompletionTimes
-    holds: Pins
+    pins: Pins
     now_ms: int  # by the store's clock
 
 
 class CleanPlanning:
-    """Makes plans from the table as it is, and decides them if nothing came between."""
+    """Makes plans from the table as it is, and appends them if nothing has changed since."""
 
     def __init__(
         self,
         log: DecisionLog,
         load: Callable[[], TableState],
         times: Callable[[TableState], CompletionTimes],
-        kept: Callable[[TableState], Retention],
+        retention: Callable[[TableState], Retention],
         records: CommitRecords,
     ) -> None:
-        """`load` must know the whole active timeline as it is now, and `times` every archived
-        write whose files are there."""
+        """`load` must read the whole active timeline as it is now, and `times` must have every
+        archived write whose files are there."""
         self._log = log
         self._storage = log.storage
         self._load = load
         self._times = times
-        self._kept = kept
+        self._retention = retention
         self._records = records
 
     def preview(self, policy: CleanPolicy) -> CleanPlan:
@@ -80,10 +80,11 @@ class CleanPlanning:
         return replace(self.plan(facts, policy), pending=pending)
 
     def schedule(self, policy: CleanPolicy) -> tuple[str | None, str | None]:
-        """Put a plan on the timeline; return its requested time, or None if no file goes.
+        """Put a plan on the timeline; return its requested time, or None if no file is removed.
 
-        Then also return from which write on the policy keeps, if that is why. A plan that is
-        pending is another reason: its files are still there, and would be planned once more.
+        Without a plan, also return the write from which on the policy retains, if that is the
+        reason. A pending plan is another reason: its files are still there, and would be planned
+        once more.
         """
         for _ in range(PLAN_ATTEMPTS_MAX):
             decided = set() if self._log.is_shared else weighty_instants(self._log.refresh())
@@ -100,9 +101,9 @@ class CleanPlanning:
             data = encode_cleaner_plan(
                 plan.cleaner_plan(self._storage.uri), self._log.world.random_bytes(16)
             )
-            # Listing takes longer than a small write: without a lock a plan would lose the race for
-            # the decision each time. A savepoint that comes now is seen when the plan is executed.
-            outcome = None if self._log.is_shared else self._listed_news(facts)
+            # Listing takes longer than a small write, so without a lock a plan would lose the race
+            # for the next entry each time. A new savepoint is seen when the plan is executed.
+            outcome = None if self._log.is_shared else self._listed_changes(facts)
             if outcome is None:
                 begin = Begin(Action.CLEAN, data, check=self._unchanged(facts, decided))
                 appended = self._log.append(begin)
@@ -114,7 +115,7 @@ class CleanPlanning:
                 raise clean_refusal(outcome, f"cleaning the table at {self._storage.uri}")
         raise UnavailableError(
             f"the table at {self._storage.uri} could not be cleaned",
-            why=f"other table services came between in each of {PLAN_ATTEMPTS_MAX} attempts",
+            why=f"other table services intervened in each of {PLAN_ATTEMPTS_MAX} attempts",
             next_step="Repeat the call",
         )
 
@@ -123,42 +124,42 @@ class CleanPlanning:
         return tuple(clean.requested for clean in cleans if has_plan(self._log, clean))
 
     def facts(self, now_ms: int) -> CleanFacts:
-        """Load what a plan is made of, at a time of the store's clock."""
+        """Load what a plan is made from, at a time of the store's clock."""
         state = self._load()
-        holds = load_holds(self._storage, self._log.folder, state.timeline, now_ms)
-        return CleanFacts(state, self._times(state), holds, now_ms)
+        pins = load_pins(self._storage, self._log.folder, state.timeline, now_ms)
+        return CleanFacts(state, self._times(state), pins, now_ms)
 
     def plan(self, facts: CleanFacts, policy: CleanPolicy) -> CleanPlan:
-        """Return the verdict on every file by the policy."""
+        """Return the policy's verdict on every file."""
         state = facts.state
         return plan_cleaning(
             state,
             facts.times,
             policy,
             now_ms=facts.now_ms,
-            holds=facts.holds,
-            kept=self._kept(state),
+            pins=facts.pins,
+            retention=self._retention(state),
         )
 
     def refuse_losses(self, facts: CleanFacts, groups: Collection[tuple[str, str]]) -> None:
-        """CorruptTableError if a file group is to lose files whose latest slice is not whole."""
+        """Raise CorruptTableError if the latest slice of one of these file groups is not whole."""
         what = f"the table at {self._storage.uri} cannot be cleaned"
         self._records.refuse_lost(facts.state, facts.times, groups, what)
 
     def _unchanged(self, facts: CleanFacts, decided: set[tuple[str, Action]]) -> Check:
-        """Return a check for when the plan is decided: does something now need what it removes?
+        """Return a check, called when the plan is appended: is a file that it removes needed now?
 
-        `decided` is what the log held before the facts were loaded.
+        `decided` are the instants that the log had before the facts were loaded.
         """
-        known = dict(facts.holds.consumers)
+        known = dict(facts.pins.consumers)
 
         def check(live: LiveTimeline) -> Refused | None:
             if self._log.is_shared:
-                news = self._listed_news(facts)
+                changes = self._listed_changes(facts)
             else:
-                news = _outdated(logged_changes_since(decided, facts.state.timeline, live))
-            if news is not None:
-                return news
+                changes = _outdated(logged_changes_since(decided, facts.state.timeline, live))
+            if changes is not None:
+                return changes
             for name, since in live_consumers(self._storage, facts.now_ms):
                 if since < known.get(name, "9" * 17):
                     return Refused(Rule.CONFLICT, detail=f"consumer {name!r} has registered")
@@ -166,31 +167,34 @@ class CleanPlanning:
 
         return check
 
-    def _listed_news(self, facts: CleanFacts) -> Refused | None:
-        """Return what the timeline itself shows to be new, savepoints too."""
+    def _listed_changes(self, facts: CleanFacts) -> Refused | None:
+        """Return what is new by a listing of the timeline, which shows savepoints, too."""
         listed = list_timeline(self._storage, self._log.folder, is_guarded=self._log.is_shared)
         return _outdated(clean_changes_since(facts.state.timeline, Timeline.of(listed)))
 
 
-def _outdated(news: Sequence[str]) -> Refused | None:
-    return Refused(Rule.CONFLICT, news[0]) if news else None
+def _outdated(changes: Sequence[str]) -> Refused | None:
+    return Refused(Rule.CONFLICT, changes[0]) if changes else None
 
 
 def refuse_beside_restore(what: str, pending: Iterable[Instant]) -> None:
-    """While a restore is under way old slices come back; another engine's is on no decision log."""
+    """Raise if a restore is pending: it brings old slices back.
+
+    A restore by another engine is not in the decision log.
+    """
     for instant in pending:
         if instant.action is Action.RESTORE:
             raise clean_refusal(Refused(Rule.RESTORE_PENDING, instant.requested), what)
 
 
 def clean_refusal(refused: Refused, what: str) -> HudiError:
-    """Return the error of a clean that was refused; `what` was."""
+    """Return the error of a refused clean; `what` names it."""
     if refused.rule in LOCK_RULES:
         return refusal_error(refused, "", what=what)
     by = f" ({refused.instant})" if refused.instant else ""
     return ConflictError(
         f"{what} was not completed",
         why=f"{refused.rule}{by}",
-        next_step="Clean again when that is over: what is planned is finished then. Nothing that is"
+        next_step="Clean again when that is over. This finishes what is planned. Nothing that is"
         " needed was removed",
     )

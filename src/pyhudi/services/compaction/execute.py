@@ -1,14 +1,16 @@
-"""Executing compaction plans: what is their own in the life of a plan (`services.planned_action`).
+"""Executing compaction plans: a compaction's steps in the life of a plan
+(`services.planned_action`).
 
-The work of a plan are base files, whose names are fixed. A plan is cancelled by a rollback, which
-removes the plan and its files, for good.
+The work of a plan creates base files, whose names are fixed. A plan is cancelled by a rollback,
+which removes the plan and its files for good.
 
 **Another engine on the table.** Hudi has a heartbeat for a plan that it executes, and leaves alone
 a plan that has a live one. When it takes over a plan that was left inflight, it first deletes what
-an earlier attempt left, ours too. So before a completion all files are looked for under the lock,
-and made again if they must be. The other way round, what a failed attempt of another engine left
-beside our files, perhaps in halves, is deleted under the lock before ours count. If the other
-engine has completed the plan first, our files go, unless its own are missing.
+an earlier attempt left, our files too. So before a completion, under the lock, this process checks
+that all its files exist, and makes missing ones again. In the other direction, what a failed
+attempt of another engine left beside our files, perhaps incomplete, is deleted under the lock
+before our files count. If the other engine has completed the plan first, our files are removed,
+unless its own are missing.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ from pyhudi.services.compaction.result import (
     missing_file,
 )
 from pyhudi.services.compaction.schedule import Advance, CompactionPlanning
-from pyhudi.services.planned_action import NO_TURN, Execution, PlannedAction, has_plan
+from pyhudi.services.planned_action import NOT_EXCLUSIVE, Execution, PlannedAction, has_plan
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.markers import load_markers, marker_objects
@@ -66,12 +68,12 @@ from pyhudi.timeline.completion import CompletionTimes
 #: Makes the base files of a plan: its requested time, the table's schema, its operations.
 Merge: TypeAlias = Callable[[str, str, Sequence[CompactionOperation]], Iterable[WriteStat]]
 
-#: What `cancel` takes.
+#: Actions of the plans that `cancel` accepts.
 _CANCELLABLE = (Action.COMPACTION, Action.LOGCOMPACTION)
 
 
 class _Plan(NamedTuple):
-    """What a plan asks for."""
+    """The operations of a plan, and the table's schema."""
 
     operations: Sequence[CompactionOperation]
     schema: str  # of the table
@@ -95,10 +97,10 @@ class Compactions(PlannedAction[_Plan, CommitMetadata, CompactionResult]):
         records: CommitRecords,
         merge: Merge,
         schema: Callable[[], str],
-        turn: AbstractContextManager[Any] = NO_TURN,
+        exclusive: AbstractContextManager[Any] = NOT_EXCLUSIVE,
     ) -> None:
-        """`merge` makes base files, outside of `turn`; the rest is of `CompactionPlanning`."""
-        super().__init__(log, settings, turn)
+        """`merge` makes base files, outside of `exclusive`. `CompactionPlanning` uses the rest."""
+        super().__init__(log, settings, exclusive)
         self.planning = CompactionPlanning(
             log, load=load, load_whole=load_whole, advance=advance, times=times, records=records
         )
@@ -112,27 +114,31 @@ class Compactions(PlannedAction[_Plan, CommitMetadata, CompactionResult]):
 
     def preview(self, policy: CompactionPolicy | None = None) -> CompactionPreview:
         """Return the plan that would be made now."""
-        with self._turn:
+        with self._exclusive:
             return self.planning.preview(policy or CompactionPolicy())
 
     def schedule(self, policy: CompactionPolicy | None = None) -> str | None:
-        """Make a plan; its requested time, or None if nothing is to be done."""
+        """Make a plan; return its requested time, or None if nothing is to be done."""
         return self.scheduled(policy)[1]
 
     def scheduled(
         self, policy: CompactionPolicy | None = None
     ) -> tuple[CompactionPreview, str | None]:
-        """As `schedule`, with what is in the plan and what is not."""
-        with self._turn:
+        """Make a plan; return what is in it and what is not, and its requested time or None."""
+        with self._exclusive:
             return self.planning.schedule(policy or CompactionPolicy())
 
-    def held(self, plans: Iterable[Instant]) -> list[HudiError]:
-        """Return an error for each plan that another engine is about to begin anew, and has been
-        silent about for too long: only that engine can execute it."""
-        with self._turn:
+    def blocked(self, plans: Iterable[Instant]) -> list[HudiError]:
+        """Return an error for each plan that another engine was about to restart and has left.
+
+        Only that engine can execute such a plan.
+        """
+        with self._exclusive:
             named = self._log.live.rolled_back_by
-            held = [(i.requested, named[i.requested]) for i in plans if i.requested in named]
-            return [_restarted_by_other_engine(*names) for names in held if self._is_left(*names)]
+            blocked = [(i.requested, named[i.requested]) for i in plans if i.requested in named]
+            return [
+                _restarted_by_other_engine(*names) for names in blocked if self._is_left(*names)
+            ]
 
     def _is_left(self, requested: str, rollback: str) -> bool:
         """True if the engine that began the rollback seems dead."""
@@ -163,8 +169,8 @@ class Compactions(PlannedAction[_Plan, CommitMetadata, CompactionResult]):
 
     def _work(self, run: Execution[_Plan]) -> CommitMetadata:
         stats = list(self._merge(run.requested, run.plan.schema, run.plan.operations))
-        who = writer_identity(self._log.world, self._settings)
-        return compaction_metadata(stats, run.plan.schema, who)
+        writer = writer_identity(self._log.world, self._settings)
+        return compaction_metadata(stats, run.plan.schema, writer)
 
     def _encoded(self, run: Execution[_Plan], work: CommitMetadata) -> bytes:
         return encode_commit_metadata(work, self._log.world.random_bytes(16))
@@ -178,7 +184,7 @@ class Compactions(PlannedAction[_Plan, CommitMetadata, CompactionResult]):
         return None
 
     def _refusal(self, refused: Refused, run: Execution[_Plan], work: CommitMetadata) -> HudiError:
-        """Remove our files if the plan was cancelled meanwhile: they would stay for ever."""
+        """Return the error; remove our files if the plan was cancelled, or they would stay."""
         requested = run.requested
         if self._was_cancelled(requested):
             self._storage.delete_all([stat.data_path for stat in work.stats])
@@ -196,26 +202,26 @@ class Compactions(PlannedAction[_Plan, CommitMetadata, CompactionResult]):
         if is_ours:
             with suppress(HudiError):  # what stays is swept up
                 self._storage.delete_all(marker_objects(self._storage, run.requested))
-            return self._told(done, work, run.started_ms, is_ours=True)
+            return self._result_of(done, work, run.started_ms, is_ours=True)
         theirs = self._load_metadata(done)
         for own, other in doubles(work, theirs):
             if self._storage.stat(other) is not None:
                 self._storage.delete(own)
-        return self._told(done, theirs, run.started_ms, is_ours=False)
+        return self._result_of(done, theirs, run.started_ms, is_ours=False)
 
     def _ended_before(self, requested: str, ended: Instant, started_ms: int) -> CompactionResult:
         if ended.completed is None:
             raise self._not_pending(requested, "its plan is gone")
-        return self._told(ended, self._load_metadata(ended), started_ms, is_ours=False)
+        return self._result_of(ended, self._load_metadata(ended), started_ms, is_ours=False)
 
     def _load_metadata(self, done: Instant) -> CommitMetadata:
-        """Return what the completed instant says of itself; nothing if it was not kept."""
+        """Return the metadata of the completed instant; empty if it was not retained."""
         try:
             return self._history().write_metadata(self._log.folder, done)
         except UnavailableError:
             return CommitMetadata()
 
-    def _told(
+    def _result_of(
         self, done: Instant, metadata: CommitMetadata, started_ms: int, *, is_ours: bool
     ) -> CompactionResult:
         seconds = (self._log.world.elapsed_ms() - started_ms) / 1000
@@ -226,10 +232,11 @@ class Compactions(PlannedAction[_Plan, CommitMetadata, CompactionResult]):
     def cancel(self, requested: str, *, is_forced: bool = False) -> str:
         """Cancel a pending plan: remove it and the files made for it. Return the rollback's time.
 
-        Refused while another process executes it, unless forced. Takes a log compaction that
-        Hudi planned, too: its file groups would stay taken if that Hudi never came back.
+        It is refused while another process executes the plan, unless `is_forced`. A log compaction
+        that Hudi planned can be cancelled, too: otherwise its file groups would stay blocked if no
+        Hudi process ever executed it.
         """
-        with self._turn:
+        with self._exclusive:
             live = self._log.refresh()
             instant = live.pending.get(requested)
             rollback = live.rolled_back_by.get(requested)
@@ -252,7 +259,7 @@ class Compactions(PlannedAction[_Plan, CommitMetadata, CompactionResult]):
             return outcome.entry.instant
         assert isinstance(outcome, Refused)
         if outcome.rule is Rule.ROLLED_BACK and outcome.instant is not None:
-            return outcome.instant  # another process cancels it, too
+            return outcome.instant  # another process is cancelling it, too
         if outcome.rule in LOCK_RULES:
             raise refusal_error(outcome, self._storage.uri)
         raise self._nothing_to_cancel(instant.requested)
@@ -274,8 +281,11 @@ def refuse_omitted(
     operations: Mapping[FileGroupId, CompactionOperation],
     requested: str,
 ) -> None:
-    """CorruptTableError for a file whose rows the plan would hide: its write had completed by the
-    plan's time, and the plan does not name it. The file is lost if it is not there either."""
+    """Raise CorruptTableError if the plan would hide the rows of a file.
+
+    That is a file whose write had completed by the plan's time, and that the plan does not name. If
+    the file does not exist either, it is lost.
+    """
     committed = records.load(state, [planned_slice(o) for o in operations.values()])
     whole = with_committed(state, committed.files)
     timeline = state.timeline
@@ -291,7 +301,7 @@ def refuse_omitted(
         raise broken_plan(requested, f"it leaves out {omitted!r}, which had completed by then")
     file = next(file for file in committed.files if file.path == omitted)
     lost = LostFile(file.path, file.commit, file.size, None)
-    what = f"the compaction {requested} cannot be carried out"
+    what = f"the compaction {requested} cannot be executed"
     raise loss_error(log.storage, timeline, lost, what)
 
 
@@ -307,11 +317,14 @@ def _not_completed(requested: str, refused: Refused) -> ConflictError:
 
 
 def _restarted_by_other_engine(requested: str, rollback: str) -> ConflictError:
-    """Only Hudi ends such a rollback: what it may be writing next has the names of before."""
+    """Return the error of a plan that another engine is restarting.
+
+    Only Hudi ends such a rollback, because its next attempt may use the same file names.
+    """
     return ConflictError(
         f"the compaction {requested} can be neither executed nor cancelled here",
-        why=f"another engine rolls back its own work on it (the rollback {rollback}), to begin"
-        " anew; the plan stays, and its file groups with it",
-        next_step="Let that engine end it. If it died, start Hudi once on this table, as with CALL"
-        " run_compaction: it ends the rollback and executes the plan",
+        why=f"another engine is rolling back its own work on it (the rollback {rollback}), to start"
+        " again. The plan stays pending, and its file groups stay blocked",
+        next_step="Let that engine finish. If it died, start Hudi once on this table, for example"
+        " with CALL run_compaction. Hudi then ends the rollback and executes the plan",
     )

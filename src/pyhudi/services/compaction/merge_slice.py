@@ -1,14 +1,15 @@
-"""Merging one slice into the next base file of its file group: Arrow batches from file to file.
+"""Merging one slice into the next base file of its file group, in Arrow batches.
 
-What a reader of the slice would show is what the base file holds. Rows keep their meta columns, but
-for the name of the file, so that changes can still be told by commit. Memory holds the logs of one
+The base file holds what a reader of the slice would show. Rows keep their meta columns, except for
+the name of the file, so that changes can still be found by commit. Memory holds the logs of one
 slice, one batch of its base file and one row group of the new one.
 
-The file's name depends on the instant and the file group alone (`write_files`), so it is made once
-whoever carries the plan out, and however often: who finds it there takes it as it is.
+The file's name depends only on the instant and the file group (`write.files`). So it is made once,
+whichever process executes the plan, and however often: an executor that finds the file uses it as
+it is.
 
-What a plan names was written down by whoever made it, perhaps by another engine. Every name is
-checked before it is opened; the plan may only lead to older files of the file group it speaks of.
+A plan may have been made by another engine. Every file that it names is checked before it is
+opened: a plan may only name older files of the file group that it is about.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from pyhudi.write.files.spec import WriteSpec, data_path
 
 @dataclass(frozen=True, slots=True)
 class CompactionSpec:
-    """What each task of a compaction has to know besides its operations."""
+    """What each task of a compaction needs besides its operations."""
 
     requested: InstantTime
     avro_schema: str  # the table's, without meta columns
     rule: MergeRule
     visibility: Visibility  # of log blocks
     commits: CommitFolders
-    sizes: Mapping[str, int] = field(default_factory=dict)  # path → bytes that its commit says
+    sizes: Mapping[str, int] = field(default_factory=dict)  # path → bytes by its commit
 
     @property
     def write(self) -> WriteSpec:
@@ -56,7 +57,7 @@ class CompactionSpec:
 def compact_slice(
     storage: Storage, spec: CompactionSpec, operation: CompactionOperation
 ) -> WriteStat:
-    """Carry one operation of the plan out; may be called again, and by several at once."""
+    """Execute one operation of the plan. It may be repeated, and by several processes at once."""
     group = operation_group(operation, spec.requested)
     slice_ = _slice(storage, group, operation, spec)
     stat, tally = _found(storage, spec, slice_), Tally()
@@ -89,7 +90,10 @@ def _merged(
 
 
 def _found(storage: Storage, spec: CompactionSpec, slice_: FileSlice) -> WriteStat | None:
-    """The stat of the file that an earlier attempt left; storage shows it whole or not at all."""
+    """Return the stat of the file that an earlier attempt left, or None.
+
+    Storage shows a file whole or not at all.
+    """
     group = FileGroupId(slice_.partition, slice_.file_id)
     name = new_base_name(group, spec.requested)
     path = data_path(group.partition, name)
@@ -100,19 +104,22 @@ def _found(storage: Storage, spec: CompactionSpec, slice_: FileSlice) -> WriteSt
         with storage.open(path) as source:
             rows = pq.read_metadata(source).num_rows
     except FileNotFoundError:
-        return None  # cancelled since, or another engine made room for its own attempt
+        return None  # cancelled, or deleted by another engine before its own attempt
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _half_made(spec.requested, path, error) from None
     return base_stat(group, name, rows, found.size, slice_.base)
 
 
 def _half_made(requested: str, path: str, error: Exception) -> CorruptTableError:
-    """Hudi's Java client may give the same name, and a local disk shows what it has so far."""
+    """Return the error of a base file that is not whole.
+
+    Hudi's Java client may use the same name, and a local disk shows what is written so far.
+    """
     return CorruptTableError(
-        f"the compaction {requested} cannot be carried out",
+        f"the compaction {requested} cannot be executed",
         why=f"the base file that an earlier attempt left is not sound parquet ({error})",
-        next_step="Wait if another engine is at it. If not, cancel the plan with cancel_compaction,"
-        " which removes the file and loses no row",
+        next_step="Wait if another engine is executing the plan. If not, cancel it with"
+        " cancel_compaction, which removes the file and loses no row",
         path=path,
     )
 
@@ -126,7 +133,7 @@ def new_base_name(group: FileGroupId, requested: str) -> str:
 
 
 def operation_group(operation: CompactionOperation, requested: str) -> FileGroupId:
-    """The file group of an operation; CorruptTableError if it can be no file group."""
+    """Return the file group of an operation; raise CorruptTableError if it is not a file group."""
     group = operation.file_group
     name = new_base_name(group, requested)
     parsed = parse_data_file(name)
@@ -134,9 +141,10 @@ def operation_group(operation: CompactionOperation, requested: str) -> FileGroup
         raise broken_plan(requested, f"{group.file_id[:100]!r} is not a file id")
     if operation.bootstrap_file_path:
         raise UnsupportedTableError(
-            f"the compaction {requested} cannot be carried out",
-            why=f"{group.file_id!r} has rows in a file outside the table, as bootstrapped ones do",
-            next_step="Carry it out with Apache Hudi",
+            f"the compaction {requested} cannot be executed",
+            why=f"{group.file_id!r} has rows in a file outside the table, as a bootstrapped table"
+            " does",
+            next_step="Execute it with Apache Hudi",
         )
     return group
 
@@ -144,7 +152,7 @@ def operation_group(operation: CompactionOperation, requested: str) -> FileGroup
 def checked_groups(
     operations: Iterable[CompactionOperation], requested: str
 ) -> dict[FileGroupId, CompactionOperation]:
-    """The operations by file group; CorruptTableError unless each is sound and the only one."""
+    """Return the operations by file group; raise CorruptTableError if one is invalid or double."""
     found: dict[FileGroupId, CompactionOperation] = {}
     for operation in operations:
         group = operation_group(operation, requested)
@@ -158,7 +166,10 @@ def checked_groups(
 def _names(
     group: FileGroupId, operation: CompactionOperation, requested: str
 ) -> tuple[list[tuple[str, BaseFileName]], list[tuple[str, LogFileName]]]:
-    """Paths and names of the operation's files, each an older file of the group."""
+    """Return paths and names of the operation's base and log files.
+
+    Raise CorruptTableError unless each is an older file of the group.
+    """
     base = operation.base_file_path
     paths = [*([base] if base else []), *operation.log_file_paths]
     bases: list[tuple[str, BaseFileName]] = []
@@ -167,12 +178,12 @@ def _names(
         name = parse_data_file(file_name(path))
         kind = BaseFileName if path == base else LogFileName
         if not isinstance(name, kind) or name.file_id != group.file_id:
-            raise broken_plan(requested, f"{path!r} is no such file of the file group")
+            raise broken_plan(requested, f"{path!r} is not such a file of the file group")
         if name.requested >= requested:
             raise broken_plan(requested, f"{path!r} is not older than the plan")
         if isinstance(name, BaseFileName):
             bases.append((path, name))
-        elif not name.suffix:  # rows of change capture are not to be merged
+        elif not name.suffix:  # rows of change capture are not merged
             logs.append((path, name))
     if not bases and not logs:
         raise broken_plan(requested, f"it names no file of the file group {group.file_id!r}")
@@ -180,7 +191,7 @@ def _names(
 
 
 def planned_slice(operation: CompactionOperation) -> FileSlice:
-    """The slice that the plan names, without its files."""
+    """Return the slice that the plan names, without its files."""
     paths = (*operation.log_file_paths, operation.base_file_path or "")
     names = (parse_data_file(file_name(path)) for path in paths)
     first = min((name.requested for name in names if name is not None), default="")
@@ -191,14 +202,14 @@ def planned_slice(operation: CompactionOperation) -> FileSlice:
 def _slice(
     storage: Storage, group: FileGroupId, operation: CompactionOperation, spec: CompactionSpec
 ) -> FileSlice:
-    """The slice that the plan names, as a listing would give it."""
+    """Return the slice that the plan names, as a listing would show it."""
     bases, logs = _names(group, operation, spec.requested)
     sizes = _sizes(storage, [path for path, _ in (*bases, *logs)], spec.requested)
     commits = {**{p: n.requested for p, n in bases}, **{p: n.requested for p, n in logs}}
     for path, found_bytes in sizes.items():
         if found_bytes < (size := spec.sizes.get(path, 0)):
             lost = LostFile(path, commits[path], size, found_bytes)
-            raise lost_file_error(lost, f"the compaction {spec.requested} cannot be carried out")
+            raise lost_file_error(lost, f"the compaction {spec.requested} cannot be executed")
     found = [LogFile(path, sizes[path], name) for path, name in logs]
     base = next((BaseFile(path, sizes[path], name) for path, name in bases), None)
     instant = operation.base_instant_time or spec.requested
@@ -212,10 +223,10 @@ def _sizes(storage: Storage, paths: Sequence[str], requested: str) -> dict[str, 
         stat = storage.stat(path)
         if stat is None:
             raise CorruptTableError(
-                f"the compaction {requested} cannot be carried out",
+                f"the compaction {requested} cannot be executed",
                 why=f"{path!r}, which its plan names, is gone",
-                next_step="Restore the file: rows that were committed are lost with it; or cancel"
-                " the plan with cancel_compaction, which loses no others",
+                next_step="Restore the file, because committed rows are lost with it. Or cancel the"
+                " plan with cancel_compaction, which loses no other rows",
             )
         sizes[path] = stat.size
     return sizes
@@ -223,7 +234,7 @@ def _sizes(storage: Storage, paths: Sequence[str], requested: str) -> dict[str, 
 
 def broken_plan(requested: str, why: str) -> CorruptTableError:
     return CorruptTableError(
-        f"the compaction {requested} cannot be carried out",
-        why=f"its plan is not sound: {why}",
-        next_step="Find out who wrote the plan, and cancel it with cancel_compaction",
+        f"the compaction {requested} cannot be executed",
+        why=f"its plan is not valid: {why}",
+        next_step="Find out which program wrote the plan, and cancel it with cancel_compaction",
     )

@@ -1,4 +1,4 @@
-"""What a compaction did: its files, as its completed file says it, and as its caller gets it."""
+"""The result of a compaction: its files, the metadata of its commit, and what its caller gets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyhudi.plan.compaction import NOTHING, CompactionPreview
 from pyhudi.storage.protocol import Storage
 from pyhudi.wording import counted, readable
 
-#: More files of one partition than this are looked for by listing it.
+#: If more files of one partition than this are to be checked, the partition is listed.
 LOOKED_FOR_MAX = 8
 
 
@@ -34,7 +34,7 @@ class CompactionResult:
     rows: int  # in the new base files
     bytes: int
     seconds: float
-    is_ours: bool = True  # whether this call completed it, and not somebody else meanwhile
+    is_ours: bool = True  # False if another process completed it meanwhile
 
     def __str__(self) -> str:
         if not self.is_ours:
@@ -52,12 +52,12 @@ class Compacted:
 
     preview: CompactionPreview  # of the plan that it made, or would make
     planned: str | None = None  # requested time of that plan
-    pending: tuple[str, ...] = ()  # plans that wait, of this call's or others'
+    pending: tuple[str, ...] = ()  # plans that are pending, of this call or of others
     results: tuple[CompactionResult, ...] = ()
-    errors: tuple[HudiError, ...] = ()  # why a plan was not made, or not carried out
+    errors: tuple[HudiError, ...] = ()  # why a plan was not made, or not executed
 
     def or_raise(self) -> Self:
-        """This, if nothing failed."""
+        """Return this result, or raise the first error if something failed."""
         if self.errors:
             raise first_of(self.errors, self.results)
         return self
@@ -74,7 +74,7 @@ class Compacted:
 def compaction_metadata(
     stats: Iterable[WriteStat], schema: str, writer: WriterIdentity
 ) -> CommitMetadata:
-    """The completed file, as Hudi writes it, and who wrote it."""
+    """Return the metadata of the completed file, as Hudi writes it, with the writer's identity."""
     return CommitMetadata(
         stats_by_partition(stats),
         compacted=True,
@@ -101,27 +101,31 @@ def compaction_result(
 
 
 def data_paths(metadata: CommitMetadata) -> dict[str, set[str]]:
-    """The files by partition."""
+    """Return the paths of the files by partition."""
     stats = metadata.write_stats.items()
     return {partition: {stat.data_path for stat in found} for partition, found in stats}
 
 
 def missing_file(storage: Storage, metadata: CommitMetadata) -> str | None:
-    """One of the files that is not there. Others wait for the lock: a listing tells of many."""
-    asked: list[str] = []
+    """Return a file that does not exist, or None.
+
+    Other writers wait for the lock meanwhile, so many files are checked with one listing.
+    """
+    checked: list[str] = []
     for partition, paths in data_paths(metadata).items():
         if len(paths) <= LOOKED_FOR_MAX:
-            asked += sorted(paths)
+            checked += sorted(paths)
             continue
         there = {stat.path for stat in storage.list_folder(partition).objects}
         if missing := paths - there:
             return min(missing)
-    found = storage.stat_all(asked)
-    return next((path for path, stat in zip(asked, found, strict=True) if stat is None), None)
+    found = storage.stat_all(checked)
+    return next((path for path, stat in zip(checked, found, strict=True) if stat is None), None)
 
 
 def doubles(ours: CommitMetadata, theirs: CommitMetadata) -> Iterator[tuple[str, str]]:
-    """Our base files of file groups for which they name another, and that other."""
+    """Yield (our file, their file) for every file group in which the other engine committed a
+    different base file."""
     named = {group: stat.data_path for group, stat in theirs.group_stats}
     for group, stat in ours.group_stats:
         other = named.get(group, stat.data_path)

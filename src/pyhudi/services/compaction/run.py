@@ -1,4 +1,4 @@
-"""Compacting a table that is open: what its services call, and base files made in this process."""
+"""Compacting an open table: what its services call, and making base files in this process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LocalMerge:
 def compaction_spec(
     session: TableSession, requested: str, schema: str, operations: Sequence[CompactionOperation]
 ) -> CompactionSpec:
-    """What tasks need to know to carry a plan out."""
+    """Return what tasks need to execute a plan."""
     with session.exclusive:
         state = session.current.load()
         slices = [planned_slice(operation) for operation in operations]
@@ -59,7 +59,7 @@ def compaction_spec(
 
 
 def compactions(session: TableSession, merge: Merge | None = None) -> Compactions:
-    """Return the compactions of a table that is open."""
+    """Return the compactions of an open table."""
     with session.exclusive:
         return Compactions(
             session.log,
@@ -72,12 +72,12 @@ def compactions(session: TableSession, merge: Merge | None = None) -> Compaction
             records=CommitRecords(session.loader),
             merge=merge or LocalMerge(session),
             schema=session.schema.avro,
-            turn=session.exclusive,
+            exclusive=session.exclusive,
         )
 
 
 def is_compaction_due(session: TableSession, policy: CompactionPolicy) -> bool:
-    """Whether the policy's trigger says so."""
+    """True if a compaction is due by the policy's trigger."""
     with session.exclusive:
         now = clock_time(session.world.now_ms(), session.config.zone)
         return is_due(policy, session.current.load().timeline, now)
@@ -92,17 +92,17 @@ def compact(
     plans: bool = True,
     merge: Merge | None = None,
 ) -> Compacted:
-    """Make a plan, and carry out every plan that waits and that nobody else is carrying out.
+    """Make a plan, and execute every pending plan that no other process is executing.
 
-    Without `plans` no new one is made. A plan that cannot be carried out stays, and keeps no other
-    from it; its error is in the result.
+    Without `plans`, do not make a new one. A plan that cannot be executed stays, and does not keep
+    other plans from being executed. Its error is in the result.
     """
     service = compactions(session, merge)
     if dry_run:
         preview = service.preview(policy) if plans else NOTHING
         left = service.plans()
         pending = tuple(instant.requested for instant in left)
-        return Compacted(preview, pending=pending, errors=tuple(service.held(left)))
+        return Compacted(preview, pending=pending, errors=tuple(service.blocked(left)))
     with session.exclusive:
         session.recover()
     errors: list[HudiError] = []
@@ -111,28 +111,30 @@ def compact(
         preview, planned = service.scheduled(policy) if plans else (NOTHING, None)
     except HudiError as error:
         errors.append(error)
-    results = [] if plan_only else list(_carried_out(service, errors))
+    results = [] if plan_only else list(_execute_pending(service, errors))
     left = service.plans()
-    errors += service.held(left)
+    errors += service.blocked(left)
     pending = tuple(instant.requested for instant in left)
     return Compacted(preview, planned, pending, tuple(results), tuple(errors))
 
 
-def _carried_out(service: Compactions, errors: list[HudiError]) -> Iterator[CompactionResult]:
-    """Carry out what waits, each whatever became of the others."""
+def _execute_pending(service: Compactions, errors: list[HudiError]) -> Iterator[CompactionResult]:
+    """Execute the pending plans, each even if others fail, and yield the results."""
     for instant in service.pending():
         try:
             result = service.execute(instant.requested)
         except HudiError as error:
-            # One that was cancelled a moment ago is no failure.
-            is_told = not isinstance(error, InvalidRequestError) or _waits(service, instant)
-            errors += [error] if is_told else []
-        except Exception as error:  # a fault of ours, or Spark's, keeps no other plan waiting
+            # A plan that was cancelled a moment ago is not a failure.
+            is_reported = not isinstance(error, InvalidRequestError) or _is_pending(
+                service, instant
+            )
+            errors += [error] if is_reported else []
+        except Exception as error:  # a bug, here or in Spark, does not stop other plans
             errors.append(fault(f"the compaction {instant.requested}", error))
         else:
             yield from [] if result is None else [result]
 
 
-def _waits(service: Compactions, plan: Instant) -> bool:
-    """Whether the plan is still there, in whatever state by now."""
+def _is_pending(service: Compactions, plan: Instant) -> bool:
+    """True if the plan is still pending, in whatever state."""
     return plan.requested in {pending.requested for pending in service.pending()}

@@ -1,20 +1,22 @@
-"""Which plan? Compaction plans are made from the table, and adjusted when they are decided.
+"""Making compaction plans from the table, and adjusting them when they are appended to the log.
 
-A plan may be made at any moment, whatever is under way. The decision log asks for it each time it
-tries to take the next number. What completed since the plan was made is seen then, and nothing can
-complete between that look and the decision: it would take the number.
+A plan may be made at any moment, whatever is under way. The decision log asks for its draft each
+time it tries to create the next entry. The draft then includes what completed since the plan was
+made, and nothing can complete between that check and the entry, because it would use the entry's
+number.
 
-So a plan competes with the writers for the number, and on a table of a hundred thousand files it
-would lose each time if it were made as a whole each time, for that takes seconds. Even listing the
+So a plan competes with the writers for the number. On a table of a hundred thousand files it would
+lose each time if it were made as a whole each time, because that takes seconds. Even listing the
 folders that were written to takes longer than a small write, as soon as they hold some thousand
-files. What is new is taken in (`plan.compaction_rebase`): writes name their files, and only file
-groups that got some are planned again. And if the race is lost again and again, the plan becomes
-smaller, down to one file group, and is made about as fast as a small write is. What those writes
-touched stays first, by the policy's order, so that the busiest file groups are not passed over for
-ever.
+files. So only changes are added (`plan.compaction_rebase`): writes name their files, and only file
+groups with new files are planned again. If the race is still lost repeatedly, the plan becomes
+smaller, down to one file group, and is made about as fast as a small write is. The file groups that
+those writes touched stay first, by the policy's order, so that the busiest file groups are not
+deferred for ever.
 
-With a lock no process is faster, but a process that waits for it has slept meanwhile. A write may
-have completed then, and may even have been archived: only the table as it is now shows it.
+With a lock no other process is faster, but a process that waited for the lock has slept meanwhile.
+A write may have completed then, and may even have been archived: only the table as it is now shows
+it.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class PlanDraft:
 
 
 class Advance(Protocol):
-    """Gives a table with writes that completed since; with `is_told`, they name all their files."""
+    """Returns a table with writes that completed since; `is_told`: they name all their files."""
 
     def __call__(
         self, state: TableState, completed: Iterable[Instant], *, is_told: bool
@@ -94,9 +96,9 @@ class CompactionPlanning:
         times: Callable[[TableState], CompletionTimes],
         records: CommitRecords,
     ) -> None:
-        """`load` gives the table as it is now, `load_whole` also where archiving changed what it
-        knew, `advance` one with writes that completed since, and `times` what of the archive
-        slicing needs."""
+        """`load` returns the table as it is now, and `load_whole` does so even where archiving
+        changed what was loaded before. `advance` adds writes that completed since, and `times`
+        returns what slicing needs of the archive."""
         self._log = log
         self._load = load
         self._load_whole = load_whole
@@ -111,13 +113,13 @@ class CompactionPlanning:
     def schedule(self, policy: CompactionPolicy) -> tuple[CompactionPreview, str | None]:
         """Make a plan; return what is in it and what is not, and its requested time.
 
-        None instead of a time if nothing is to be compacted.
+        The time is None if nothing is to be compacted.
         """
         draft = self.drafted(self._log.refresh(), policy)
         if draft.preview.is_empty:
             return draft.preview, None
         scheduling = Scheduling(self, policy, draft, self._log.world.random_bytes(16))
-        # What completes while it sleeps must be worked in, and that loses the next race.
+        # Writes that complete while it sleeps must be added, and that loses the next race.
         outcome = self._log.append(scheduling, back_off_ms=BACK_OFF_FIRST_MS)
         if isinstance(outcome, Decided):
             assert isinstance(outcome.draft.basis, CompactionPreview)
@@ -130,7 +132,7 @@ class CompactionPlanning:
     def drafted(
         self, live: LiveTimeline, policy: CompactionPolicy, *, is_whole: bool = False
     ) -> PlanDraft:
-        """Return a plan from the table as it is now, which is not before the live timeline."""
+        """Return a plan from the table as it is now, which is not older than the live timeline."""
         plans = load_plans_beside(self._log, live, {})
         state = self._load_whole() if is_whole else self._load()
         times = self._times(state)
@@ -141,25 +143,25 @@ class CompactionPlanning:
         return PlanDraft(without_old_slices(preview, state), plans, preview)
 
     def adjusted(
-        self, draft: PlanDraft, live: LiveTimeline, policy: CompactionPolicy, most: int
+        self, draft: PlanDraft, live: LiveTimeline, policy: CompactionPolicy, groups_max: int
     ) -> PlanDraft:
         """Return the plan with what the live timeline has and the draft does not.
 
-        It has `most` file groups at most.
+        It has at most `groups_max` file groups.
         """
         plans = load_plans_beside(self._log, live, draft.plans.groups)
         unseen = unseen_writes(draft.state.timeline, live)
-        # Another engine may leave files that its commit does not name; but there the lock is held,
+        # Another engine may leave files that its commit does not name. But there the lock is held,
         # and no process wins the race while folders are listed.
         state = self._advance(draft.state, unseen, is_told=not self._log.is_shared)
-        since = written_since(draft.preview, draft.state, state, policy, most)
+        since = written_since(draft.preview, draft.state, state, policy, groups_max)
         times = self._times(since.written)
-        preview = adjusted_plan(draft.preview, since, times, plans, policy, most=most)
+        preview = adjusted_plan(draft.preview, since, times, plans, policy, groups_max=groups_max)
         return PlanDraft(state, plans, preview)
 
 
 class Scheduling:
-    """Proposes a plan, which is adjusted in each round that finds something new."""
+    """Proposes a plan, and adjusts it in each round that finds changes."""
 
     def __init__(
         self,
@@ -172,7 +174,7 @@ class Scheduling:
         self._policy = policy
         self._planned = planned
         self._adjusted = 0  # how often
-        self._live: LiveTimeline | None = None  # the last one; one that was listed since is another
+        self._live: LiveTimeline | None = None  # the last one; a new listing is another object
         self._sync = sync
         self._encoded: tuple[CompactionPreview, bytes] | None = None  # a large plan takes long
 
@@ -187,11 +189,11 @@ class Scheduling:
         if live is not self._live and missed_archived_writes(self._planned.state.timeline, live):
             self._planned = self._planning.drafted(live, self._policy, is_whole=True)
         self._live = live
-        if self._news(live) is not None:
+        if self._changes(live) is not None:
             self._adjusted += 1
             adjusted = self._planning.adjusted
-            self._planned = adjusted(self._planned, live, self._policy, self._most())
-        found, preview = self._news(live), self._planned.preview
+            self._planned = adjusted(self._planned, live, self._policy, self._groups_max())
+        found, preview = self._changes(live), self._planned.preview
         if preview.is_empty:
             return Refused(Rule.CONFLICT, reason=preview)
         if found is not None:
@@ -200,13 +202,13 @@ class Scheduling:
             self._encoded = preview, encode_compaction_plan(preview.plan, self._sync)
         return Draft(EntryKind.BEGIN, Action.COMPACTION, self._encoded[1], basis=preview)
 
-    def _most(self) -> int:
+    def _groups_max(self) -> int:
         """Return how many file groups the plan may have, and how many changed ones are read."""
         if self._adjusted <= WHOLE_MAX:
             return sys.maxsize
         return max(1, len(self._planned.preview.slices) // 2)
 
-    def _news(self, live: LiveTimeline) -> Instant | None:
+    def _changes(self, live: LiveTimeline) -> Instant | None:
         return changes_since(self._planned.state.timeline, self._planned.plans, live)
 
     def before_effect(self, entry: Entry) -> None:
@@ -214,7 +216,7 @@ class Scheduling:
 
 
 def load_plans_beside(log: DecisionLog, live: LiveTimeline, known: PlannedGroups) -> PendingPlans:
-    """Pending plans and their file groups; those that are known are not read again."""
+    """Return pending plans and their file groups; known plans are not read again."""
     services = live.pending_of(*SERVICES)
     return PendingPlans(
         {i.requested: known.get(i.requested) or load_planned_groups(log, i) for i in services}

@@ -1,7 +1,8 @@
-"""Whether keys are in their bucket, and each of them once, in bounded memory.
+"""Checking in bounded memory that keys are in their bucket, and that each is there once.
 
-Keys come in a stream that can be had again. They are held up to a number of bytes; where there are
-more, the stream is read several times, and each time another share of the keys is held.
+Keys come in a stream that can be read repeatedly. They are buffered up to a number of bytes. Where
+there are more, the stream is read several times, and each time another share of the keys is
+buffered.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import pyarrow.compute as pc
 from pyhudi.format.hashing import java_string_hashes
 from pyhudi.index.simple_bucket import bucket_ids
 
-#: Bytes of keys that are held at a time.
-HELD_BYTES_MAX: Final = 256 << 20
-#: Keys that a finding names.
+#: Bytes of keys that are buffered at a time.
+BUFFERED_BYTES_MAX: Final = 256 << 20
+#: How many keys a finding names.
 SAMPLE_MAX: Final = 3
 _CHARACTERS_MAX = 100
 
@@ -45,7 +46,7 @@ class KeyFault:
 def misplaced(
     keys: pa.Array, hash_fields: Sequence[str], count: int, bucket: int
 ) -> KeyFault | None:
-    """The keys that belong in another bucket."""
+    """Return the keys that belong in another bucket, or None."""
     is_wrong = pc.not_equal(bucket_ids(keys, hash_fields, count), bucket)
     wrong = is_wrong.true_count
     if not wrong:
@@ -53,16 +54,16 @@ def misplaced(
     return KeyFault(wrong, tuple(keys.filter(is_wrong)[:SAMPLE_MAX].to_pylist()))
 
 
-def repeated(keys: Keys, held_bytes_max: int = HELD_BYTES_MAX) -> KeyFault | None:
-    """The keys that the stream has more than once."""
-    held: list[pa.Array] = []
+def repeated(keys: Keys, buffered_bytes_max: int = BUFFERED_BYTES_MAX) -> KeyFault | None:
+    """Return the keys that the stream has more than once, or None."""
+    buffered: list[pa.Array] = []
     total = 0
     for part in keys():
         total += part.nbytes
-        held = [*held, part] if total <= held_bytes_max else []
-    if total <= held_bytes_max:
-        return _repeated(held)
-    shares = total // held_bytes_max + 1
+        buffered = [*buffered, part] if total <= buffered_bytes_max else []
+    if total <= buffered_bytes_max:
+        return _repeated(buffered)
+    shares = total // buffered_bytes_max + 1
     found = [_repeated([_share(p, shares, n) for p in keys()]) for n in range(shares)]
     faults = [fault for fault in found if fault is not None]
     if not faults:
@@ -72,7 +73,7 @@ def repeated(keys: Keys, held_bytes_max: int = HELD_BYTES_MAX) -> KeyFault | Non
 
 
 def _share(keys: pa.Array, shares: int, number: int) -> pa.Array:
-    """The keys of one share. Keys of one bucket have hashes that are alike, so they are mixed."""
+    """Return the keys of one share. Hashes of a bucket's keys are similar, so they are mixed."""
     hashes = java_string_hashes(keys).astype(np.uint32)
     mixed = (hashes.astype(np.uint64) * np.uint64(2_654_435_761) >> np.uint64(16)) % np.uint64(
         1 << 16

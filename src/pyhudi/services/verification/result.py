@@ -1,4 +1,4 @@
-"""What a verification found: nothing, in a healthy table."""
+"""The result of a verification: no findings, for a healthy table."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pyhudi.errors import CorruptTableError, first_of
 from pyhudi.notebook import verified_html
 from pyhudi.wording import counted, readable
 
-#: Findings that a text shows.
+#: How many findings a text shows.
 SHOWN_MAX = 20
 
 
 class FindingKind(StrEnum):
-    """What is wrong."""
+    """The kinds of damage."""
 
     LOST = "lost"  # a file that a commit names is not there
-    LENGTH = "length"  # it has another length than the commit says
+    LENGTH = "length"  # a file has another length than the commit says
     UNREADABLE = "unreadable"  # a footer, a log block or a timeline file cannot be read
     BUCKET = "bucket"  # keys, or a file group, are not in their bucket
     DUPLICATE = "duplicate"  # a key is in a partition more than once
@@ -29,7 +29,7 @@ class Finding:
     """One thing that is wrong with a table."""
 
     kind: FindingKind
-    path: str  # of the file; where it is about a file group, of the first file of its slice
+    path: str  # of the file; for a file group, of the first file of its slice
     commit: str  # the requested time of the write that made the file; "" if none is known
     why: str
 
@@ -49,7 +49,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What `table.services.verify()` has looked at and found. True if nothing is wrong."""
+    """What `table.services.verify()` has checked and found. True if nothing is wrong."""
 
     findings: tuple[Finding, ...]
     commits: int  # completed writes, archived ones included
@@ -57,26 +57,26 @@ class Verified:
     rows: int
     bytes: int  # of the files
     seconds: float
-    left_out: int = 0  # findings beyond those that are kept
+    left_out: int = 0  # findings beyond those in `findings`
 
     def __bool__(self) -> bool:
         return not self.findings
 
     def or_raise(self) -> Self:
-        """This, if nothing is wrong; a CorruptTableError with all findings as notes otherwise."""
+        """Return this result, or raise a CorruptTableError with all findings as notes."""
         if self.findings:
             raise first_of([finding.error for finding in self.findings], ())
         return self
 
     def __str__(self) -> str:
-        looked = (
+        checked = (
             f"{counted(self.commits, 'commit')}, {counted(self.files, 'file')},"
             f" {counted(self.rows, 'row')}, {readable(self.bytes, 'B')}, {self.seconds:.1f} s"
         )
         if not self.findings:
-            return f"the table is whole: {looked}"
+            return f"the table is whole: {checked}"
         total = len(self.findings) + self.left_out
-        lines = [f"{counted(total, 'finding')}: {looked}"]
+        lines = [f"{counted(total, 'finding')}: {checked}"]
         lines += [f"  {finding}" for finding in self.findings[:SHOWN_MAX]]
         more = total - SHOWN_MAX
         return "\n".join([*lines, f"  ... and {more} more"] if more > 0 else lines)

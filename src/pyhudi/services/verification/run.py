@@ -1,14 +1,14 @@
-"""Verifying a table: is everything there that its commits say, readable, and in its place?
+"""Verifying a table: everything that its commits name exists, is readable, and is in its place.
 
-- Every file that a commit names, and that some state needs which can still be read, is there and
-  has the length that the commit says. Archived commits count too.
+- Every file that a commit names, and that a state needs which can still be read, exists and has
+  the length that the commit says. Archived commits count, too.
 - Footers and key columns of base files can be read, and every block of the log files.
 - Every key is in its bucket, and once in its partition.
 
-Nothing is written, and nothing is believed to be wrong at the first look: other processes compact
-and clean meanwhile. What seems lost is looked for again in the table as it is then, and a partition
-whose files vanish while they are read is read again. Memory holds the table's listing, as for
-any read, the logs of one slice, and a bounded number of keys (`key_check`).
+Nothing is written. Other processes compact and clean meanwhile, so nothing counts as damaged after
+one check. A file that seems lost is looked for again in the table as it is then, and a partition
+whose files vanish while they are read is read again. Memory holds the table's listing, as for any
+read, the logs of one slice, and a bounded number of keys (`services.verification.keys`).
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes, Visibility, visible_now
 from pyhudi.world import World
 
-#: Findings that a result holds; of more it has the number.
+#: How many findings a result holds; it counts those beyond.
 FINDINGS_MAX = 10_000
-#: How often a partition is read whose files vanish meanwhile.
+#: How often a partition is read if files of it vanish meanwhile.
 ATTEMPTS_MAX = 5
 _END_OF_TIME = "9" * 17
 
 
 def verify(storage: Storage, world: World, listener: Listener | None) -> Verified:
-    """Look at all of the table; writes nothing, and needs no right to write."""
+    """Check the whole table. This writes nothing, and needs no permission to write."""
     started = world.elapsed_ms()
     loader = TableLoader(storage, load_config(storage))
     with ProgressBoard(listener, world) as board:
@@ -69,16 +69,16 @@ def verify(storage: Storage, world: World, listener: Listener | None) -> Verifie
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """A state, and from when on it can be read."""
+    """A state of the table, and the time since which the table can be read."""
 
     state: TableState
     times: CompletionTimes
     now: Visibility
     since: str
-    replaced: Mapping[tuple[str, str], str]  # file group → when it was taken out
+    replaced: Mapping[tuple[str, str], str]  # file group → when it was replaced
 
     def slices(self, group: FileGroupFiles) -> tuple[FileSlice, ...]:
-        """The slices that are needed, the newest first."""
+        """Return the slices that are needed, the newest first."""
         out = self.replaced.get((group.partition, group.file_id))
         if out is not None and out <= self.since:
             return ()
@@ -89,7 +89,7 @@ class _Scope:
 
 
 class Verification:
-    """One look at a table."""
+    """One verification of a table."""
 
     def __init__(self, loader: TableLoader, board: ProgressBoard) -> None:
         self._loader = loader
@@ -132,7 +132,7 @@ class Verification:
         return _Scope(state, times, visible_now(state.timeline), since, {**replaced, **active})
 
     def _find(self, kind: FindingKind, path: str, commit: str, why: str) -> None:
-        """Keep a finding; of one file, the first that is about the file itself."""
+        """Record a finding; of those about one file itself, only the first."""
         about_keys = kind in (FindingKind.BUCKET, FindingKind.DUPLICATE)
         key = (kind if about_keys else None, path)
         if key in self._findings:
@@ -147,8 +147,10 @@ class Verification:
     def _suspects(
         self, scope: _Scope
     ) -> tuple[list[tuple[CommittedFile, str]], dict[tuple[str, str], str]]:
-        """Files that are not there as a commit says, with the commit's completion time; and the
-        file groups that archived writes replaced, with when."""
+        """Return files that do not exist as a commit says, with the commit's completion time.
+
+        Also return the file groups that archived writes replaced, with the time of that.
+        """
         groups = {(g.partition, g.file_id): g for g in scope.state.groups()}
         replaced: dict[tuple[str, str], str] = {}
         unlisted: dict[tuple[str, str], tuple[CommittedFile, str]] = {}  # the newest of each group
@@ -192,7 +194,7 @@ class Verification:
     def _lost(
         self, scope: _Scope, suspects: Iterable[tuple[CommittedFile, str]]
     ) -> Iterator[LostFile]:
-        """Those of the files that a state needs which can still be read."""
+        """Yield those of the files that a state needs which can still be read."""
         by_group: dict[tuple[str, str], list[tuple[CommittedFile, str]]] = {}
         for file, completed in suspects:
             if scope.now.sees(file.commit):
@@ -216,14 +218,14 @@ class Verification:
             self._find(FindingKind.LENGTH, lost.path, lost.commit, lost.why)
             return
         is_there = self._storage.stat(lost.path) is not None
-        # A clean may have kept less than its record says; what it names it has removed.
+        # A clean may have retained less than its record says; the files that it names are removed.
         if not is_there and removing_clean(self._loader, scope.state.timeline, lost.path) is None:
             self._find(FindingKind.LOST, lost.path, lost.commit, lost.why)
 
     # -- what the files hold
 
     def _read_all(self, scope: _Scope, replaced: Mapping[tuple[str, str], str]) -> None:
-        """Read each partition; again where files vanished meanwhile, as the table is then."""
+        """Read each partition. Where files vanish meanwhile, load the table and read it again."""
         partitions = set(scope.state.partitions)
         for _ in range(ATTEMPTS_MAX):
             spec = self._spec(scope)
@@ -240,7 +242,7 @@ class Verification:
         )
 
     def _spec(self, scope: _Scope) -> ReadSpec | None:
-        """How keys are read; None if the schema cannot be found."""
+        """Return how keys are read; None if the schema cannot be found."""
         try:
             schema = self._reader.schema_at(scope.state, scope.now)
         except CorruptTableError as error:
@@ -251,7 +253,7 @@ class Verification:
         return read_spec(scope.state.config, schema, scope.now, output=output)
 
     def _read(self, scope: _Scope, spec: ReadSpec, partition: str) -> bool:
-        """Read what is needed of a partition; whether all files stayed there."""
+        """Read what is needed of a partition; return True if no file vanished."""
         stayed = True
         latest: list[FileSlice] = []
         buckets: dict[int, str] = {}
@@ -267,26 +269,26 @@ class Verification:
         return (not latest or self._check_keys(scope, spec, latest, None)) and stayed
 
     def _bucket(self, scope: _Scope, slice_: FileSlice, known: dict[int, str]) -> int | None:
-        """The bucket of a latest slice, which it must have alone."""
+        """Return the bucket of a latest slice; no other slice may have the same."""
         buckets = scope.state.config.buckets
         assert buckets is not None
         try:
             bucket = bucket_of_file(slice_.file_id)
         except UnsupportedTableError as error:
-            self._find(FindingKind.BUCKET, *_place(slice_), error.why)
+            self._find(FindingKind.BUCKET, *_first_file(slice_), error.why)
             return None
         if bucket >= buckets.count:
             why = f"the table has {buckets.count} buckets, and the file group is of bucket {bucket}"
-            self._find(FindingKind.BUCKET, *_place(slice_), why)
+            self._find(FindingKind.BUCKET, *_first_file(slice_), why)
         elif (other := known.setdefault(bucket, slice_.file_id)) != slice_.file_id:
             why = f"bucket {bucket} has another file group, {other}"
-            self._find(FindingKind.BUCKET, *_place(slice_), why)
+            self._find(FindingKind.BUCKET, *_first_file(slice_), why)
         return bucket
 
     def _check_keys(
         self, scope: _Scope, spec: ReadSpec, slices: list[FileSlice], bucket: int | None
     ) -> bool:
-        """Read the keys of slices in which each may be there once; whether all files stayed."""
+        """Read slices in which a key may be only once; return True if no file vanished."""
         vanished: list[FileSlice] = []
         counted: set[str] = set()
 
@@ -296,7 +298,7 @@ class Verification:
                 try:
                     for is_row, found in self._keys(spec, slice_, is_merged=len(slices) > 1):
                         if is_first:
-                            self._look(scope, slice_, found, bucket)
+                            self._check_batch(scope, slice_, found, bucket)
                         if is_row:
                             yield found.drop_null()
                 except (CorruptTableError, UnavailableError) as error:
@@ -310,17 +312,17 @@ class Verification:
             return False
         if fault is not None:
             why = f"keys are there more than once in partition {slices[0].partition!r}: {fault}"
-            self._find(FindingKind.DUPLICATE, *_place(slices[0]), why)
+            self._find(FindingKind.DUPLICATE, *_first_file(slices[0]), why)
         return True
 
     def _keys(
         self, spec: ReadSpec, slice_: FileSlice, *, is_merged: bool
     ) -> Iterator[tuple[bool, pa.Array]]:
-        """Keys of a slice, and whether each is that of a row by itself.
+        """Yield keys of a slice, and whether each of them is the key of one row.
 
-        In one file group logs repeat keys as they like, and merging leaves one row of each: then
-        only the base file can have a key twice. Beside other file groups it must be known which
-        keys have a row, so there the slice is merged.
+        Within a file group, logs may repeat keys, and merging leaves one row of each, so only the
+        base file can have a key twice. If a key may be in several file groups, it must be known
+        which keys have a row, so the slice is merged then.
         """
         rows = slice_ if is_merged else slice_._replace(logs=())
         for batch in read_split(self._storage, spec, Split((SliceRead(rows),))):
@@ -333,12 +335,14 @@ class Verification:
                     case LogDeletes():
                         yield False, block.keys
 
-    def _look(self, scope: _Scope, slice_: FileSlice, keys: pa.Array, bucket: int | None) -> None:
+    def _check_batch(
+        self, scope: _Scope, slice_: FileSlice, keys: pa.Array, bucket: int | None
+    ) -> None:
         self._rows += len(keys)
         self._board.add(rows=len(keys))
         if keys.null_count:
             why = f"{keys.null_count} rows have no record key"
-            self._find(FindingKind.BUCKET, *_place(slice_), why)
+            self._find(FindingKind.BUCKET, *_first_file(slice_), why)
         config = scope.state.config
         if bucket is None or config.buckets is None:
             return
@@ -346,7 +350,7 @@ class Verification:
         fault = misplaced(keys.drop_null(), fields, config.buckets.count, bucket)
         if fault is not None:
             why = f"keys of other buckets are in bucket {bucket}: {fault}"
-            self._find(FindingKind.BUCKET, *_place(slice_), why)
+            self._find(FindingKind.BUCKET, *_first_file(slice_), why)
 
     def _count(self, slice_: FileSlice) -> None:
         files = len(slice_paths(slice_))
@@ -357,7 +361,7 @@ class Verification:
     def _broken(
         self, spec: ReadSpec, slice_: FileSlice, error: CorruptTableError | UnavailableError
     ) -> list[FileSlice]:
-        """Report what is broken of a slice; the slice, if a file of it is gone by now."""
+        """Report the damaged files of a slice; return the slice instead if a file is gone."""
         files: list[BaseFile | LogFile] = [*([slice_.base] if slice_.base else []), *slice_.logs]
         there = self._storage.stat_all([file.path for file in files])
         if any(stat is None for stat in there):
@@ -388,8 +392,8 @@ def _alone(slice_: FileSlice, file: BaseFile | LogFile) -> FileSlice:
     return slice_._replace(base=None, logs=(file,))
 
 
-def _place(slice_: FileSlice) -> tuple[str, str]:
-    """The path and the commit of a slice's first file."""
+def _first_file(slice_: FileSlice) -> tuple[str, str]:
+    """Return the path and the commit of a slice's first file."""
     if slice_.base is not None:
         return slice_.base.path, slice_.base.name.requested
     return slice_.logs[0].path, slice_.logs[0].name.requested

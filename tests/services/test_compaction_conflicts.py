@@ -37,8 +37,8 @@ def planned(scene: Scene) -> str:
 def test_a_plan_that_is_being_cancelled_blocks_no_write(
     act: str, stop: Stop, comes_back: bool
 ) -> None:
-    """Its abort is decided and carried out, and its files are not deleted yet. Who slept while it
-    was begun may even bring its requested file back."""
+    """Its abort is in the log and applied, and its files are not deleted yet. A process that slept
+    while the plan was begun may even bring its requested file back."""
     scene = scene_with_logs()
     held = scene.hold("one", ACTS[act], stop, conflict_retries=0)
     path = f"{TIMELINE}/{planned(scene)}.compaction.requested"
@@ -57,8 +57,8 @@ def test_a_plan_that_is_being_cancelled_blocks_no_write(
 
 @pytest.mark.parametrize("data", [b"garbage", b""])
 @pytest.mark.parametrize("act", ACTS)
-def test_a_plan_that_nobody_can_read_stops_only_what_is_older(act: str, data: bytes) -> None:
-    """And says how to be rid of it: nobody knows which file groups it would take."""
+def test_a_plan_that_cannot_be_read_stops_only_what_is_older(act: str, data: bytes) -> None:
+    """The error says how to remove it, because it is not known which file groups it is about."""
     scene = scene_with_logs()
     held = scene.hold("old", ACTS[act], conflict_retries=0)
     forger = scene.session("forger")
@@ -73,7 +73,7 @@ def test_a_plan_that_nobody_can_read_stops_only_what_is_older(act: str, data: by
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_an_inflight_file_of_a_plan_that_is_gone_stands_in_nobodys_way(act: str) -> None:
+def test_an_inflight_file_of_a_plan_that_is_gone_blocks_no_write(act: str) -> None:
     scene = scene_with_logs()
     scene.storage.write(f"{TIMELINE}/20240101000000000.compaction.inflight", b"")
     assert ACTS[act](scene.table("w")).instant

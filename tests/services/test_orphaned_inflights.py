@@ -1,4 +1,4 @@
-"""Inflight files that come when their instant is archived or undone: nobody believes them."""
+"""Inflight files that are created after their instant was archived or rolled back are ignored."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_executor_that_slept_until_its_plan_was_archived_costs_no_row() -> No
 
 
 @pytest.mark.parametrize("how", ["archive", "repair"])
-def test_strays_are_swept_up(how: str) -> None:
+def test_orphaned_inflight_files_are_swept_up(how: str) -> None:
     bench, requested = bench_with_archived_compaction()
     late = f"{TIMELINE}/{requested}.compaction.inflight"
     bench.storage.create(late, b"")

@@ -1,7 +1,8 @@
-"""What else needs files: pending plans, savepoints and consumers, as storage has them now.
+"""Pins: the files that pending plans, savepoints and consumers need, as storage has them now.
 
-A plan that cannot be read stops the clean: which files it needs is not known, and a guess could
-take them. An inflight file without a plan needs none: nobody can carry it out, and it came late.
+A plan that cannot be read stops the clean, because it is not known which files the plan needs, and
+the clean could remove them. An inflight file without a plan needs no files: no process can execute
+it, and it is a late file.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from pyhudi.timeline.timeline import Timeline
 _COMPACTIONS = (Action.COMPACTION, Action.LOGCOMPACTION)
 
 
-def load_holds(storage: Storage, folder: str, timeline: Timeline, now_ms: int) -> Pins:
-    """Everything that keeps files, at a time of the store's clock."""
+def load_pins(storage: Storage, folder: str, timeline: Timeline, now_ms: int) -> Pins:
+    """Return everything that retains files, at a time of the store's clock."""
     files: dict[str, FileVerdict] = {}
     for instant in timeline.pending:
         if _came_late(storage, folder, instant):
@@ -48,13 +49,16 @@ def load_holds(storage: Storage, folder: str, timeline: Timeline, now_ms: int) -
 
 
 def _unknown(instant: Instant, error: CorruptTableError) -> CorruptTableError:
-    """Nobody can tell which file groups it is about, so none may be cleaned."""
+    """Return the error of a plan that cannot be read.
+
+    It is not known which file groups the plan is about, so none may be cleaned.
+    """
     next_step = "Restore its plan from a copy of the table, or roll it back with Apache Hudi"
     if instant.action in _COMPACTIONS:
         next_step = f"Cancel it: table.services.cancel_compaction({instant.requested!r})"
     return CorruptTableError(
-        f"which files the pending {instant.action} {instant.requested} needs is not known, and a"
-        " clean could take them",
+        f"it is not known which files the pending {instant.action} {instant.requested} needs, and a"
+        " clean could remove them",
         why=f"its plan cannot be read: {error.why}",
         next_step=f"Nothing was removed. {next_step}",
         path=error.path,
@@ -62,7 +66,7 @@ def _unknown(instant: Instant, error: CorruptTableError) -> CorruptTableError:
 
 
 def _came_late(storage: Storage, folder: str, instant: Instant) -> bool:
-    """Whether it is a compaction that was archived before its inflight file came once more."""
+    """True if the instant is a late inflight file of a compaction that was archived before."""
     if instant.action not in _COMPACTIONS or instant.state is not State.INFLIGHT:
         return False
     plan = instant.in_state(State.REQUESTED)
@@ -70,13 +74,13 @@ def _came_late(storage: Storage, folder: str, instant: Instant) -> bool:
 
 
 def live_consumers(storage: Storage, now_ms: int) -> tuple[tuple[str, str], ...]:
-    """Names of consumers that hold files, and up to when each has read."""
+    """Return the names of consumers that retain files, and up to when each has read."""
     found = load_consumers(storage)
     return tuple((f.consumer.name, f.consumer.since) for f in found if f.holds_at(now_ms))
 
 
 def planned_files(storage: Storage, folder: str, instant: Instant) -> Iterator[str]:
-    """The files that a pending table service reads; none for any other instant."""
+    """Yield the files that a pending table service reads; none for any other instant."""
     requested = instant.in_state(State.REQUESTED)
     path = f"{folder}/{requested.file_name}"
     if instant.action in _COMPACTIONS:
@@ -86,8 +90,8 @@ def planned_files(storage: Storage, folder: str, instant: Instant) -> Iterator[s
                 yield operation.base_file_path
             yield from operation.log_file_paths
     elif instant.action is Action.CLUSTERING:
-        asked = decode_requested_replace(load_timeline_file(storage, path), path)
-        clustering = None if asked is None else asked.clustering_plan
+        replace = decode_requested_replace(load_timeline_file(storage, path), path)
+        clustering = None if replace is None else replace.clustering_plan
         for group in (clustering and clustering.input_groups) or ():
             for part in group.slices or ():
                 if (base := part.base_file_path(storage.uri)) is not None:
