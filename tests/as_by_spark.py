@@ -14,11 +14,12 @@ from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.progress import ProgressBoard
 from pyhudi.session.open import OpenTable
 from pyhudi.session.session import TableSession
+from pyhudi.write.begin import ready
 from pyhudi.write.intent import WriteIntent
 from pyhudi.write.local import LocalExecutor
 from pyhudi.write.plan import WritePlan
 from pyhudi.write.result import WriteResult
-from pyhudi.write.write import ready, write
+from pyhudi.write.write import write
 
 
 class LateExecutor(LocalExecutor):

@@ -32,7 +32,7 @@ from pyhudi.storage.objects.write_fence import raise_fence
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.version import __version__
 from pyhudi.world import World, real_world
-from pyhudi.write.begin import write_spec
+from pyhudi.write.begin import ready, write_spec
 from pyhudi.write.deletes import are_located
 from pyhudi.write.detached import (
     DetachedWrite,
@@ -45,7 +45,6 @@ from pyhudi.write.detached import (
 from pyhudi.write.files.spec import WriteOverError
 from pyhudi.write.intent import Change, Keys, Reads, WholeRows, WriteIntent
 from pyhudi.write.shape import row_shape
-from pyhudi.write.write import ready
 from pyspark_pyhudi.address import parse_address
 from pyspark_pyhudi.target import opened_table
 

@@ -46,10 +46,10 @@ from pyhudi.storage.objects.column_owners import declare_owners
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.write import local, tasks
+from pyhudi.write.begin import ready
 from pyhudi.write.intent import Reads, WholeRows, WriteIntent
 from pyhudi.write.result import WriteResult
 from pyhudi.write.seeds import seed_missing
-from pyhudi.write.write import ready
 from worlds import Clock
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "concurrency.md"

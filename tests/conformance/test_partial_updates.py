@@ -29,12 +29,11 @@ from pyhudi.format.table.column_owners import RANK_COLUMN
 from pyhudi.storage.open import open_storage
 from pyhudi.table.rows.row_layout import RowOrigin, row_layout, stored_rows
 from pyhudi.world import real_world
-from pyhudi.write.begin import begun, make_beginning, write_spec
+from pyhudi.write.begin import begun, make_beginning, ready, write_spec
 from pyhudi.write.complete import complete
 from pyhudi.write.files.spec import create_marker, data_path, file_stat
 from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.seeds import seed_missing
-from pyhudi.write.write import ready
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 

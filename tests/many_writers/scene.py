@@ -33,8 +33,8 @@ from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.world import World
 from pyhudi.write import complete as completing
-from pyhudi.write import repeated
 from pyhudi.write import write as writing
+from pyhudi.write import write_id
 from pyhudi.write.intent import WriteIntent
 from pyhudi.write.result import WriteResult
 from worlds import START_MS, Clock, still_world
@@ -145,7 +145,7 @@ def _registered(session: TableSession, transaction: Transaction, intent: WriteIn
     if held is not None:
         held.requested = transaction.requested
         held.reach(Stop.BEGUN)
-    return repeated.registered(session, transaction, intent)
+    return write_id.registered(session, transaction, intent)
 
 
 def _complete(*args: Any, **kwargs: Any) -> Any:

@@ -30,7 +30,7 @@ from many_writers.scene import (
 from pyhudi.errors import ConflictError
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER
-from pyhudi.write.write import ready
+from pyhudi.write.begin import ready
 
 SIX = tuple(f"k{number}" for number in range(6))
 TIMEOUT_MS = WriteSettings().heartbeat_timeout_ms

@@ -52,7 +52,7 @@ from pyhudi.write.begin import write_spec
 from pyhudi.write.files.base_file import write_base
 from pyhudi.write.files.spec import create_partition_metadata
 from pyhudi.write.result import WriteResult, commit_metadata
-from pyhudi.write.write import LATER_MS, LOOK_MS
+from pyhudi.write.retry import LATER_MS, LOOK_MS
 from written_tables import keyed
 
 G = FileGroupId("mo", file_id(0))

@@ -18,6 +18,7 @@ from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
 from pyhudi.storage.objects.write_fence import FENCE_FOLDER
+from pyhudi.write.begin import ready
 from pyhudi.write.detached import (
     DetachedWrite,
     abandon,
@@ -30,7 +31,6 @@ from pyhudi.write.files.spec import WriteOverError
 from pyhudi.write.intent import Keys, WholeRows, WriteIntent
 from pyhudi.write.result import WriteResult
 from pyhudi.write.tasks import RowsTask
-from pyhudi.write.write import ready
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("note", pa.string())])
 SETTINGS = WriteSettings()

@@ -23,7 +23,7 @@ from pyhudi.read.lookup import GroupView
 from pyhudi.read.plan import Now, Question, Reader
 from pyhudi.write import group_files
 from pyhudi.write import tasks as group_jobs
-from pyhudi.write.begin import write_spec
+from pyhudi.write.begin import ready, write_spec
 from pyhudi.write.files.spec import KeyedRows
 from pyhudi.write.group_files import EmptyBuckets, Files
 from pyhudi.write.intent import (
@@ -38,7 +38,6 @@ from pyhudi.write.intent import (
 from pyhudi.write.plan import Prepared, current_slices, plan_write
 from pyhudi.write.shape import RowShape, row_shape
 from pyhudi.write.tasks import DeleteTask, FoundDeletesTask, GroupTask, RowsTask, Target, UpdateTask
-from pyhudi.write.write import ready
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("ts", pa.int64()), ("v", pa.float64())]

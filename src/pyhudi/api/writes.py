@@ -30,7 +30,7 @@ from pyhudi.session.open import OpenTable
 from pyhudi.session.session import TableSession
 from pyhudi.table.rows.named_partitions import named_partitions
 from pyhudi.table.schema import META_COLUMNS
-from pyhudi.write.begin import data_schema
+from pyhudi.write.begin import data_schema, ready
 from pyhudi.write.column_owners import OwnedColumns, owned_columns, ranked, refuse_joined
 from pyhudi.write.executor import Executor
 from pyhudi.write.intent import (
@@ -45,9 +45,9 @@ from pyhudi.write.intent import (
 )
 from pyhudi.write.local import LocalExecutor
 from pyhudi.write.plan import refuse_bad_predicate
-from pyhudi.write.repeated import finished
 from pyhudi.write.result import WriteResult
-from pyhudi.write.write import ready, write
+from pyhudi.write.write import write
+from pyhudi.write.write_id import finished
 
 OVERWRITE_ALL, OVERWRITE_TOUCHED = "all", "touched"
 

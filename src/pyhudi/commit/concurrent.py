@@ -27,7 +27,7 @@ from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.writer_identity import WriterIdentity, parse_writer
 from pyhudi.plan.changes import CompletedWrite
 from pyhudi.read.archive import History
-from pyhudi.read.schema import RecordedSchema, last_recorded
+from pyhudi.read.schema_in_force import RecordedSchema, last_recorded
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.timeline.live import LiveTimeline

@@ -35,7 +35,7 @@ from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit_metadata
 from pyhudi.format.timeline.decision_entry import Entry
 from pyhudi.format.timeline.instant import Instant
-from pyhudi.read.schema import RecordedSchema, is_same_schema, schema_change
+from pyhudi.read.schema_in_force import RecordedSchema, is_same_schema, schema_change
 from pyhudi.timeline.live import LiveTimeline
 
 #: How long a writer of another engine may take from its begin until it has read the timeline.

@@ -38,7 +38,7 @@ from pyhudi.plan.scan import (
 from pyhudi.read.clean_bounds import archived_clean_bound, load_clean_bound
 from pyhudi.read.load import TableLoader
 from pyhudi.read.lost_files import doomed_files, loss_error, removing_clean
-from pyhudi.read.schema import schema_in_force
+from pyhudi.read.schema_in_force import schema_in_force
 from pyhudi.table.committed_files import LostFile, lost_files
 from pyhudi.table.partitions import with_dropped_columns
 from pyhudi.table.schema import without_meta_columns

@@ -14,8 +14,8 @@ from pyhudi.format.timeline.instant import Action
 from pyhudi.read.current_state import CurrentState
 from pyhudi.read.load import TableLoader
 from pyhudi.session.bucket_groups import BucketGroups
-from pyhudi.session.recorded_schema import SchemaInForce
 from pyhudi.session.replaced_groups import ReplacedGroups
+from pyhudi.session.write_schema import SchemaInForce
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.protocol import Storage
 from pyhudi.world import World

@@ -9,10 +9,18 @@ import pyarrow as pa
 
 from pyhudi.commit.transaction import Transaction, preparing
 from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.session.open import OpenTable
 from pyhudi.session.session import TableSession
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.write.files.spec import Part, WriteSpec
 from pyhudi.write.result import commit_metadata
+
+
+def ready(table: OpenTable) -> TableSession:
+    """Open the table for a write, and roll back what failed writers left."""
+    session = table.session()
+    session.recover()
+    return session
 
 
 @contextmanager

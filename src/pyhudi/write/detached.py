@@ -40,10 +40,10 @@ from pyhudi.write.column_owners import refuse_joined
 from pyhudi.write.complete import complete as complete_write
 from pyhudi.write.intent import WriteIntent
 from pyhudi.write.plan import Prepared, WritePlan, finish, plan_write
-from pyhudi.write.repeated import finished, registered
 from pyhudi.write.result import WriteResult, write_result
 from pyhudi.write.spill import spilled_deletes, spilled_logs
 from pyhudi.write.tasks import DeleteTask, RowsTask
+from pyhudi.write.write_id import finished, registered
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,12 @@ from pyhudi.write.begin import write_spec
 from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.deletes import are_located
 from pyhudi.write.intent import Keys, Reads, WholeRows, WriteIntent
-from pyhudi.write.plan import WritePlan, current_slices, has_newer_writes, known_keys
+from pyhudi.write.new_keys import has_newer_writes, known_keys, refuse_known_keys
+from pyhudi.write.plan import WritePlan, current_slices
 from pyhudi.write.rebase import files_by_group, rebased_rows
 from pyhudi.write.shape import row_shape
 from pyhudi.write.spill import spilled_logs
-from pyhudi.write.tasks import FoundDeletesTask, is_load, refuse_known_keys
+from pyhudi.write.tasks import FoundDeletesTask, is_load
 
 
 class LocalExecutor:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from pyhudi.commit.concurrent import is_seed
 from pyhudi.errors import ConflictError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import BUCKET_COUNT
@@ -29,7 +28,6 @@ from pyhudi.table.file_group import FileSlice
 from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
-from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.write.deletes import are_located, lookup_columns
 from pyhudi.write.files.spec import WriteSpec
 from pyhudi.write.group_files import Files
@@ -42,6 +40,7 @@ from pyhudi.write.intent import (
     WholeRows,
     WriteIntent,
 )
+from pyhudi.write.new_keys import has_newer_writes, known_keys
 from pyhudi.write.seeds import seed_missing
 from pyhudi.write.shape import RowShape, row_shape
 from pyhudi.write.tasks import (
@@ -52,6 +51,7 @@ from pyhudi.write.tasks import (
     Target,
     UpdateTask,
 )
+from pyhudi.write.view import group_view
 
 Task: TypeAlias = GroupTask | FoundDeletesTask
 
@@ -214,14 +214,7 @@ class _Planning:
     def _view(
         self, state: TableState, columns: list[str] | None, point: Point | None = None
     ) -> GroupView:
-        return _view(self._session, state, columns, point or Now())
-
-
-def _view(
-    session: TableSession, state: TableState, columns: list[str] | None, point: Point
-) -> GroupView:
-    question = Question(None if columns is None else tuple(columns), meta=True)
-    return GroupView.of(Reader(session.loader).plan_snapshot(state, point, question))
+        return group_view(self._session, state, columns, point or Now())
 
 
 def _found_scan(session: TableSession, state: TableState, found: Found) -> ScanPlan:
@@ -247,29 +240,6 @@ def current_slices(
     if are_rewritten:
         refuse_known_losses(session.loader, state, times)
     return latest_slices(state, times, session.groups.rule)
-
-
-# ---- require_new_keys
-
-
-def known_keys(session: TableSession, state: TableState) -> GroupView:
-    """Return a view of the keys that the table has in this state."""
-    return _view(session, state, [RECORD_KEY, PARTITION_PATH], Now())
-
-
-def has_newer_writes(session: TableSession, state: TableState) -> bool:
-    """True if a write has completed that is not in the state, and that may have rows.
-
-    The live timeline is as of the instant's begin, so no listing is needed. Seeds have no rows; the
-    first write to a partition makes one itself.
-    """
-    done = session.log.live.completed.values()
-    new = (
-        instant
-        for instant in done
-        if instant.action in WRITE_ACTIONS and not state.timeline.is_committed(instant.requested)
-    )
-    return any(not is_seed(session.loader.metadata(instant)) for instant in new)
 
 
 # ---- the end

@@ -30,11 +30,12 @@ from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.plan.scan import ScanPlan, SliceRead, Split
 from pyhudi.read.lookup import GroupView
 from pyhudi.read.slice import read_split
-from pyhudi.table.rows.bad_rows import SAMPLE_ROWS_MAX, sample, true_rows
+from pyhudi.table.rows.bad_rows import SAMPLE_ROWS_MAX, sample
 from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
 from pyhudi.write.deletes import LocatedDeletes, is_located, looked_up
 from pyhudi.write.files.spec import KeyedRows
 from pyhudi.write.group_files import EmptyBuckets, Files
+from pyhudi.write.new_keys import only_new
 from pyhudi.write.shape import RowShape
 from pyhudi.write.sorted_groups import joined_rows
 
@@ -94,7 +95,7 @@ class RowsTask:
         if self.partitions is not None and group.partition not in self.partitions:
             raise _other_partition(group.partition, next(rows), self.files.config)
         if self.known is not None:
-            rows = _new_rows(rows, self.known.keys(self.files.storage, group), self.files.config)
+            rows = only_new(rows, self.known.keys(self.files.storage, group), self.files.config)
         if self.target is Target.LOAD:
             yield from self._load(group, rows)
         elif self.target is Target.LOG:
@@ -127,28 +128,6 @@ def _other_partition(partition: str, rows: KeyedRows, config: TableConfig) -> In
         why=f"the overwrite names other partitions; {shown}",
         next_step="Name this partition too, or leave these rows out",
     )
-
-
-def _new_rows(
-    rows: Iterator[KeyedRows], existing_keys: pa.Array, config: TableConfig
-) -> Iterator[KeyedRows]:
-    """Yield the rows; raise InvalidRequestError if one of their keys is in the table."""
-    for part in rows:
-        refuse_known_keys(part, existing_keys, config)
-        yield part
-
-
-def refuse_known_keys(rows: KeyedRows, existing_keys: pa.Array, config: TableConfig) -> None:
-    """Raise InvalidRequestError, with a sample, if a key of the rows is an existing one."""
-    mask = pc.is_in(rows.keys, value_set=existing_keys)
-    if found := true_rows(mask):
-        columns = {name: rows.rows.column(name) for name in config.record_key_fields}
-        raise InvalidRequestError(
-            "some of the keys are in the table already",
-            why=f"require_new_keys=True, but these keys exist: {sample(found, columns)}",
-            next_step="Leave these rows out, or write them with upsert if they may replace the"
-            " existing ones",
-        )
 
 
 class UpdateTask:

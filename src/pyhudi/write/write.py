@@ -9,10 +9,6 @@ After a conflict, the cheapest correct way is taken:
 
 A rebase is for rows that came as a stream or from Spark, because the input is evaluated once. The
 instant that lost stays until the new one has its files. No reader sees either before it completes.
-
-**A write of higher priority** is waited for until it ends, or is found dead and rolled back. A dead
-writer seems alive until its heartbeat is too old. So the wait for each such write lasts that long
-and no longer, because a writer that is alive may take hours.
 """
 
 from __future__ import annotations
@@ -28,26 +24,20 @@ from pyhudi.conflict.rules import Retry
 from pyhudi.errors import ConflictError
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.progress import ProgressBoard
-from pyhudi.read.schema import is_same_schema, schema_change
+from pyhudi.read.schema_in_force import is_same_schema, schema_change
 from pyhudi.session.open import OpenTable
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.progress import Totals
-from pyhudi.world import jittered_ms
 from pyhudi.write.begin import begun, make_beginning, write_spec
 from pyhudi.write.complete import complete
 from pyhudi.write.executor import Executor
 from pyhudi.write.files.spec import WriteSpec
 from pyhudi.write.intent import WriteIntent
 from pyhudi.write.plan import Prepared, WritePlan, finish, plan_write
-from pyhudi.write.repeated import finished, registered
 from pyhudi.write.result import WriteResult, write_result
+from pyhudi.write.retry import Retries
 from pyhudi.write.seeds import seed_missing
-
-#: How long to wait for another write that is pending, the first time and at most; in between, twice
-#: as long each time.
-LATER_MS, LATER_MAX_MS = 1_000, 30_000
-#: How often to check whether a write of higher priority has ended.
-LOOK_MS = 5_000
+from pyhudi.write.write_id import finished, registered
 
 
 def write(
@@ -65,13 +55,6 @@ def write(
     return result
 
 
-def ready(table: OpenTable) -> TableSession:
-    """Open the table for a write, and roll back what failed writers left."""
-    session = table.session()
-    session.recover()
-    return session
-
-
 class _Write:
     """The attempts of one write."""
 
@@ -85,13 +68,12 @@ class _Write:
         # The write began with the first row of its input, or begins now.
         began_ms = board.began_ms
         self._started = table.world.elapsed_ms() if began_ms is None else began_ms
-        self._retries = 0
-        self._waited_for: set[str] = set()
+        self._retries = Retries(table)
 
     def run(self, session: TableSession) -> WriteResult:
         ended = self._attempted(session, None)
         while isinstance(ended, Lost):
-            if not self._executor.can_repeat or not self._may_retry(ended):
+            if not self._executor.can_repeat or not self._retries.may_follow(ended):
                 ended.or_raise()
             ended = self._attempted(session, ended)
         return ended
@@ -100,7 +82,7 @@ class _Write:
         """Make an attempt, after one that was lost. A ConflictError is a loss, too."""
         try:
             if lost is not None:
-                session = self._reopened_after(lost)  # the table's lock may change here, too
+                session = self._again(lost)  # the table's lock may change here, too
             return self._attempt(session)
         except TakenOverError as error:
             return Lost(error, Retry.NO)
@@ -150,10 +132,10 @@ class _Write:
         ended = complete(session, transaction, self._intent, spec, stats, keeps_files=keeps_files)
         if isinstance(ended, Completed):
             return self._result(transaction, ended, stats)
-        if not executor.can_rebase or not ended.keeps_files or not self._may_retry(ended):
+        if not executor.can_rebase or not ended.keeps_files or not self._retries.may_follow(ended):
             transaction.abandon()
             return ended
-        session = self._reopened_after(ended)
+        session = self._again(ended)
         result = self._written(session, Prepared(), lambda plan: executor.rebase(plan, stats))
         transaction.abandon()  # its files are no longer needed
         return result
@@ -175,43 +157,11 @@ class _Write:
         self, transaction: Transaction, completed: Completed, stats: list[WriteStat]
     ) -> WriteResult:
         seconds = (self._table.world.elapsed_ms() - self._started) / 1000
-        result = write_result(transaction.requested, completed.time, stats, self._retries, seconds)
+        result = write_result(
+            transaction.requested, completed.time, stats, self._retries.count, seconds
+        )
         return replace(result, recommits=len(completed.behind))
 
-    # -- after a conflict
-
-    def _may_retry(self, lost: Lost) -> bool:
-        is_left = self._retries < self._table.settings.conflict_retries
-        return is_left and lost.retry is not Retry.NO
-
-    def _reopened_after(self, lost: Lost) -> TableSession:
-        """Open the table again, after the other pending write has had some time to end."""
-        if lost.retry is Retry.LATER:
-            other = lost.waits_for
-            if other is not None and other not in self._waited_for:
-                self._waited_for.add(other)
-                self._wait_for(other)
-            else:
-                world = self._table.world
-                longer = LATER_MS << min(self._retries, 10)
-                world.sleep_ms(jittered_ms(world, min(longer, LATER_MAX_MS)))
-        self._retries += 1
+    def _again(self, lost: Lost) -> TableSession:
         self._board.set_totals(Totals())  # rows counted so far are written again
-        return ready(self._table)  # the other may be dead now, and the table may have another lock
-
-    def _wait_for(self, other: str) -> None:
-        world, settings = self._table.world, self._table.settings
-        # A dead writer can seem alive until its heartbeat times out, and one check more, because
-        # its clock is only estimated.
-        end = world.elapsed_ms() + settings.heartbeat_timeout_ms + LOOK_MS
-        pause = LATER_MS
-        while not self._has_ended(other) and world.elapsed_ms() < end:
-            world.sleep_ms(jittered_ms(world, pause))
-            pause = min(2 * pause, LOOK_MS)
-
-    def _has_ended(self, other: str) -> bool:
-        try:
-            live = ready(self._table).log.live  # with the lock that the table has by now
-            return other not in live.pending or other in live.rolled_back_by
-        except ConflictError:  # the table got another lock at this moment; the next check uses it
-            return False
+        return self._retries.reopened_after(lost)

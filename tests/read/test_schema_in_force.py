@@ -18,7 +18,7 @@ from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.table_config import CREATE_SCHEMA, TableType
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit_metadata
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
-from pyhudi.read.schema import RecordedSchema, last_recorded
+from pyhudi.read.schema_in_force import RecordedSchema, last_recorded
 from pyhudi.session.properties import update_properties
 from pyhudi.storage.locks.file_lock import LOCK_PATH
 

@@ -13,7 +13,7 @@ from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.read.current_state import CurrentState
 from pyhudi.read.load import TableLoader
-from pyhudi.read.schema import RecordedSchema, avro_in_force, last_recorded
+from pyhudi.read.schema_in_force import RecordedSchema, avro_in_force, last_recorded
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 
