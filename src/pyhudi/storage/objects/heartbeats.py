@@ -32,17 +32,17 @@ def heartbeat_path(requested: str) -> str:
 class Heartbeat:
     """The heartbeat of one instant, written again in the background until it is stopped."""
 
-    def __init__(self, storage: Storage, requested: str, told: str = "") -> None:
+    def __init__(self, storage: Storage, requested: str, description: str = "") -> None:
         """Prepare the heartbeat.
 
-        `told` describes the writer to people, on a line behind the mark.
+        `description` names the writer for people, on a line behind the mark.
         """
         self.requested = requested
         self._storage = storage
         self._path = heartbeat_path(requested)
         self._stop: Callable[[], None] | None = None
         self._etag: str | None = None
-        self._mark = f"\n{told}".encode() if told else b""  # marks the owner
+        self._mark = f"\n{description}".encode() if description else b""  # marks the owner
 
     def start(self, world: World, interval_ms: int) -> None:
         self._etag = self._storage.write(self._path, self._mark)
