@@ -106,9 +106,9 @@ class CorruptTableError(HudiError):
         path: str | None = None,
         offset: int | None = None,
     ) -> None:
-        place = "" if path is None else f" in {path!r}"
-        place += "" if offset is None else f" at byte {offset}"
-        super().__init__(f"{what}{place}", why=why, next_step=next_step)
+        location = "" if path is None else f" in {path!r}"
+        location += "" if offset is None else f" at byte {offset}"
+        super().__init__(f"{what}{location}", why=why, next_step=next_step)
         self.path = path
         self.offset = offset
 

@@ -26,7 +26,7 @@ from pyhudi.plan.retention import RETAINED_SINCE_KEY
 _FORBIDDING = (CleanRule.LATEST, CleanRule.PENDING)
 
 
-def planned_paths(plan: CleanerPlan, base_uri: str, place: str) -> dict[str, tuple[str, ...]]:
+def planned_paths(plan: CleanerPlan, base_uri: str, origin: str) -> dict[str, tuple[str, ...]]:
     """Return the files that the plan names, by partition.
 
     CorruptTableError for what it may not name.
@@ -47,7 +47,7 @@ def planned_paths(plan: CleanerPlan, base_uri: str, place: str) -> dict[str, tup
             if file.file_path is not None:
                 of_partition.append(relative_to_table(file.file_path, base_uri))
     for partition, paths in found.items():
-        _refuse_foreign(partition, paths, place)
+        _refuse_foreign(partition, paths, origin)
     return {partition: tuple(dict.fromkeys(paths)) for partition, paths in found.items()}
 
 
@@ -59,7 +59,7 @@ def group_of(path: str) -> tuple[str, str]:
     return partition, name.file_id
 
 
-def _refuse_foreign(partition: str, paths: Iterable[str], place: str) -> None:
+def _refuse_foreign(partition: str, paths: Iterable[str], origin: str) -> None:
     for path in paths:
         folder, _, name = path.rpartition("/")
         if folder != partition or parse_data_file(name) is None or path.startswith(".hoodie/"):
@@ -68,7 +68,7 @@ def _refuse_foreign(partition: str, paths: Iterable[str], place: str) -> None:
                 why=f"that is not a data file of the partition {partition!r:.200}",
                 next_step="Nothing was removed. Find the program that wrote the plan, and cancel"
                 " it: table.services.cancel_clean(instant)",
-                path=place,
+                path=origin,
             )
 
 
@@ -77,7 +77,7 @@ def refuse_needed(
     planned: Mapping[str, tuple[str, ...]],
     verdicts: pa.Table,
     pending: Collection[str],
-    place: str,
+    origin: str,
 ) -> None:
     """Raise CorruptTableError if the clean names a file that no clean may remove.
 
@@ -98,7 +98,7 @@ def refuse_needed(
             why=f"the file is needed ({reason})",
             next_step="Nothing was removed. Find the program that planned the clean, and cancel"
             f" it: table.services.cancel_clean({requested!r})",
-            path=place,
+            path=origin,
         )
 
 

@@ -149,8 +149,8 @@ class History:
             if rollback <= requested:
                 return False
             if (found := self.instant(rollback)) is not None:
-                place = f"{self._folder} ({rollback})"
-                if requested in _undone_by(found, place):
+                origin = f"{self._folder} ({rollback})"
+                if requested in _undone_by(found, origin):
                     return True
         return False
 
@@ -163,8 +163,8 @@ class History:
             found = self.instant(instant.requested)
             if found is None:
                 raise
-            place = f"{self._folder} ({instant.requested})"
-            return decode_commit_metadata(found.metadata or b"", place)
+            origin = f"{self._folder} ({instant.requested})"
+            return decode_commit_metadata(found.metadata or b"", origin)
 
     # -- which files
 
@@ -298,8 +298,8 @@ class History:
 
     def _write(self, row: Mapping[str, object]) -> CompletedWrite:
         instant = _instant(row)
-        place = f"{self._folder} ({instant.requested})"
-        metadata = decode_commit_metadata(instant.metadata or b"", place)
+        origin = f"{self._folder} ({instant.requested})"
+        metadata = decode_commit_metadata(instant.metadata or b"", origin)
         return CompletedWrite(instant.requested, instant.completed, metadata)
 
     def _opened(self, file: ArchiveFileName) -> pa.NativeFile:
@@ -333,15 +333,15 @@ def _instant(row: Mapping[str, object]) -> ArchivedInstant:
     )
 
 
-def _undone_by(rollback: ArchivedInstant, place: str) -> tuple[str, ...]:
+def _undone_by(rollback: ArchivedInstant, origin: str) -> tuple[str, ...]:
     """Return what it rolled back.
 
     If Hudi died before it filled the completed file, the plan is used.
     """
-    done = ROLLBACK.decode_or_none(rollback.metadata or b"", place)
+    done = ROLLBACK.decode_or_none(rollback.metadata or b"", origin)
     if done is not None:
         return done.commits_rollback
-    plan = ROLLBACK_PLAN.decode_or_none(rollback.plan or b"", place)
+    plan = ROLLBACK_PLAN.decode_or_none(rollback.plan or b"", origin)
     named = None if plan is None else plan.instant_to_rollback
     return () if named is None else (named.commit_time,)
 

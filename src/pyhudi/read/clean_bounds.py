@@ -34,13 +34,13 @@ def load_clean_bound(storage: Storage, folder: str, clean: Instant) -> CleanBoun
     return _planned(clean.requested, data, plan)
 
 
-def archived_clean_bound(clean: ArchivedInstant, place: str) -> CleanBound | None:
+def archived_clean_bound(clean: ArchivedInstant, origin: str) -> CleanBound | None:
     """Return the bound of an archived clean; None if it records none."""
     if clean.metadata:
-        return bound_of_clean(CLEAN.decode(clean.metadata, place))
-    return _planned(clean.requested, clean.plan or b"", place)
+        return bound_of_clean(CLEAN.decode(clean.metadata, origin))
+    return _planned(clean.requested, clean.plan or b"", origin)
 
 
-def _planned(requested: str, data: bytes, place: str) -> CleanBound | None:
-    plan = CLEANER_PLAN.decode_or_none(data, place)
+def _planned(requested: str, data: bytes, origin: str) -> CleanBound | None:
+    plan = CLEANER_PLAN.decode_or_none(data, origin)
     return None if plan is None else bound_of_plan(requested, plan)

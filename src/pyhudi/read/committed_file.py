@@ -46,5 +46,5 @@ def _load_metadata(
     found = history.instant(requested)
     if found is None or found.action not in {action.value for action in WRITE_ACTIONS}:
         return None
-    place = f"{folders.history} ({requested})"
-    return decode_commit_metadata(found.metadata or b"", place)
+    origin = f"{folders.history} ({requested})"
+    return decode_commit_metadata(found.metadata or b"", origin)

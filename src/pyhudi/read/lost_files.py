@@ -203,8 +203,8 @@ def _cleans(loader: TableLoader, timeline: Timeline) -> Iterator[tuple[str, set[
 
 
 def _removed_by_archived(loader: TableLoader, clean: ArchivedInstant) -> set[str]:
-    place = f"{loader.history_folder} ({clean.requested})"
-    return _names(loader.storage.uri, clean.metadata or b"", clean.plan or b"", place)
+    origin = f"{loader.history_folder} ({clean.requested})"
+    return _names(loader.storage.uri, clean.metadata or b"", clean.plan or b"", origin)
 
 
 def _removed(loader: TableLoader, clean: Instant) -> set[str]:
@@ -217,18 +217,18 @@ def _removed(loader: TableLoader, clean: Instant) -> set[str]:
     return _names(loader.storage.uri, done, planned, f"{folder}/{clean.file_name}")
 
 
-def _names(uri: str, done: bytes, planned: bytes, place: str) -> set[str]:
-    cleaned = CLEAN.decode_or_none(done, place)
+def _names(uri: str, done: bytes, planned: bytes, origin: str) -> set[str]:
+    cleaned = CLEAN.decode_or_none(done, origin)
     if cleaned is not None:
         partitions = cleaned.partition_metadata.values()
         # A clean that was executed twice finds its files gone, and records that as a failure.
         files = ((*p.success_delete_files, *p.failed_delete_files) for p in partitions)
         return {file_name(name) for names in files for name in names}
-    plan = CLEANER_PLAN.decode_or_none(planned, place)
+    plan = CLEANER_PLAN.decode_or_none(planned, origin)
     paths: Iterable[Sequence[str]] = ()
     if plan is not None:
         try:
-            paths = planned_paths(plan, uri, place).values()
+            paths = planned_paths(plan, uri, origin).values()
         except CorruptTableError:
             return set()  # such a plan is never executed
     return {file_name(path) for found in paths for path in found}

@@ -296,9 +296,9 @@ def _without_ineffective_deletes(entries: _Entries) -> _Entries:
         return entries
     by_key = np.argsort(entries.codes, kind="stable")
     codes, block_deletes = entries.codes[by_key], block_deletes[by_key]
-    place = np.arange(len(codes))
+    index = np.arange(len(codes))
     # The last entry before each that is not such a delete; it must be of the same record.
-    before = np.maximum.accumulate(np.where(block_deletes, -1, place))
+    before = np.maximum.accumulate(np.where(block_deletes, -1, index))
     idle = block_deletes & (before >= 0) & (codes[before] == codes) & resets[by_key[before]]
     kept = np.ones(len(codes), dtype=bool)
     kept[by_key[idle]] = False
@@ -402,17 +402,17 @@ def _rounds(codes: Ints) -> Iterator[Ints]:
 
 def _nth(codes: Ints, size: int) -> Ints:
     """Return how many equal codes come before each; all codes are below the size."""
-    place = np.arange(len(codes))
+    index = np.arange(len(codes))
     last = np.empty(size, dtype=np.int64)
-    last[codes] = place
-    if np.array_equal(last[codes], place):  # no code twice: the common case, without a sort
+    last[codes] = index
+    if np.array_equal(last[codes], index):  # no code twice: the common case, without a sort
         return np.zeros(len(codes), dtype=np.int64)
     by_code = np.argsort(codes, kind="stable")
     ordered = codes[by_code]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
     lengths = np.diff(np.r_[starts, len(codes)])
     nth = np.empty(len(codes), dtype=np.int64)
-    nth[by_code] = place - np.repeat(starts, lengths)
+    nth[by_code] = index - np.repeat(starts, lengths)
     return nth
 
 

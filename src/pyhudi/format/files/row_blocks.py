@@ -196,7 +196,7 @@ def _leaf_paths(schema: pa.Schema) -> list[list[str]]:
         pass
     made = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
     found: dict[str, list[str]] = {name: [] for name in schema.names}
-    paths = [made.column(place).path for place in range(len(made))]
+    paths = [made.column(index).path for index in range(len(made))]
     for name in schema.names:
         found[name] = [path for path in paths if path == name or path.startswith(f"{name}.")]
     return list(found.values())

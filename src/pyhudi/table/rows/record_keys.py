@@ -66,8 +66,8 @@ def _ambiguous(values: Mapping[str, pa.StringArray]) -> pa.BooleanArray:
     if len(values) == 1:
         return ambiguous
     marks = ["", *(f",{name}:" for name in list(values)[1:]), ""]  # none before the first field
-    for place, text in enumerate(values.values()):
-        signs = [pc.match_substring(text, mark) for mark in marks[place : place + 2] if mark]
+    for index, text in enumerate(values.values()):
+        signs = [pc.match_substring(text, mark) for mark in marks[index : index + 2] if mark]
         signs += [pc.equal(text, placeholder) for placeholder in (_NULL, _EMPTY)]
         for sign in signs:
             ambiguous = pc.or_(ambiguous, pc.fill_null(sign, False))
