@@ -37,7 +37,7 @@ from pyhudi.spark import shuffle as placing
 pytestmark = [pytest.mark.judge, pytest.mark.conformance, pytest.mark.spark]
 
 #: So many of the rows meet in the quick run: the first ones, which have most of the pairs.
-QUICK = 12
+QUICK = 8
 FOUR_PARTITIONS = (Partitioning.TWO, Partitioning.ENCODED)
 
 

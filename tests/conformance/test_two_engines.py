@@ -187,7 +187,7 @@ def s3_judge(
     ("combination", "hudi_writes", "writes"),
     [
         pytest.param(NON_BLOCKING, 2, 2, id="non-blocking"),
-        pytest.param(OPTIMISTIC, 2, 2, id="optimistic"),
+        pytest.param(OPTIMISTIC, 2, 2, id="optimistic", marks=pytest.mark.long),
         pytest.param(NON_BLOCKING, 5, 8, id="non-blocking, longer", marks=pytest.mark.long),
         pytest.param(OPTIMISTIC, 5, 8, id="optimistic, longer", marks=pytest.mark.long),
     ],
