@@ -54,7 +54,7 @@ EMPTY_WORDS = {
 SET_FROM_OUTSIDE: dict[str, set[str]] = {
     "pyhudi/commit/clock.py": {"tried.waited_ms", "tried.waits_ms"},
     "pyhudi/commit/foreign_writers.py": {"live.is_ours"},
-    "pyhudi/commit/log.py": {
+    "pyhudi/commit/decision_log.py": {
         "known.settled",
         "self._known.settled",
         "self._lease.has_new_entries",
@@ -341,7 +341,7 @@ PLANTED = [
         "from pyhudi.conflict.file_groups import x",
     ),
     (folders_import_only_downwards, "pyhudi/storage/a.py", "from pyhudi.table import snapshot"),
-    (folders_import_only_downwards, "pyhudi/read/a.py", "from pyhudi.commit import log"),
+    (folders_import_only_downwards, "pyhudi/read/a.py", "from pyhudi.commit import guard"),
     (folders_import_only_downwards, "pyhudi/commit/a.py", "from pyhudi.write.result import x"),
     (folders_import_only_downwards, "pyhudi/write/a.py", "from pyhudi.services import repair"),
     (folders_import_only_downwards, "pyhudi/services/a.py", "from pyhudi.api import table"),

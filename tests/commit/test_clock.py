@@ -12,7 +12,7 @@ import pytest
 
 from faulty_storage import Effect, Fault, FaultyStorage
 from locking_world import MINUTE_MS, START_MS, Universe
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.proposals import Begin, Complete, Decided
 from pyhudi.commit.time_zone import FRESH_MS, LOOK_AGAIN_MS
 from pyhudi.errors import UnavailableError

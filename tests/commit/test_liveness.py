@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from archived_tables import SETTINGS, Bench
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.liveness import Liveness
-from pyhudi.commit.log import DecisionLog
 
 TIMEOUT_MS = SETTINGS.heartbeat_timeout_ms
 OLD, NEW = "signs/old", "signs/new"

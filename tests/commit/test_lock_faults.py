@@ -20,7 +20,7 @@ from locking_world import Universe
 from opened_tables import table_on
 from played_zookeeper import ADDRESS, PlayedSession, PlayedZookeeper
 from pyhudi.api.table import Table
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.proposals import Begin, Complete, Decided
 from pyhudi.errors import InvalidRequestError, UnavailableError
 from pyhudi.format.lock.lock_kind import LockKind

@@ -8,7 +8,7 @@ from datetime import UTC
 import pytest
 
 from faulty_storage import Effect, Fault, FaultyStorage
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.proposals import Abort, Begin, Complete, Decided, Refused, Rule
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.errors import UnavailableError

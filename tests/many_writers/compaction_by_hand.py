@@ -33,8 +33,8 @@ from pyhudi.read.slice import read_split
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.markers import marker_objects
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice
+from pyhudi.table.file_slices import grouped_files, is_replaced, latest_slice
 from pyhudi.table.schema import with_meta_columns
-from pyhudi.table.snapshot import grouped_files, is_replaced, latest_slice
 from pyhudi.timeline.completion import only, visible_now
 from pyhudi.timeline.live import LiveTimeline
 from pyhudi.write.begin import write_spec

@@ -33,7 +33,7 @@ from pyhudi.plan.retention import (
     retention_after,
 )
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
-from pyhudi.table.snapshot import (
+from pyhudi.table.file_slices import (
     file_slices,
     grouped_files,
     is_replaced,

@@ -40,7 +40,7 @@ from pyhudi.plan.compaction_rebase import (
     without_old_slices,
     written_since,
 )
-from pyhudi.table.snapshot import grouped_files, with_files
+from pyhudi.table.file_slices import grouped_files, with_files
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.timeline.live import LiveTimeline

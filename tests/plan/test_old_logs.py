@@ -30,7 +30,7 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.plan.archiving import ArchiveFacts, ArchivePlan, ArchivePolicy, old_logs, plan_archiving
 from pyhudi.plan.compaction import MB, PendingPlans
-from pyhudi.table.snapshot import grouped_files, with_files
+from pyhudi.table.file_slices import grouped_files, with_files
 from pyhudi.timeline.timeline import Timeline
 
 #: The write of 3 began before the compaction of 5 and completed after its plan.

@@ -14,7 +14,7 @@ from handmade import HandmadeTable, at
 from many_writers.services_by_hand import archive
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.storage.protocol import Folder, ObjectStat, Storage
-from pyhudi.table.snapshot import latest_slice
+from pyhudi.table.file_slices import latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes, visible_now
 

@@ -12,7 +12,7 @@ import pytest
 
 import pyhudi
 from faulty_storage import FaultyStorage
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.pruning import ENTRIES_KEPT, ENTRIES_KEPT_MS, prune
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.transaction import Transaction

@@ -19,7 +19,7 @@ from memory_tables import TIMELINE, MemoryTable
 from opened_tables import table_on
 from pyhudi.api.table import Table
 from pyhudi.commit import pruning
-from pyhudi.commit.log import STALE_MS
+from pyhudi.commit.decision_log import STALE_MS
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import SimpleBuckets

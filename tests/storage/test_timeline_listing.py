@@ -13,7 +13,7 @@ import pytest
 import handmade
 from faulty_storage import Effect, Fault, FaultyStorage
 from handmade import HandmadeTable
-from pyhudi.commit.log import STALE_MS, DecisionLog
+from pyhudi.commit.decision_log import STALE_MS, DecisionLog
 from pyhudi.commit.proposals import Begin, Complete, Decided
 from pyhudi.errors import UnavailableError
 from pyhudi.format.timeline.decision_entry import LOG_FOLDER

@@ -10,7 +10,7 @@ import pytest
 
 from pyhudi.format.timeline.instant import Action, Instant, State, instant_time
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
-from pyhudi.table.snapshot import file_slices, grouped_files, latest_slice, slice_at_request
+from pyhudi.table.file_slices import file_slices, grouped_files, latest_slice, slice_at_request
 from pyhudi.timeline.completion import CompletionTimes, visible_at_request, visible_now
 from pyhudi.timeline.timeline import Timeline
 

@@ -14,7 +14,7 @@ import pytest
 import pyhudi
 from faulty_storage import FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.transaction import Transaction
 from pyhudi.format.table.bucket_config import SimpleBuckets

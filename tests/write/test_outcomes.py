@@ -22,7 +22,7 @@ import pytest
 
 from faulty_storage import Effect, Fault, FaultyStorage
 from memory_tables import TIMELINE, MemoryTable
-from pyhudi.commit.log import STALE_MS
+from pyhudi.commit.decision_log import STALE_MS
 from pyhudi.commit.proposals import TooBusyError
 from pyhudi.commit.transaction import Transaction
 from pyhudi.errors import (
@@ -267,7 +267,9 @@ def test_a_failure_right_after_the_begin_ends_the_heartbeat(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another writer commits meanwhile, so its schema is read after our begin; that fails."""
-    monkeypatch.setattr("pyhudi.commit.log.INLINE_BYTES_MAX", 0)  # the log has no bytes of it
+    monkeypatch.setattr(
+        "pyhudi.commit.decision_log.INLINE_BYTES_MAX", 0
+    )  # the log has no bytes of it
     bench = Bench()
     table = bench.table()
     table.upsert(rows("a"))

@@ -23,7 +23,7 @@ from pyhudi.storage.objects.consumers import FoundConsumer, load_consumers
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.table.file_group import FileSlice
-from pyhudi.table.snapshot import file_slices, is_replaced
+from pyhudi.table.file_slices import file_slices, is_replaced
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import utc_moment

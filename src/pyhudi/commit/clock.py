@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Set
 from datetime import tzinfo
 
-from pyhudi.commit.append_attempt import AppendAttempt
+from pyhudi.commit.append_rounds import AppendRounds
 from pyhudi.commit.proposals import NothingDecidedError
 from pyhudi.commit.time_zone import TableZone
 from pyhudi.storage.objects.store_clock import StoreClock
@@ -41,7 +41,7 @@ class TableTimes:
         now = clock_time(now_ms, self._zone)
         return now if now > highest else following_time(highest)
 
-    def must_wait(self, highest: str, tried: AppendAttempt, ours: Set[str]) -> bool:
+    def must_wait(self, highest: str, tried: AppendRounds, ours: Set[str]) -> bool:
         """True if the table's times are ahead of the clock that the other engine has too.
 
         Raise if the wait would take long, or if a time zone is the cause. `ours` are times of the

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.pending_plans import load_planned_groups
 from pyhudi.conflict.file_groups import touched_groups
 from pyhudi.conflict.rules import OtherWrite, OwnWrite, WriteKind

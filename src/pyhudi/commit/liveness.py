@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.format.timeline.instant import Instant, State
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import heartbeat_path, last_sign_ms

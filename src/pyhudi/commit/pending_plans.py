@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
 from pyhudi.format.files.file_names import FileGroupId

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.format.timeline.decision_entry import entry_path
 from pyhudi.storage.objects.decision_log import entries_in, load_entry, log_folders
 from pyhudi.storage.protocol import ObjectStat

@@ -9,8 +9,8 @@ instant, and those names are never used again.
 
 from __future__ import annotations
 
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.liveness import Liveness
-from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.proposals import Abort, Complete, Decided, Outcome
 from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State

@@ -21,7 +21,7 @@ from pyhudi.commit.conflict_report import (
     rolled_back_error,
     schema_error,
 )
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.proposals import (
     AlreadyDone,
     Begin,

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from pyhudi.commit.concurrent import ConcurrentWrites
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.ownership import OwnedPart, ownership_lost
 from pyhudi.commit.proposals import AlreadyDone, Complete, Draft, Facts, Refused, Rule
 from pyhudi.conflict.bucket_layout import LayoutOffence, first_offence

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.errors import ConflictError, InvalidRequestError
 from pyhudi.format.paths import file_name

@@ -39,7 +39,7 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime
 from pyhudi.plan.compaction import CompactionPolicy, CompactionTrigger, group_name
 from pyhudi.table.file_group import FileGroupFiles
-from pyhudi.table.snapshot import is_replaced, latest_slice
+from pyhudi.table.file_slices import is_replaced, latest_slice
 from pyhudi.timeline.completion import CompletionTimes, visible_now
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
 from pyhudi.wording import by_reason, counted, first_reasons

@@ -33,7 +33,7 @@ from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, may_hold_matches, refuse_unordered
 from pyhudi.table.committed_files import LostFile
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
-from pyhudi.table.snapshot import grouped_files, latest_slice
+from pyhudi.table.file_slices import grouped_files, latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 

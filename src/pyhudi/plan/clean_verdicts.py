@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
-from pyhudi.table.snapshot import file_slices
+from pyhudi.table.file_slices import file_slices
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes, visible_now
 from pyhudi.timeline.timeline import Timeline

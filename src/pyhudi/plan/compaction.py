@@ -34,7 +34,7 @@ from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.format.timeline.plan_files import CompactionOperation, CompactionPlan
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
-from pyhudi.table.snapshot import is_replaced, latest_slice
+from pyhudi.table.file_slices import is_replaced, latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import (
     CompletionTimes,

@@ -29,6 +29,7 @@ from pyhudi.format.table.table_config import TableConfig
 from pyhudi.plan.predicate.binding import BoundPredicate, ColumnRange, bind
 from pyhudi.plan.predicate.tree import Predicate
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
+from pyhudi.table.file_slices import is_replaced
 from pyhudi.table.merge import MergeRule, NotMine
 from pyhudi.table.partitions import (
     DEFAULT_PARTITION,
@@ -37,7 +38,6 @@ from pyhudi.table.partitions import (
     plain_fields,
 )
 from pyhudi.table.schema import COMMIT_TIME, IS_DELETED, RECORD_KEY
-from pyhudi.table.snapshot import is_replaced
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import Visibility
 

@@ -44,7 +44,7 @@ from pyhudi.storage.objects.timeline_listing import is_torn_by_archiving, list_w
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.table.committed_files import CommittedFile, committed_files
 from pyhudi.table.file_group import FileGroupFiles
-from pyhudi.table.snapshot import grouped_files, with_files
+from pyhudi.table.file_slices import grouped_files, with_files
 from pyhudi.table.state import TableState
 from pyhudi.timeline.cut import (
     at_cut,

@@ -37,7 +37,7 @@ from pyhudi.table.committed_files import (
     lost_files,
 )
 from pyhudi.table.file_group import FileSlice
-from pyhudi.table.snapshot import is_replaced, latest_slice
+from pyhudi.table.file_slices import is_replaced, latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes, visible_now
 from pyhudi.timeline.timeline import Timeline

@@ -40,9 +40,9 @@ from pyhudi.read.load import TableLoader
 from pyhudi.read.lost_files import doomed_files, loss_error, removing_clean
 from pyhudi.read.schema_in_force import schema_in_force
 from pyhudi.table.committed_files import LostFile, lost_files
+from pyhudi.table.file_slices import archive_needed, latest_slice, slice_at_request
 from pyhudi.table.partitions import with_dropped_columns
 from pyhudi.table.schema import without_meta_columns
-from pyhudi.table.snapshot import archive_needed, latest_slice, slice_at_request
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import (
     CompletionTimes,

@@ -30,8 +30,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.liveness import Liveness
-from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.proposals import AlreadyDone, Complete, Decided, Outcome, Refused, Rule
 from pyhudi.commit.transaction import writer_identity
 from pyhudi.errors import (

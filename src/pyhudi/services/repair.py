@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pyhudi.commit import pruning
 from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.pruning import prune
 from pyhudi.commit.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
 from pyhudi.commit.write_ids import WRITE_ID_FOLDER

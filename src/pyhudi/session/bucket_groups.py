@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.errors import CorruptTableError, UnsupportedTableError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import BUCKET_COUNT
@@ -22,7 +22,7 @@ from pyhudi.index.simple_bucket import bucket_of_file
 from pyhudi.session.replaced_groups import ReplacedGroups
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import FileSlice
-from pyhudi.table.snapshot import grouped_files, is_replaced, latest_slice
+from pyhudi.table.file_slices import grouped_files, is_replaced, latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes, visible_now
 

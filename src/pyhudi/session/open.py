@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from threading import RLock
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.format.lock.lock_address import LockAddress
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import BUCKET_COUNT, SimpleBuckets

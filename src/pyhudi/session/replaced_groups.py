@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.instant import Action
 from pyhudi.read.load import TableLoader

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.format.table.table_config import TableConfig, TableType
 from pyhudi.format.timeline.instant import Action

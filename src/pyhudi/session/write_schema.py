@@ -6,7 +6,7 @@ looks only at writes that completed since its last look.
 
 from __future__ import annotations
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.format.timeline.commit_metadata import CommitMetadata

@@ -20,7 +20,7 @@ from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import BaseFileName, LogFileName, parse_data_file
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
-from pyhudi.table.snapshot import file_slices, is_replaced, with_files
+from pyhudi.table.file_slices import file_slices, is_replaced, with_files
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes, Visibility
 

@@ -1,7 +1,7 @@
 """Which writes a read may see, and when each completed.
 
 `CompletionTimes` answers both for the active timeline together with as much of the archive as was
-loaded. The archive is loaded only when a slice depends on it (`table.snapshot`), so most
+loaded. The archive is loaded only when a slice depends on it (`table.file_slices`), so most
 reads never open it.
 """
 

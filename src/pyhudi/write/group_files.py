@@ -17,8 +17,8 @@ from pyhudi.plan.scan import merge_rule
 from pyhudi.read.lookup import GroupView
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import BaseFile
+from pyhudi.table.file_slices import grouped_files
 from pyhudi.table.log_blocks import deleting_rows
-from pyhudi.table.snapshot import grouped_files
 from pyhudi.write.files.base_file import write_base
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.merged_base import rewrite_base

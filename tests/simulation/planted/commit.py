@@ -15,8 +15,8 @@ from typing import Any
 from unittest.mock import patch
 
 from pyhudi.commit import rollback
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.liveness import Liveness
-from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.proposals import Abort, AlreadyDone, Complete, Outcome, Proposal, Refused, Rule
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.validation import Accepted, CompletionCheck

@@ -23,9 +23,9 @@ from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.plan import changes
 from pyhudi.read import plan as read
 from pyhudi.storage.objects.write_fence import raise_fence
-from pyhudi.table import snapshot
+from pyhudi.table import file_slices as snapshot
 from pyhudi.table.file_group import FileGroupFiles, FileSlice, LogFile
-from pyhudi.table.snapshot import file_slices
+from pyhudi.table.file_slices import file_slices
 from pyhudi.timeline.completion import CompletionTimes, Visibility
 from pyhudi.timeline.live import LiveTimeline
 from pyhudi.timeline.timeline import WRITE_ACTIONS

@@ -33,7 +33,7 @@ from pyhudi.services.compaction.schedule import Scheduling
 from pyhudi.services.planned_action import Execution
 from pyhudi.storage.objects import timeline_listing as listed_timeline
 from pyhudi.table.file_group import FileSlice
-from pyhudi.table.snapshot import latest_slice
+from pyhudi.table.file_slices import latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes, Visibility
 from pyhudi.timeline.timeline import Timeline

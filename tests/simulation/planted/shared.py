@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.guard import TableLease
-from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.proposals import AlreadyDone, Complete, Refused
 from pyhudi.commit.validation import CompletionCheck
 from pyhudi.format.timeline.instant import Instant, InstantTime, State

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.rollback_targets import load_rollback_target
 from pyhudi.errors import UnavailableError
 from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
@@ -25,7 +25,7 @@ from pyhudi.plan.retention import CleanBound, bound_of_clean, bound_of_plan
 from pyhudi.read.archive import History
 from pyhudi.storage.objects.decision_log import load_entry
 from pyhudi.table.file_group import FileGroupFiles
-from pyhudi.table.snapshot import grouped_files
+from pyhudi.table.file_slices import grouped_files
 from pyhudi.table.state import TableState
 from pyhudi.timeline.timeline import Timeline
 

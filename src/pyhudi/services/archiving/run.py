@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.errors import UnavailableError
 from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
 from pyhudi.format.paths import file_name

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.proposals import LOCK_RULES, Begin, Check, Decided, Refused, Rule, refusal_error
 from pyhudi.errors import ConflictError, HudiError, UnavailableError
 from pyhudi.format.timeline.instant import Action, Instant

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.proposals import LOCK_RULES, Decided, Refused, Rule, refusal_error
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.transaction import writer_identity

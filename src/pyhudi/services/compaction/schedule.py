@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyhudi.commit.log import BACK_OFF_FIRST_MS, DecisionLog
+from pyhudi.commit.decision_log import BACK_OFF_FIRST_MS, DecisionLog
 from pyhudi.commit.pending_plans import load_planned_groups
 from pyhudi.commit.proposals import (
     AlreadyDone,

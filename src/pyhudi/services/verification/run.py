@@ -43,9 +43,9 @@ from pyhudi.table.committed_files import (
     slices_since,
 )
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
+from pyhudi.table.file_slices import with_files
 from pyhudi.table.merge import LogDeletes, LogRows
 from pyhudi.table.schema import RECORD_KEY
-from pyhudi.table.snapshot import with_files
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes, Visibility, visible_now
 from pyhudi.world import World

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from unittest.mock import patch
 
-from pyhudi.commit import log as decide
+from pyhudi.commit import decision_log as decide
 from pyhudi.commit import pruning, transaction
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.errors import HudiError

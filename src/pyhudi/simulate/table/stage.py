@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from datetime import UTC
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.instant import Action
 from pyhudi.read.load import TableLoader

@@ -49,8 +49,8 @@ from pyhudi.simulate.table.rows import (
 )
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import FileSlice
+from pyhudi.table.file_slices import latest_slice
 from pyhudi.table.schema import table_schema
-from pyhudi.table.snapshot import latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import (
     CompletionTimes,

@@ -1,7 +1,7 @@
 """The decision log as objects: finding its end, reading entries, creating the next, pruning.
 
-Which entry may be appended is not known here; only `commit/log.py` appends. Four operations of
-storage are used: create if absent, read, list and delete.
+Which entry may be appended is not known here; only `commit/decision_log.py` appends. Four
+operations of storage are used: create if absent, read, list and delete.
 """
 
 from __future__ import annotations

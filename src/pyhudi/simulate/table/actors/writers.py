@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyhudi.commit.log import DecisionLog
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.transaction import Completed, Lost, Transaction
 from pyhudi.commit.validation import Checks

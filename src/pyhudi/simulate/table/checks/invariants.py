@@ -57,7 +57,7 @@ from pyhudi.simulate.table.history import Exchange, History, Outcome
 from pyhudi.simulate.table.table import PROPERTIES, ToyReader, table_config
 from pyhudi.storage.objects.column_owners import OWNERS_FOLDER
 from pyhudi.storage.objects.heartbeats import heartbeat_path
-from pyhudi.table.snapshot import file_slices
+from pyhudi.table.file_slices import file_slices
 from pyhudi.timeline.completion import visible_now
 
 

@@ -9,7 +9,7 @@ from pyhudi.format.timeline.decision_entry import Entry
 
 
 @dataclass(slots=True)
-class AppendAttempt:
+class AppendRounds:
     """The rounds of one append."""
 
     drafts: dict[str, Draft] = field(default_factory=dict)  # by the id of the entry

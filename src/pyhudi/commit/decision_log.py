@@ -19,7 +19,7 @@ from copy import copy
 from datetime import tzinfo
 from functools import partial
 
-from pyhudi.commit.append_attempt import AppendAttempt
+from pyhudi.commit.append_rounds import AppendRounds
 from pyhudi.commit.clock import TableTimes
 from pyhudi.commit.foreign_writers import ForeignWriterDetector
 from pyhudi.commit.guard import TableLease
@@ -253,7 +253,7 @@ class DecisionLog:
         each time, `back_off_ms` at most.
         """
         assert not self._is_read_only
-        tried = AppendAttempt()
+        tried = AppendRounds()
         pause = BACK_OFF_FIRST_MS
         for _ in range(self._settings.commit_rounds):
             with self._locked() as held:
@@ -267,7 +267,7 @@ class DecisionLog:
             raise undecided(self.storage.uri, "it was not published before the last round ended")
         raise too_busy(self.storage.uri, self._settings.commit_rounds)
 
-    def _surely(self, outcome: Outcome, tried: AppendAttempt) -> Outcome:
+    def _surely(self, outcome: Outcome, tried: AppendRounds) -> Outcome:
         """Return the outcome, or raise if it may be wrong.
 
         An earlier round may have appended our entry, and the log has since been pruned past it, so
@@ -281,7 +281,7 @@ class DecisionLog:
             )
         return outcome
 
-    def _staged(self, draft: Draft, tried: AppendAttempt) -> str | None:
+    def _staged(self, draft: Draft, tried: AppendRounds) -> str | None:
         """Stage bytes that are too large for an entry, and return their path; None if they fit.
 
         A round that drafts the same bytes again uses what an earlier one staged.
@@ -299,7 +299,7 @@ class DecisionLog:
             tried.staged[draft.data] = path
         return tried.staged[draft.data]
 
-    def _remove_staged(self, tried: AppendAttempt) -> None:
+    def _remove_staged(self, tried: AppendRounds) -> None:
         """Remove what was staged, once no entry of this append needs it.
 
         After an error the objects stay: an entry may stand, and the process that publishes it needs
@@ -310,7 +310,7 @@ class DecisionLog:
                 self.storage.delete(path)
 
     def _attempt(
-        self, proposal: Proposal, held: HeldLock | None, tried: AppendAttempt
+        self, proposal: Proposal, held: HeldLock | None, tried: AppendRounds
     ) -> Outcome | None:
         known = self._catch_up()  # 2
         mine = known.standing(tried.drafts)

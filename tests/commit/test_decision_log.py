@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 
 from faulty_storage import Effect, Fault, FaultyStorage
+from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.foreign_writers import LOOK_AGAIN_MS
-from pyhudi.commit.log import DecisionLog
 from pyhudi.commit.proposals import (
     Abort,
     AlreadyDone,
@@ -153,7 +153,7 @@ def test_what_a_crashed_writer_decided_is_carried_out_by_the_next(bench: Bench) 
 
 def decided_and_not_published(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> str:
     """A writer dies between its entry and the completed file, whose bytes are staged; the path."""
-    monkeypatch.setattr("pyhudi.commit.log.INLINE_BYTES_MAX", 3)
+    monkeypatch.setattr("pyhudi.commit.decision_log.INLINE_BYTES_MAX", 3)
     entry = begun(bench.log("a"))
     crash = Fault(Effect.FAIL, operation="create", path=f"{TIMELINE}/*_*", times=None)
     dying = bench.log("a", storage=FaultyStorage(bench.storage, [crash]))
@@ -187,7 +187,7 @@ def test_missing_staged_bytes_are_reported_and_nothing_is_invented(
 def test_what_was_staged_is_removed_when_the_append_ends(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyhudi.commit.log.INLINE_BYTES_MAX", 3)
+    monkeypatch.setattr("pyhudi.commit.decision_log.INLINE_BYTES_MAX", 3)
     log = bench.log("a")
     entry = begun(log)
     decided(log.append(completion(entry, b"large")))
@@ -197,7 +197,7 @@ def test_what_was_staged_is_removed_when_the_append_ends(
 
 
 def test_a_refused_proposal_stages_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyhudi.commit.log.INLINE_BYTES_MAX", 3)
+    monkeypatch.setattr("pyhudi.commit.decision_log.INLINE_BYTES_MAX", 3)
     log, watched = bench.log("a"), FaultyStorage(bench.storage)
     entry = begun(log)
     decided(bench.log("b").append(abort(entry)))
@@ -700,7 +700,7 @@ def test_an_entry_that_makes_no_sense_stops_everything_and_is_named(
 def test_a_process_that_writes_for_months_knows_no_more_than_the_timeline(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyhudi.commit.log.NOTED_MAX", 20)
+    monkeypatch.setattr("pyhudi.commit.decision_log.NOTED_MAX", 20)
     log, sizes = bench.log(), []
     for _ in range(60):
         decided(log.append(completion(begun(log))))
