@@ -13,7 +13,6 @@ from pyhudi.api.table import Table
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.progress import ProgressBoard
 from pyhudi.session.open import OpenTable
-from pyhudi.session.session import TableSession
 from pyhudi.write.begin import ready
 from pyhudi.write.intent import WriteIntent
 from pyhudi.write.local import LocalExecutor
@@ -25,10 +24,8 @@ from pyhudi.write.write import write
 class LateExecutor(LocalExecutor):
     """Knows nothing of its rows before the write begins."""
 
+    buffered = None
     partitions = ()
-
-    def check_keys(self, session: TableSession) -> None:
-        """Leave it to the tasks."""
 
 
 def written_as_by_spark(table: Table, given: Any, intent: WriteIntent) -> WriteResult:
@@ -46,10 +43,8 @@ class FencedExecutor:
     is_fenced = True
     can_repeat = False
     can_rebase = False
+    buffered = None
     partitions = ()
-
-    def check_keys(self, session: TableSession) -> None:
-        """Leave it to the tasks."""
 
     def run(self, plan: WritePlan) -> list[WriteStat]:
         raise NotImplementedError

@@ -79,7 +79,7 @@ class OpenWrite:
 
     def fall_silent(self) -> None:
         """No more beats; and the last one is too long ago."""
-        self.transaction._stop_beating()
+        self.transaction._heartbeat.stop()
         self._stage.simulation.scheduler.now_ms += 2 * self._stage.settings.heartbeat_timeout_ms
 
     def complete(self) -> None:

@@ -70,7 +70,7 @@ def test_hudi_5675_a_write_that_completes_while_its_heartbeat_is_judged_is_not_r
         writer.start(lambda: transactions.append(begun(log, recovery)))
         simulation.run()
         [transaction] = transactions
-        transaction._stop_beating()
+        transaction._heartbeat.stop()
         writer.pass_time(SETTINGS.heartbeat_timeout_ms + 60_000)
         other_log, other_recovery = process(judge.storage, judge.world)
         ended = writer.start(lambda: transaction.complete(DONE).or_raise())

@@ -35,9 +35,10 @@ from pyhudi.write.intent import (
     WholeRows,
     WriteIntent,
 )
-from pyhudi.write.plan import Prepared, current_slices, plan_write
+from pyhudi.write.plan import Prepared, plan_write
 from pyhudi.write.shape import RowShape, row_shape
 from pyhudi.write.tasks import DeleteTask, FoundDeletesTask, GroupTask, RowsTask, Target, UpdateTask
+from pyhudi.write.view import current_slices
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("ts", pa.int64()), ("v", pa.float64())]

@@ -27,6 +27,7 @@ from pyhudi.commit.proposals import (
     AlreadyDone,
     Decided,
     Draft,
+    Facts,
     Outcome,
     Proposal,
     Refused,
@@ -49,7 +50,7 @@ from pyhudi.format.timeline.decision_entry import (
     entry_path,
     staged_path,
 )
-from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.instant import Instant
 from pyhudi.read.log_view import KnownLog
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.locks.lock import HeldLock, Lock
@@ -207,14 +208,6 @@ class DecisionLog:
         """The timeline as this process last saw it."""
         return self.refresh() if self._live is None else self._live
 
-    def is_whole_from(self, n: int) -> bool:
-        known = self._known
-        return known is not None and 0 < known.whole_from <= n <= known.n
-
-    def is_inflight(self, requested: str, action: Action) -> bool:
-        inflight = Instant(InstantTime(requested), action, State.INFLIGHT)
-        return self.storage.stat(self.path(inflight)) is not None
-
     def number_of(self, requested: str) -> int | None:
         """Return the number of the entry that began the instant, if this process has read it."""
         return None if self._known is None else self._known.number_of(requested)
@@ -315,7 +308,7 @@ class DecisionLog:
         known = self._catch_up()  # 2
         mine = known.standing(tried.drafts)
         if mine is not None:
-            proposal.before_effect(mine)  # also if another process published it meanwhile
+            _announce(proposal, mine)  # also if another process published it meanwhile
         if (mine is None or mine.n < known.n) and (refused := self._other_lock()):
             if mine is not None:
                 return tried.decided(mine)  # else no entry would be behind it
@@ -330,7 +323,7 @@ class DecisionLog:
             return (
                 None  # looking for foreign writers read more of the log: its new end is not settled
             )
-        draft = foreign or proposal.draft(self, live)  # 4
+        draft = foreign or proposal.draft(self._facts, live)  # 4
         if isinstance(draft, Refused | AlreadyDone):
             return self._surely(draft, tried)
         if self._times.must_wait(live.highest, tried, known.times):
@@ -350,7 +343,7 @@ class DecisionLog:
                 tried.may_stand = None  # another entry has the number, and ours was removed
             return None
         self._note(entry)
-        proposal.before_effect(entry)
+        _announce(proposal, entry)
         if not self._may_publish(entry, held):
             return None  # appended; the next round publishes or voids it
         self._publish(entry)  # 8
@@ -377,7 +370,11 @@ class DecisionLog:
     def _still_inflight(self, entry: Entry) -> bool:
         assert entry.instant is not None
         assert entry.action is not None
-        return self.is_inflight(entry.instant, entry.action)
+        return self._facts.is_inflight(entry.instant, entry.action)
+
+    @property
+    def _facts(self) -> Facts:
+        return Facts(self.storage, self.folder, self._known or KnownLog())
 
     # -- step 2: the tail
 
@@ -511,7 +508,7 @@ class DecisionLog:
         if self.is_shared:
             return None
         found = self._foreign_writers.found(
-            self._known, live, None if proposal is None else proposal.completes, self._catch_up
+            self._known, live, None if proposal is None else proposal.requested, self._catch_up
         )
         return None if found is None else Refused(Rule.FOREIGN, found)
 
@@ -559,3 +556,9 @@ class DecisionLog:
         assert self._known is not None
         publish(self.storage, self.folder, entry)
         self._known.settled = max(self._known.settled, entry.n)
+
+
+def _announce(proposal: Proposal, entry: Entry) -> None:
+    if proposal.announce is not None:
+        assert entry.time is not None
+        proposal.announce(entry.time)

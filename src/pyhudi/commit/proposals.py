@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.timeline.decision_entry import Entry, EntryKind, Target, creation
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.plan.writable import USE_LOCK
+from pyhudi.read.log_view import KnownLog
+from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.live import LiveTimeline
 
 
@@ -176,31 +178,41 @@ LOCK_RULES = (Rule.FOREIGN, Rule.OTHER_LOCK)
 
 Outcome = Decided | AlreadyDone | Refused
 Check = Callable[[LiveTimeline], Refused | None]
+Announce = Callable[[str], None]
 
 
-class Facts(Protocol):
+@dataclass(frozen=True, slots=True)
+class Facts:
     """What a proposal may query beside the live timeline."""
+
+    storage: Storage
+    folder: str  # of the timeline
+    known: KnownLog
 
     def is_whole_from(self, n: int) -> bool:
         """True if every entry from number n to the log's end was seen, chained to the next."""
+        return self.known.is_whole_from(n)
 
     def is_inflight(self, requested: str, action: Action) -> bool:
         """True if the instant's inflight file is there now."""
+        inflight = Instant(InstantTime(requested), action, State.INFLIGHT)
+        return self.storage.stat(f"{self.folder}/{inflight.file_name}") is not None
 
 
 class Proposal(Protocol):
     """Something to append to the log."""
 
     @property
-    def completes(self) -> str | None:
+    def requested(self) -> str | None:
         """Return the pending instant that it completes, if it is a completion."""
+
+    @property
+    def announce(self) -> Announce | None:
+        """Return what the owner calls with the entry's time before the effect, in each round."""
 
     def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
         """Judge the proposal on the timeline as it is, and then return what its entry is to
         hold."""
-
-    def before_effect(self, entry: Entry) -> None:
-        """Do what must be done between the entry and its effect. Called by the owner only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +221,10 @@ class Begin:
 
     action: Action
     plan: bytes = b""
-    announce: Callable[[str], None] = lambda _: None  # the heartbeat, before others see it
+    announce: Announce | None = None  # the heartbeat, before others see the instant
     check: Check = lambda _: None
 
-    @property
-    def completes(self) -> None:
-        return None
+    requested: ClassVar[None] = None
 
     def refusal(self, facts: Facts, live: LiveTimeline) -> Refused | AlreadyDone | None:
         for restore in live.pending_of(Action.RESTORE):
@@ -223,10 +233,6 @@ class Begin:
 
     def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
         return self.refusal(facts, live) or Draft(EntryKind.BEGIN, self.action, self.plan)
-
-    def before_effect(self, entry: Entry) -> None:
-        assert entry.time is not None
-        self.announce(entry.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +245,7 @@ class Complete:
     data: bytes = b""
     check: Check = lambda _: None
 
-    @property
-    def completes(self) -> str:
-        return self.requested
+    announce: ClassVar[None] = None
 
     def refusal(self, facts: Facts, live: LiveTimeline) -> Refused | AlreadyDone | None:
         if done := live.completed.get(self.requested):
@@ -264,9 +268,6 @@ class Complete:
     def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
         return self.refusal(facts, live) or self.drafted(self.data)
 
-    def before_effect(self, entry: Entry) -> None:
-        pass
-
 
 @dataclass(frozen=True, slots=True)
 class Abort:
@@ -276,9 +277,8 @@ class Abort:
     begin: int | None
     plan: bytes
 
-    @property
-    def completes(self) -> None:
-        return None
+    requested: ClassVar[None] = None
+    announce: ClassVar[None] = None
 
     def refusal(self, facts: Facts, live: LiveTimeline) -> Refused | AlreadyDone | None:
         requested = self.target.requested
@@ -294,6 +294,3 @@ class Abort:
         target = Target(self.target.requested, self.target.action, self.begin)
         made = Draft(EntryKind.ABORT, Action.ROLLBACK, self.plan, target=target)
         return self.refusal(facts, live) or made
-
-    def before_effect(self, entry: Entry) -> None:
-        pass

@@ -44,7 +44,8 @@ class FailedWriteRecovery:
         """Roll every failed write back; return the instants that this call aborted itself."""
         aborted = []
         self._liveness.forget_all_but(self._log.refresh().pending)
-        for instant in self._log.live.pending_of(*ROLLED_BACK_ACTIONS):
+        live = self._log.live
+        for instant in live.pending_of(*ROLLED_BACK_ACTIONS):
             has_failed = instant.requested not in own and self._has_failed(instant)
             if has_failed and isinstance(self.abort(instant), Decided):
                 aborted.append(instant.requested)

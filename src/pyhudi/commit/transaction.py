@@ -25,7 +25,6 @@ from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.proposals import (
     AlreadyDone,
     Begin,
-    Complete,
     Decided,
     NothingDecidedError,
     Outcome,
@@ -68,7 +67,7 @@ from pyhudi.format.timeline.writer_identity import (
     parse_writer,
 )
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.objects.heartbeats import Heartbeat
+from pyhudi.storage.objects.heartbeats import WriteHeartbeat
 from pyhudi.storage.objects.markers import load_markers, marker_objects
 from pyhudi.storage.objects.write_fence import raise_fence, remove_fence
 from pyhudi.world import World
@@ -117,7 +116,8 @@ class Transaction:
         self._log = log
         self._settings = settings
         self._recovery = recovery
-        self._heartbeat: Heartbeat | None = None
+        interval_ms = settings.heartbeat_interval_ms
+        self._heartbeat = WriteHeartbeat(log.storage, log.world, interval_ms)
         self.writer = writer_identity(log.world, settings)
         self._began_ms = log.world.elapsed_ms()
         self.action = action
@@ -154,7 +154,7 @@ class Transaction:
         that process."""
         transaction = cls(log, settings, action, recovery, is_fenced=True)
         transaction.requested, transaction.number = begun
-        transaction._heartbeat = Heartbeat(log.storage, transaction.requested)
+        transaction._heartbeat.follow(transaction.requested)
         transaction._others = ConcurrentWrites(
             log, transaction.requested, action, frozenset(pending)
         )
@@ -169,11 +169,11 @@ class Transaction:
             )
             log.storage.create(log.path(self._instant(State.INFLIGHT)), self._introduction())
         except BaseException:
-            self._stop_beating()  # or the instant would look alive until this process ends
+            self._heartbeat.stop()  # or the instant would look alive until this process ends
             raise
 
     def _begun(self) -> tuple[str, int]:
-        outcome = self._log.append(Begin(self.action, announce=self._announce))
+        outcome = self._log.append(Begin(self.action, announce=self._heartbeat.announce))
         if isinstance(outcome, Refused):
             raise refusal_error(outcome, self._log.storage.uri)
         assert isinstance(outcome, Decided)
@@ -185,27 +185,13 @@ class Transaction:
         metadata = CommitMetadata(extra_metadata={WRITER_KEY: self.writer.text})
         return encode_commit_metadata(metadata, self._log.world.random_bytes(16))
 
-    def _announce(self, requested: str) -> None:
-        """Start the heartbeat of the instant that was just begun.
-
-        Called once in each round of the append. If the instant's time changes, the heartbeat of the
-        old time ends.
-        """
-        if self._heartbeat is not None:
-            if self._heartbeat.requested == requested:
-                self._heartbeat.stop()
-            else:
-                self._heartbeat.end()
-        self._heartbeat = Heartbeat(self._log.storage, requested)
-        self._heartbeat.start(self._log.world, self._settings.heartbeat_interval_ms)
-
     def _instant(self, state: State) -> Instant:
         return Instant(InstantTime(self.requested), self.action, state)
 
     def leave(self) -> None:
         """Stop the heartbeat without aborting the instant: another process continues it."""
         self._is_over = True
-        self._stop_beating()
+        self._heartbeat.stop()
 
     # -- completing
 
@@ -232,8 +218,8 @@ class Transaction:
         own = self._own(metadata, checks)
         sync = self._log.world.random_bytes(16)
         check = CompletionCheck(self._log, self._others, own, checks, metadata.schema_json)
-        complete = Complete(self.requested, self.action, self.number)
-        outcome = self._decide(WriteCompletion(complete, check, metadata, sync))
+        identity = self.requested, self.action, self.number
+        outcome = self._decide(WriteCompletion(*identity, check, metadata, sync))
         if isinstance(outcome, Refused):
             return self._lost(outcome, own, checks, metadata)
         self._tidy()
@@ -250,15 +236,10 @@ class Transaction:
         self._is_over = False
         lost = self._reported(refused, own, checks, metadata)  # before its files are gone
         if lost.keeps_files:
-            self._beat_again()
+            self._heartbeat.start()  # until the retry has read the files of this instant
         else:
             self.abandon()
         return lost
-
-    def _beat_again(self) -> None:
-        """Keep the heartbeat: the retry reads the files of this instant before it rolls it back."""
-        if self._heartbeat is not None:
-            self._heartbeat.start(self._log.world, self._settings.heartbeat_interval_ms)
 
     def _own(self, metadata: CommitMetadata, checks: Checks) -> OwnWrite:
         touched, new_slices = touched_groups(metadata), self._new_slices(metadata)
@@ -351,7 +332,7 @@ class Transaction:
         except (UnavailableError, InvalidRequestError) as error:
             raise self._unknown(error) from error
         finally:
-            self._stop_beating()  # from here on the log knows, or others may roll it back
+            self._heartbeat.stop()  # from here on the log knows, or others may roll it back
 
     def _new_slices(self, metadata: CommitMetadata) -> frozenset[FileGroupId]:
         """Return the file groups in which the write starts a slice.
@@ -377,8 +358,7 @@ class Transaction:
         """Remove what only a pending write needs. What fails here is removed later."""
         storage = self._log.storage
         try:
-            if self._heartbeat is not None:
-                self._heartbeat.end()
+            self._heartbeat.end()
             storage.delete_all(marker_objects(storage, self.requested))
             if self.is_fenced:
                 # Last: without a heartbeat no task creates a file.
@@ -400,7 +380,7 @@ class Transaction:
             if self.is_fenced:  # tasks that still run need not continue, and leave less behind
                 raise_fence(self._log.storage, self.requested)
             self._recovery.abort(self._instant(State.REQUESTED))
-            self._stop_beating()  # a heartbeat after the rollback would create its file again
+            self._heartbeat.stop()  # a heartbeat after the rollback would create its file again
             if rollback := self._log.live.rolled_back_by.get(self.requested):
                 self._recovery.undo(rollback)
                 if self.is_fenced:
@@ -408,10 +388,6 @@ class Transaction:
         except HudiError:
             return  # the heartbeat stops below, so the next writer does it
         finally:
-            self._stop_beating()
-
-    def _stop_beating(self) -> None:
-        if self._heartbeat is not None:
             self._heartbeat.stop()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from pyhudi.commit.concurrent import ConcurrentWrites
 from pyhudi.commit.decision_log import DecisionLog
@@ -33,8 +33,7 @@ from pyhudi.errors import (
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit_metadata
-from pyhudi.format.timeline.decision_entry import Entry
-from pyhudi.format.timeline.instant import Instant
+from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.read.schema_in_force import RecordedSchema, is_same_schema, schema_change
 from pyhudi.timeline.live import LiveTimeline
 
@@ -214,26 +213,24 @@ class CompletionCheck:
 class WriteCompletion:
     """The proposal that makes a write visible: validated first, encoded afterwards."""
 
-    complete: Complete
+    requested: str
+    action: Action
+    begin: int | None  # number of the entry that began it
     check: CompletionCheck
     metadata: CommitMetadata
     sync: bytes
 
-    @property
-    def completes(self) -> str:
-        return self.complete.requested
+    announce: ClassVar[None] = None
 
     def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
-        if (no := self.complete.refusal(facts, live)) is not None:
+        complete = Complete(self.requested, self.action, self.begin)
+        if (no := complete.refusal(facts, live)) is not None:
             return no
         verdict = self.check.verdict(live)
         if not isinstance(verdict, Accepted):
             return _refused(verdict)
         data = encode_commit_metadata(self.metadata, self.sync)
-        return self.complete.drafted(data, verdict)
-
-    def before_effect(self, entry: Entry) -> None:
-        pass
+        return complete.drafted(data, verdict)
 
 
 def _refused(verdict: NotYet | Denied | Conflict | LayoutOffence | SchemaChanged) -> Refused:

@@ -84,6 +84,10 @@ class KnownLog:
         if victim is not None and victim.target is not None:
             self.aborts.pop(victim.target.instant, None)
 
+    def is_whole_from(self, n: int) -> bool:
+        """True if every entry from number n to the tail was seen."""
+        return 0 < self.whole_from <= n <= self.n
+
     def number_of(self, requested: str) -> int | None:
         """Return the number of the entry that began the instant."""
         starts = (EntryKind.BEGIN, EntryKind.ABORT)

@@ -64,6 +64,7 @@ class SparkExecutor:
 
     is_fenced = True
     can_repeat = False  # computing the input again could give other rows
+    buffered = None  # the rows are computed once, in the tasks
     partitions = ()
 
     def __init__(
@@ -94,9 +95,6 @@ class SparkExecutor:
             if len(columns) < len(frame.columns):
                 self._frame = frame = frame.selectExpr(*map(quoted, columns))
             self._shape.prepare(empty_batch(frame.schema))
-
-    def check_keys(self, session: TableSession) -> None:
-        """Return None: the tasks check the keys, because the rows are computed once."""
 
     def run(self, plan: WritePlan) -> list[WriteStat]:
         spec, task = plan.spec, plan.task

@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.session.session import TableSession
-from pyhudi.table.state import TableState
+from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.plan import WritePlan
 
 
@@ -35,16 +34,13 @@ class Executor(Protocol):
         ...
 
     @property
-    def partitions(self) -> Collection[str]:
-        """The partitions that get logs, as far as they are known before the write begins."""
+    def buffered(self) -> RowBuffer | None:
+        """The rows, if all of them are in this process before the write begins."""
         ...
 
-    def check_keys(self, session: TableSession) -> TableState | None:
-        """Refuse keys that are in the table. Return the state in which none of them exists.
-
-        This is before the write begins, so that a refusal leaves nothing behind. None if no state
-        was examined.
-        """
+    @property
+    def partitions(self) -> Collection[str]:
+        """The partitions that get logs, as far as they are known before the write begins."""
         ...
 
     def run(self, plan: WritePlan) -> list[WriteStat]:

@@ -13,16 +13,13 @@ import pyarrow as pa
 
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.index.routing import Routing
 from pyhudi.progress import ProgressBoard
 from pyhudi.session.session import TableSession
-from pyhudi.table.state import TableState
 from pyhudi.write.begin import write_spec
 from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.deletes import are_located
 from pyhudi.write.intent import Keys, Reads, WholeRows, WriteIntent
-from pyhudi.write.new_keys import has_newer_writes, known_keys, refuse_known_keys
-from pyhudi.write.plan import WritePlan, current_slices
+from pyhudi.write.plan import WritePlan
 from pyhudi.write.rebase import files_by_group, rebased_rows
 from pyhudi.write.shape import row_shape
 from pyhudi.write.spill import spilled_logs
@@ -58,7 +55,6 @@ class LocalExecutor:
         self._gets_logs = is_whole and (
             (gets_logs and not self._may_load(session)) or self._has_located_keys(session)
         )
-        self._checked: TableState | None = None
 
     def _may_load(self, session: TableSession) -> bool:
         """True if the rows of a bucket may become its first base file, which needs no seed."""
@@ -75,20 +71,12 @@ class LocalExecutor:
         return are_located(change.columns, config, unconditional=change.unconditional)
 
     @property
+    def buffered(self) -> RowBuffer | None:
+        return self._rows if self.can_repeat else None
+
+    @property
     def partitions(self) -> Collection[str]:
         return self._rows.partitions() if self._gets_logs else ()
-
-    def check_keys(self, session: TableSession) -> TableState | None:
-        if self._intent.reads is not Reads.KEYS:
-            return None
-        if self._checked is None or has_newer_writes(session, self._checked):
-            state = session.current.load()
-            known, rule = known_keys(session, state), session.groups.rule
-            self._rows.route(Routing(rule, rule.layouts_of(current_slices(session, state))))
-            for group, rows in self._rows.buffered():
-                refuse_known_keys(rows, known.keys(session.storage, group), session.config)
-            self._checked = state
-        return self._checked
 
     def run(self, plan: WritePlan) -> list[WriteStat]:
         if not self.can_repeat:

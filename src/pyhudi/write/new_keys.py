@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyhudi.commit.concurrent import is_seed
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table.table_config import TableConfig
+from pyhudi.index.routing import Routing
 from pyhudi.read.lookup import GroupView
 from pyhudi.read.plan import Now
 from pyhudi.session.session import TableSession
@@ -24,8 +25,9 @@ from pyhudi.table.rows.bad_rows import sample, true_rows
 from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
 from pyhudi.table.state import TableState
 from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.files.spec import KeyedRows
-from pyhudi.write.view import group_view
+from pyhudi.write.view import current_slices, group_view
 
 
 def only_new(
@@ -53,6 +55,23 @@ def refuse_known_keys(rows: KeyedRows, existing_keys: pa.Array, config: TableCon
 def known_keys(session: TableSession, state: TableState) -> GroupView:
     """Return a view of the keys that the table has in this state."""
     return group_view(session, state, [RECORD_KEY, PARTITION_PATH], Now())
+
+
+def check_buffered_keys(
+    session: TableSession, rows: RowBuffer, checked: TableState | None
+) -> TableState:
+    """Refuse keys that are in the table; return the state in which none of the rows' keys exists.
+
+    `checked` is what an earlier attempt returned. It is good while no other write has completed.
+    """
+    if checked is not None and not has_newer_writes(session, checked):
+        return checked
+    state = session.current.load()
+    known, rule = known_keys(session, state), session.groups.rule
+    rows.route(Routing(rule, rule.layouts_of(current_slices(session, state))))
+    for group, part in rows.buffered():
+        refuse_known_keys(part, known.keys(session.storage, group), session.config)
+    return state
 
 
 def has_newer_writes(session: TableSession, state: TableState) -> bool:

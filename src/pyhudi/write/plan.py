@@ -20,14 +20,12 @@ from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.index.routing import Routing
 from pyhudi.plan.scan import ScanPlan
 from pyhudi.read.lookup import GroupView
-from pyhudi.read.lost_files import refuse_known_losses
 from pyhudi.read.plan import AtRequest, Now, Point, Question, Reader
-from pyhudi.session.bucket_groups import latest_slices, replaced_for_good
+from pyhudi.session.bucket_groups import replaced_for_good
 from pyhudi.session.session import TableSession
 from pyhudi.table.file_group import FileSlice
 from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
 from pyhudi.table.state import TableState
-from pyhudi.timeline.completion import CompletionTimes
 from pyhudi.write.deletes import are_located, lookup_columns
 from pyhudi.write.files.spec import WriteSpec
 from pyhudi.write.group_files import Files
@@ -51,7 +49,7 @@ from pyhudi.write.tasks import (
     Target,
     UpdateTask,
 )
-from pyhudi.write.view import group_view
+from pyhudi.write.view import current_slices, group_view
 
 Task: TypeAlias = GroupTask | FoundDeletesTask
 
@@ -225,21 +223,6 @@ def _found_scan(session: TableSession, state: TableState, found: Found) -> ScanP
 def refuse_bad_predicate(session: TableSession, found: Found) -> None:
     """Raise InvalidRequestError if the predicate is wrong, before anything begins."""
     _found_scan(session, session.current.load(), found)
-
-
-def current_slices(
-    session: TableSession, state: TableState | None = None, *, are_rewritten: bool = False
-) -> dict[FileGroupId, FileSlice]:
-    """Return the slice of each file group, in this state or the present one.
-
-    Called after the instant began: what completes from then on is found by the check for conflicts.
-    If the slices are to be rewritten, none may lack a file.
-    """
-    state = state or session.current.load()
-    times = CompletionTimes(state.timeline)
-    if are_rewritten:
-        refuse_known_losses(session.loader, state, times)
-    return latest_slices(state, times, session.groups.rule)
 
 
 # ---- the end

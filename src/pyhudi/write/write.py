@@ -28,11 +28,13 @@ from pyhudi.read.schema_in_force import is_same_schema, schema_change
 from pyhudi.session.open import OpenTable
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.progress import Totals
+from pyhudi.table.state import TableState
 from pyhudi.write.begin import begun, make_beginning, write_spec
 from pyhudi.write.complete import complete
 from pyhudi.write.executor import Executor
 from pyhudi.write.files.spec import WriteSpec
-from pyhudi.write.intent import WriteIntent
+from pyhudi.write.intent import Reads, WriteIntent
+from pyhudi.write.new_keys import check_buffered_keys
 from pyhudi.write.plan import Prepared, WritePlan, finish, plan_write
 from pyhudi.write.result import WriteResult, write_result
 from pyhudi.write.retry import Retries
@@ -69,6 +71,7 @@ class _Write:
         began_ms = board.began_ms
         self._started = table.world.elapsed_ms() if began_ms is None else began_ms
         self._retries = Retries(table)
+        self._checked: TableState | None = None  # in which none of the keys exists
 
     def run(self, session: TableSession) -> WriteResult:
         ended = self._attempted(session, None)
@@ -91,13 +94,14 @@ class _Write:
 
     def _attempt(self, session: TableSession) -> WriteResult | Lost:
         executor = self._executor
-        checked = executor.check_keys(session)
+        if self._intent.reads is Reads.KEYS and executor.buffered is not None:
+            self._checked = check_buffered_keys(session, executor.buffered, self._checked)
         if self._intent.write_id is not None:  # an attempt of it may have been rolled back
             session.recover()
         make_beginning(session)
         # Before it begins, so that time travel to its requested time finds the buckets too.
         seed_missing(session, executor.partitions)
-        return self._written(session, Prepared(executor.partitions, checked), executor.run)
+        return self._written(session, Prepared(executor.partitions, self._checked), executor.run)
 
     def _written(
         self,

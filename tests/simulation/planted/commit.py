@@ -17,7 +17,16 @@ from unittest.mock import patch
 from pyhudi.commit import rollback
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.liveness import Liveness
-from pyhudi.commit.proposals import Abort, AlreadyDone, Complete, Outcome, Proposal, Refused, Rule
+from pyhudi.commit.proposals import (
+    Abort,
+    AlreadyDone,
+    Complete,
+    Facts,
+    Outcome,
+    Proposal,
+    Refused,
+    Rule,
+)
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.validation import Accepted, CompletionCheck
 from pyhudi.format.timeline.decision_entry import Entry, EntryKind, encode_entry, entry_path
@@ -100,7 +109,7 @@ def _no_verify() -> AbstractContextManager[Any]:
 
 def _no_chain_rule() -> AbstractContextManager[Any]:
     """A write completes although entries since its begin were pruned, its abort perhaps."""
-    return patch.object(DecisionLog, "is_whole_from", lambda self, n: True)
+    return patch.object(Facts, "is_whole_from", lambda self, n: True)
 
 
 def _abort_not_checked_again() -> AbstractContextManager[Any]:

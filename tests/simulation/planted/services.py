@@ -123,7 +123,7 @@ def _cancelled_cleans_record_nothing() -> AbstractContextManager[Any]:
         pending = {instant.requested for instant in self.pending()}
         if requested not in pending or self._seems_executed(requested):
             raise InvalidRequestError("not now", why="it is not pending", next_step="Wait")
-        if self._log.is_inflight(requested, Action.CLEAN):
+        if self._log._facts.is_inflight(requested, Action.CLEAN):
             return cancel(self, requested)
         if (ended := self._make_inflight(requested)) is not None:
             return self._ended_before(requested, ended, 0)

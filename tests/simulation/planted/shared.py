@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.guard import TableLease
-from pyhudi.commit.proposals import AlreadyDone, Complete, Refused
+from pyhudi.commit.proposals import AlreadyDone, Complete, Facts, Refused
 from pyhudi.commit.validation import CompletionCheck
 from pyhudi.format.timeline.instant import Instant, InstantTime, State
 from pyhudi.timeline.live import LiveTimeline
@@ -40,7 +40,7 @@ def _own_inflight_not_checked() -> AbstractContextManager[Any]:
 
     return _all(
         patch.object(Complete, "refusal", weak),
-        patch.object(DecisionLog, "is_inflight", lambda self, requested, action: True),
+        patch.object(Facts, "is_inflight", lambda self, requested, action: True),
     )
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pyhudi.commit.decision_log import BACK_OFF_FIRST_MS, DecisionLog
 from pyhudi.commit.pending_plans import load_planned_groups
@@ -38,7 +38,7 @@ from pyhudi.commit.proposals import (
     Rule,
     refusal_error,
 )
-from pyhudi.format.timeline.decision_entry import Entry, EntryKind
+from pyhudi.format.timeline.decision_entry import EntryKind
 from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.format.timeline.plan_files import encode_compaction_plan
 from pyhudi.plan.compaction import (
@@ -178,9 +178,8 @@ class Scheduling:
         self._sync = sync
         self._encoded: tuple[CompactionPreview, bytes] | None = None  # a large plan takes long
 
-    @property
-    def completes(self) -> None:
-        return None
+    requested: ClassVar[None] = None
+    announce: ClassVar[None] = None  # a plan has no heartbeat until a process starts to execute it
 
     def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
         refused = Begin(Action.COMPACTION).refusal(facts, live)
@@ -210,9 +209,6 @@ class Scheduling:
 
     def _changes(self, live: LiveTimeline) -> Instant | None:
         return changes_since(self._planned.state.timeline, self._planned.plans, live)
-
-    def before_effect(self, entry: Entry) -> None:
-        """Do nothing: a plan has no heartbeat until a process starts to execute it."""
 
 
 def load_plans_beside(log: DecisionLog, live: LiveTimeline, known: PlannedGroups) -> PendingPlans:

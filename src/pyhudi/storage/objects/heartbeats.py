@@ -136,6 +136,48 @@ class Heartbeat:
             self._storage.delete(self._path)
 
 
+class WriteHeartbeat:
+    """The heartbeat of a write, from the rounds that append its begin until it ends."""
+
+    def __init__(self, storage: Storage, world: World, interval_ms: int) -> None:
+        self._storage = storage
+        self._world = world
+        self._interval_ms = interval_ms
+        self._current: Heartbeat | None = None
+
+    def announce(self, requested: str) -> None:
+        """Start the heartbeat of the instant that was just begun.
+
+        Called once in each round of the append. If the instant's time changes, the heartbeat of the
+        old time ends.
+        """
+        if self._current is not None:
+            if self._current.requested == requested:
+                self._current.stop()
+            else:
+                self._current.end()
+        self.follow(requested)
+        self.start()
+
+    def follow(self, requested: str) -> None:
+        """Take a heartbeat that another process renews, to remove it when the write ends."""
+        self._current = Heartbeat(self._storage, requested)
+
+    def start(self) -> None:
+        if self._current is not None:
+            self._current.start(self._world, self._interval_ms)
+
+    def stop(self) -> None:
+        """Stop beating. The object stays."""
+        if self._current is not None:
+            self._current.stop()
+
+    def end(self) -> None:
+        """Stop beating and remove the object."""
+        if self._current is not None:
+            self._current.end()
+
+
 def last_sign_ms(storage: Storage, *signs: str) -> int | None:
     """Return when the store last dated one of the objects; None if none of them is there."""
     found = (storage.stat(path) for path in signs)
