@@ -44,7 +44,7 @@ from pyhudi.write.detached import (
 )
 from pyhudi.write.files.spec import WriteOverError
 from pyhudi.write.intent import Change, Keys, Reads, WholeRows, WriteIntent
-from pyhudi.write.shape import row_shape
+from pyhudi.write.row_shape import row_shape
 from pyspark_pyhudi.address import parse_address
 from pyspark_pyhudi.target import opened_table
 

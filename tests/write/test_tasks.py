@@ -36,7 +36,7 @@ from pyhudi.write.intent import (
     WriteIntent,
 )
 from pyhudi.write.plan import Prepared, plan_write
-from pyhudi.write.shape import RowShape, row_shape
+from pyhudi.write.row_shape import RowShape, row_shape
 from pyhudi.write.tasks import DeleteTask, FoundDeletesTask, GroupTask, RowsTask, Target, UpdateTask
 from pyhudi.write.view import current_slices
 

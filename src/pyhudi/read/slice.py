@@ -22,7 +22,7 @@ from pyhudi.plan.changes import READ_AGAIN
 from pyhudi.plan.predicate.binding import BoundPredicate, ColumnRange
 from pyhudi.plan.scan import CommitFolders, ReadSpec, ScanPlan, SliceRead, Split
 from pyhudi.read.batch_size import batch_rows
-from pyhudi.read.committed_file import load_committed_file
+from pyhudi.read.torn_log import load_committed_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.committed_files import CommittedFile, LostFile, lost_file_error
 from pyhudi.table.file_group import BaseFile, FileSlice, LogFile

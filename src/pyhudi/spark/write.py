@@ -44,7 +44,7 @@ from pyhudi.write.files.spec import WriteOverError, WriteSpec
 from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.plan import WritePlan
 from pyhudi.write.rebase import files_by_group
-from pyhudi.write.shape import KeyShape, row_shape
+from pyhudi.write.row_shape import KeyShape, row_shape
 from pyhudi.write.tasks import FoundDeletesTask
 
 _CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|OPERATION_CANCELLED")

@@ -20,7 +20,7 @@ from pyhudi.index.routing import PreparedBatch, RoutedRows, Routing
 from pyhudi.table.large_columns import one_batch
 from pyhudi.table.rows.latest import latest_per_key
 from pyhudi.write.files.spec import KeyedRows
-from pyhudi.write.shape import RowShape
+from pyhudi.write.row_shape import RowShape
 
 
 @dataclass(slots=True)

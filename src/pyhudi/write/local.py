@@ -21,7 +21,7 @@ from pyhudi.write.deletes import are_located
 from pyhudi.write.intent import Keys, Reads, WholeRows, WriteIntent
 from pyhudi.write.plan import WritePlan
 from pyhudi.write.rebase import files_by_group, rebased_rows
-from pyhudi.write.shape import row_shape
+from pyhudi.write.row_shape import row_shape
 from pyhudi.write.spill import spilled_logs
 from pyhudi.write.tasks import FoundDeletesTask, is_load
 

@@ -39,8 +39,8 @@ from pyhudi.write.intent import (
     WriteIntent,
 )
 from pyhudi.write.new_keys import has_newer_writes, known_keys
+from pyhudi.write.row_shape import RowShape, row_shape
 from pyhudi.write.seeds import seed_missing
-from pyhudi.write.shape import RowShape, row_shape
 from pyhudi.write.tasks import (
     DeleteTask,
     FoundDeletesTask,

@@ -13,7 +13,7 @@ from pyhudi.write.deletes import LocatedDeletes
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.spec import DeleteRows, KeyedRows
 from pyhudi.write.group_files import Files
-from pyhudi.write.shape import RowShape
+from pyhudi.write.row_shape import RowShape
 
 #: Bytes of existing keys that a task caches to find new ones; at this size it drops the cache.
 EXISTING_KEYS_BYTES = 256 << 20

@@ -36,7 +36,7 @@ from pyhudi.write.deletes import LocatedDeletes, is_located, looked_up
 from pyhudi.write.files.spec import KeyedRows
 from pyhudi.write.group_files import EmptyBuckets, Files
 from pyhudi.write.new_keys import only_new
-from pyhudi.write.shape import RowShape
+from pyhudi.write.row_shape import RowShape
 from pyhudi.write.sorted_groups import joined_rows
 
 #: From this size on, the rows of an empty bucket become a base file.

@@ -1,4 +1,4 @@
-"""Whether a commit names a file: checked for a log file that is empty, or ends in a torn block.
+"""Did a commit name a log file that is empty, or that ends in a torn block?
 
 A task that was killed leaves such files, and Hudi's tasks are run again under another name. A
 reader skips what a failed attempt left. But a file that the write stats of a completed commit name
