@@ -21,7 +21,7 @@ from pyhudi.spark.types import arrow_schema
 from pyhudi.storage.locks.open_lock import open_lock
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
-from pyhudi.table.rows.input_rows import storable_schema
+from pyhudi.table.rows.storable_types import storable_schema
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.world import World
 from pyspark_pyhudi.address import Address

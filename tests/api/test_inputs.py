@@ -21,7 +21,7 @@ from pyhudi.api.inputs import (
     table_address,
 )
 from pyhudi.errors import InvalidRequestError
-from pyhudi.table.rows.input_rows import storable_schema
+from pyhudi.table.rows.storable_types import storable_schema
 
 TABLE = pa.table({"id": ["a", "b"], "n": [1, 2]})
 

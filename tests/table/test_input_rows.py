@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.avro.schema import avro_record_schema, decode_arrow_schema
 from pyhudi.table.rows import coercion
-from pyhudi.table.rows.input_rows import conformed, storable_schema
+from pyhudi.table.rows.input_rows import conformed
+from pyhudi.table.rows.storable_types import storable_schema
 from pyhudi.table.schema import META_COLUMNS
 
 US, UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")

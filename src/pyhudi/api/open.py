@@ -36,7 +36,7 @@ from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.locks.open_lock import open_lock
 from pyhudi.storage.objects.column_owners import declare_owners
-from pyhudi.table.rows.input_rows import storable_schema
+from pyhudi.table.rows.storable_types import storable_schema
 from pyhudi.world import real_world
 
 Columns = str | Sequence[str]

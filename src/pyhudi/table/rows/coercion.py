@@ -3,6 +3,7 @@
 Whether a type can become another follows from the types alone (`mismatches`), so that one error can
 name every column that cannot. Whether the values can is found by converting them (`coerced`):
 numbers must fit, times must be whole microseconds, no null may go where none is allowed.
+A field that a struct lacks is null; only the types say whether that is allowed (`fills_missing`).
 `unfit_rows` then finds the rows to blame, by halves, since Arrow's casts do not report them.
 
 | from                    | to                                                       |
@@ -20,8 +21,10 @@ numbers must fit, times must be whole microseconds, no null may go where none is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -56,32 +59,41 @@ class UnfitValuesError(Exception):
 # ---- types
 
 
-def mismatches(source: pa.DataType, target: pa.DataType, path: str) -> Iterator[Mismatch]:
-    """Yield why a column of the one type cannot become one of the other; nothing if it can."""
+def mismatches(
+    source: pa.DataType, target: pa.DataType, path: str, *, fills_missing: bool = False
+) -> Iterator[Mismatch]:
+    """Yield why a column of the one type cannot become one of the other; nothing if it can.
+
+    With `fills_missing`, fields that a struct lacks become null where they may.
+    """
+    within = partial(mismatches, fills_missing=fills_missing)
     if pa.types.is_dictionary(source):
-        yield from mismatches(source.value_type, target, path)
+        yield from within(source.value_type, target, path)
     elif pa.types.is_struct(source) and pa.types.is_struct(target):
-        yield from _struct_mismatches(source, target, path)
+        yield from _struct_mismatches(source, target, path, fills_missing=fills_missing)
     elif is_list(source) and is_list(target):
-        yield from mismatches(source.value_type, target.value_type, f"{path}.element")
+        yield from within(source.value_type, target.value_type, f"{path}.element")
     elif pa.types.is_map(source) and pa.types.is_map(target):
-        yield from mismatches(source.key_type, target.key_type, f"{path}.key")
-        yield from mismatches(source.item_type, target.item_type, f"{path}.value")
+        yield from within(source.key_type, target.key_type, f"{path}.key")
+        yield from within(source.item_type, target.item_type, f"{path}.value")
     elif not _is_alike(source, target):
         yield Mismatch(path, f"{source} cannot become {target}")
 
 
 def _struct_mismatches(
-    source: pa.StructType, target: pa.StructType, path: str
+    source: pa.StructType, target: pa.StructType, path: str, *, fills_missing: bool
 ) -> Iterator[Mismatch]:
-    wanted, found = [f.name for f in target], [f.name for f in source]
+    wanted, found = {field.name for field in target}, Counter(field.name for field in source)
     for field in target:
-        if (times := found.count(field.name)) != 1:
-            why = "it is missing" if not times else "several fields have that name"
-            yield Mismatch(f"{path}.{field.name}", why)
-        else:
+        where = f"{path}.{field.name}"
+        times = found[field.name]
+        if times == 1:
             kind = source.field(field.name).type
-            yield from mismatches(kind, field.type, f"{path}.{field.name}")
+            yield from mismatches(kind, field.type, where, fills_missing=fills_missing)
+        elif times:
+            yield Mismatch(where, "several fields have that name")
+        elif not (fills_missing and field.nullable):
+            yield Mismatch(where, "it is missing")
     for name in found:
         if name not in wanted:
             yield Mismatch(f"{path}.{name}", "the table has no such field")
@@ -179,10 +191,13 @@ def _first_words(error: pa.ArrowException, source: pa.DataType, target: pa.DataT
 def _converted_struct(array: pa.StructArray, target: pa.StructType, path: str) -> pa.Array:
     children = []
     for field in target:
-        # Unlike `.field`, this heeds a slice's bounds and the struct's own nulls.
-        child = pc.struct_field(array, [array.type.get_field_index(field.name)])
+        index = array.type.get_field_index(field.name)
         where = f"{path}.{field.name}"
-        child = _converted(child, field.type, where)
+        if index < 0:
+            child = pa.nulls(len(array), field.type)
+        else:
+            # Unlike `.field`, this heeds a slice's bounds and the struct's own nulls.
+            child = _converted(pc.struct_field(array, [index]), field.type, where)
         if not field.nullable and child.null_count > array.null_count:
             raise UnfitValuesError(where, "it must not be null")
         children.append(child)

@@ -2,7 +2,8 @@
 
 Rows come from anywhere: pandas counts nanoseconds, Polars has unsigned numbers and categories,
 Spark has neither. A new table takes the types of `storable_types` for those of its first rows. From
-then on every batch is converted to exactly the table's columns, by the rules of `coercion`.
+then on every batch is converted to exactly the columns of one schema, by the rules of `coercion`:
+the table's, or the one that the rows bring (`schema_mode`).
 
 The columns may come in any order. The five meta columns that a read returns are left out, so that
 rows can be read, changed and written back; the write makes new ones, as in Hudi. Nothing else is
@@ -12,103 +13,122 @@ columns and shows a few of the rows.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 
-from pyhudi.errors import CorruptTableError, InvalidRequestError
-from pyhudi.format.avro.schema import avro_record_schema, decode_arrow_schema
+from pyhudi.errors import InvalidRequestError
 from pyhudi.table.rows.bad_rows import sample
-from pyhudi.table.rows.coercion import UnfitValuesError, coerced, mismatches, unfit_rows
-from pyhudi.table.rows.storable_types import storable_fields
-from pyhudi.table.schema import META_COLUMNS, with_meta_columns
+from pyhudi.table.rows.coercion import (
+    Mismatch,
+    UnfitValuesError,
+    coerced,
+    mismatches,
+    unfit_rows,
+)
+from pyhudi.table.rows.schema_mode import SchemaMode, brought_schema
+from pyhudi.table.schema import META_COLUMNS
 
-_RESERVED = "_hoodie_"
 _NAMES_SHOWN_MAX = 10
 
 
-# ---- a new table
-
-
-def storable_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of a table for rows of this schema.
-
-    InvalidRequestError names what it cannot hold.
-
-    >>> storable_schema(pa.schema([("n", pa.uint16()), ("at", pa.timestamp("ns"))]))
-    n: int32
-    at: timestamp[us]
-
-    Hudi's five meta columns are left out, as from rows: the schema may be that of another table.
-    """
-    schema = pa.schema([field for field in schema if field.name not in META_COLUMNS])
-    if not len(schema):
-        raise InvalidRequestError(
-            "the table cannot be created",
-            why="its schema has no columns",
-            next_step="Give the columns and their types",
-        )
-    for name in schema.names:
-        if name.startswith(_RESERVED):
-            raise InvalidRequestError(
-                f"column {name!r} cannot be stored",
-                why=f"names that begin with {_RESERVED!r} are Hudi's own",
-                next_step="Rename it, or leave it out",
-            )
-    stored = pa.schema(storable_fields(list(schema)))
-    _refuse_unreadable(stored)
-    return stored
-
-
-def _refuse_unreadable(schema: pa.Schema) -> None:
-    """Raise if the schema exceeds what readers accept, before it is stored."""
-    avro = json.dumps(avro_record_schema(with_meta_columns(schema), "new"))
-    try:
-        decode_arrow_schema(avro, "the schema")
-    except CorruptTableError as error:
-        raise InvalidRequestError(
-            "the table cannot be created",
-            why=error.why,
-            next_step="Give it fewer columns, or flatten those inside others",
-        ) from None
-
-
-# ---- rows for a table
-
-
-def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conformed(
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    *,
+    fills_missing: bool = False,
+    fixed: Collection[str] | None = None,
+) -> pa.RecordBatch:
     """Return the batch with exactly the schema's columns, in its order and of its types.
 
-    The schema has the table's data columns, with nullability as the table has it.
+    The schema has the table's data columns, with nullability as the table has it. With
+    `fills_missing`, columns that the batch lacks are null, unless the schema requires them.
+
+    `fixed` names the columns of record key, partition and ordering if the caller's verb takes a
+    `schema_mode`. An error then says which mode would help, if one would.
     """
-    _refuse_columns(batch.schema, schema)
-    _refuse_types(batch.schema, schema)
-    columns = [_column(batch.column(field.name), field) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _refuse_columns(given: pa.Schema, schema: pa.Schema) -> None:
-    counts = Counter(name for name in given.names if name not in META_COLUMNS)
-    problems = {
-        "missing columns": [name for name in schema.names if name not in counts],
-        "columns that the table does not have:": [n for n in counts if n not in schema.names],
-        "several columns named": [name for name, count in counts.items() if count > 1],
-    }
-    whys = [f"{what} {_listed(names)}" for what, names in problems.items() if names]
-    if whys:
+    given = batch.schema
+    found = _Findings.of(given, schema, fills_missing=fills_missing)
+    if found.whys:
         raise InvalidRequestError(
             "the rows do not have the table's columns",
-            why="; ".join(whys),
-            next_step=_advice_on_names(schema, *list(problems.values())[:2]),
+            why="; ".join(found.whys),
+            next_step=_advice_on_names(schema, found) + _advice_on_mode(given, schema, fixed),
+        )
+    if found.mismatches:
+        raise InvalidRequestError(
+            "the rows do not have the table's types in "
+            + _listed([mismatch.path for mismatch in found.mismatches]),
+            why="; ".join(f"{m.path}: {m.why}" for m in found.mismatches[:_NAMES_SHOWN_MAX]),
+            next_step="Cast these columns before writing" + _advice_on_mode(given, schema, fixed),
+        )
+    names = {*given.names}
+    return pa.RecordBatch.from_arrays(
+        [
+            _column(batch.column(field.name), field, fixed)
+            if field.name in names
+            else pa.nulls(batch.num_rows, field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )
+
+
+# ---- columns and types
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """What keeps rows with these columns from becoming the table's."""
+
+    missing: Sequence[str]
+    unknown: Sequence[str]
+    doubled: Sequence[str]
+    mismatches: Sequence[Mismatch]  # of the columns that both have, once
+
+    @classmethod
+    def of(cls, given: pa.Schema, schema: pa.Schema, *, fills_missing: bool) -> _Findings:
+        counts = Counter(name for name in given.names if name not in META_COLUMNS)
+        wanted = {*schema.names}
+        pairs = [(given.field(f.name).type, f) for f in schema if counts[f.name] == 1]
+        return cls(
+            missing=[
+                field.name
+                for field in schema
+                if field.name not in counts and not (fills_missing and field.nullable)
+            ],
+            unknown=[name for name in counts if name not in wanted],
+            doubled=[name for name, count in counts.items() if count > 1],
+            mismatches=[
+                mismatch
+                for source, field in pairs
+                for mismatch in mismatches(
+                    source, field.type, field.name, fills_missing=fills_missing
+                )
+            ],
         )
 
+    @property
+    def whys(self) -> list[str]:
+        """Return what is wrong with the names."""
+        problems = {
+            "missing columns": self.missing,
+            "columns that the table does not have:": self.unknown,
+            "several columns named": self.doubled,
+        }
+        return [f"{what} {_listed(names)}" for what, names in problems.items() if names]
 
-def _advice_on_names(schema: pa.Schema, missing: Sequence[str], unknown: Sequence[str]) -> str:
-    by_case = {name.lower(): name for name in unknown}
-    renamed = [(by_case[n.lower()], n) for n in missing if n.lower() in by_case]
+    @property
+    def is_empty(self) -> bool:
+        return not (self.whys or self.mismatches)
+
+
+def _advice_on_names(schema: pa.Schema, found: _Findings) -> str:
+    by_case = {name.lower(): name for name in found.unknown}
+    renamed = [(by_case[n.lower()], n) for n in found.missing if n.lower() in by_case]
     if renamed:
         return f"Upper and lower case count: rename {renamed[0][0]!r} to {renamed[0][1]!r}"
     wanted = _listed(schema.names)
@@ -121,21 +141,10 @@ def _listed(names: Sequence[str]) -> str:
     return shown if rest <= 0 else f"{shown} and {rest} more"
 
 
-def _refuse_types(given: pa.Schema, schema: pa.Schema) -> None:
-    found = [
-        mismatch
-        for field in schema
-        for mismatch in mismatches(given.field(field.name).type, field.type, field.name)
-    ]
-    if found:
-        raise InvalidRequestError(
-            f"the rows do not have the table's types in {_listed([m.path for m in found])}",
-            why="; ".join(f"{m.path}: {m.why}" for m in found[:_NAMES_SHOWN_MAX]),
-            next_step="Cast these columns before writing",
-        )
+# ---- values
 
 
-def _column(array: pa.Array, field: pa.Field) -> pa.Array:
+def _column(array: pa.Array, field: pa.Field, fixed: Collection[str] | None) -> pa.Array:
     try:
         return coerced(array, field, field.name)
     except UnfitValuesError as unfit:
@@ -149,5 +158,62 @@ def _column(array: pa.Array, field: pa.Field) -> pa.Array:
         raise InvalidRequestError(
             f"values of column {unfit.path!r} do not fit",
             why=f"{unfit.why}, as in {sample(rows, {field.name: array})}",
-            next_step="Correct these rows, or leave them out",
+            next_step="Correct these rows, or leave them out"
+            + _advice_on_wider_type(array, field, fixed),
         ) from None
+
+
+# ---- which schema mode would help
+
+
+def _advice_on_mode(given: pa.Schema, schema: pa.Schema, fixed: Collection[str] | None) -> str:
+    """Return a sentence on the first mode under which the rows fit, and what it would do.
+
+    Both are found by trying, so that no advice leads to the next refusal. The effects are named,
+    because a misspelt column looks like a new one.
+    """
+    for mode in (SchemaMode.ADD, SchemaMode.MERGE):
+        brought = _brought(given, schema, mode, fixed)
+        fills = mode is SchemaMode.MERGE
+        if brought is not None and _Findings.of(given, brought, fills_missing=fills).is_empty:
+            return f'. schema_mode="{mode}" would {" and ".join(_effects(given, schema, brought))}'
+    return ""
+
+
+def _effects(given: pa.Schema, schema: pa.Schema, brought: pa.Schema) -> list[str]:
+    """Return what changes in the table and in its rows if the rows are brought to that schema."""
+    added = brought.names[len(schema) :]
+    pairs = zip(schema, brought, strict=False)
+    widened = [new.name for old, new in pairs if not new.type.equals(old.type)]
+    strictly = _Findings.of(given, brought, fills_missing=False)
+    lacking = [*strictly.missing, *(mismatch.path for mismatch in strictly.mismatches)]
+    effects = {
+        "add {} to the table": added,
+        "widen {} in the table": widened,
+        "write null for {}, in place of any older value": lacking,
+    }
+    return [effect.format(_listed(names)) for effect, names in effects.items() if names]
+
+
+def _advice_on_wider_type(array: pa.Array, field: pa.Field, fixed: Collection[str] | None) -> str:
+    given = pa.schema([pa.field(field.name, array.type)])
+    brought = _brought(given, pa.schema([field]), SchemaMode.ADD, fixed)
+    if brought is None or brought.field(0).type.equals(field.type):
+        return ""
+    try:
+        coerced(array, brought.field(0), field.name)
+    except UnfitValuesError:
+        return ""
+    return f'. schema_mode="{SchemaMode.ADD}" would widen {field.name!r} in the table'
+
+
+def _brought(
+    given: pa.Schema, schema: pa.Schema, mode: SchemaMode, fixed: Collection[str] | None
+) -> pa.Schema | None:
+    """Return the schema that the mode would lead to; None if it is refused, or cannot be chosen."""
+    if fixed is None:
+        return None
+    try:
+        return brought_schema(schema, given, mode, fixed)
+    except InvalidRequestError:
+        return None

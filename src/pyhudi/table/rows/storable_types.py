@@ -27,16 +27,20 @@ A uint64 is refused: half of its values have no int64, and a decimal is not what
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import pyarrow as pa
 
-from pyhudi.errors import InvalidRequestError
+from pyhudi.errors import CorruptTableError, InvalidRequestError
+from pyhudi.format.avro.schema import avro_record_schema, decode_arrow_schema
+from pyhudi.table.schema import META_COLUMNS, with_meta_columns
 
 _LEVELS_MAX = 64  # of lists, maps and structs inside each other; more than any file may have
-_DECIMAL_DIGITS_MAX = 38
+DECIMAL_DIGITS_MAX: Final = 38
+_RESERVED = "_hoodie_"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 _INT32 = (pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16())
@@ -97,14 +101,63 @@ def is_list(type_: pa.DataType) -> bool:
     )
 
 
+def storable_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of a table for rows of this schema.
+
+    InvalidRequestError names what it cannot hold.
+
+    >>> storable_schema(pa.schema([("n", pa.uint16()), ("at", pa.timestamp("ns"))]))
+    n: int32
+    at: timestamp[us]
+
+    Hudi's five meta columns are left out, as from rows: the schema may be that of another table.
+    """
+    schema = pa.schema([field for field in schema if field.name not in META_COLUMNS])
+    if not len(schema):
+        raise InvalidRequestError(
+            "the table cannot be created",
+            why="its schema has no columns",
+            next_step="Give the columns and their types",
+        )
+    for name in schema.names:
+        if name.startswith(_RESERVED):
+            raise InvalidRequestError(
+                f"column {name!r} cannot be stored",
+                why=f"names that begin with {_RESERVED!r} are Hudi's own",
+                next_step="Rename it, or leave it out",
+            )
+    stored = pa.schema(storable_fields(list(schema)))
+    if (why := unreadable(stored)) is not None:
+        raise InvalidRequestError(
+            "the table cannot be created",
+            why=why,
+            next_step="Give it fewer columns, or flatten those inside others",
+        )
+    return stored
+
+
+def unreadable(schema: pa.Schema) -> str | None:
+    """Return in what the schema exceeds what readers accept, before it is stored.
+
+    None if it does not.
+    """
+    avro = json.dumps(avro_record_schema(with_meta_columns(schema), "new"))
+    try:
+        decode_arrow_schema(avro, "the schema")
+    except CorruptTableError as error:
+        return error.why
+    return None
+
+
 def storable_fields(
-    fields: Sequence[pa.Field], within: str = "", levels: int = 0
+    fields: Sequence[pa.Field], within: str = "", levels: int = 0, beside: Iterable[str] = ()
 ) -> list[pa.Field]:
     """Return the fields in storable types; `within` is the path.
 
-    InvalidRequestError for a name that is not legal or a type that is not stored.
+    InvalidRequestError for a name that is not legal or a type that is not stored. `beside` has the
+    names of the fields that are there already, which are not judged.
     """
-    _refuse_names([field.name for field in fields], within)
+    _refuse_names([field.name for field in fields], within, beside)
     return [
         pa.field(
             field.name,
@@ -115,13 +168,18 @@ def storable_fields(
     ]
 
 
-def _refuse_names(names: Sequence[str], within: str) -> None:
+def _refuse_names(names: Sequence[str], within: str, beside: Iterable[str]) -> None:
+    there = {name.lower(): name for name in beside}
     seen: dict[str, str] = {}
     for name in names:
         path = f"{within}{name}"
         if _NAME.match(name) is None:
             why = "a name has letters from a to z, digits and underscores, and begins with no digit"
             raise _refusal(path, why, "Rename it")
+        if (known := there.get(name.lower())) is not None:
+            why = f"{within + known!r} differs from it only in case, which Spark does not see"
+            advice = f"Rename it to {known!r} if that column is meant, else to something else"
+            raise _refusal(path, why, advice)
         if (other := seen.setdefault(name.lower(), name)) != name:
             why = f"{within + other!r} differs from it only in case, which Spark does not see"
             raise _refusal(path, why, "Rename one of them")
@@ -137,13 +195,8 @@ def storable_type(type_: pa.DataType, path: str, levels: int = 0) -> pa.DataType
     """
     if levels > _LEVELS_MAX:
         raise _refusal(path, f"it is more than {_LEVELS_MAX} levels deep", "Flatten it")
-    for belongs, stored in _SCALARS:
-        if belongs(type_):
-            return stored
-    if pa.types.is_timestamp(type_):
-        return pa.timestamp("us", None if type_.tz is None else "UTC")
-    if pa.types.is_decimal(type_) and _is_storable_decimal(type_):
-        return pa.decimal128(type_.precision, type_.scale)
+    if (scalar := storable_scalar(type_)) is not None:
+        return scalar
     if pa.types.is_dictionary(type_):
         return storable_type(type_.value_type, path, levels + 1)
     if is_list(type_):
@@ -158,8 +211,20 @@ def storable_type(type_: pa.DataType, path: str, levels: int = 0) -> pa.DataType
     raise _refusal(path, f"pyhudi does not write {type_}", next(advice, "Cast it to another type"))
 
 
+def storable_scalar(type_: pa.DataType) -> pa.DataType | None:
+    """Return the type with which a column is stored that has no others inside; else None."""
+    for belongs, stored in _SCALARS:
+        if belongs(type_):
+            return stored
+    if pa.types.is_timestamp(type_):
+        return pa.timestamp("us", None if type_.tz is None else "UTC")
+    if pa.types.is_decimal(type_) and _is_storable_decimal(type_):
+        return pa.decimal128(type_.precision, type_.scale)
+    return None
+
+
 def _is_storable_decimal(type_: pa.DataType) -> bool:
-    return bool(type_.precision <= _DECIMAL_DIGITS_MAX and 0 <= type_.scale <= type_.precision)
+    return bool(type_.precision <= DECIMAL_DIGITS_MAX and 0 <= type_.scale <= type_.precision)
 
 
 def _values(type_: pa.DataType) -> pa.DataType:
