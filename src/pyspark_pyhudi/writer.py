@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.hudi_options.write_options import Operation, parse_write_options
+from pyhudi.hudi_options.write_options import HudiWrite, Operation, parse_write_options
 from pyhudi.hudi_options.write_table import HEARTBEAT_INTERVAL
 from pyhudi.session.session import TableSession
 from pyhudi.spark.scan import refuse_other_release
@@ -45,6 +45,7 @@ from pyhudi.write.detached import (
 from pyhudi.write.files.spec import WriteOverError
 from pyhudi.write.intent import Change, Keys, Reads, WholeRows, WriteIntent
 from pyhudi.write.row_shape import row_shape
+from pyhudi.write.schemas import RowSchema, row_schema
 from pyspark_pyhudi.address import parse_address
 from pyspark_pyhudi.target import opened_table
 
@@ -175,6 +176,13 @@ def _intent(operation: Operation, schema: StructType, write_id: str | None) -> W
     return WriteIntent(
         operation=_OPERATIONS[operation], change=change, reads=reads, write_id=write_id
     )
+
+
+def _row_schema(session: TableSession, save: HudiWrite, schema: StructType) -> RowSchema:
+    """Return the schema of the rows: a save adds the columns that the table lacks, as in Hudi."""
+    if save.operation is Operation.DELETE:
+        return row_schema(session)
+    return row_schema(session, empty_batch(schema).schema, save.settings.schema_mode)
 
 
 def _refuse_unfit(session: TableSession, intent: WriteIntent, schema: StructType, uri: str) -> None:

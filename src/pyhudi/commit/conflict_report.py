@@ -19,8 +19,8 @@ from pyhudi.commit.key_sample import shared_keys
 from pyhudi.commit.proposals import Refused, Rule
 from pyhudi.commit.validation import SchemaConflict
 from pyhudi.conflict.rules import Conflict, ConflictRule, Retry, WriteKind, conflict_key
+from pyhudi.conflict.schema_changes import column_changes
 from pyhudi.conflict.schema_to_record import TableSchemaText
-from pyhudi.conflict.schemas import column_changes
 from pyhudi.errors import ConcurrentSchemaEvolutionError, ConflictError, HudiError
 from pyhudi.format.files.file_names import FileGroupId, group_of_path
 from pyhudi.format.timeline.commit_metadata import WriteStat

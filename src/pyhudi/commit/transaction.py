@@ -333,9 +333,7 @@ class Transaction:
         log = self._log
         assert checks.schemas is not None
         sync = log.world.random_bytes(16)
-        evolution = SchemaEvolution(
-            self.action, self._others, checks.schemas, self.writer, sync
-        )
+        evolution = SchemaEvolution(self.action, self._others, checks.schemas, self.writer, sync)
         try:
             outcome = log.append(evolution)
         except UnavailableError as error:
@@ -344,8 +342,9 @@ class Transaction:
                 why=f"its schema could not be recorded ({error.what}: {error.why})",
                 next_step="Write again; nothing of this write is visible",
             ) from error
-        is_done = not isinstance(outcome, Refused) or outcome.rule is Rule.NOTHING_TO_EVOLVE
-        return None if is_done else outcome
+        if isinstance(outcome, Refused) and outcome.rule is not Rule.NOTHING_TO_EVOLVE:
+            return outcome
+        return None
 
     def _decide(self, completion: WriteCompletion, checks: Checks) -> Outcome:
         self._is_over = True

@@ -41,8 +41,8 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit_metadata
 from pyhudi.format.timeline.instant import Action, Instant
-from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.timeline.live import LiveTimeline
+from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 #: How long a writer of another engine may take from its begin until it has read the timeline.
 LOOK_AROUND_MS = 10_000

@@ -15,26 +15,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from pyhudi.conflict.schema_changes import ChangeKind, column_changes
 from pyhudi.conflict.schemas import (
     ReconcileSchemaStrategy,
     SchemaContradiction,
     SchemaStrategy,
-    column_changes,
     merged,
 )
 from pyhudi.errors import CorruptTableError, HudiError, InvalidRequestError, fault
-from pyhudi.format.avro.evolution import (
-    annotated_schema,
-    encode_schema,
-    fingerprint,
-    is_same_schema,
-)
+from pyhudi.format.avro.canonical import annotated_schema, fingerprint, is_same_schema
+from pyhudi.format.avro.recorded import encode_schema
 from pyhudi.format.timeline.commit_metadata import SCHEMA_KEY
 from pyhudi.format.timeline.instant import Instant
+from pyhudi.table.schema import META_COLUMNS
 
 #: The dropped columns of a table, in the metadata of its commits.
 DROPPED_KEY = "pyhudi.dropped_columns"
@@ -56,7 +53,7 @@ class TableSchemaText:
     @property
     def arrow(self) -> pa.Schema:
         """The data columns. CorruptTableError names the path if the text is damaged."""
-        return annotated_schema(self.avro_json, self.path)
+        return annotated_schema(self.avro_json, self.path, without=META_COLUMNS)
 
     @property
     def fingerprint(self) -> str:
@@ -82,7 +79,7 @@ class WriteSchemas:
 
     start: TableSchemaText | None
     own: TableSchemaText | None  # None if the write brings no schema
-    strategy: SchemaStrategy = ReconcileSchemaStrategy()
+    strategy: SchemaStrategy = field(default_factory=ReconcileSchemaStrategy)
     fixed: Collection[str] = ()
     table_name: str = "table"
 
@@ -155,10 +152,11 @@ def _encoded(
     schema: pa.Schema, before: TableSchemaText, sources: list[TableSchemaText], table_name: str
 ) -> TableSchemaText | SchemaContradiction:
     """Return the text of the schema, which takes the place of the one `before`."""
-    text = encode_schema(schema, [source.avro_json for source in sources], table_name)
+    texts = [source.avro_json for source in sources]
+    text = encode_schema(schema, texts, table_name, without=META_COLUMNS)
     changes = column_changes(before.arrow, schema)
-    back = {change.path for change in changes if change.kind == "added"}
-    gone = [change.path for change in changes if change.kind == "dropped"]
+    back = {change.path for change in changes if change.kind is ChangeKind.ADDED}
+    gone = [change.path for change in changes if change.kind is ChangeKind.DROPPED]
     if again := [(name, when) for name, when in before.dropped if name in back]:
         why = "it was dropped{}, and data files may still hold its values"
         return SchemaContradiction(
@@ -182,8 +180,7 @@ def recorded_drops(extra: Mapping[str, str], instant: Instant) -> tuple[tuple[st
         found = json.loads(text) if len(text) <= DROPPED_BYTES_MAX else None
     except (ValueError, RecursionError):
         found = None
-    texts = isinstance(found, dict) and all(isinstance(when, str) for when in found.values())
-    if not texts:
+    if not isinstance(found, dict) or not all(isinstance(when, str) for when in found.values()):
         raise CorruptTableError(
             "the dropped columns of a commit cannot be read",
             why=f"its {DROPPED_KEY} is not a JSON object of names and times",

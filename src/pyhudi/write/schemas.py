@@ -21,11 +21,12 @@ from pyhudi.conflict.schemas import (
     SchemaStrategy,
     SimpleSchemaStrategy,
 )
-from pyhudi.format.avro.evolution import encode_schema
+from pyhudi.format.avro.recorded import encode_schema
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.session.session import TableSession
 from pyhudi.settings import SchemaMode, WriteSettings
 from pyhudi.table.rows.schema_mode import brought_schema
+from pyhudi.table.schema import META_COLUMNS
 
 _STRATEGIES: dict[object, SchemaStrategy] = {
     "reconcile": ReconcileSchemaStrategy(),
@@ -57,8 +58,8 @@ def row_schema(
     brought = brought_schema(table, rows, mode, fixed_columns(config))
     texts = [] if called is None else [called.avro_json]
     dropped = () if called is None else called.dropped
-    text = TableSchemaText(encode_schema(brought, texts, config.name), dropped)
-    return RowSchema(called, text, fills_missing=mode is SchemaMode.MERGE)
+    text = encode_schema(brought, texts, config.name, without=META_COLUMNS)
+    return RowSchema(called, TableSchemaText(text, dropped), fills_missing=mode is SchemaMode.MERGE)
 
 
 def schemas_at_begin(
@@ -66,11 +67,12 @@ def schemas_at_begin(
 ) -> WriteSchemas | SchemaConflict:
     """Return the schemas of an attempt that has just begun. `rows` is None if it has none."""
     start, config = session.schema.now(), session.config
-    own: TableSchemaText | SchemaContradiction | None = None
+    own = None
     if rows is not None:
-        own = own_schema(rows.called, rows.rows, start, config.name)
-        if isinstance(own, SchemaContradiction):
-            return SchemaConflict(own, rows.called, start, rows.rows, None)
+        found = own_schema(rows.called, rows.rows, start, config.name)
+        if isinstance(found, SchemaContradiction):
+            return SchemaConflict(found, rows.called, start, rows.rows, None)
+        own = found
     strategy = schema_strategy(session.settings)
     return WriteSchemas(start, own, strategy, fixed_columns(config), config.name)
 

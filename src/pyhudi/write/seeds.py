@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from pyhudi.commit.transaction import preparing
 from pyhudi.commit.concurrent import SEED_KEY
+from pyhudi.commit.transaction import preparing
 from pyhudi.commit.validation import Checks
 from pyhudi.conflict.schema_to_record import TableSchemaText, WriteSchemas
 from pyhudi.errors import ConflictError
