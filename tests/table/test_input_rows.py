@@ -343,6 +343,129 @@ def test_rows_of_another_shape_are_refused_by_column(batch: pa.RecordBatch, mess
         conformed(batch, SCHEMA)
 
 
+# ---- rows that lack columns, and which schema mode would help
+
+NESTED = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        ("n", pa.int32()),
+        ("s", pa.struct([pa.field("x", pa.int32(), nullable=False), ("y", element(pa.int32()))])),
+        ("l", element(pa.struct([("x", pa.int32()), ("y", pa.struct([("z", pa.int32())]))]))),
+        ("m", pa.map_(pa.string(), pa.struct([("x", pa.int32()), ("y", pa.string())]))),
+    ]
+)
+
+
+def test_missing_columns_and_fields_become_null_if_they_are_to_be_filled() -> None:
+    x = pa.struct([("x", pa.int64())])
+    batch = rows(
+        l=pa.array([[{"x": 1}, None], None, []], pa.large_list(x)),
+        s=pa.array([None, {"x": 2}, {"x": 3}], x),
+        m=pa.array([[("k", {"x": 4})], [], None], pa.map_(pa.string(), x)),
+        id=pa.array(["a", "b", "c"]),
+    )[1:]
+    result = conformed(batch, NESTED, fills_missing=True)
+    result.validate(full=True)
+    assert result.schema == NESTED
+    assert result.to_pylist() == [
+        {"id": "b", "n": None, "s": {"x": 2, "y": None}, "l": None, "m": []},
+        {"id": "c", "n": None, "s": {"x": 3, "y": None}, "l": [], "m": None},
+    ]
+    first = conformed(rows(id=ID, l=pa.array([[{"x": 1}, None]])), NESTED, fills_missing=True)
+    assert first.column("l").to_pylist() == [[{"x": 1, "y": None}, None]]
+    with pytest.raises(InvalidRequestError, match="missing columns 'n', 's', 'm'"):
+        conformed(batch.select(["id", "l"]), NESTED)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (rows(n=N), "missing columns 'id'\\. "),
+        (rows(id=ID, s=pa.array([{"y": [1]}])), r"'s\.x': s\.x: it is missing\. "),
+        (rows(id=ID, t=N), "columns that the table does not have: 't'"),
+        (rows(id=ID, s=pa.array([{"x": 1, "t": 1}])), r"s\.t: the table has no such field"),
+        (rows(id=ID, s=pa.array([{"x": None}])), r"'s\.x' do not fit: it must not be null"),
+        (pa.RecordBatch.from_arrays([ID, N, N], ["id", "n", "n"]), "several columns named 'n'"),
+    ],
+)
+def test_required_and_unknown_columns_are_refused_where_others_are_filled(
+    batch: pa.RecordBatch, message: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        conformed(batch, NESTED, fills_missing=True)
+
+
+PLAIN = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        ("n", pa.int32()),
+        ("s", pa.struct([("x", pa.int32())])),
+        pa.field("must", pa.int32(), nullable=False),
+    ]
+)
+N1, S1 = pa.array([1], pa.int32()), pa.array([{"x": 1}], pa.struct([("x", pa.int32())]))
+WIDE = pa.array([2**40])
+
+#: Rows that do not fit, and the advice on schema modes; none where no mode helps.
+ADVISED: list[tuple[pa.RecordBatch, str | None]] = [
+    (rows(id=ID, n=N1, s=S1, must=N1, t=N, u=N), "add\" would add 't', 'u' to the table"),
+    (rows(id=ID, n=WIDE, s=S1, must=N1), "add\" would widen 'n' in the table"),
+    (rows(id=ID, n=pa.array([0.5]), s=S1, must=N1), "add\" would widen 'n' in the table"),
+    (
+        rows(id=ID, n=N1, s=pa.array([{"x": 1, "y": 1}]), must=N1),
+        "add\" would widen 's' in the table",
+    ),
+    # Rows that bring one change may bring others, which are named too.
+    (
+        rows(id=ID, n=N, s=S1, must=N, t=N),
+        "add\" would add 't' to the table and widen 'n', 'must' in the table",
+    ),
+    (
+        rows(id=ID, s=S1, must=N1),
+        "merge\" would write null for 'n', in place of any older value",
+    ),
+    (
+        rows(id=ID, s=pa.array([{"y": 1}]), must=N1, t=N),
+        "merge\" would add 't' to the table and widen 's' in the table"
+        " and write null for 'n', 's.x', in place of any older value",
+    ),
+    # Names that differ in case are never new columns.
+    (rows(id=ID, N=N, s=S1, must=N1), None),
+    (rows(id=ID, n=N1, s=pa.array([{"X": 1}]), must=N1), None),
+    (rows(id=ID, n=N1, s=S1, must=N1, _hoodie_t=N), None),
+    (rows(id=ID, n=N1, s=S1, must=N1, t=pa.nulls(1)), None),
+    (rows(n=N1, s=S1, must=N1), None),  # a key
+    (rows(id=ID, n=N1, s=S1), None),  # a required column
+    (rows(id=ID, n=N1, s=S1, must=pa.array([None], pa.int64())), None),
+    (rows(id=ID, n=ID, s=S1, must=N1), None),
+    (rows(id=ID, n=ID, s=S1, must=N1, t=N), None),
+    (pa.RecordBatch.from_arrays([ID, N, N, S, N], ["id", "n", "n", "s", "must"]), None),
+    (rows(id=N, n=N1, s=S1, must=N1), None),
+]
+
+
+@pytest.mark.parametrize(("batch", "advice"), ADVISED)
+def test_a_refusal_says_which_schema_mode_would_help_and_what_it_would_do(
+    batch: pa.RecordBatch, advice: str | None
+) -> None:
+    with pytest.raises(InvalidRequestError) as refusal:
+        conformed(batch, PLAIN, fixed=["id"])
+    if advice is None:
+        assert "schema_mode" not in str(refusal.value)
+    else:
+        assert refusal.value.next_step.endswith(f'. schema_mode="{advice}')
+    with pytest.raises(InvalidRequestError) as plain:
+        conformed(batch, PLAIN)  # for a verb that has no such mode
+    assert "schema_mode" not in str(plain.value)
+    assert str(refusal.value).startswith(str(plain.value).removesuffix("."))
+
+
+def test_a_fixed_column_is_never_to_be_widened() -> None:
+    with pytest.raises(InvalidRequestError, match="int32") as refusal:
+        conformed(rows(id=ID, n=WIDE, s=S1, must=N1), PLAIN, fixed=["n"])
+    assert "schema_mode" not in str(refusal.value)
+
+
 def test_a_pandas_frame_makes_a_table_and_goes_into_it() -> None:
     frame = pd.DataFrame(
         {
