@@ -19,6 +19,7 @@ from pyhudi.format.timeline.plan_files import CompactionOperation, decode_compac
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity, parse_writer
 from pyhudi.read.load import TableLoader
 from pyhudi.read.plan import Reader
+from pyhudi.read.schema_history import SchemaChange, schema_changes
 from pyhudi.storage.objects.consumers import FoundConsumer, load_consumers
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.timeline_files import load_timeline_file
@@ -87,6 +88,21 @@ _HISTORY = pa.schema(
         ("user", pa.string()),
         ("host", pa.string()),
         ("requested", pa.string()),
+    ]
+)
+_SCHEMA_HISTORY = pa.schema(
+    [
+        ("completed", pa.timestamp("ms", "UTC")),
+        ("instant", pa.string()),
+        ("operation", pa.string()),
+        (
+            "change",
+            pa.list_(pa.struct([(n, pa.string()) for n in ("path", "kind", "before", "after")])),
+        ),
+        ("job", pa.string()),
+        ("host", pa.string()),
+        ("user", pa.string()),
+        ("schema", pa.string()),
     ]
 )
 _CONFLICTS = pa.schema(
@@ -200,6 +216,18 @@ class Inspection:
         chosen = [*reversed(self._state().timeline.writes)][:count]
         return _table(_HISTORY, (_history_row(i, self._metadata_of(i), zone) for i in chosen))
 
+    def schema_history(self) -> pa.Table:
+        """Return the writes that changed the table's columns, the oldest first.
+
+        `change` has what each changed: the path of a column, what kind of change it was, and the
+        types, or what else it concerns, before and after. It is null where a schema cannot be read.
+        The first write brought all columns. Archived writes are included, so the cost grows with
+        the number of all writes.
+        """
+        timeline, zone = self._state().timeline, self._loader.config.zone
+        found = schema_changes(self._loader, timeline)
+        return _table(_SCHEMA_HISTORY, (_schema_row(change, zone) for change in found))
+
     def _plan_row(self, instant: Instant) -> dict[str, Any]:
         path = heartbeat_path(instant.requested)
         sign = self._loader.storage.stat(path)
@@ -291,6 +319,19 @@ def _history_row(instant: Instant, metadata: CommitMetadata, zone: tzinfo | None
         "seconds": (ended - began).total_seconds() if began and ended else None,
         **{name: _identity_row(metadata.extra_metadata).get(name) for name in _WRITER_COLUMNS},
         "requested": instant.requested,
+    }
+
+
+def _schema_row(change: SchemaChange, zone: tzinfo | None) -> dict[str, Any]:
+    write, found = change.write, change.changes
+    identity = {} if write.writer == WriterIdentity() else asdict(write.writer)
+    return {
+        "completed": utc_moment(write.completed, zone),
+        "instant": write.requested,
+        "operation": write.operation,
+        "change": None if found is None else [asdict(each) for each in found],
+        **{name: identity.get(name) for name in _WRITER_COLUMNS},
+        "schema": write.avro_json,
     }
 
 

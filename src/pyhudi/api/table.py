@@ -15,6 +15,7 @@ from pyhudi.api.consumers import Consumers
 from pyhudi.api.inputs import Time, parse_time
 from pyhudi.api.inspection import Inspection
 from pyhudi.api.scan import Changes, Scan
+from pyhudi.api.schema_update import SchemaUpdateBlock
 from pyhudi.api.services import Services
 from pyhudi.api.writes import OVERWRITE_TOUCHED, Writing, run_services_after
 from pyhudi.errors import HudiError, InvalidRequestError
@@ -277,6 +278,22 @@ class Table:
     ) -> WriteResult:
         """Delete all rows of the partitions, named as for `overwrite`."""
         return self._writing.delete_partitions(partitions, write_id)
+
+    # -- changing the columns
+
+    def update_schema(self, *, dry_run: bool = False) -> SchemaUpdateBlock:
+        """Change the table's columns without rows.
+
+            with table.update_schema() as change:
+                change.add_column("note", pa.string(), doc="of the customer")
+                change.update_column("amount", pa.float64())
+
+        The changes are one commit, when the block ends. Nothing is committed if the block raises or
+        changes nothing. What other writes change meanwhile stays; changes that contradict are a
+        ConcurrentSchemaEvolutionError. A dry run commits nothing; its `changes` and `writers` are
+        what would change, and the writers that are under way (docs/schema_evolution.md).
+        """
+        return SchemaUpdateBlock(self._opening, self.inspect, dry_run=dry_run)
 
     # -- inner workings
 

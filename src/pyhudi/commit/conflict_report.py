@@ -132,6 +132,8 @@ def _changes(before: TableSchemaText | None, after: TableSchemaText | None) -> l
 
 
 def _note(storage: Storage, loser: Loser, facts: Mapping[str, Any]) -> None:
+    if not loser.requested:
+        return  # it never began
     with suppress(HudiError):  # a missing note does no harm
         storage.create(f"{CONFLICT_FOLDER}/{loser.requested}.json", json.dumps(facts).encode())
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -53,9 +55,42 @@ INDEXES_KEPT_MAX = 1_000
 #: How often a query is repeated because its files were merged meanwhile.
 ATTEMPTS_MAX = 10
 
+#: Above every time.
+_AFTER_ALL = "~"
+
 _Files = tuple[ArchiveFileName, ...]
 _Chosen = Callable[[ArchiveIndex], list[int]]
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The latest write by one of its two times, before a pair of both."""
+
+    time: str
+    other: str
+    before: tuple[str, str]
+
+    def bounds_of(self, index: ArchiveIndex) -> Iterator[tuple[int, str, str]]:
+        """Yield each row group with the bounds of the time."""
+        for number, group in enumerate(index.groups):
+            bounds = group.requested if self.time == "instantTime" else group.completed
+            yield number, *(bounds or ("", _AFTER_ALL))
+
+    def later(self, best: dict[str, str] | None, times: pa.Table) -> dict[str, str] | None:
+        """Return the later one of a write and the latest of these times."""
+        time, other = self.before
+        # Not made at import: the first array that Arrow makes of a list loads pandas.
+        actions = pa.array([action.value for action in sorted(WRITE_ACTIONS)])
+        same = pc.and_(pc.equal(times[self.time], time), pc.less(times[self.other], other))
+        fits = pc.and_(
+            pc.or_(pc.less(times[self.time], time), same),
+            pc.is_in(times["action"], value_set=actions),
+        )
+        order = [(self.time, "descending"), (self.other, "descending")]
+        found: list[dict[str, str]] = times.filter(fits).sort_by(order).slice(0, 1).to_pylist()
+        both = [each for each in (best, *found) if each is not None]
+        return max(both, key=lambda each: (each[self.time], each[self.other]), default=None)
 
 
 class History:
@@ -130,6 +165,27 @@ class History:
             return found
 
         return self._asked(find)
+
+    def latest_writes(
+        self, until: str | None = None, *, by_request: bool = False
+    ) -> Iterator[tuple[Instant, CommitMetadata]]:
+        """Yield archived writes that completed up to a time, the latest first.
+
+        With `by_request` the times are those of the requests. The contents of a write are read when
+        it is its turn, and of the archive's times only what lies behind it is looked at.
+        """
+        time, other = "completionTime", "instantTime"
+        if by_request:
+            time, other = other, time
+        before = (_AFTER_ALL, "") if until is None else (until, _AFTER_ALL)
+        while True:
+            search = _Search(time, other, before)
+            found = self._asked(partial(self._latest, search=search))
+            if found is None:
+                return
+            before = (found[time], found[other])
+            if (row := self.instant(found["instantTime"])) is not None:
+                yield as_instant(row), self._metadata(row)
 
     def cleans(self) -> Iterator[ArchivedInstant]:
         """Yield archived cleans with their contents, the newest first."""
@@ -213,6 +269,26 @@ class History:
 
     # -- times, which are cached
 
+    def _latest(self, files: _Files, search: _Search) -> dict[str, str] | None:
+        """Return the times of the latest write of a search; None if there is none.
+
+        Row groups are looked at from the latest back, until none can have a later write.
+        """
+        limit, best = search.before[0], None
+        groups = [
+            (min(high, limit), file, number)
+            for file in files
+            if file.least <= limit  # nothing completes before it was requested
+            for number, low, high in search.bounds_of(self._index(file))
+            if low <= limit
+        ]
+        for high, file, number in sorted(groups, reverse=True):
+            if best is not None and best[search.time] > high:
+                break
+            for _, times in self._times_in(file, number):
+                best = search.later(best, times)
+        return best
+
     def _recorded(self, files: _Files, wanted: Sequence[str]) -> dict[str, ArchivedInstant]:
         value_set = pa.array(wanted)
         found = {}
@@ -222,6 +298,9 @@ class History:
                 for row in hits.to_pylist():
                     found[row["instantTime"]] = _instant(row)
         return found
+
+    def _times_in(self, file: ArchiveFileName, group: int) -> Iterator[tuple[int, pa.Table]]:
+        return self._times_where(file, lambda _: [group])
 
     def _times_of(self, action: Action) -> list[str]:
         """Return requested times of the archived instants of an action, the newest first."""
@@ -298,9 +377,11 @@ class History:
 
     def _write(self, row: Mapping[str, object]) -> CompletedWrite:
         instant = _instant(row)
+        return CompletedWrite(instant.requested, instant.completed, self._metadata(instant))
+
+    def _metadata(self, instant: ArchivedInstant) -> CommitMetadata:
         origin = f"{self._folder} ({instant.requested})"
-        metadata = decode_commit_metadata(instant.metadata or b"", origin)
-        return CompletedWrite(instant.requested, instant.completed, metadata)
+        return decode_commit_metadata(instant.metadata or b"", origin)
 
     def _opened(self, file: ArchiveFileName) -> pa.NativeFile:
         path = self._path(file)

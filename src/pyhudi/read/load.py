@@ -127,6 +127,8 @@ class TableLoader:
         #: The bounds of the cleans on the active timeline, which the readers of this table share.
         self.clean_bounds: dict[Instant, CleanBound | None] = {}
         self.history = History(storage, self.history_folder)
+        #: False if no listing of the timeline has shown an archive.
+        self.may_have_archive = False
 
     @property
     def timeline_folder(self) -> str:
@@ -162,6 +164,7 @@ class TableLoader:
         cut.
         """
         listed = list_whole_timeline(self.storage, self.timeline_folder)
+        self.may_have_archive |= listed.may_have_archive
         timeline = Timeline.of(listed.instants)
         done = self.history.completion_times(listed.doubtful)
         return None if any(time > cut_time(timeline) for time in done.values()) else timeline

@@ -104,7 +104,7 @@ class Reader:
         self._refuse_cleaned(state, point)
         times = self.completion_times(state, point)
         visibility = _visibility(times, point)
-        schema = self.schema_at(state, visibility, by_request=isinstance(point, AtRequest))
+        schema = self.schema_at(state, visibility, point)
         spec = _spec(state, schema, visibility, question)
         slice_of = _slice_of(times, visibility, point)
         self.refuse_losses(state, point, slice_of, visibility, bases=question.read_optimized)
@@ -247,10 +247,16 @@ class Reader:
     # -- schema
 
     def schema_at(
-        self, state: TableState, visibility: Visibility, *, by_request: bool = False
+        self, state: TableState, visibility: Visibility, point: Point = _NOW
     ) -> pa.Schema:
         """Return the schema that the last visible write left, with the meta columns."""
-        written = schema_in_force(self._loader, state, visibility, by_request=by_request)
+        written = schema_in_force(
+            self._loader,
+            state,
+            visibility,
+            completed_by=point.time if isinstance(point, AtCompletion) else None,
+            by_request=isinstance(point, AtRequest),
+        )
         return with_dropped_columns(written, state.config)
 
     # -- changes

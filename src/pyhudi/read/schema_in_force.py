@@ -8,8 +8,10 @@ A table service (compaction, log compaction, clustering) brings no rows. It reco
 it was planned with, and a write that it overlapped may have added a column since. Its schema counts
 only where no write has recorded one.
 
-Where the writes that recorded a schema are archived, the newest base file has it. A table without a
-committed file has the schema that it was created with.
+Where no visible write of the active timeline recorded a schema, the archive is asked, by the same
+rule. A table whose timeline has no archive costs no request for that. If the archive does not know
+either, as after an upgrade, the newest base file has the schema. A table without a committed file
+has the one that it was created with.
 """
 
 from __future__ import annotations
@@ -79,6 +81,17 @@ def last_recorded(
     return of_service or before
 
 
+def last_archived(writes: Iterable[tuple[Instant, CommitMetadata]]) -> RecordedSchema | None:
+    """Return the schema in force after archived writes, of which the latest comes first."""
+    of_service: RecordedSchema | None = None
+    for instant, metadata in writes:
+        found = _recorded(instant, metadata)
+        if found is not None and not found.is_of_service:
+            return found
+        of_service = of_service or found
+    return of_service
+
+
 def _recorded(instant: Instant, metadata: CommitMetadata) -> RecordedSchema | None:
     if metadata.schema_history:
         raise UnsupportedTableError(
@@ -93,18 +106,37 @@ def _recorded(instant: Instant, metadata: CommitMetadata) -> RecordedSchema | No
     return RecordedSchema(instant, metadata.schema_json, is_of_service, dropped)
 
 
+def recorded_by_write(metadata: CommitMetadata) -> str | None:
+    """Return the schema that a write recorded; None for a table service, or if it has none."""
+    operation = (metadata.operation_type or "").upper()
+    return None if operation in _SERVICE_OPERATIONS else metadata.schema_json
+
+
 def schema_in_force(
-    loader: TableLoader, state: TableState, visibility: Visibility, *, by_request: bool = False
+    loader: TableLoader,
+    state: TableState,
+    visibility: Visibility,
+    *,
+    completed_by: str | None = None,
+    by_request: bool = False,
 ) -> pa.Schema:
-    """Return the columns as the last visible write left them, with the meta columns."""
+    """Return the columns as the last visible write left them, with the meta columns.
+
+    Of archived writes those count that had completed by the time, if there is one.
+    """
     timeline = state.timeline
     writes = [i for i in timeline.writes if visibility.sees(i.requested)]
     if by_request:
         writes.sort(key=lambda instant: instant.requested)
     if schema := _last(loader, timeline.began_as, writes):
         return schema
+    if loader.may_have_archive and visibility.archived_before:
+        until = visibility.archived_before if by_request else completed_by
+        archived = loader.history.latest_writes(until, by_request=by_request)
+        if found := last_archived(w for w in archived if visibility.sees(w[0].requested)):
+            return table_schema(found.avro_json, found.instant.file_name)
     bases = [b for g in state.groups() for b in g.bases if visibility.sees(b.name.requested)]
-    if bases:  # of writes that were archived
+    if bases:  # of writes that recorded none
         newest = max(bases, key=lambda base: base.name.requested)
         return with_meta_columns(load_base_schema(loader.storage, newest))
     # Before the first write the table had no rows, and the columns of that write.

@@ -63,6 +63,7 @@ from pyhudi.timeline.live import BEFORE_ALL
 from pyhudi.write.files.spec import WRITE_TOKEN, WriteSpec, create_marker, data_path, file_stat
 
 PROPERTIES = ".hoodie/hoodie.properties"
+_NOW = Now()
 
 
 @cache
@@ -263,7 +264,7 @@ class _Plans(Reader):
         self._kind = kind
 
     def schema_at(
-        self, state: TableState, visibility: Visibility, *, by_request: bool = False
+        self, state: TableState, visibility: Visibility, point: Point = _NOW
     ) -> pa.Schema:
         return _read_schema(self._kind)
 

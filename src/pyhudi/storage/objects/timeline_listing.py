@@ -44,11 +44,12 @@ class Listed:
     """The state files of a timeline, but for what is archived.
 
     `doubtful` are writes that were pending when the listing began and are archived or rolled back
-    now.
+    now. Without a folder beside the state files nothing was ever archived.
     """
 
     instants: tuple[Instant, ...]
     doubtful: frozenset[str] = frozenset()
+    may_have_archive: bool = True
 
 
 def list_timeline(
@@ -78,7 +79,7 @@ def list_whole_timeline(
         instants = (*instants, *_missed(storage, folder, instants))
         instants = instants if with_orphans else without_orphaned_inflights(instants)
         if is_guarded or not listing.folders:
-            return Listed(instants)
+            return Listed(instants, may_have_archive=bool(listing.folders))
         if before is not None and (whole := _whole_part(before, instants)) is not None:
             return whole
         timeline = Timeline.of(instants)

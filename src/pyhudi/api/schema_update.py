@@ -1,0 +1,65 @@
+"""`with table.update_schema() as change`: when does a change of the schema become a commit?"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import pyarrow as pa
+
+from pyhudi.api.inspection import Inspection
+from pyhudi.plan.schema_update import SchemaUpdate
+from pyhudi.session.open import OpenTable
+from pyhudi.table.column_changes import ColumnChange
+from pyhudi.write.begin import ready
+from pyhudi.write.result import WriteResult
+from pyhudi.write.schema_change import SchemaStart, change_schema, schema_start
+
+
+class SchemaUpdateBlock:
+    """One change of a table's schema. It is committed when the block ends without an error.
+
+    Nothing is committed if nothing changes, nor by a dry run. `changes` are the changes that the
+    block asked for. `writers` are the writers under way, for a dry run. `result` is the commit, if
+    there was one.
+    """
+
+    def __init__(self, table: OpenTable, inspect: Inspection, *, dry_run: bool) -> None:
+        self._table = table
+        self._inspect = inspect
+        self._dry_run = dry_run
+        self._start: SchemaStart | None = None
+        self._update: SchemaUpdate | None = None
+        self.writers: pa.Table | None = None
+        self.result: WriteResult | None = None
+
+    @property
+    def changes(self) -> tuple[ColumnChange, ...]:
+        return () if self._update is None else self._update.changes
+
+    def __enter__(self) -> SchemaUpdate:
+        with self._table.exclusive:
+            self._start = start = schema_start(ready(self._table))
+        self._update = SchemaUpdate(start.schema.arrow, fixed=start.fixed, dropped=start.held)
+        return self._update
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._update is not None
+        assert self._start is not None
+        if kind is not None:
+            return
+        if self._dry_run:
+            self.writers = self._inspect.writers()
+        elif self._update.changes:
+            with self._table.exclusive:
+                session = ready(self._table)
+                self.result = change_schema(session, self._start, self._update.schema)
+
+    def __repr__(self) -> str:
+        changes = "; ".join(map(str, self.changes)) or "nothing"
+        under_way = "" if self.writers is None else f", beside {self.writers.num_rows} writers"
+        return f"<schema update of {self._table.storage.uri}: {changes}{under_way}>"
