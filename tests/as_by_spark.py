@@ -7,6 +7,7 @@ checked where the rows are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyhudi.api.table import Table
@@ -18,6 +19,7 @@ from pyhudi.write.intent import WriteIntent
 from pyhudi.write.local import LocalExecutor
 from pyhudi.write.plan import WritePlan
 from pyhudi.write.result import WriteResult
+from pyhudi.write.schemas import row_schema
 from pyhudi.write.write import write
 
 
@@ -32,6 +34,7 @@ def written_as_by_spark(table: Table, given: Any, intent: WriteIntent) -> WriteR
     opening = table._opening
     with ProgressBoard(None, opening.world) as board:
         session = ready(opening)
+        intent = replace(intent, rows=row_schema(session))
         executor = LateExecutor(session, intent, iter(given.to_batches()), board)
         return write(opening, session, intent, executor, board)
 
@@ -55,4 +58,6 @@ class FencedExecutor:
 
 def written_by(opening: OpenTable, executor: FencedExecutor, intent: WriteIntent) -> WriteResult:
     with ProgressBoard(None, opening.world) as board:
-        return write(opening, ready(opening), intent, executor, board)
+        session = ready(opening)
+        intent = replace(intent, rows=row_schema(session))
+        return write(opening, session, intent, executor, board)

@@ -24,6 +24,7 @@ _HOMES = {
     "CompactionPolicy": "pyhudi.plan.compaction",
     "CompactionPreview": "pyhudi.plan.compaction",
     "CompactionResult": "pyhudi.services.compaction.result",
+    "ConcurrentSchemaEvolutionError": "pyhudi.errors",
     "ConflictError": "pyhudi.errors",
     "Consumer": "pyhudi.format.table.consumer_file",
     "CorruptBlockWarning": "pyhudi.read.slice",
@@ -36,10 +37,15 @@ _HOMES = {
     "LogBlockFormat": "pyhudi.settings",
     "OutcomeUnknownError": "pyhudi.errors",
     "Progress": "pyhudi.progress",
+    "ReconcileSchemaStrategy": "pyhudi.conflict.schemas",
     "Repaired": "pyhudi.services.repair",
     "RequestedTime": "pyhudi.timeline.instant_time",
     "Scan": "pyhudi.api.scan",
+    "SchemaContradiction": "pyhudi.conflict.schemas",
+    "SchemaMode": "pyhudi.settings",
+    "SchemaStrategy": "pyhudi.conflict.schemas",
     "SimpleBuckets": "pyhudi.format.table.bucket_config",
+    "SimpleSchemaStrategy": "pyhudi.conflict.schemas",
     "Table": "pyhudi.api.table",
     "TableExistsError": "pyhudi.errors",
     "TableNotFoundError": "pyhudi.errors",
@@ -64,6 +70,11 @@ if TYPE_CHECKING:
     from pyhudi.api.scan import Scan as Scan
     from pyhudi.api.table import Table as Table
     from pyhudi.api.writes import UpkeepWarning as UpkeepWarning
+    from pyhudi.conflict.schemas import ReconcileSchemaStrategy as ReconcileSchemaStrategy
+    from pyhudi.conflict.schemas import SchemaContradiction as SchemaContradiction
+    from pyhudi.conflict.schemas import SchemaStrategy as SchemaStrategy
+    from pyhudi.conflict.schemas import SimpleSchemaStrategy as SimpleSchemaStrategy
+    from pyhudi.errors import ConcurrentSchemaEvolutionError as ConcurrentSchemaEvolutionError
     from pyhudi.errors import ConflictError as ConflictError
     from pyhudi.errors import CorruptTableError as CorruptTableError
     from pyhudi.errors import HudiError as HudiError
@@ -96,6 +107,7 @@ if TYPE_CHECKING:
     from pyhudi.services.verification.result import Verified as Verified
     from pyhudi.settings import FailedWrites as FailedWrites
     from pyhudi.settings import LogBlockFormat as LogBlockFormat
+    from pyhudi.settings import SchemaMode as SchemaMode
     from pyhudi.settings import WriteSettings as WriteSettings
     from pyhudi.timeline.instant_time import RequestedTime as RequestedTime
     from pyhudi.write.result import WriteResult as WriteResult

@@ -59,6 +59,14 @@ class ConflictError(HudiError):
         self.facts: dict[str, Any] = dict(facts or {})
 
 
+class ConcurrentSchemaEvolutionError(ConflictError):
+    """Two writes evolved the table's schema at the same time, in ways that contradict.
+
+    `facts` also has `schemas` (start, now and own, as Avro), `changes` (theirs and ours, by column)
+    and `columns` (those that contradict, and why).
+    """
+
+
 class UnavailableError(HudiError):
     """Storage, a lock or a service did not answer. The same call may succeed later."""
 

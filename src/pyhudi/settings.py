@@ -22,6 +22,14 @@ class FailedWrites(StrEnum):
     EAGER = "eager"  # at the next write, heartbeat or not: for a table with one writer only
 
 
+class SchemaMode(StrEnum):
+    """What rows may have that the table's schema has not, and the other way round."""
+
+    STRICT = "strict"  # exactly the table's columns
+    ADD = "add"  # also new columns, and wider types
+    MERGE = "merge"  # the same, and rows may lack columns
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSettings:
     """How this process writes. Settings that all writers must share are recorded in the table."""
@@ -36,6 +44,10 @@ class WriteSettings:
     conflict_retries: int = 3  # repetitions of a whole write that lost a conflict
     priority: int = 0  # in a conflict, a pending write goes before those of lower priority
     job: str = ""  # a name of this writer for people; default: the program's name
+    schema_mode: SchemaMode = SchemaMode.STRICT  # of upsert, append and overwrite
+    #: How a write that evolves the schema deals with writes that evolved it meanwhile:
+    #: "reconcile", "simple", or an object like them.
+    schema_strategy: object = "reconcile"
     lock_wait_ms: int = 60_000  # for a mandatory lock; an advisory one gets a few seconds
 
     def __post_init__(self) -> None:
@@ -51,6 +63,9 @@ class WriteSettings:
         for field in fields(self):
             value, lowest = getattr(self, field.name), _LOWEST.get(field.name, 1)
             if field.name in _WORDS:
+                continue
+            if field.name == "schema_strategy":
+                self._check_strategy()
                 continue
             if field.name == "job":
                 self._check_job()
@@ -73,16 +88,29 @@ class WriteSettings:
                 next_step="Change the setting job",
             )
 
+    def _check_strategy(self) -> None:
+        given = self.schema_strategy
+        if given in SCHEMA_STRATEGIES or callable(getattr(given, "resolve", None)):
+            return
+        raise InvalidRequestError(
+            f"schema_strategy={given!r:.100} cannot be used",
+            why=f"it is one of {', '.join(map(repr, SCHEMA_STRATEGIES))}, or an object with a"
+            " method resolve(start, now, own)",
+            next_step="Change the setting",
+        )
+
     @property
     def heartbeat_timeout_ms(self) -> int:
         return self.heartbeat_interval_ms * self.heartbeat_misses
 
 
 #: Settings that are a choice; the plain word is accepted.
-_WORDS: dict[str, type[LogBlockFormat] | type[FailedWrites]] = {
+_WORDS: dict[str, type[LogBlockFormat] | type[FailedWrites] | type[SchemaMode]] = {
     "log_block_format": LogBlockFormat,
     "failed_writes": FailedWrites,
+    "schema_mode": SchemaMode,
 }
+SCHEMA_STRATEGIES = ("reconcile", "simple")
 
 JOB_CHARACTERS_MAX = 200
 PRIORITY_MAX = 100

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.hudi_options.write_options import Operation, parse_write_options
+from pyhudi.hudi_options.write_options import HudiWrite, Operation, parse_write_options
 from pyhudi.hudi_options.write_table import HEARTBEAT_INTERVAL
 from pyhudi.session.session import TableSession
 from pyhudi.spark.scan import refuse_other_release
@@ -32,7 +32,7 @@ from pyhudi.storage.objects.write_fence import raise_fence
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.version import __version__
 from pyhudi.world import World, real_world
-from pyhudi.write.begin import ready, write_spec
+from pyhudi.write.begin import ready
 from pyhudi.write.deletes import are_located
 from pyhudi.write.detached import (
     DetachedWrite,
@@ -45,6 +45,7 @@ from pyhudi.write.detached import (
 from pyhudi.write.files.spec import WriteOverError
 from pyhudi.write.intent import Change, Keys, Reads, WholeRows, WriteIntent
 from pyhudi.write.row_shape import row_shape
+from pyhudi.write.schemas import RowSchema, row_schema
 from pyspark_pyhudi.address import parse_address
 from pyspark_pyhudi.target import opened_table
 
@@ -86,6 +87,7 @@ class PyhudiWriter(api.DataSourceArrowWriter):
             _refuse_overwriting(address.uri)
         session = ready(opened_table(address, save, schema, real_world()))
         intent = _intent(save.operation, schema, write_id)
+        intent = replace(intent, rows=_row_schema(session, save, schema))
         _refuse_unfit(session, intent, schema, address.uri)
         begun = begin(session, intent)
         self._uri = address.uri
@@ -176,6 +178,13 @@ def _intent(operation: Operation, schema: StructType, write_id: str | None) -> W
     )
 
 
+def _row_schema(session: TableSession, save: HudiWrite, schema: StructType) -> RowSchema:
+    """Return the schema of the rows: a save adds the columns that the table lacks, as in Hudi."""
+    if save.operation is Operation.DELETE:
+        return row_schema(session)
+    return row_schema(session, empty_batch(schema).schema, save.settings.schema_mode)
+
+
 def _refuse_unfit(session: TableSession, intent: WriteIntent, schema: StructType, uri: str) -> None:
     """Refuse before the write begins what every task would refuse."""
     config, change = session.config, intent.change
@@ -183,7 +192,8 @@ def _refuse_unfit(session: TableSession, intent: WriteIntent, schema: StructType
         verb = "table.delete(df)" if isinstance(change, Keys) else "table.upsert(df)"
         why = "on a copy-on-write table all rows of a bucket must be in one task"
         raise _refused("a copy-on-write table", why, uri, verb)
-    row_shape(change, write_spec(session, ""), config).prepare(empty_batch(schema))
+    assert intent.rows is not None
+    row_shape(change, intent.rows, config).prepare(empty_batch(schema))
     if isinstance(change, Keys) and not are_located(change.columns, config, unconditional=False):
         why = "the frame lacks columns of the partition or the ordering, which must be looked up"
         raise _refused("this delete", why, uri, "table.delete(df)")

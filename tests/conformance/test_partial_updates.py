@@ -23,6 +23,7 @@ from conformance.client import JudgeClient
 from conformance.rows import assert_same_rows
 from conformance.writing import QUIET
 from opened_tables import opening_on
+from pyhudi.conflict.schema_to_record import WriteSchemas
 from pyhudi.format.files.file_names import IoType, LogFileName
 from pyhudi.format.files.row_blocks import encode_rows_block
 from pyhudi.format.table.column_owners import RANK_COLUMN
@@ -33,6 +34,8 @@ from pyhudi.write.begin import begun, make_beginning, ready, write_spec
 from pyhudi.write.complete import complete
 from pyhudi.write.files.spec import create_marker, data_path, file_stat
 from pyhudi.write.intent import Reads, WriteIntent
+from pyhudi.write.plan import Prepared, plan_write
+from pyhudi.write.schemas import row_schema
 from pyhudi.write.seeds import seed_missing
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
@@ -70,8 +73,10 @@ def write_block(path: Path, rows: Sequence[Row], *, is_partial: bool) -> None:
         assert session.storage.create(data_path("", name), data)
         stat = file_stat(group, name, len(data), writes=len(rows), deletes=0)
         stat = replace(stat, num_update_writes=len(rows), base_file="", log_files=(name,))
-        intent = WriteIntent(operation="UPSERT", reads=Reads.LOCATIONS)
-        complete(session, transaction, intent, spec, [stat]).or_raise()
+        schemas = WriteSchemas(session.schema.now(), None)
+        intent = WriteIntent(operation="UPSERT", reads=Reads.LOCATIONS, rows=row_schema(session))
+        plan = plan_write(session, intent, spec, schemas, Prepared())
+        complete(session, transaction, plan, [stat]).or_raise()
 
 
 def create_table(path: Path, schema: pa.Schema, **options: Any) -> pyhudi.Table:

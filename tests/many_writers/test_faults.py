@@ -197,7 +197,7 @@ def foreign_rewrite(scene: Scene, key: str) -> None:
     there = [{"id": k, "day": "mo", "ts": ts, "by": by} for k, (ts, by) in content]
     written = keyed(there + rows("hudi", key).to_pylist(), SCHEMA)
     stat = write_base(scene.storage, spec, FileGroupId("mo", file_id(0)), [written])
-    data = encode_commit_metadata(commit_metadata([stat], spec, "UPSERT"), bytes(16))
+    data = encode_commit_metadata(commit_metadata([stat], "UPSERT"), bytes(16))
     foreign.complete(requested, data, action)
 
 
@@ -283,8 +283,7 @@ def foreign_instant(scene: Scene, states: int) -> str:
     if states == 1:
         scene.storage.delete(f"{TIMELINE}/{requested}.deltacommit.inflight")
     if states == 3:
-        spec = write_spec(scene.session("schema"), requested)
-        data = encode_commit_metadata(commit_metadata([], spec, "UPSERT"), bytes(16))
+        data = encode_commit_metadata(commit_metadata([], "UPSERT"), bytes(16))
         foreign.complete(requested, data)
     return requested
 

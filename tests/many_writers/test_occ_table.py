@@ -174,7 +174,7 @@ def foreign_overwrite(begins: int, ends: int | None) -> Script:
         schema = scene.session("schema").schema.avro()
         data = replacement([G], schema, "INSERT_OVERWRITE")
         stat = WriteStat(file_id=G.file_id, path=f"mo/{G.file_id}_x.parquet", partition_path="mo")
-        intent = commit_metadata([stat], write_spec(scene.session("s"), ""), "INSERT_OVERWRITE")
+        intent = commit_metadata([stat], "INSERT_OVERWRITE")
         inflight = encode_commit_metadata(intent, bytes(16))
         requested = foreign.begin("replacecommit", inflight=inflight)
         if begins < 100:
@@ -242,7 +242,7 @@ def same_bucket_with_another_id(scene: Scene) -> Other:
     written = keyed(rows("hudi", "t", day="tu").to_pylist(), SCHEMA)
     stat = write_base(scene.storage, spec, FileGroupId("tu", HUDI_ID), [written])
     scene.at(110)
-    data = encode_commit_metadata(commit_metadata([stat], spec, "UPSERT"), bytes(16))
+    data = encode_commit_metadata(commit_metadata([stat], "UPSERT"), bytes(16))
     foreign.complete(requested, data, "commit")
 
 

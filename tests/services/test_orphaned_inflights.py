@@ -12,7 +12,7 @@ from pyhudi.services.cleaning.execute import clean
 from pyhudi.services.compaction.run import compact, compactions
 from pyhudi.services.repair import repair_table
 from pyhudi.storage.protocol import Folder
-from pyhudi.write.begin import begun, write_spec
+from pyhudi.write.begin import begun
 from pyhudi.write.result import commit_metadata
 
 
@@ -124,6 +124,6 @@ def test_a_live_write_keeps_its_files_though_listings_miss_its_requested_one(
         assert [path for path in pending if bench.storage.stat(path) is None] == []
         assert len(pending) == 2
         assert len(bench.completed()) >= writes, "nothing behind it was archived"
-        write.complete(commit_metadata([], write_spec(live, write.requested), "UPSERT"))
+        write.complete(commit_metadata([], "UPSERT"))
     assert write.requested in bench.completed()
     assert content(bench.table().read())["x"] == 3 + writes

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.avro.schema import avro_record_schema, decode_arrow_schema
+from pyhudi.settings import SchemaMode
 from pyhudi.table.rows.input_rows import conformed
-from pyhudi.table.rows.schema_mode import SchemaMode, brought_schema, parse_schema_mode
+from pyhudi.table.rows.schema_mode import brought_schema, parse_schema_mode
 from pyhudi.table.schema import META_COLUMNS, conform, is_promotion
 
 STRICT, ADD, MERGE = SchemaMode.STRICT, SchemaMode.ADD, SchemaMode.MERGE

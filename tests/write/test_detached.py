@@ -30,6 +30,7 @@ from pyhudi.write.detached import (
 from pyhudi.write.files.spec import WriteOverError
 from pyhudi.write.intent import Keys, WholeRows, WriteIntent
 from pyhudi.write.result import WriteResult
+from pyhudi.write.schemas import row_schema
 from pyhudi.write.tasks import RowsTask
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("note", pa.string())])
@@ -50,7 +51,12 @@ class Bench(MemoryTable):
     ) -> DetachedWrite | WriteResult:
         session = ready(opening_on(self.storage, self.world("begin"), SETTINGS))
         change = Keys(frozenset({"id", "ts"})) if operation == "DELETE" else WholeRows()
-        return begin(session, WriteIntent(operation=operation, change=change, write_id=write_id))
+        return begin(
+            session,
+            WriteIntent(
+                operation=operation, change=change, rows=row_schema(session), write_id=write_id
+            ),
+        )
 
     def complete(self, write: DetachedWrite, stats: list[WriteStat]) -> WriteResult:
         return complete(write, self.world("end"), stats)

@@ -372,12 +372,6 @@ REQUIRED = pa.schema([pa.field("id", pa.string(), nullable=False), ("n", pa.int3
 @pytest.mark.parametrize(
     ("schema", "batch", "message"),
     [
-        (SCHEMA, {"id": pa.array(["a"])}, "they have the columns id string and the table has id"),
-        (
-            pa.schema([("id", pa.string()), ("n", pa.int64())]),
-            {"id": pa.array(["a"]), "n": pa.array([1], pa.int32())},
-            "n int32 and the table has id string, n int64",
-        ),
         (
             REQUIRED,
             {"id": pa.array(["a", None]), "n": pa.array([1, 2], pa.int32())},

@@ -29,6 +29,7 @@ from pyhudi.write.detached import begin
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.spec import KeyedRows, Part, WriteSpec
 from pyhudi.write.intent import WriteIntent
+from pyhudi.write.schemas import row_schema
 
 Row = dict[str, Any]
 SCHEMA = pa.schema(
@@ -490,8 +491,10 @@ def test_what_would_break_the_join_is_refused_before_anything_begins(name: str) 
 @pytest.mark.parametrize("operation", ["UPSERT", "INSERT", "DELETE"])
 def test_a_save_of_whole_rows_is_refused_too(operation: str) -> None:
     joined = Joined()
+    session = joined.session()
+    intent = WriteIntent(operation=operation, rows=row_schema(session))
     with pytest.raises(InvalidRequestError, match="a save is not possible"):
-        begin(joined.session(), WriteIntent(operation=operation))
+        begin(session, intent)
     assert not joined.names()[1:]
 
 

@@ -16,6 +16,7 @@ from faulty_storage import FaultyStorage
 from handmade import parquet_bytes
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.api.table import Table
+from pyhudi.conflict.schema_to_record import WriteSchemas
 from pyhudi.errors import ConflictError, CorruptTableError, InvalidRequestError
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import SimpleBuckets
@@ -40,6 +41,7 @@ from pyhudi.write.begin import write_spec
 from pyhudi.write.intent import Keys, Reads, WholeRows, WriteIntent
 from pyhudi.write.plan import Prepared, plan_write
 from pyhudi.write.result import WriteResult
+from pyhudi.write.schemas import row_schema
 from pyhudi.write.tasks import DeleteTask
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
@@ -547,9 +549,13 @@ def test_a_plan_of_a_delete_finds_what_a_local_delete_finds(kind: dict[str, Any]
     table = bench.table()
     table.upsert(rows("abc"))
     session = table._opening.session()
-    intent = WriteIntent(operation="DELETE", change=Keys(frozenset({"id", "day"})))
+    schema = row_schema(session)
+    intent = WriteIntent(operation="DELETE", change=Keys(frozenset({"id", "day"})), rows=schema)
+    schemas = WriteSchemas(schema.called, schema.rows)
     # As a Spark task is given them: prepared, and with the columns that the task keeps.
-    plan = plan_write(session, intent, write_spec(session, "20990101000000000"), Prepared())
+    plan = plan_write(
+        session, intent, write_spec(session, "20990101000000000"), schemas, Prepared()
+    )
     assert isinstance(plan.task, DeleteTask)
     prepared = plan.task.shape.prepare(rows("bx").select(["id", "day"]).to_batches()[0])
     assert prepared.keys.to_pylist() == ["b", "x"]

@@ -11,6 +11,7 @@ import pytest
 
 from memory_tables import MemoryTable
 from pyhudi.api.table import Table
+from pyhudi.conflict.schema_to_record import WriteSchemas
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import SimpleBuckets
@@ -37,6 +38,7 @@ from pyhudi.write.intent import (
 )
 from pyhudi.write.plan import Prepared, plan_write
 from pyhudi.write.row_shape import RowShape, row_shape
+from pyhudi.write.schemas import row_schema
 from pyhudi.write.tasks import DeleteTask, FoundDeletesTask, GroupTask, RowsTask, Target, UpdateTask
 from pyhudi.write.view import current_slices
 
@@ -79,7 +81,7 @@ class Bench(MemoryTable):
 
     def shape(self, change: Change) -> RowShape:
         session = self.writing.session()
-        return row_shape(change, write_spec(session, REQUESTED), session.config)
+        return row_shape(change, row_schema(session), session.config)
 
     def rows(self, target: Target, **options: Any) -> RowsTask:
         return RowsTask(self.files(), self.shape(WholeRows()), target, **options)
@@ -348,9 +350,12 @@ def test_jobs_travel_to_where_the_rows_are(tmp_path: Any, options: dict[str, Any
         "delete": {"change": Keys(frozenset({"id"}))},
         "overwrite": {"replaces": PartitionScope(frozenset({"d0"}))},
     }
-    spec = write_spec(session, REQUESTED)
+    spec, rows = write_spec(session, REQUESTED), row_schema(session)
+    schemas = WriteSchemas(rows.called, rows.rows)
     made = {
-        name: plan_write(session, WriteIntent(operation="", **given), spec, Prepared())
+        name: plan_write(
+            session, WriteIntent(operation="", rows=rows, **given), spec, schemas, Prepared()
+        )
         for name, given in changes.items()
     }
     for plan in made.values():

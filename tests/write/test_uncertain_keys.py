@@ -18,6 +18,7 @@ from pyhudi.storage.objects.column_owners import declare_owners
 from pyhudi.table.rows import record_keys
 from pyhudi.write.detached import DetachedWrite, begin, run_task
 from pyhudi.write.intent import Change, Keys, WholeRows, WriteIntent
+from pyhudi.write.schemas import row_schema
 
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("v", pa.int64())])
 VERBS: dict[str, Callable[[Table, pa.Table], object]] = {
@@ -78,7 +79,9 @@ def test_an_owner_of_columns_is_refused_too() -> None:
 @pytest.mark.parametrize("change", [WholeRows(), Keys(frozenset({"a", "b", "v"}))])
 def test_tasks_of_a_detached_write_refuse_them(change: Change) -> None:
     """As `df.write.format("pyhudi")` runs them."""
-    write = begin(created().session(), WriteIntent(operation="UPSERT", change=change))
+    session = created().session()
+    intent = WriteIntent(operation="UPSERT", change=change, rows=row_schema(session))
+    write = begin(session, intent)
     assert isinstance(write, DetachedWrite)
     given = rows(("t", "u"), ("x,b:y", "z")).to_batches()
     with pytest.raises(InvalidRequestError, match=r"row 1 \(a='x,b:y', b='z'\)"):

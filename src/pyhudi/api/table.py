@@ -184,7 +184,12 @@ class Table:
     # -- writing
 
     def upsert(
-        self, rows: Any, *, owner: str | None = None, write_id: str | None = None
+        self,
+        rows: Any,
+        *,
+        owner: str | None = None,
+        schema_mode: str | None = None,
+        write_id: str | None = None,
     ) -> WriteResult:
         """Write rows: a new key is added, a known one merged by the table's rule.
 
@@ -193,11 +198,20 @@ class Table:
         OutcomeUnknownError: then the write is visible wholly or not at all, and a `write_id` makes
         it safe to repeat the call. On a joined table the rows have the record key, the partition
         and the columns of the `owner`; the other columns stay as their owners wrote them.
+
+        With `schema_mode="add"` the rows may have new columns and wider types, which become the
+        table's; with "merge" they may also lack columns, which become null. The default is that of
+        the settings, "strict" (docs/schema_evolution.md).
         """
-        return self._writing.upsert(rows, write_id, owner)
+        return self._writing.upsert(rows, write_id, owner, schema_mode)
 
     def append(
-        self, rows: Any, *, require_new_keys: bool = False, write_id: str | None = None
+        self,
+        rows: Any,
+        *,
+        require_new_keys: bool = False,
+        schema_mode: str | None = None,
+        write_id: str | None = None,
     ) -> WriteResult:
         """Write rows that are new; an existing key is merged as by `upsert`.
 
@@ -206,9 +220,12 @@ class Table:
         (`buffer_bytes_max`) is spilled to log files. With `require_new_keys` an existing key is
         refused. That reads the keys of the buckets that are written, and buffers the rows in
         memory. A write of one of these buckets that completes meanwhile is a conflict: the keys are
-        checked again, or from Spark the call ends in a ConflictError.
+        checked again, or from Spark the call ends in a ConflictError. `schema_mode` is as for
+        `upsert`.
         """
-        return self._writing.append(rows, write_id, require_new_keys=require_new_keys)
+        return self._writing.append(
+            rows, write_id, require_new_keys=require_new_keys, schema_mode=schema_mode
+        )
 
     def update(
         self, rows: Any, *, columns: Sequence[str], write_id: str | None = None
@@ -243,6 +260,7 @@ class Table:
         rows: Any,
         *,
         partitions: str | Sequence[Any] = OVERWRITE_TOUCHED,
+        schema_mode: str | None = None,
         write_id: str | None = None,
     ) -> WriteResult:
         """Replace all rows of some partitions, or of the table, by these rows.
@@ -250,9 +268,9 @@ class Table:
         `partitions` is "touched" for the partitions that the rows are in, "all" for the whole
         table, or a list of partitions, each named by its path or by its values. A write of one of
         these partitions that completes meanwhile is a conflict; one that completes later adds to
-        the new rows.
+        the new rows. `schema_mode` is as for `upsert`.
         """
-        return self._writing.overwrite(rows, partitions, write_id)
+        return self._writing.overwrite(rows, partitions, write_id, schema_mode)
 
     def delete_partitions(
         self, partitions: Sequence[Any], *, write_id: str | None = None

@@ -10,7 +10,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from traceback import format_exc
 from typing import Any
@@ -28,7 +28,9 @@ from pyhudi.progress import Listener, ProgressBoard
 from pyhudi.services.maintenance import Upkeep
 from pyhudi.session.open import OpenTable
 from pyhudi.session.session import TableSession
+from pyhudi.settings import SchemaMode
 from pyhudi.table.rows.named_partitions import named_partitions
+from pyhudi.table.rows.schema_mode import parse_schema_mode
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.write.begin import data_schema, ready
 from pyhudi.write.column_owners import OwnedColumns, owned_columns, ranked, refuse_joined
@@ -46,10 +48,14 @@ from pyhudi.write.intent import (
 from pyhudi.write.local import LocalExecutor
 from pyhudi.write.plan import refuse_bad_predicate
 from pyhudi.write.result import WriteResult
+from pyhudi.write.schemas import row_schema
 from pyhudi.write.write import write
 from pyhudi.write.write_id import finished
 
 OVERWRITE_ALL, OVERWRITE_TOUCHED = "all", "touched"
+
+#: The source of a write without rows.
+_NO_ROWS = object()
 
 
 class UpkeepWarning(UserWarning):
@@ -72,15 +78,22 @@ class Writing:
 
     # -- rows
 
-    def upsert(self, rows: Any, write_id: str | None, owner: str | None = None) -> WriteResult:
-        source = _source(rows)
+    def upsert(
+        self,
+        rows: Any,
+        write_id: str | None,
+        owner: str | None = None,
+        schema_mode: str | None = None,
+    ) -> WriteResult:
+        source, mode = _source(rows), self._mode(schema_mode)
+        _refuse_owned_mode(owner, schema_mode)
         with self._opened() as opened:
             if owner is not None:
                 result = self._upsert_parts(opened, source, write_id, owner)
             else:
                 refuse_joined(opened.config, "upsert of whole rows")
                 intent = WriteIntent(operation="UPSERT", write_id=write_id)
-                result = opened.write(intent, source)
+                result = opened.write(intent, source, mode)
         return self._followed(result, _spark_of(source))
 
     def _upsert_parts(
@@ -107,8 +120,15 @@ class Writing:
             source = _checked(source, owned)
         return opened.write(intent, source)
 
-    def append(self, rows: Any, write_id: str | None, *, require_new_keys: bool) -> WriteResult:
-        source = _source(rows)
+    def append(
+        self,
+        rows: Any,
+        write_id: str | None,
+        *,
+        require_new_keys: bool,
+        schema_mode: str | None = None,
+    ) -> WriteResult:
+        source, mode = _source(rows), self._mode(schema_mode)
         intent = WriteIntent(
             operation="INSERT",
             change=WholeRows(loads=True),
@@ -117,7 +137,7 @@ class Writing:
         )
         with self._opened() as opened:
             refuse_joined(opened.config, "append")
-            result = opened.write(intent, source)
+            result = opened.write(intent, source, mode)
         return self._followed(result, _spark_of(source))
 
     def update(self, rows: Any, columns: Sequence[str], write_id: str | None) -> WriteResult:
@@ -174,8 +194,10 @@ class Writing:
 
     # -- partitions
 
-    def overwrite(self, rows: Any, partitions: Any, write_id: str | None) -> WriteResult:
-        source = _source(rows)
+    def overwrite(
+        self, rows: Any, partitions: Any, write_id: str | None, schema_mode: str | None = None
+    ) -> WriteResult:
+        source, mode = _source(rows), self._mode(schema_mode)
         is_all = partitions == OVERWRITE_ALL
         with self._opened() as opened:
             intent = WriteIntent(
@@ -185,7 +207,7 @@ class Writing:
             )
             if is_joined(opened.config):
                 source = _with_rank(source)
-            result = opened.write(intent, source)
+            result = opened.write(intent, source, mode)
         return self._followed(result, _spark_of(source))
 
     def delete_partitions(self, partitions: Any, write_id: str | None) -> WriteResult:
@@ -194,10 +216,13 @@ class Writing:
             intent = WriteIntent(
                 operation="DELETE_PARTITION", replaces=PartitionScope(named), write_id=write_id
             )
-            result = opened.write(intent, iter(()))
+            result = opened.write(intent, _NO_ROWS)
         return self._followed(result, None)
 
     # -- around each verb
+
+    def _mode(self, given: str | None) -> SchemaMode:
+        return self._table.settings.schema_mode if given is None else parse_schema_mode(given)
 
     @contextmanager
     def _opened(self) -> Iterator[_Opened]:
@@ -230,10 +255,20 @@ class _Opened:
         """The table's columns as the last completed write left them, without meta columns."""
         return data_schema(self.session)
 
-    def write(self, intent: WriteIntent, source: Any) -> WriteResult:
-        """Write batches of rows, a Spark frame, or what a Spark session finds by a predicate."""
+    def write(
+        self, intent: WriteIntent, source: Any, mode: SchemaMode = SchemaMode.STRICT
+    ) -> WriteResult:
+        """Write batches of rows, a Spark frame, or what a Spark session finds by a predicate.
+
+        `mode` is for whole rows.
+        """
+        rows = None
+        if isinstance(intent.change, WholeRows) and source is not _NO_ROWS:
+            rows, source = _with_schema(source)
+        intent = replace(intent, rows=row_schema(self.session, rows, mode))
         executor: Executor
-        if isinstance(source, Iterator):
+        if source is _NO_ROWS or isinstance(source, Iterator):
+            source = iter(()) if source is _NO_ROWS else source
             executor = LocalExecutor(self.session, intent, source, self.board)
         else:
             from pyhudi.spark.write import SparkExecutor  # optional: it needs PySpark
@@ -248,6 +283,16 @@ def _source(rows: Any) -> Any:
     return rows if is_spark_frame(rows) else record_batches(rows)
 
 
+def _with_schema(source: Any) -> tuple[pa.Schema, Any]:
+    """Return the Arrow schema of the rows, and the source, of which nothing was used up."""
+    if is_spark_frame(source):
+        from pyhudi.spark.types import empty_batch  # optional: it needs PySpark
+
+        return empty_batch(source.schema).schema, source
+    first = next(source)
+    return first.schema, chain([first], source)
+
+
 def _spark_of(source: Any) -> Any:
     return source.sparkSession if is_spark_frame(source) else None
 
@@ -259,6 +304,17 @@ def _source_and_names(rows: Any) -> tuple[Any, Sequence[str]]:
     batches = record_batches(rows)
     first = next(batches)
     return chain([first], batches), first.schema.names
+
+
+def _refuse_owned_mode(owner: str | None, schema_mode: str | None) -> None:
+    """Raise InvalidRequestError if an owner's rows are to evolve the schema."""
+    if owner is not None and schema_mode not in (None, SchemaMode.STRICT):
+        raise InvalidRequestError(
+            f"schema_mode={schema_mode!r} cannot be used with owner={owner!r}",
+            why="the rows of an owner have exactly the columns that it owns",
+            next_step="Add columns with table.update_schema(), then declare their owner with"
+            " table.alter.own_columns",
+        )
 
 
 def _with_rank(source: Any) -> Any:

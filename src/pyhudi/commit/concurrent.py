@@ -112,9 +112,16 @@ class ConcurrentWrites:
         times = InstantTime(write.requested), InstantTime(write.completed)
         return Instant(times[0], action, State.COMPLETED, times[1])
 
-    def schema(self, live: LiveTimeline) -> RecordedSchema | None:
-        """Return the schema left by the writes that completed since; None if they left none."""
-        return last_recorded(self.instants(live), live.began_as, self.metadata)
+    def schema(self, live: LiveTimeline, known: str | None = None) -> RecordedSchema | None:
+        """Return the schema left by the writes that completed since; None if they left none.
+
+        None, too, if it is the `known` one, by its fingerprint in the log: then nothing is read.
+        """
+        instants = list(self.instants(live))
+        writes = [i for i in instants if i.requested not in live.began_as]
+        if known is not None and writes and self._log.schema_of(writes[-1].requested) == known:
+            return None
+        return last_recorded(instants, live.began_as, self.metadata)
 
     def metadata(self, instant: Instant) -> CommitMetadata:
         if instant.requested not in self._metadata:

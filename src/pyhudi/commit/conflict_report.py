@@ -17,11 +17,13 @@ from pyhudi.commit.concurrent import has_deletes_without_keys
 from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
 from pyhudi.commit.key_sample import shared_keys
 from pyhudi.commit.proposals import Refused, Rule
+from pyhudi.commit.validation import SchemaConflict
 from pyhudi.conflict.rules import Conflict, ConflictRule, Retry, WriteKind, conflict_key
-from pyhudi.errors import ConflictError, HudiError
+from pyhudi.conflict.schema_changes import column_changes
+from pyhudi.conflict.schema_to_record import TableSchemaText
+from pyhudi.errors import ConcurrentSchemaEvolutionError, ConflictError, HudiError
 from pyhudi.format.files.file_names import FileGroupId, group_of_path
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.format.timeline.instant import Instant
 from pyhudi.format.timeline.writer_identity import WriterIdentity
 from pyhudi.index.simple_bucket import bucket_number
 from pyhudi.storage.protocol import Storage
@@ -35,11 +37,12 @@ _NEXT_STEPS = {
     Retry.NO: "Write this partition with the engine that replaced its file groups",
 }
 
-#: The next step for a write whose rows have the columns of an older schema.
-NEW_SCHEMA_STEP = (
-    "Repeat the call with rows that have the table's columns as they are now; nothing of this write"
-    " is visible"
+#: The next step for a write whose change of the schema contradicts another write's.
+SCHEMA_STEP = (
+    "Give the columns other names, or cast them to the types that the table has now, and write"
+    " again; nothing of this write is visible"
 )
+_COLUMNS_SHOWN = 3
 
 #: Refusals of a write that other writers took for dead and rolled back while it slept.
 ROLLED_BACK_RULES = frozenset({Rule.ROLLED_BACK, Rule.NOT_INFLIGHT, Rule.LOG_NOT_WHOLE})
@@ -89,20 +92,43 @@ def rolled_back_error(
 
 
 def schema_error(
-    storage: Storage, loser: Loser, change: str, other: Instant, winner: WriterIdentity
-) -> ConflictError:
-    """Return the error for a write that would have recorded a schema which is no longer in
-    force."""
-    theirs = {**_identity(other.requested, winner), "completed": other.completed, "kind": "write"}
-    facts = _facts(loser, theirs, Rule.SCHEMA_CHANGED, Retry.WRITE)
+    storage: Storage, loser: Loser, evolved: SchemaConflict, winner: WriterIdentity
+) -> ConcurrentSchemaEvolutionError:
+    """Return the error for a write whose change of the schema contradicts another write's."""
+    other = evolved.by
+    theirs: dict[str, Any] = {**_identity(None, winner), "completed": None, "kind": "write"}
+    by = "it was so when the write began"
+    if other is not None:
+        theirs |= {"instant": other.requested, "completed": other.completed}
+        by = f"the write {other.requested} completed at {other.completed}, by {winner.description}"
+    columns = evolved.contradiction.columns
+    schemas = {"start": evolved.start, "now": evolved.now, "own": evolved.own}
+    facts = {
+        **_facts(loser, theirs, Rule.SCHEMA_EVOLVED, Retry.NO),
+        "schemas": {name: text and text.avro_json for name, text in schemas.items()},
+        "columns": [{"column": path, "why": why} for path, why in columns],
+        "changes": {
+            "theirs": _changes(evolved.start, evolved.now),
+            "ours": _changes(evolved.start, evolved.own),
+        },
+    }
     _note(storage, loser, facts)
-    return ConflictError(
+    shown = "; ".join(f"{path}: {why}" for path, why in columns[:_COLUMNS_SHOWN])
+    return ConcurrentSchemaEvolutionError(
         f"the write {loser.requested} was not completed",
-        why=f"{Rule.SCHEMA_CHANGED} ({change}): the write {other.requested} completed at"
-        f" {other.completed}, by {winner.description}; {_lost(facts)}",
-        next_step=NEW_SCHEMA_STEP,
+        why=f"{Rule.SCHEMA_EVOLVED} ({shown}): {by}; {_lost(facts)}",
+        next_step=SCHEMA_STEP,
         facts=facts,
     )
+
+
+def _changes(before: TableSchemaText | None, after: TableSchemaText | None) -> list[dict[str, Any]]:
+    if after is None:
+        return []
+    return [
+        asdict(change)
+        for change in column_changes(None if before is None else before.arrow, after.arrow)
+    ]
 
 
 def _note(storage: Storage, loser: Loser, facts: Mapping[str, Any]) -> None:

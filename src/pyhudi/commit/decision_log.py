@@ -229,6 +229,11 @@ class DecisionLog:
         request."""
         return None if self._known is None else self._known.metadata(requested)
 
+    def schema_of(self, requested: str) -> str | None:
+        """Return the fingerprint of the schema of the write that completed last, if it is this
+        one."""
+        return None if self._known is None else self._known.schema_of(requested)
+
     def forget(self) -> None:
         """List the timeline again when it is next needed."""
         self._live = None

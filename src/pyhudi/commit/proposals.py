@@ -19,6 +19,7 @@ from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.plan.writable import USE_LOCK
 from pyhudi.read.log_view import KnownLog
 from pyhudi.storage.protocol import Storage
+from pyhudi.timeline.instant_time import following_time
 from pyhudi.timeline.live import LiveTimeline
 
 
@@ -40,7 +41,9 @@ class Rule(StrEnum):
     NOT_YET = "a Hudi writer has requested an instant but has not read the timeline yet"
     DENIED = "it may no longer complete"
     LAYOUT = "another engine broke the bucket layout"
-    SCHEMA_CHANGED = "the table's schema changed while it ran"
+    SCHEMA_EVOLVED = "another write evolved the table's schema in a way that contradicts its own"
+    EVOLVE_FIRST = "its schema has to be on the timeline first"
+    NOTHING_TO_EVOLVE = "the table has this schema already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class Draft:
     requested: str | None = None  # the instant; None if the entry's own time begins it
     begin: int | None = None  # number of the entry that began the instant
     target: Target | None = None
+    whole: bool = False  # a completion that begins its instant, too
+    schema: str | None = None  # fingerprint of the schema that a write records
     basis: object = None  # what the verdict was based on, for the proposer
 
     @property
@@ -63,19 +68,23 @@ class Draft:
 
     def entry(self, blank: Entry, time: str, staged: str | None) -> Entry:
         """Return the entry, from one that has its number and place in the chain."""
-        file = Instant(InstantTime(time), self.action, State.REQUESTED)
-        if self.requested is not None:
+        requested = self.requested or time
+        if self.whole:
+            time = following_time(requested)
+        file = Instant(InstantTime(requested), self.action, State.REQUESTED)
+        if self.kind is EntryKind.COMPLETE:
             done = self.action.completed_as
-            times = InstantTime(self.requested), InstantTime(time)
-            file = Instant(times[0], done, State.COMPLETED, times[1])
+            file = Instant(InstantTime(requested), done, State.COMPLETED, InstantTime(time))
         return replace(
             blank,
             kind=self.kind,
             time=time,
-            instant=self.requested or time,
+            instant=requested,
             action=self.action,
             begin=self.begin,
             target=self.target,
+            whole=self.whole,
+            schema=self.schema,
             creates=creation(file.file_name, self.data, staged),
         )
 
@@ -261,9 +270,11 @@ class Complete:
             return Refused(Rule.NOT_INFLIGHT)
         return self.check(live)
 
-    def drafted(self, data: bytes, basis: object = None) -> Draft:
+    def drafted(self, data: bytes, basis: object = None, schema: str | None = None) -> Draft:
         kind = EntryKind.COMPLETE
-        return Draft(kind, self.action, data, self.requested, self.begin, basis=basis)
+        return Draft(
+            kind, self.action, data, self.requested, self.begin, schema=schema, basis=basis
+        )
 
     def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
         return self.refusal(facts, live) or self.drafted(self.data)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
 from pyhudi.format.timeline.commit_metadata import decode_inflight_commit
-from pyhudi.format.timeline.decision_entry import Entry, Target, entry_path
+from pyhudi.format.timeline.decision_entry import Entry, Target, begun_files, entry_path
 from pyhudi.format.timeline.instant import Instant, InstantTime, State
 from pyhudi.format.timeline.writer_identity import WRITER_KEY
 from pyhudi.storage.protocol import Storage
@@ -35,7 +35,12 @@ def publish(storage: Storage, timeline_folder: str, entry: Entry) -> None:
         _fence_off(storage, timeline_folder, entry.target)  # first of all
     path = f"{timeline_folder}/{entry.creates.name}"
     data = _bytes(storage, timeline_folder, entry)
-    if data is None or storage.create(path, data):
+    if data is None:
+        return
+    if entry.whole and not has_effect(storage, timeline_folder, entry):
+        for name in begun_files(entry):
+            storage.create(f"{timeline_folder}/{name}", b"")
+    if storage.create(path, data):
         return
     try:
         found = storage.read(path, 0, entry.creates.size + 1)

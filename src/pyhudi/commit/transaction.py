@@ -22,6 +22,7 @@ from pyhudi.commit.conflict_report import (
     schema_error,
 )
 from pyhudi.commit.decision_log import DecisionLog
+from pyhudi.commit.evolution import SchemaEvolution
 from pyhudi.commit.proposals import (
     AlreadyDone,
     Begin,
@@ -39,7 +40,7 @@ from pyhudi.commit.validation import (
     Checks,
     CompletionCheck,
     Denied,
-    SchemaChanged,
+    SchemaConflict,
     WriteCompletion,
 )
 from pyhudi.conflict.bucket_layout import LayoutOffence, layout_error
@@ -50,6 +51,7 @@ from pyhudi.conflict.rules import (
     OwnWrite,
     Retry,
 )
+from pyhudi.conflict.schema_to_record import TableSchemaText
 from pyhudi.errors import (
     ConflictError,
     HudiError,
@@ -82,6 +84,7 @@ class Completed:
 
     time: str
     behind: frozenset[str] = frozenset()  # conflicting writes that it was committed behind
+    schema: TableSchemaText | None = None  # what it recorded
 
     def or_raise(self) -> Completed:
         return self
@@ -217,9 +220,9 @@ class Transaction:
         metadata = replace(metadata, extra_metadata=extra)
         own = self._own(metadata, checks)
         sync = self._log.world.random_bytes(16)
-        check = CompletionCheck(self._log, self._others, own, checks, metadata.schema_json)
+        check = CompletionCheck(self._log, self._others, own, checks)
         identity = self.requested, self.action, self.number
-        outcome = self._decide(WriteCompletion(*identity, check, metadata, sync))
+        outcome = self._decide(WriteCompletion(*identity, check, metadata, sync), checks)
         if isinstance(outcome, Refused):
             return self._lost(outcome, own, checks, metadata)
         self._tidy()
@@ -228,7 +231,14 @@ class Transaction:
             return Completed(outcome.instant.completed)
         assert isinstance(outcome.draft.basis, Accepted)
         assert outcome.entry.time is not None
-        return Completed(outcome.entry.time, outcome.draft.basis.behind)
+        accepted = outcome.draft.basis
+        return Completed(outcome.entry.time, accepted.behind, accepted.schema)
+
+    def lost_to_schema(self, found: SchemaConflict) -> Lost:
+        """Abandon the write, whose rows contradict the schema that was in force when it began."""
+        loser = Loser(self.requested, self.writer, (), 0.0)
+        self.abandon()
+        return Lost(schema_error(self._log.storage, loser, found, WriterIdentity()), Retry.NO)
 
     def _lost(
         self, refused: Refused, own: OwnWrite, checks: Checks, metadata: CommitMetadata
@@ -272,10 +282,11 @@ class Transaction:
                 return Lost(layout_error(offence), Retry.NO)
             case Denied(error):
                 return Lost(error, Retry.NO)
-            case SchemaChanged(now, change):
-                winner = parse_writer(self._others.metadata(now.instant).extra_metadata)
-                error = schema_error(storage, loser, change, now.instant, winner)
-                return Lost(error, Retry.WRITE)
+            case SchemaConflict(by=by) as evolved:
+                winner = WriterIdentity()
+                if by is not None:
+                    winner = parse_writer(self._others.metadata(by).extra_metadata)
+                return Lost(schema_error(storage, loser, evolved, winner), Retry.NO)
             case Conflict() as conflict:
                 return self._conflicted(conflict, loser, own, checks)
         if refused.rule in ROLLED_BACK_RULES:
@@ -317,14 +328,37 @@ class Transaction:
         except HudiError:
             return True  # it would be refused for that reason
 
-    def _decide(self, completion: WriteCompletion) -> Outcome:
+    def _evolve(self, checks: Checks) -> Refused | None:
+        """Bring the schema of the write in a commit of its own; return why it cannot be."""
+        log = self._log
+        assert checks.schemas is not None
+        sync = log.world.random_bytes(16)
+        evolution = SchemaEvolution(self.action, self._others, checks.schemas, self.writer, sync)
+        try:
+            outcome = log.append(evolution)
+        except UnavailableError as error:
+            raise CheckFailedError(
+                f"the write {self.requested} could not be completed",
+                why=f"its schema could not be recorded ({error.what}: {error.why})",
+                next_step="Write again; nothing of this write is visible",
+            ) from error
+        if isinstance(outcome, Refused) and outcome.rule is not Rule.NOTHING_TO_EVOLVE:
+            return outcome
+        return None
+
+    def _decide(self, completion: WriteCompletion, checks: Checks) -> Outcome:
         self._is_over = True
         try:
             while True:
                 outcome = self._log.append(completion)
-                if not isinstance(outcome, Refused) or outcome.rule is not Rule.NOT_YET:
+                if not isinstance(outcome, Refused):
                     return outcome
-                self._log.world.sleep_ms(LOOK_AROUND_PAUSE_MS)
+                if outcome.rule is Rule.NOT_YET:
+                    self._log.world.sleep_ms(LOOK_AROUND_PAUSE_MS)
+                elif outcome.rule is not Rule.EVOLVE_FIRST:
+                    return outcome
+                elif (refused := self._evolve(checks)) is not None:
+                    return refused
         except (NothingDecidedError, CheckFailedError):
             self._is_over = False
             self.abandon()

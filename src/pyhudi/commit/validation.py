@@ -7,7 +7,7 @@ What cannot be read now leaves the question open: `CheckFailedError`, and nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar, TypeAlias
 
@@ -24,6 +24,13 @@ from pyhudi.conflict.rules import (
     Retry,
     first_conflict,
 )
+from pyhudi.conflict.schema_to_record import (
+    TableSchemaText,
+    WriteSchemas,
+    schema_extra,
+    schema_to_record,
+)
+from pyhudi.conflict.schemas import SchemaContradiction
 from pyhudi.errors import (
     CorruptTableError,
     HudiError,
@@ -34,8 +41,8 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit_metadata
 from pyhudi.format.timeline.instant import Action, Instant
-from pyhudi.read.schema_in_force import RecordedSchema, is_same_schema, schema_change
 from pyhudi.timeline.live import LiveTimeline
+from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 #: How long a writer of another engine may take from its begin until it has read the timeline.
 LOOK_AROUND_MS = 10_000
@@ -64,6 +71,7 @@ class Checks:
     #: them.
     has_replaced_bucket: Callable[[frozenset[FileGroupId]], bool] | None = None
     owned: OwnedPart | None = None  # columns that its owner must still own
+    schemas: WriteSchemas | None = None  # None: the metadata has the schema to record, if any
 
 
 class CheckFailedError(UnavailableError):
@@ -77,6 +85,7 @@ class Accepted:
     behind: frozenset[str] = (
         frozenset()
     )  # conflicting writes that it is committed behind, unchanged
+    schema: TableSchemaText | None = None  # what it records
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +101,63 @@ class Denied:
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaChanged:
-    """Another write recorded another schema since this one began."""
+class SchemaConflict:
+    """Another write evolved the schema since this one began, and both changes contradict."""
 
-    now: RecordedSchema
-    change: str
+    contradiction: SchemaContradiction
+    start: TableSchemaText | None
+    now: TableSchemaText | None
+    own: TableSchemaText | None
+    by: Instant | None  # the write that recorded `now`; None if it was in force at the start
 
 
-Verdict: TypeAlias = Accepted | NotYet | Denied | Conflict | LayoutOffence | SchemaChanged
+@dataclass(frozen=True, slots=True)
+class EvolveFirst:
+    """The write would change the schema behind a write with a later request.
+
+    Hudi's readers take the schema of the completed write with the greatest request. They would not
+    see the change, and would read wider values wrongly. So a commit without rows brings the schema
+    first (`commit.evolution`).
+    """
+
+    later: str
+
+
+Verdict: TypeAlias = (
+    Accepted | NotYet | Denied | Conflict | LayoutOffence | SchemaConflict | EvolveFirst
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaUnchanged:
+    """The write records the schema in force; None if the table has none."""
+
+    schema: TableSchemaText | None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """The write records a schema that is not in force yet."""
+
+    schema: TableSchemaText
+
+
+def schema_verdict(
+    schemas: WriteSchemas, others: ConcurrentWrites, live: LiveTimeline
+) -> SchemaUnchanged | SchemaChange | SchemaConflict | Denied:
+    """Return the schema to record in the entry that comes next, or why none can be."""
+    start = schemas.start
+    changed = others.schema(live, None if start is None else start.fingerprint)
+    now = start if changed is None else changed.text
+    result = schema_to_record(schemas, now)
+    if isinstance(result, HudiError):
+        return Denied(result)
+    if isinstance(result, SchemaContradiction):
+        by = None if changed is None else changed.instant
+        return SchemaConflict(result, start, now, schemas.own, by)
+    if result is None or result.is_same(now):
+        return SchemaUnchanged(result)
+    return SchemaChange(result)
 
 
 class CompletionCheck:
@@ -111,20 +169,28 @@ class CompletionCheck:
         others: ConcurrentWrites,
         own: OwnWrite,
         checks: Checks,
-        avro_schema: str | None,
     ) -> None:
-        """`avro_schema` is what the write is about to record."""
         self._log = log
         self._others = others
         self._own = own
         self._checks = checks
-        self._schema = avro_schema
 
     def verdict(self, live: LiveTimeline) -> Verdict:
         """Judge the write on the timeline as it is."""
         try:
-            judged = self._denied() or self._judged(live)
-            return self._outdated(live) or judged if isinstance(judged, Accepted) else judged
+            if (denied := self._denied()) is not None:
+                return denied
+            if (schemas := self._checks.schemas) is None:
+                return self._judged(live)
+            found = schema_verdict(schemas, self._others, live)
+            if isinstance(found, Denied | SchemaConflict):
+                return found
+            judged = self._judged(live)
+            if not isinstance(judged, Accepted):
+                return judged
+            if isinstance(found, SchemaChange) and (later := self._later_request(live)):
+                return EvolveFirst(later)
+            return replace(judged, schema=found.schema)
         except (CorruptTableError, UnsupportedTableError) as error:
             return Denied(error)
         except UnavailableError as error:  # raised before anything was appended
@@ -177,13 +243,17 @@ class CompletionCheck:
             behind.add(other.requested)
         return Accepted(frozenset(behind))
 
-    def _outdated(self, live: LiveTimeline) -> SchemaChanged | None:
-        """Return the schema that others recorded since, if it is not the write's own."""
-        own = self._schema
-        now = None if own is None else self._others.schema(live)
-        if own is None or now is None or is_same_schema(own, now.avro_json):
-            return None
-        return SchemaChanged(now, schema_change(own, now.avro_json))
+    def _later_request(self, live: LiveTimeline) -> str | None:
+        """Return a completed write that was requested later than this one, if there is one."""
+        own = self._own.requested
+        later = (
+            instant.requested
+            for instant in live.completed_after(own)
+            if instant.requested > own
+            and instant.action in WRITE_ACTIONS
+            and instant.requested not in live.began_as
+        )
+        return next(later, None)
 
     def _must_wait(self, live: LiveTimeline) -> bool:
         """True if a writer of another engine is about to read the timeline; it takes a moment."""
@@ -229,11 +299,18 @@ class WriteCompletion:
         verdict = self.check.verdict(live)
         if not isinstance(verdict, Accepted):
             return _refused(verdict)
-        data = encode_commit_metadata(self.metadata, self.sync)
-        return complete.drafted(data, verdict)
+        metadata, schema = self.metadata, verdict.schema
+        if schema is not None:
+            extra = {**schema_extra(schema), **(metadata.extra_metadata or {})}
+            metadata = replace(metadata, extra_metadata=extra)
+        data = encode_commit_metadata(metadata, self.sync)
+        mark = None if schema is None else schema.fingerprint
+        return complete.drafted(data, verdict, mark)
 
 
-def _refused(verdict: NotYet | Denied | Conflict | LayoutOffence | SchemaChanged) -> Refused:
+def _refused(
+    verdict: NotYet | Denied | Conflict | LayoutOffence | SchemaConflict | EvolveFirst,
+) -> Refused:
     match verdict:
         case NotYet():
             return Refused(Rule.NOT_YET)
@@ -245,5 +322,8 @@ def _refused(verdict: NotYet | Denied | Conflict | LayoutOffence | SchemaChanged
             )
         case LayoutOffence():
             return Refused(Rule.LAYOUT, verdict.requested, verdict.why, reason=verdict)
-        case SchemaChanged(now, change):
-            return Refused(Rule.SCHEMA_CHANGED, now.instant.requested, change, reason=verdict)
+        case SchemaConflict(by=by):
+            other = None if by is None else by.requested
+            return Refused(Rule.SCHEMA_EVOLVED, other, reason=verdict)
+        case EvolveFirst(later):
+            return Refused(Rule.EVOLVE_FIRST, later, reason=verdict)

@@ -61,7 +61,7 @@ class KnownLog:
             self._void(entry.voids)
         if entry.time is not None:
             self.first_time = self.first_time or entry.time
-            self.times.add(entry.time)
+            self.times.update(_times(entry))
             self.highest = max(self.highest, entry.time)
         if entry.target is not None:
             self.aborts[entry.target.instant] = replace(entry, creates=None)
@@ -73,7 +73,7 @@ class KnownLog:
         for number in sorted(self.by_number)[:count]:
             entry = self.by_number.pop(number)
             self.ids.discard(entry.id)
-            self.times.discard(entry.time or "")
+            self.times.difference_update(_times(entry))
             self.first_time = entry.time or self.first_time
 
     def _void(self, n: int) -> None:
@@ -96,6 +96,11 @@ class KnownLog:
         )
         return next(begun, None)
 
+    def schema_of(self, requested: str) -> str | None:
+        """Return the fingerprint of the schema that the write recorded, if it completed last."""
+        entry = self.last_write
+        return entry.schema if entry is not None and entry.instant == requested else None
+
     def metadata(self, requested: str) -> CommitMetadata | None:
         """Return the metadata of the write, if it completed last and its entry holds the bytes."""
         entry = self.last_write
@@ -110,3 +115,9 @@ class KnownLog:
             return None
         found = (e for n, e in self.by_number.items() if e.id in ids and n not in self.voided)
         return max(found, key=lambda entry: entry.n, default=None)
+
+
+def _times(entry: Entry) -> set[str]:
+    """Return the times that the entry brings to the timeline."""
+    times = {entry.time, entry.instant if entry.whole else None}
+    return {time for time in times if time is not None}

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from pyhudi.conflict.schema_to_record import TableSchemaText, recorded_drops
 from pyhudi.errors import UnsupportedTableError
 from pyhudi.format.avro.schema import avro_record_schema
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
@@ -42,6 +43,11 @@ class RecordedSchema:
     instant: Instant
     avro_json: str
     is_of_service: bool = False
+    dropped: tuple[tuple[str, str], ...] = ()  # dropped columns, with when they were dropped
+
+    @property
+    def text(self) -> TableSchemaText:
+        return TableSchemaText(self.avro_json, self.dropped, self.instant.file_name)
 
 
 def last_recorded(
@@ -83,25 +89,8 @@ def _recorded(instant: Instant, metadata: CommitMetadata) -> RecordedSchema | No
     if not metadata.schema_json:
         return None
     is_of_service = (metadata.operation_type or "").upper() in _SERVICE_OPERATIONS
-    return RecordedSchema(instant, metadata.schema_json, is_of_service)
-
-
-def is_same_schema(one: str, other: str) -> bool:
-    """True if two schemas in Avro mean the same columns, however they are spelled."""
-    return one == other or table_schema(one, "").equals(table_schema(other, ""))
-
-
-def schema_change(before: str, now: str) -> str:
-    """Describe what differs between two schemas in Avro."""
-    old, new = table_schema(before, ""), table_schema(now, "")
-    added = [f"{f.name!r} ({f.type}) was added" for f in new if f.name not in old.names]
-    gone = [f"{name!r} is gone" for name in old.names if name not in new.names]
-    other = [
-        f"{f.name!r} was {old.field(f.name).type} and is {f.type}"
-        for f in new
-        if f.name in old.names and old.field(f.name).type != f.type
-    ]
-    return ", ".join(added + gone + other) or "its columns have another order"
+    dropped = recorded_drops(metadata.extra_metadata or {}, instant)
+    return RecordedSchema(instant, metadata.schema_json, is_of_service, dropped)
 
 
 def schema_in_force(

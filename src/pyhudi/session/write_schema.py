@@ -7,6 +7,7 @@ looks only at writes that completed since its last look.
 from __future__ import annotations
 
 from pyhudi.commit.decision_log import DecisionLog
+from pyhudi.conflict.schema_to_record import TableSchemaText
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
@@ -30,7 +31,21 @@ class SchemaInForce:
         self._last: RecordedSchema | None = None
 
     def avro(self) -> str:
-        """Return the schema as commits record it: Avro, as JSON, without meta columns."""
+        """Return the schema as commits record it: Avro, as JSON, without meta columns.
+
+        Raise InvalidRequestError if the table has no schema yet.
+        """
+        if (now := self.now()) is not None:
+            return now.avro_json
+        raise InvalidRequestError(
+            f"the table at {self._loader.storage.uri} has no columns yet",
+            why="no write has given it a schema, and its properties have none",
+            next_step="Write rows with upsert or append first, or create the table with"
+            " create_table",
+        )
+
+    def now(self) -> TableSchemaText | None:
+        """Return the schema in force, as the live timeline has it; None if there is none yet."""
         live, known = self._log.live, self._last
         if known is not None and not live.is_committed(known.instant.requested):
             known = None  # a restore undid it
@@ -38,20 +53,15 @@ class SchemaInForce:
         new = live.completed_after(since)
         self._last = known = last_recorded(new, live.began_as, self._metadata, known)
         if known is not None:
-            return known.avro_json
+            return known.text
         is_first = not any(i.action in WRITE_ACTIONS for i in live.completed.values())
         found = self._config.create_schema if is_first else self._in_force()
-        if found:
-            return found
-        raise InvalidRequestError(
-            f"the table at {self._loader.storage.uri} cannot be written yet",
-            why="no write has given it a schema, and its properties have none",
-            next_step="Write it once with Apache Hudi, or create it with create_table",
-        )
+        return TableSchemaText(found) if found else None
 
-    def note(self, instant: Instant, avro: str) -> None:
+    def note(self, instant: Instant, schema: TableSchemaText) -> None:
         """Take note of a write of this process that completed, which spares reading its file."""
-        self._last = RecordedSchema(instant, avro)
+        drops = tuple((name, when or instant.completed or "") for name, when in schema.dropped)
+        self._last = RecordedSchema(instant, schema.avro_json, dropped=drops)
 
     def _in_force(self) -> str | None:
         return avro_in_force(self._loader, self._current.load())

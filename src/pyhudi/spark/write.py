@@ -39,7 +39,6 @@ from pyhudi.spark.write_task import (
 )
 from pyhudi.storage.objects.progress import JobProgress, clear_progress
 from pyhudi.version import __version__
-from pyhudi.write.begin import write_spec
 from pyhudi.write.files.spec import WriteOverError, WriteSpec
 from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.plan import WritePlan
@@ -82,13 +81,12 @@ class SparkExecutor:
         self._intent = intent
         self._board = board
         self._storage, self._config = session.storage, session.config
-        spec = write_spec(session, "", part=intent.part)
-        self.schema = spec.avro_schema if intent.brings_rows else None
+        assert intent.rows is not None
         # On a table without logs, a base file holds more rows than this write's.
         brings_all = intent.adds_rows and intent.reads is Reads.NOTHING
         self.can_rebase = session.is_mor and brings_all
         self._spark = spark
-        self._shape = row_shape(intent.change, spec, session.config)
+        self._shape = row_shape(intent.change, intent.rows, session.config)
         self._frame = frame
         if frame is not None:
             columns = self._shape.columns(frame.columns)

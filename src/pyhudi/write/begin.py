@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from pyhudi.commit.transaction import Transaction, preparing
+from pyhudi.commit.validation import Checks
+from pyhudi.conflict.schema_to_record import TableSchemaText, WriteSchemas
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.session.open import OpenTable
 from pyhudi.session.session import TableSession
@@ -40,12 +42,17 @@ def begun(session: TableSession, *, is_fenced: bool = False) -> Iterator[Transac
 
 
 def write_spec(
-    session: TableSession, requested: str, *, part: Part | None = None, is_fenced: bool = False
+    session: TableSession,
+    requested: str,
+    schema: TableSchemaText | None = None,
+    *,
+    part: Part | None = None,
+    is_fenced: bool = False,
 ) -> WriteSpec:
-    """Return what tasks of a write have to know, by the table's present schema."""
+    """Return what tasks of a write have to know, by this schema or the table's present one."""
     return WriteSpec(
         requested=InstantTime(requested),
-        avro_schema=session.schema.avro(),
+        avro_schema=session.schema.avro() if schema is None else schema.avro_json,
         block_format=session.settings.log_block_format,
         log_file_bytes_max=session.settings.log_file_bytes_max,
         is_fenced=is_fenced,
@@ -72,5 +79,6 @@ def make_beginning(session: TableSession) -> None:
 def commit_nothing(session: TableSession, what: str) -> None:
     """Commit a write without rows. `what` names the thing that it prepares."""
     with begun(session) as transaction, preparing(what):
-        metadata = commit_metadata([], write_spec(session, transaction.requested), "UPSERT")
-        transaction.complete(metadata).or_raise()
+        schemas = WriteSchemas(session.schema.now(), None)
+        metadata = commit_metadata([], "UPSERT")
+        transaction.complete(metadata, Checks(schemas=schemas)).or_raise()

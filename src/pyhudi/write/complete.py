@@ -15,8 +15,9 @@ from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import Instant, InstantTime, State
 from pyhudi.session.session import TableSession
-from pyhudi.write.files.spec import WriteSpec, refuse_unknown
+from pyhudi.write.files.spec import refuse_unknown
 from pyhudi.write.intent import WriteIntent
+from pyhudi.write.plan import WritePlan
 from pyhudi.write.result import commit_metadata
 
 #: After each such number of entries, the writer of the last one prunes the decision log.
@@ -26,22 +27,23 @@ PRUNE_EVERY = 1_000
 def complete(
     session: TableSession,
     transaction: Transaction,
-    intent: WriteIntent,
-    spec: WriteSpec,
+    plan: WritePlan,
     stats: Collection[WriteStat],
     *,
     keeps_files: bool = False,
 ) -> Completed | Lost:
     """Validate a write that created these files, and publish it."""
+    intent, spec = plan.intent, plan.spec
     if spec.is_fenced:
         refuse_unknown(transaction.close([stat.data_path for stat in stats]))
-    metadata = commit_metadata(stats, spec, intent.operation, intent.write_id)
+    metadata = commit_metadata(stats, intent.operation, intent.write_id)
     checks = _checks(session, intent, stats, keeps_files=keeps_files)
-    ended = transaction.complete(metadata, checks)
+    ended = transaction.complete(metadata, replace(checks, schemas=plan.schemas))
     if isinstance(ended, Completed):
         time = InstantTime(ended.time)
         done = Instant(spec.requested, transaction.action, State.COMPLETED, time)
-        session.schema.note(done, spec.avro_schema)
+        if ended.schema is not None:
+            session.schema.note(done, ended.schema)
         _prune(session, transaction)
     return ended
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from pyhudi.commit.proposals import Refused, Rule, refusal_error
 from pyhudi.commit.transaction import Transaction
+from pyhudi.commit.validation import SchemaConflict
 from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import WriteToken
 from pyhudi.format.timeline.commit_metadata import WriteStat
@@ -41,6 +42,7 @@ from pyhudi.write.complete import complete as complete_write
 from pyhudi.write.intent import WriteIntent
 from pyhudi.write.plan import Prepared, WritePlan, finish, plan_write
 from pyhudi.write.result import WriteResult, write_result
+from pyhudi.write.schemas import schemas_at_begin
 from pyhudi.write.spill import spilled_deletes, spilled_logs
 from pyhudi.write.tasks import DeleteTask, RowsTask
 from pyhudi.write.write_id import finished, registered
@@ -86,8 +88,11 @@ def begin(session: TableSession, intent: WriteIntent) -> DetachedWrite | WriteRe
     try:
         if (done := registered(session, transaction, intent)) is not None:
             return done
-        spec = write_spec(session, transaction.requested, is_fenced=True)
-        plan = plan_write(session, intent, spec, Prepared())
+        schemas = schemas_at_begin(session, intent.rows)
+        if isinstance(schemas, SchemaConflict):
+            transaction.lost_to_schema(schemas).or_raise()
+        spec = write_spec(session, transaction.requested, schemas.own, is_fenced=True)
+        plan = plan_write(session, intent, spec, schemas, Prepared())
     except BaseException:
         transaction.abandon()
         raise
@@ -168,9 +173,7 @@ def complete(write: DetachedWrite, world: World, stats: Sequence[WriteStat]) -> 
         try:
             _require_same_lock(write, session)
             stats = finish(session, plan, list(stats))
-            completed = complete_write(
-                session, transaction, plan.intent, plan.spec, stats
-            ).or_raise()
+            completed = complete_write(session, transaction, plan, stats).or_raise()
         except BaseException:
             transaction.abandon()
             raise

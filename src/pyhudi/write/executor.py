@@ -14,11 +14,6 @@ class Executor(Protocol):
     """Runs the plans of one write, one plan for each attempt, where the rows are."""
 
     @property
-    def schema(self) -> str | None:
-        """The schema that the rows were converted to, as a commit records it; None without rows."""
-        ...
-
-    @property
     def is_fenced(self) -> bool:
         """True if tasks run in other processes and may outlive the write."""
         ...

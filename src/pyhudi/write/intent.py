@@ -13,6 +13,7 @@ from pyhudi.conflict.rules import PartitionFilter
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.plan.predicate.parser import Where
 from pyhudi.write.files.spec import Part
+from pyhudi.write.schemas import RowSchema
 
 
 class Reads(StrEnum):
@@ -87,6 +88,7 @@ class WriteIntent:
     """What a write means, whichever executor runs it."""
 
     operation: str  # as the commit records it
+    rows: RowSchema | None = None  # to which its input is converted; None if it has none
     change: Change = WholeRows()
     reads: Reads = Reads.NOTHING
     owned: OwnedPart | None = None  # set if its rows are partial rows of this owner's columns
@@ -107,11 +109,6 @@ class WriteIntent:
         """True if its rows mean the same whatever the table holds."""
         is_whole = self.owned is None and self.replaces is None
         return self.reads is Reads.NOTHING and is_whole
-
-    @property
-    def brings_rows(self) -> bool:
-        """True if its input is rows, or columns of rows, and not keys to delete."""
-        return not isinstance(self.change, Keys | Found)
 
     @property
     def adds_rows(self) -> bool:

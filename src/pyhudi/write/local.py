@@ -15,7 +15,6 @@ from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.progress import ProgressBoard
 from pyhudi.session.session import TableSession
-from pyhudi.write.begin import write_spec
 from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.deletes import are_located
 from pyhudi.write.intent import Keys, Reads, WholeRows, WriteIntent
@@ -42,9 +41,8 @@ class LocalExecutor:
         self._intent = intent
         self._board = board
         self._bytes_max = session.settings.buffer_bytes_max
-        spec = write_spec(session, "", part=intent.part)
-        self.schema = spec.avro_schema if intent.brings_rows else None
-        self._shape = row_shape(intent.change, spec, session.config)
+        assert intent.rows is not None
+        self._shape = row_shape(intent.change, intent.rows, session.config)
         self._rows = RowBuffer(self._shape)
         self._batches = board.counting(batches)
         gets_logs = session.is_mor and intent.adds_rows

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from pyhudi.conflict.schema_to_record import TableSchemaText, WriteSchemas, own_schema
 from pyhudi.errors import ConflictError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import BUCKET_COUNT
@@ -21,6 +22,7 @@ from pyhudi.index.routing import Routing
 from pyhudi.plan.scan import ScanPlan
 from pyhudi.read.lookup import GroupView
 from pyhudi.read.plan import AtRequest, Now, Point, Question, Reader
+from pyhudi.read.schema_in_force import avro_in_force
 from pyhudi.session.bucket_groups import replaced_for_good
 from pyhudi.session.session import TableSession
 from pyhudi.table.file_group import FileSlice
@@ -59,6 +61,7 @@ class WritePlan:
     """What one attempt of a write does."""
 
     intent: WriteIntent
+    schemas: WriteSchemas
     task: Task
     #: Groups that the write replaces; those that get no rows get an empty base file.
     replaceable: tuple[FileGroupId, ...] = ()
@@ -85,29 +88,39 @@ class Prepared:
 
 
 def plan_write(
-    session: TableSession, intent: WriteIntent, spec: WriteSpec, prepared: Prepared
+    session: TableSession,
+    intent: WriteIntent,
+    spec: WriteSpec,
+    schemas: WriteSchemas,
+    prepared: Prepared,
 ) -> WritePlan:
     """Return the plan of a write whose instant has begun."""
-    return _Planning(session, intent, spec, prepared).plan()
+    return _Planning(session, intent, spec, schemas, prepared).plan()
 
 
 class _Planning:
     """Makes the plan of one attempt."""
 
     def __init__(
-        self, session: TableSession, intent: WriteIntent, spec: WriteSpec, prepared: Prepared
+        self,
+        session: TableSession,
+        intent: WriteIntent,
+        spec: WriteSpec,
+        schemas: WriteSchemas,
+        prepared: Prepared,
     ) -> None:
         self._session = session
         self._config = session.config
         self._intent = intent
         self._spec = spec
+        self._schemas = schemas
         self._prepared = prepared
 
     def plan(self) -> WritePlan:
         intent = self._intent
         if intent.replaces is not None:
             return self._overwrite(intent.replaces.partitions)
-        return WritePlan(intent, self._task())
+        return WritePlan(intent, self._schemas, self._task())
 
     def _task(self) -> Task:
         match self._intent.change:
@@ -116,7 +129,7 @@ class _Planning:
             case PartialRows():
                 return RowsTask(self._part_files(), self._shape, Target.LOG)
             case NewValues(columns):
-                state = self._session.current.load()
+                state = self._load()
                 view = self._view(state, None)
                 return UpdateTask(self._files(state), self._shape, view, columns)
             case Keys(given, unconditional):
@@ -126,7 +139,26 @@ class _Planning:
 
     @property
     def _shape(self) -> RowShape:
-        return row_shape(self._intent.change, self._spec, self._config)
+        assert self._intent.rows is not None
+        return row_shape(self._intent.change, self._intent.rows, self._config)
+
+    def _load(self) -> TableState:
+        """Load the table as it is now, and let the files of the write have its columns.
+
+        Another write may have evolved the schema since this one began. Rows that are read from the
+        table and written again have the columns and types of that write.
+        """
+        session, requested = self._session, self._spec.requested
+        state = session.current.load()
+        if any((write.completed or "") > requested for write in state.timeline.writes):
+            now = avro_in_force(session.loader, state)
+            rows, config = self._intent.rows, session.config
+            if now is not None and rows is not None:
+                text = TableSchemaText(now)
+                own = own_schema(rows.called, rows.rows, text, config.name)
+                if isinstance(own, TableSchemaText):  # else its completion finds the contradiction
+                    self._spec = replace(self._spec, avro_schema=own.avro_json)
+        return state
 
     # -- the kinds of changes
 
@@ -137,7 +169,7 @@ class _Planning:
             target = Target.MERGED_BASE
         if self._intent.reads is not Reads.KEYS or self._are_keys_checked():
             return RowsTask(self._files(), self._shape, target)
-        state = self._session.current.load()
+        state = self._load()
         known = known_keys(self._session, state)
         return RowsTask(self._files(state), self._shape, target, known=known)
 
@@ -151,7 +183,7 @@ class _Planning:
         A key counts as existing only by writes that were requested before this one. Readers apply
         logs in that order, and would apply a later write's row after our part of it.
         """
-        state = self._session.current.load()
+        state = self._load()
         point = AtRequest(self._spec.requested)
         existing = self._view(state, [RECORD_KEY, PARTITION_PATH], point)
         return replace(self._files(state), existing=existing)
@@ -159,12 +191,12 @@ class _Planning:
     def _key_deletes(self, given: Collection[str], *, unconditional: bool) -> DeleteTask:
         state, view = None, None
         if not are_located(given, self._config, unconditional=unconditional):
-            state = self._session.current.load()
+            state = self._load()
             view = self._view(state, lookup_columns(self._config))
         return DeleteTask(self._files(state), self._shape, view, unconditional=unconditional)
 
     def _found_deletes(self, found: Found) -> FoundDeletesTask:
-        state = self._session.current.load()
+        state = self._load()
         scan = _found_scan(self._session, state, found)
         return FoundDeletesTask(self._files(state), scan, unconditional=found.unconditional)
 
@@ -173,7 +205,7 @@ class _Planning:
         slices = current_slices(self._session)
         files = self._files_for(slices, replaces_bases=True)
         task = RowsTask(files, self._shape, Target.BASE, partitions=partitions)
-        return WritePlan(self._intent, task, tuple(slices))
+        return WritePlan(self._intent, self._schemas, task, tuple(slices))
 
     # -- what they need
 
@@ -185,7 +217,7 @@ class _Planning:
         """
         session = self._session
         if not session.is_mor:
-            slices = current_slices(session, state, are_rewritten=True)
+            slices = current_slices(session, state or self._load(), are_rewritten=True)
             return self._files_for(slices, replaces_bases=True)
         if state is not None:
             return self._files_for(current_slices(session, state))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pyhudi.commit.write_ids import WRITE_ID_KEY
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, stats_by_partition
 from pyhudi.notebook import result_html
-from pyhudi.write.files.spec import WriteSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +50,13 @@ class WriteResult:
 
 
 def commit_metadata(
-    stats: Iterable[WriteStat], spec: WriteSpec, operation: str, write_id: str | None = None
+    stats: Iterable[WriteStat], operation: str, write_id: str | None = None
 ) -> CommitMetadata:
-    """Return the contents of a write's completed file."""
-    extra = {"schema": spec.avro_schema}
-    if write_id is not None:
-        extra[WRITE_ID_KEY] = write_id
+    """Return the contents of a write's completed file, without the schema.
+
+    Which schema the write records is decided when it is validated.
+    """
+    extra = {} if write_id is None else {WRITE_ID_KEY: write_id}
     return CommitMetadata(
         partition_to_write_stats=stats_by_partition(stats),
         compacted=False,

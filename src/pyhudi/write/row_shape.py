@@ -19,8 +19,9 @@ from pyhudi.table.rows.input_rows import conformed
 from pyhudi.table.rows.latest import ordering_columns, refuse_null_ordering
 from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from pyhudi.write.deletes import keyed_rows
-from pyhudi.write.files.spec import WriteSpec
-from pyhudi.write.intent import Change, Keys, NewValues
+from pyhudi.write.files.spec import rows_layout
+from pyhudi.write.intent import Change, Keys, NewValues, PartialRows
+from pyhudi.write.schemas import RowSchema
 
 
 class RowShape(Protocol):
@@ -50,6 +51,7 @@ class ColumnShape:
     config: TableConfig
     schema: pa.Schema
     ignores_others: bool = False  # True if the input may have other columns, which are ignored
+    fills_missing: bool = False  # True if the input may lack columns, which become null
 
     @property
     def ordering(self) -> tuple[str, ...]:
@@ -64,7 +66,7 @@ class ColumnShape:
     def prepare(self, batch: pa.RecordBatch) -> PreparedBatch:
         if self.ignores_others:
             batch = batch.select(self.columns(batch.schema.names))
-        rows = conformed(batch, self.schema)
+        rows = conformed(batch, self.schema, fills_missing=self.fills_missing)
         refuse_null_ordering(rows, self.ordering)
         return prepared(rows, self.config)
 
@@ -100,9 +102,10 @@ class KeyShape:
         return PreparedBatch(row, row.column(RECORD_KEY), paths)
 
 
-def row_shape(change: Change, spec: WriteSpec, config: TableConfig) -> RowShape:
+def row_shape(change: Change, rows: RowSchema, config: TableConfig) -> RowShape:
     """Return the shape of the rows that this change of the table has as its input."""
-    data = spec.layout.data
+    avro, part = rows.rows.avro_json, change.part if isinstance(change, PartialRows) else None
+    data = rows_layout(avro, part).data
     match change:
         case Keys(given):
             return KeyShape(config, data, given)
@@ -111,4 +114,4 @@ def row_shape(change: Change, spec: WriteSpec, config: TableConfig) -> RowShape:
             chosen = [f for f in data if f.name in finding or f.name in columns]
             return ColumnShape(config, pa.schema(chosen), ignores_others=True)
         case _:
-            return ColumnShape(config, data)
+            return ColumnShape(config, data, fills_missing=rows.fills_missing)

@@ -17,8 +17,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from pyhudi.commit.concurrent import SEED_KEY
 from pyhudi.commit.transaction import preparing
 from pyhudi.commit.validation import Checks
+from pyhudi.conflict.schema_to_record import TableSchemaText, WriteSchemas
 from pyhudi.errors import ConflictError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
@@ -34,9 +36,14 @@ SEED_ATTEMPTS_MAX = 10
 
 
 def seed_missing(
-    session: TableSession, partitions: Collection[str], opened: Collection[FileGroupId] = ()
+    session: TableSession,
+    partitions: Collection[str],
+    opened: Collection[FileGroupId] = (),
+    schema: TableSchemaText | None = None,
 ) -> None:
     """Make sure that every bucket of the partitions has a committed file group.
+
+    `schema` is that of the caller's rows, for a table that has none yet.
 
     The groups in `opened` get their first base file from the caller's own write. A seed there would
     hide that file.
@@ -49,7 +56,7 @@ def seed_missing(
         if not missing:
             break
         try:
-            _seed(session, missing)
+            _seed(session, missing, schema)
         except ConflictError:
             continue  # another writer seeded one of them
     else:
@@ -78,12 +85,18 @@ def _missing(
     return missing
 
 
-def _seed(session: TableSession, wanted: Mapping[str, Sequence[int]]) -> None:
+def _seed(
+    session: TableSession,
+    wanted: Mapping[str, Sequence[int]],
+    schema: TableSchemaText | None,
+) -> None:
     with begun(session) as transaction:
-        spec = write_spec(session, transaction.requested)
+        schemas = WriteSchemas(session.schema.now(), None)
+        spec = write_spec(session, transaction.requested, schemas.start or schema)
         metadata = _written_seeds(session, wanted, spec)
         with preparing(f"the partitions {', '.join(map(repr, list(wanted)[:3]))}"):
-            transaction.complete(metadata, Checks(is_checked=True)).or_raise()
+            checks = Checks(is_checked=True, schemas=schemas)
+            transaction.complete(metadata, checks).or_raise()
 
 
 def _written_seeds(
@@ -103,6 +116,6 @@ def _written_seeds(
         stats[partition] = tuple(write_seed(session.storage, spec, group) for group in groups)
     return CommitMetadata(
         partition_to_write_stats=stats,
-        extra_metadata={"schema": spec.avro_schema, "pyhudi.seed": "true"},
+        extra_metadata={SEED_KEY: "true"},
         operation_type=SEED_OPERATION,
     )

@@ -31,7 +31,7 @@ from pyhudi.plan.scan import ScanPlan, SliceRead, Split
 from pyhudi.read.lookup import GroupView
 from pyhudi.read.slice import read_split
 from pyhudi.table.rows.bad_rows import SAMPLE_ROWS_MAX, sample
-from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
+from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY, promoted
 from pyhudi.write.deletes import LocatedDeletes, is_located, looked_up
 from pyhudi.write.files.spec import KeyedRows
 from pyhudi.write.group_files import EmptyBuckets, Files
@@ -159,7 +159,7 @@ class UpdateTask:
                 continue
             old, at = batch.filter(hit), at.filter(hit)
             columns = [
-                new.rows.column(field.name).take(at)
+                promoted(new.rows.column(field.name), field.type, field.name, "the rows").take(at)
                 if field.name in self._columns
                 else old.column(field.name)
                 for field in data

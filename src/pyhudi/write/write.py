@@ -16,15 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pyhudi.commit.conflict_report import NEW_SCHEMA_STEP
-from pyhudi.commit.proposals import Rule
 from pyhudi.commit.transaction import Completed, Lost, Transaction
+from pyhudi.commit.validation import SchemaConflict
 from pyhudi.commit.write_ids import TakenOverError
 from pyhudi.conflict.rules import Retry
 from pyhudi.errors import ConflictError
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.progress import ProgressBoard
-from pyhudi.read.schema_in_force import is_same_schema, schema_change
 from pyhudi.session.open import OpenTable
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.progress import Totals
@@ -32,12 +30,12 @@ from pyhudi.table.state import TableState
 from pyhudi.write.begin import begun, make_beginning, write_spec
 from pyhudi.write.complete import complete
 from pyhudi.write.executor import Executor
-from pyhudi.write.files.spec import WriteSpec
 from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.new_keys import check_buffered_keys
 from pyhudi.write.plan import Prepared, WritePlan, finish, plan_write
 from pyhudi.write.result import WriteResult, write_result
 from pyhudi.write.retry import Retries
+from pyhudi.write.schemas import schemas_at_begin
 from pyhudi.write.seeds import seed_missing
 from pyhudi.write.write_id import finished, registered
 
@@ -100,7 +98,8 @@ class _Write:
             session.recover()
         make_beginning(session)
         # Before it begins, so that time travel to its requested time finds the buckets too.
-        seed_missing(session, executor.partitions)
+        rows = None if self._intent.rows is None else self._intent.rows.rows
+        seed_missing(session, executor.partitions, schema=rows)
         return self._written(session, Prepared(executor.partitions, self._checked), executor.run)
 
     def _written(
@@ -115,25 +114,25 @@ class _Write:
             if (done := registered(session, transaction, intent)) is not None:
                 return done
             requested = transaction.requested
-            spec = write_spec(session, requested, part=intent.part, is_fenced=is_fenced)
-            if (outdated := self._outdated(spec)) is not None:
-                transaction.abandon()
-                return outdated
-            seed_missing(session, prepared.partitions)
-            plan = plan_write(session, intent, spec, prepared)
+            schemas = schemas_at_begin(session, intent.rows)
+            if isinstance(schemas, SchemaConflict):
+                return transaction.lost_to_schema(schemas)
+            own, part = schemas.own, intent.part
+            spec = write_spec(session, requested, own, part=part, is_fenced=is_fenced)
+            seed_missing(session, prepared.partitions, schema=own)
+            plan = plan_write(session, intent, spec, schemas, prepared)
             stats = finish(session, plan, run(plan))
-            return self._completed(session, transaction, spec, stats)
+            return self._completed(session, transaction, plan, stats)
 
     def _completed(
         self,
         session: TableSession,
         transaction: Transaction,
-        spec: WriteSpec,
+        plan: WritePlan,
         stats: list[WriteStat],
     ) -> WriteResult | Lost:
         executor = self._executor
-        keeps_files = executor.can_rebase
-        ended = complete(session, transaction, self._intent, spec, stats, keeps_files=keeps_files)
+        ended = complete(session, transaction, plan, stats, keeps_files=executor.can_rebase)
         if isinstance(ended, Completed):
             return self._result(transaction, ended, stats)
         if not executor.can_rebase or not ended.keeps_files or not self._retries.may_follow(ended):
@@ -143,19 +142,6 @@ class _Write:
         result = self._written(session, Prepared(), lambda plan: executor.rebase(plan, stats))
         transaction.abandon()  # its files are no longer needed
         return result
-
-    def _outdated(self, spec: WriteSpec) -> Lost | None:
-        """Return the loss if the rows were converted to a schema that has changed since."""
-        schema = self._executor.schema
-        if schema is None or is_same_schema(schema, spec.avro_schema):
-            return None
-        error = ConflictError(
-            f"the write {spec.requested} was not completed",
-            why=f"{Rule.SCHEMA_CHANGED} ({schema_change(schema, spec.avro_schema)})",
-            next_step=NEW_SCHEMA_STEP,
-            facts={"rule": Rule.SCHEMA_CHANGED.name.lower(), "retry": Retry.NO.name.lower()},
-        )
-        return Lost(error, Retry.NO)
 
     def _result(
         self, transaction: Transaction, completed: Completed, stats: list[WriteStat]

@@ -78,9 +78,21 @@ class Entry:
     target: Target | None = None
     voids: int | None = None
     creates: Creation | None = None
+    whole: bool = False  # complete: the entry also begins the instant
+    schema: str | None = None  # complete of a write: fingerprint of the schema that it records
     guarded: bool = False  # whether it was appended under a lock that a foreign engine takes too
     writer: str = ""  # for people
     wall: str = ""  # for people
+
+
+def begun_files(entry: Entry) -> tuple[str, ...]:
+    """Return the names of the empty files that a whole entry creates before the completed one."""
+    if not entry.whole:
+        return ()
+    assert entry.instant is not None
+    assert entry.action is not None
+    requested = Instant(entry.instant, entry.action, State.REQUESTED)  # type: ignore[arg-type]
+    return requested.file_name, requested.in_state(State.INFLIGHT).file_name
 
 
 def creation(name: str, data: bytes, staged: str | None = None) -> Creation:
@@ -125,6 +137,8 @@ def encode_entry(entry: Entry) -> bytes:
         "target": entry.target and _target_record(entry.target),
         "voids": entry.voids,
         "creates": entry.creates and _creation_record(entry.creates),
+        "whole": entry.whole or None,
+        "schema": entry.schema,
         "guarded": entry.guarded or None,
         "writer": entry.writer,
         "wall": entry.wall,
@@ -196,6 +210,8 @@ def _entry(record: dict[str, Any]) -> Entry:
         target=_optional(record.get("target"), _target),
         voids=_optional(record.get("voids"), _number),
         creates=_optional(record.get("creates"), _creation),
+        whole=record.get("whole") is True,
+        schema=_optional(record.get("schema"), _text),
         guarded=record.get("guarded") is True,
         writer=_text(record.get("writer", "")),
         wall=_text(record.get("wall", "")),
@@ -239,6 +255,8 @@ def _check_creation(entry: Entry) -> None:
         raise ValueError(f"a {entry.kind} of {entry.instant} does not create {named.file_name}")
     if not completes and entry.instant != entry.time:
         raise ValueError(f"a {entry.kind} brings the time of another instant")
+    if entry.whole and not (completes and entry.instant < entry.time and entry.begin is None):
+        raise ValueError(f"a {entry.kind} of {entry.instant} cannot begin it")
 
 
 def _optional(value: Any, parse: Any) -> Any:

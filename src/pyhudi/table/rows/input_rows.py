@@ -21,6 +21,7 @@ from functools import partial
 import pyarrow as pa
 
 from pyhudi.errors import InvalidRequestError
+from pyhudi.settings import SchemaMode
 from pyhudi.table.rows.bad_rows import sample
 from pyhudi.table.rows.coercion import (
     Mismatch,
@@ -29,7 +30,7 @@ from pyhudi.table.rows.coercion import (
     mismatches,
     unfit_rows,
 )
-from pyhudi.table.rows.schema_mode import SchemaMode, brought_schema
+from pyhudi.table.rows.schema_mode import brought_schema
 from pyhudi.table.schema import META_COLUMNS
 
 _NAMES_SHOWN_MAX = 10

@@ -25,12 +25,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyhudi.errors import InvalidRequestError
 from pyhudi.format.avro.schema import decode_arrow_schema
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.files.required_values import stored_column
 from pyhudi.format.table.column_owners import PLACEHOLDER_RANK, RANK_COLUMN, ROW_RANK
-from pyhudi.table.schema import FILE_NAME, META_COLUMNS, needs_promotion
+from pyhudi.table.schema import FILE_NAME, META_COLUMNS, conform
 
 _HASH_BYTES = 6  # of 48 bits, ten thousand file groups share one with a chance below 1 in a million
 _NUMBERS_CACHED = 1024  # ready as text, for small files
@@ -92,11 +91,13 @@ class RowOrigin:
 def stored_rows(
     layout: RowLayout, rows: pa.RecordBatch, keys: pa.Array, origin: RowOrigin, first: int
 ) -> pa.RecordBatch:
-    """Return new rows with their meta columns.
+    """Return new rows with their meta columns, in the layout of their file.
 
-    `first` is the number of the first row within its group.
+    The rows were converted to the table's schema when the write was called. If the table has
+    evolved since, they get its new columns as nulls and its wider types. `first` is the number of
+    the first row within its group.
     """
-    _refuse_other_columns(rows.schema, layout.data)
+    rows = conform(rows, layout.data, "the rows")
     return _stored(layout, [*_meta_columns(rows.num_rows, keys, origin, first), *rows.columns])
 
 
@@ -104,7 +105,7 @@ def stored_partial_rows(
     layout: RowLayout, rows: pa.RecordBatch, keys: pa.Array, origin: RowOrigin, first: int
 ) -> pa.RecordBatch:
     """Return new partial rows in their own layout, with meta columns and rank."""
-    _refuse_other_columns(rows.schema, layout.data)
+    rows = conform(rows, layout.data, "the rows")
     count = rows.num_rows
     meta = dict(zip(META_COLUMNS, _meta_columns(count, keys, origin, first), strict=True))
     given = {**meta, **dict(zip(rows.schema.names, rows.columns, strict=True))}
@@ -178,19 +179,3 @@ def _repeated(text: str, count: int) -> pa.Array:
 def _group_number(group: FileGroupId) -> int:
     name = f"{group.partition}/{group.file_id}".encode()
     return int.from_bytes(hashlib.blake2b(name, digest_size=_HASH_BYTES).digest())
-
-
-def _refuse_other_columns(found: pa.Schema, expected: pa.Schema) -> None:
-    if found.equals(expected):
-        return
-    if found.names != expected.names or needs_promotion(found, expected):
-        raise InvalidRequestError(
-            "rows cannot be written",
-            why=f"they have the columns {_described(found)} and the table has"
-            f" {_described(expected)}",
-            next_step="Bring the rows into the table's schema first",
-        )
-
-
-def _described(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -28,13 +28,13 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 import pyarrow as pa
 
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.avro.schema import FIELDS_MAX
+from pyhudi.settings import SchemaMode
 from pyhudi.table.rows.storable_types import (
     DECIMAL_DIGITS_MAX,
     is_list,
@@ -44,15 +44,6 @@ from pyhudi.table.rows.storable_types import (
     unreadable,
 )
 from pyhudi.table.schema import META_COLUMNS
-
-
-class SchemaMode(StrEnum):
-    """How much of the table's schema the rows of a write may change."""
-
-    STRICT = "strict"
-    ADD = "add"
-    MERGE = "merge"
-
 
 #: How the names of columns begin that are not the user's, and whose they are.
 _RESERVED: Final = {"_hoodie_": "Hudi's", "_pyhudi_": "pyhudi's", "__pyhudi_": "pyhudi's"}

@@ -66,13 +66,18 @@ class WriteSpec:
     @property
     def layout(self) -> RowLayout:
         """The schema of the files. Rows to write have exactly the columns `layout.data`."""
-        if self.part is None:
-            return self.whole_layout
-        return partial_layout(self.avro_schema, (*self.part.identity, *self.part.own))
+        return rows_layout(self.avro_schema, self.part)
 
     @property
     def whole_layout(self) -> RowLayout:
         return row_layout(self.avro_schema)
+
+
+def rows_layout(avro_schema: str, part: Part | None) -> RowLayout:
+    """Return the layout of files with rows of a table: whole rows, or a part of each."""
+    if part is None:
+        return row_layout(avro_schema)
+    return partial_layout(avro_schema, (*part.identity, *part.own))
 
 
 @dataclass(frozen=True, slots=True)

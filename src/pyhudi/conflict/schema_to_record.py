@@ -1,0 +1,190 @@
+"""Which schema does a write record when it completes (RFC-82)?
+
+A commit records the table's schema as of its completion. Three schemas decide which one that is:
+
+    start   the table's when the attempt began
+    now     the table's when its completion is validated, for exactly the entry that it may append
+    own     `start` with the columns and types that the rows of the write bring
+
+A strategy makes one of the three (`conflict.schemas`). A write that brings no schema, such as a
+delete, records `now`. So does a write whose rows bring nothing new, whatever others have changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from pyhudi.conflict.schema_changes import ChangeKind, column_changes
+from pyhudi.conflict.schemas import (
+    ReconcileSchemaStrategy,
+    SchemaContradiction,
+    SchemaStrategy,
+    merged,
+)
+from pyhudi.errors import CorruptTableError, HudiError, InvalidRequestError, fault
+from pyhudi.format.avro.canonical import annotated_schema, fingerprint, is_same_schema
+from pyhudi.format.avro.recorded import encode_schema
+from pyhudi.format.timeline.commit_metadata import SCHEMA_KEY
+from pyhudi.format.timeline.instant import Instant
+from pyhudi.table.schema import META_COLUMNS
+
+#: The dropped columns of a table, in the metadata of its commits.
+DROPPED_KEY = "pyhudi.dropped_columns"
+DROPPED_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchemaText:
+    """A schema of the table as a commit records it, and where it was found.
+
+    `dropped` are the columns that were dropped from it, each with the completion time of the drop.
+    Data files may still hold their values. "" stands for the commit that records it.
+    """
+
+    avro_json: str
+    dropped: tuple[tuple[str, str], ...] = ()
+    path: str = "the table's schema"
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The data columns. CorruptTableError names the path if the text is damaged."""
+        return annotated_schema(self.avro_json, self.path, without=META_COLUMNS)
+
+    @property
+    def fingerprint(self) -> str:
+        mark = fingerprint(self.arrow)
+        if not self.dropped:
+            return mark
+        return hashlib.sha256(f"{mark}{json.dumps(self.dropped)}".encode()).hexdigest()[: len(mark)]
+
+    def is_same(self, other: TableSchemaText | None) -> bool:
+        """True if Hudi would take both for the same schema."""
+        if other is None or self.dropped != other.dropped:
+            return False
+        is_equal = self.avro_json == other.avro_json
+        return is_equal or is_same_schema(self.arrow, other.arrow)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSchemas:
+    """The schemas that one attempt of a write begins with, and how it deals with those of others.
+
+    `fixed` are the columns that no schema may lack: record key, partition and ordering.
+    """
+
+    start: TableSchemaText | None
+    own: TableSchemaText | None  # None if the write brings no schema
+    strategy: SchemaStrategy = field(default_factory=ReconcileSchemaStrategy)
+    fixed: Collection[str] = ()
+    table_name: str = "table"
+
+
+def own_schema(
+    called: TableSchemaText | None,
+    rows: TableSchemaText | None,
+    start: TableSchemaText | None,
+    table_name: str,
+) -> TableSchemaText | SchemaContradiction | None:
+    """Return `start` with the changes that the rows bring.
+
+    `rows` is what they were converted to when the write was called, from `called`, the table's
+    schema then. The table may have evolved since. A write that is tried again applies the same
+    changes to another start, and never undoes what others did.
+    """
+    if rows is None or called is None or start is None:
+        return rows or start
+    if called.avro_json == start.avro_json:
+        return rows
+    if rows.avro_json == called.avro_json:
+        return start
+    result = merged(called.arrow, start.arrow, rows.arrow)
+    if isinstance(result, SchemaContradiction):
+        return result
+    return _encoded(result, start, [start, rows, called], table_name)
+
+
+def schema_to_record(
+    schemas: WriteSchemas, now: TableSchemaText | None
+) -> TableSchemaText | SchemaContradiction | HudiError | None:
+    """Return the schema to record, or why there is none; None if the table has no schema yet."""
+    start, own = schemas.start, schemas.own
+    if own is None or (start is not None and own.avro_json == start.avro_json):
+        return now or own
+    if now is None:
+        return own
+    first = None if start is None else start.arrow
+    try:
+        result = schemas.strategy.resolve(first, now.arrow, own.arrow)
+    except HudiError as error:
+        return error
+    except Exception as error:
+        return fault("the schema strategy failed", error)
+    if isinstance(result, SchemaContradiction):
+        return result
+    if (unfit := _unfit(result, schemas)) is not None:
+        return unfit
+    sources = [text for text in (now, own, start) if text is not None]
+    return _encoded(result, now, sources, schemas.table_name)
+
+
+def _unfit(result: object, schemas: WriteSchemas) -> HudiError | None:
+    """Return the error if a strategy returned something that no table can have."""
+    why = None
+    if not isinstance(result, pa.Schema):
+        why = f"it returned a {type(result).__name__}, which is not an Arrow schema"
+    elif missing := [name for name in schemas.fixed if name not in result.names]:
+        why = f"its schema lacks {missing[0]!r}, which identifies or orders the rows"
+    if why is None:
+        return None
+    return InvalidRequestError(
+        "the result of the schema strategy cannot be recorded",
+        why=why,
+        next_step="Correct the strategy in WriteSettings(schema_strategy=...)",
+    )
+
+
+def _encoded(
+    schema: pa.Schema, before: TableSchemaText, sources: list[TableSchemaText], table_name: str
+) -> TableSchemaText | SchemaContradiction:
+    """Return the text of the schema, which takes the place of the one `before`."""
+    texts = [source.avro_json for source in sources]
+    text = encode_schema(schema, texts, table_name, without=META_COLUMNS)
+    changes = column_changes(before.arrow, schema)
+    back = {change.path for change in changes if change.kind is ChangeKind.ADDED}
+    gone = [change.path for change in changes if change.kind is ChangeKind.DROPPED]
+    if again := [(name, when) for name, when in before.dropped if name in back]:
+        why = "it was dropped{}, and data files may still hold its values"
+        return SchemaContradiction(
+            tuple((name, why.format(f" at {when}" if when else "")) for name, when in again)
+        )
+    return TableSchemaText(text, (*before.dropped, *((name, "") for name in gone)))
+
+
+def schema_extra(schema: TableSchemaText) -> dict[str, str]:
+    """Return what the metadata of a commit has of the schema."""
+    drops = {DROPPED_KEY: json.dumps(dict(schema.dropped))} if schema.dropped else {}
+    return {SCHEMA_KEY: schema.avro_json, **drops}
+
+
+def recorded_drops(extra: Mapping[str, str], instant: Instant) -> tuple[tuple[str, str], ...]:
+    """Return the dropped columns that a commit carries."""
+    text = extra.get(DROPPED_KEY)
+    if text is None:
+        return ()
+    try:
+        found = json.loads(text) if len(text) <= DROPPED_BYTES_MAX else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(when, str) for when in found.values()):
+        raise CorruptTableError(
+            "the dropped columns of a commit cannot be read",
+            why=f"its {DROPPED_KEY} is not a JSON object of names and times",
+            next_step="Restore the file from a copy",
+            path=instant.file_name,
+        )
+    return tuple((name, when or instant.completed or "") for name, when in found.items())
