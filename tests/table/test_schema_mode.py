@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.avro.schema import avro_record_schema, decode_arrow_schema
+from pyhudi.settings import SchemaMode
 from pyhudi.table.rows.input_rows import conformed
-from pyhudi.table.rows.schema_mode import SchemaMode, brought_schema, parse_schema_mode
+from pyhudi.table.rows.schema_mode import brought_schema, parse_schema_mode
 from pyhudi.table.schema import META_COLUMNS, conform, is_promotion
 
 STRICT, ADD, MERGE = SchemaMode.STRICT, SchemaMode.ADD, SchemaMode.MERGE
@@ -298,6 +299,7 @@ LACKING: list[tuple[pa.Schema, str | None]] = [
     (changed(l=pa.list_(struct(new=INT))), None),
     (changed(s=pa.null()), None),
     (changed(without="id"), "'id' cannot be left out: by 'id' .*Give it in every row"),
+    (changed(without="id", ID=TEXT), "'ID' cannot be stored: 'id' differs .* only in case"),
     (changed(without="day"), "'day' cannot be left out: by 'day' "),
     (changed(without="ts"), "'ts' cannot be left out: by 'ts' "),
     (changed(without="s"), "'s' cannot be left out: by 's' "),
@@ -318,8 +320,8 @@ def test_rows_may_lack_columns_under_merge_unless_the_table_needs_them(
     rows: pa.Schema, message: str | None
 ) -> None:
     assert brought_schema(TABLE, rows, STRICT, FIXED) is TABLE
-    brought_schema(TABLE, rows, ADD, FIXED)  # left to `conformed`
     if message is None:
+        assert brought_schema(TABLE, rows, ADD, FIXED).names == TABLE.names  # `conformed` refuses
         brought = brought_schema(TABLE, rows, MERGE, FIXED)
         conformed(pa.RecordBatch.from_pylist([], rows), brought, fills_missing=True)
         return

@@ -28,7 +28,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -112,12 +111,18 @@ class _Growth:
     may_lack: bool
 
     def fields(
-        self, own: Sequence[pa.Field], given: Sequence[pa.Field], within: str, levels: int = 0
+        self, own: Sequence[pa.Field], given: Sequence[pa.Field], within: str
     ) -> list[pa.Field]:
         """Return the table's own fields, widened, and those that only the rows have."""
         counts = Counter(field.name for field in given)
         brought = {field.name: field for field in given}
         names = {field.name for field in own}
+        new = [field for field in given if field.name not in names]
+        if new and self._is_fixed(within.rstrip(".")):
+            what = f"column {within + new[0].name!r} cannot be added"
+            raise _fixed(what, within.rstrip("."), "Leave it out")
+        # Before what is missing: a name in the wrong case is both.
+        stored = storable_fields(new, within, beside=names)
         grown = []
         for field in own:
             path = f"{within}{field.name}"
@@ -125,16 +130,9 @@ class _Growth:
                 self._refuse_lack(field, path)
             unclear = counts[field.name] != 1  # missing, or there twice: `conformed` judges
             source = field.type if unclear else brought[field.name].type
-            type_ = self._type(field.type, source, path, levels)
+            type_ = self._type(field.type, source, path)
             grown.append(field if type_ is field.type else field.with_type(type_))
-        new = [field for field in given if field.name not in names]
-        if new and self._is_fixed(within.rstrip(".")):
-            what = f"column {within + new[0].name!r} cannot be added"
-            raise _fixed(what, within.rstrip("."), "Leave it out")
-        return grown + [
-            pa.field(field.name, _nullable(field.type))
-            for field in storable_fields(new, within, levels, beside=names)
-        ]
+        return grown + [pa.field(field.name, _nullable(field.type)) for field in stored]
 
     def _refuse_lack(self, field: pa.Field, path: str) -> None:
         if not self.may_lack:
@@ -146,22 +144,21 @@ class _Growth:
             why = "the table requires a value there, and it would be null"
             raise InvalidRequestError(what, why=why, next_step="Give it in every row")
 
-    def _type(self, own: pa.DataType, given: pa.DataType, path: str, levels: int) -> pa.DataType:
+    def _type(self, own: pa.DataType, given: pa.DataType, path: str) -> pa.DataType:
         """Return the type that holds the table's own values and, if there is one, the rows'."""
         while pa.types.is_dictionary(given):
             given = given.value_type
-        inner = partial(self._type, levels=levels + 1)
         if pa.types.is_struct(own) and pa.types.is_struct(given):
             fields = list(own)
-            grown = self.fields(fields, list(given), f"{path}.", levels + 1)
+            grown = self.fields(fields, list(given), f"{path}.")
             return own if _are_same(fields, grown) else pa.struct(grown)
         if is_list(own) and is_list(given):
             old, item = own.value_field, given.value_type
-            type_ = inner(old.type, item, f"{path}.element")
+            type_ = self._type(old.type, item, f"{path}.element")
             return own if type_ is old.type else pa.list_(old.with_type(type_))
         if pa.types.is_map(own) and pa.types.is_map(given):
             old, item = own.item_field, given.item_type
-            type_ = inner(old.type, item, f"{path}.value")
+            type_ = self._type(old.type, item, f"{path}.value")
             return own if type_ is old.type else pa.map_(own.key_field, old.with_type(type_))
         holding = _holding_both(own, given)
         if holding is not own and self._is_fixed(path):
