@@ -8,54 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from any_columns import columns_of_all_types
 from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import UnsupportedTableError
 from pyhudi.format.avro.schema import avro_record_schema, decimal_bytes, decode_arrow_schema
 
-scalars = st.sampled_from(
-    [
-        pa.bool_(),
-        pa.int32(),
-        pa.int64(),
-        pa.float32(),
-        pa.float64(),
-        pa.string(),
-        pa.binary(),
-        pa.date32(),
-        pa.time64("us"),
-        pa.timestamp("us", "UTC"),
-        pa.timestamp("us"),
-        pa.timestamp("ms", "UTC"),
-        pa.decimal128(10, 2),
-        pa.decimal128(38, 10),
-        pa.binary(7),
-    ]
-)
-names = st.sampled_from(["a", "b", "c", "d"])
 
-
-def structs(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
-    fields = st.lists(st.builds(pa.field, names, inner, st.booleans()), min_size=1, max_size=3)
-    return fields.map(lambda found: pa.struct({f.name: f for f in found}.values()))
-
-
-types = st.recursive(
-    scalars,
-    lambda inner: st.one_of(
-        structs(inner),
-        st.builds(lambda t, n: pa.list_(pa.field("element", t, n)), inner, st.booleans()),
-        st.builds(lambda t, n: pa.map_(pa.string(), pa.field("value", t, n)), inner, st.booleans()),
-    ),
-    max_leaves=5,
-)
-fields = st.lists(
-    st.builds(pa.field, names, types, st.booleans()), max_size=4, unique_by=lambda f: f.name
-)
-
-
-@given(fields)
+@given(columns_of_all_types)
 @settings(deadline=None)
 def test_arrow_schemas_round_trip_through_avro(columns: list[pa.Field]) -> None:
     schema = pa.schema(columns)
