@@ -111,8 +111,13 @@ def own_schema(
 def schema_to_record(
     schemas: WriteSchemas, now: TableSchemaText | None
 ) -> TableSchemaText | SchemaContradiction | HudiError | None:
-    """Return the schema to record, or why there is none; None if the table has no schema yet."""
+    """Return the schema to record, or why there is none; None if the table has no schema yet.
+
+    Raise CorruptTableError if what another write recorded is damaged.
+    """
     start, own = schemas.start, schemas.own
+    if now is not None and now != start:
+        _ = now.arrow  # before anything is decided
     if own is None or (start is not None and own.avro_json == start.avro_json):
         return now or own
     if now is None:
