@@ -85,9 +85,7 @@ def _defect(text: str, schema: pa.Schema) -> str | None:
 # ---- columns of earlier texts
 
 
-def _composed(
-    schema: pa.Schema, records: Sequence[CanonicalRecord], table_name: str
-) -> str | None:
+def _composed(schema: pa.Schema, records: Sequence[CanonicalRecord], table_name: str) -> str | None:
     head = records[0].avro
     namespace = full_name(head, "").rpartition(".")[0]
     copying = _Copying(namespace)
