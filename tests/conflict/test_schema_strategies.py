@@ -184,6 +184,12 @@ MERGES = {
         pa.schema([required("a", I64)]),
         schema(a=I64),
     ),
+    "others make a column required, this write widens it": (
+        schema(a=I32),
+        pa.schema([required("a", I32)]),
+        schema(a=I64),
+        pa.schema([required("a", I64)]),
+    ),
     "both add, required here and not there": (
         S1,
         S2,
