@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from copy import copy
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, Self
 
@@ -186,11 +185,13 @@ class SchemaUpdate:
         without loss: int to long or double, float to double, decimals up to 38 digits. Fields of
         structs are joined in the same way.
         """
-        given, joined = _schema_of(schema), copy(self)
-        joined._fields, joined._by_lower = {**self._fields}, {**self._by_lower}
-        for field in given:
-            joined._unite((field.name,), field)
-        self._fields, self._by_lower, self._count = joined._fields, joined._by_lower, joined._count
+        given, before = _schema_of(schema), self._columns()
+        try:
+            for field in given:
+                self._unite((field.name,), field)
+        except InvalidRequestError:
+            self._fields, self._by_lower, self._count = before
+            raise
         return self
 
     def rename_column(self, path: Path, new_name: str) -> NoReturn:
@@ -366,6 +367,9 @@ class SchemaUpdate:
         self._put(parts[:-1], parent.with_type(pa.struct(kept)))
 
     # -- columns
+
+    def _columns(self) -> tuple[dict[str, pa.Field], dict[str, str], int]:
+        return {**self._fields}, {**self._by_lower}, self._count
 
     def _existing(self, parts: Parts) -> pa.Field:
         """Return the column at a path; InvalidRequestError if there is none."""
