@@ -43,8 +43,6 @@ from pyhudi.plan.cleaning import CleanPolicy
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 
-#: In this order, for hudi-rs reads a widened column in older log blocks only as long as they have
-#: all columns.
 CHANGES: tuple[Change, ...] = (widened, made_optional, dropped, added)
 #: Before all instants.
 BEGINNING = "20000101000000000"
