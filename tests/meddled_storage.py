@@ -11,7 +11,7 @@ from pyhudi.storage.protocol import Storage
 class Meddled(FaultyStorage):
     """Storage on which something happens once, just before a file with such a path is created."""
 
-    def __init__(self, storage: Storage, mark: str, act: Callable[[], None]) -> None:
+    def __init__(self, storage: Storage, mark: str, act: Callable[[], object]) -> None:
         super().__init__(storage)
         self._mark, self._act = mark, act
         self.is_done = False

@@ -96,16 +96,17 @@ def own_schema(
     schema then. The table may have evolved since. A write that is tried again applies the same
     changes to another start, and never undoes what others did.
     """
-    if rows is None or called is None or start is None:
+    if rows is None or start is None:
         return rows or start
-    if called.avro_json == start.avro_json:
+    if called is not None and called.avro_json == start.avro_json:
         return rows
-    if rows.avro_json == called.avro_json:
+    if called is not None and rows.avro_json == called.avro_json:
         return start
-    result = merged(called.arrow, start.arrow, rows.arrow)
+    base = pa.schema([]) if called is None else called.arrow
+    result = merged(base, start.arrow, rows.arrow)
     if isinstance(result, SchemaContradiction):
         return result
-    return _encoded(result, start, [start, rows, called], table_name)
+    return _encoded(result, start, [start, rows], table_name)
 
 
 def schema_to_record(
