@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from faulty_storage import FaultyStorage
 from meddled_storage import Meddled
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.api.table import Table
@@ -270,6 +271,31 @@ def test_no_verb_undoes_a_column_that_is_added_while_it_runs(kind: str, verb: st
     assert list(columns(made)) == ["v", "x"]
     assert seen(made)["theirs"]["x"] == "x"
     requires_one_schema(made)
+
+
+# ---- what it costs
+
+
+@pytest.mark.parametrize("size", ["in the log", "staged"])
+def test_no_commit_of_others_is_read_while_the_schema_stays(
+    size: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if size == "staged":  # bytes that are too large for an entry
+        monkeypatch.setattr("pyhudi.commit.decision_log.INLINE_BYTES_MAX", 10)
+    made = evolving_table("non-blocking")
+    other = made.table("other")
+    other.upsert(rows("theirs"))
+    counted = FaultyStorage(made.storage)
+
+    def others() -> None:
+        for _ in range(30):
+            other.upsert(rows("theirs"))
+        counted.trace.clear()
+
+    table = made.table("own", Meddled(counted, ".log.", others))
+    table.upsert(rows("own"))
+    read = [done.path for done in counted.trace if done.name in ("read", "open")]
+    assert [path for path in read if path.startswith(TIMELINE)] == []
 
 
 # ---- schema modes

@@ -8,7 +8,7 @@ batches, so a task holds the logs of one slice and one batch of its base file.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from pyhudi.read.torn_log import load_committed_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.committed_files import CommittedFile, LostFile, lost_file_error
 from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
-from pyhudi.table.log_blocks import LocatedBlock, block_columns, counting_blocks, decode_log_block
+from pyhudi.table.log_blocks import LocatedBlock, block_schema, counting_blocks, decode_log_block
 from pyhudi.table.merge import LogDeletes, LogRows, MergedLogs, fold_logs, merge_slice
 from pyhudi.table.schema import COMMIT_TIME, RECORD_KEY, conform
 from pyhudi.timeline.completion import Visibility
@@ -181,7 +181,7 @@ def _base_rows(
             if not groups:
                 return  # older Arrows cannot read a file without row groups, such as a seed
             found = file.schema_arrow.names
-            _refuse_lost_columns(base.path, found, schema, may_lack)
+            _refuse_lost_columns(base.path, file.schema_arrow, schema, may_lack)
             # If the file is too old for all of them, another column gives the number of rows.
             names = [name for name in found if name in schema.names] or found[:1]
             missing = sum(file.metadata.row_group(group).num_rows for group in groups)
@@ -197,7 +197,7 @@ def _base_rows(
 
 
 def _refuse_lost_columns(
-    path: str, found: Collection[str], schema: pa.Schema, may_lack: frozenset[str] | None
+    path: str, found: pa.Schema, schema: pa.Schema, may_lack: frozenset[str] | None
 ) -> None:
     """Raise CorruptTableError if a rewrite would lose the values of a column.
 
@@ -206,13 +206,15 @@ def _refuse_lost_columns(
     """
     if may_lack is None:
         return
-    if lost := [name for name in found if name not in schema.names and name not in may_lack]:
+    known = {*schema.names, *may_lack}
+    if lost := [f for f in found if f.name not in known and not f.name.startswith("_hoodie_")]:
         raise CorruptTableError(
-            f"the values of column {lost[0]!r} would be lost",
+            f"the values of column {lost[0].name!r} would be lost",
             why="the file has it, the table's schema does not, and no commit records that it was"
             " dropped: another engine has recorded an older schema",
-            next_step="Bring it back with table.update_schema() and union_by_name, and delete it"
-            " there afterwards if it is not wanted (docs/differences.md)",
+            next_step=f"Bring it back as {lost[0].type} with table.update_schema() and"
+            " union_by_name, and delete it there afterwards if it is not wanted"
+            " (docs/differences.md)",
             path=path,
         )
 
@@ -307,7 +309,8 @@ def read_log_blocks(
     counting = counting_blocks(placed, visibility)
     if spec.may_lack is not None:
         for block in counting:
-            _refuse_lost_columns(block.path, block_columns(block), spec.merged, spec.may_lack)
+            if (found := block_schema(block)) is not None:
+                _refuse_lost_columns(block.path, found, spec.merged, spec.may_lack)
     decoded = (
         decode_log_block(
             block,

@@ -117,11 +117,11 @@ def _refuse_null_keys(located: LocatedBlock, keys: pa.Array) -> None:
         raise _unreadable(located, f"{keys.null_count} of its {len(keys)} records have no key")
 
 
-def block_columns(located: LocatedBlock) -> list[str]:
-    """Return the columns of a block of rows; none of a block of deletes."""
+def block_schema(located: LocatedBlock) -> pa.Schema | None:
+    """Return the columns of a block of rows; None of a block of deletes."""
     if located.block.type not in (BlockType.AVRO_DATA, BlockType.PARQUET_DATA):
-        return []
-    return list(decode_arrow_schema(_schema_json(located), located.path).names)
+        return None
+    return decode_arrow_schema(_schema_json(located), located.path)
 
 
 def _schema_json(located: LocatedBlock) -> str:
