@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from as_by_spark import written_as_by_spark
 from faulty_storage import FaultyStorage
 from meddled_storage import Meddled
 from memory_tables import TIMELINE, MemoryTable
@@ -20,6 +21,9 @@ from pyhudi.format.timeline.instant import Instant
 from pyhudi.read.schema_in_force import recorded_by_write
 from pyhudi.session.properties import update_properties
 from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.write.begin import ready
+from pyhudi.write.intent import WriteIntent
+from pyhudi.write.schemas import row_schema
 
 KEYS = pa.schema(
     [
@@ -157,6 +161,19 @@ def test_a_scenario_of_the_rfc_ends_as_its_table_says(
         assert seen(made)["theirs"]["x"] == "x"
     requires_one_schema(made)
     assert made.pending() == []
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_first_rows_of_tasks_elsewhere_give_a_table_its_schema(kind: str) -> None:
+    made = evolving_table(kind, has_schema=False)
+    opening = made.opening("own")
+    given = rows("own", X)
+    schema = row_schema(ready(opening), given.schema)
+    intent = WriteIntent(operation="UPSERT", rows=schema)
+    written_as_by_spark(made.table("own"), given, intent)
+    assert list(columns(made)) == ["v", "x"]
+    assert seen(made)["own"] == {"v": 1, "x": "x"}
+    requires_one_schema(made)
 
 
 # ---- types
