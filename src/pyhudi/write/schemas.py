@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyhudi.commit.validation import SchemaConflict
+from pyhudi.conflict.schema_changes import ChangeKind, column_changes
 from pyhudi.conflict.schema_to_record import TableSchemaText, WriteSchemas, own_schema
 from pyhudi.conflict.schemas import (
     ReconcileSchemaStrategy,
@@ -21,6 +22,7 @@ from pyhudi.conflict.schemas import (
     SchemaStrategy,
     SimpleSchemaStrategy,
 )
+from pyhudi.errors import InvalidRequestError
 from pyhudi.format.avro.recorded import encode_schema
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.session.session import TableSession
@@ -56,10 +58,26 @@ def row_schema(
     config = session.config
     table = None if called is None else called.arrow
     brought = brought_schema(table, rows, mode, fixed_columns(config))
+    if called is not None and called.dropped:
+        _refuse_dropped(called, brought)
     texts = [] if called is None else [called.avro_json]
     dropped = () if called is None else called.dropped
     text = encode_schema(brought, texts, config.name, without=META_COLUMNS)
     return RowSchema(called, TableSchemaText(text, dropped), fills_missing=mode is SchemaMode.MERGE)
+
+
+def _refuse_dropped(called: TableSchemaText, brought: pa.Schema) -> None:
+    """Raise InvalidRequestError if the rows bring a column back that was dropped."""
+    dropped = dict(called.dropped)
+    for change in column_changes(called.arrow, brought):
+        if change.kind is ChangeKind.ADDED and change.path in dropped:
+            raise InvalidRequestError(
+                f"column {change.path!r} cannot be added again",
+                why=f"it was dropped at {dropped[change.path]}, and data files may still hold its"
+                " values",
+                next_step="Write it under another name. Once compaction and cleaning have removed"
+                " those files, table.update_schema() can add it",
+            )
 
 
 def schemas_at_begin(
