@@ -432,7 +432,7 @@ def test_a_dropped_column_is_not_brought_back_by_rows_nor_by_a_later_change(kind
         change.delete_column("x")
     assert seen(made)["own"] == {"v": 1}
     before = made.names()
-    with pytest.raises(pyhudi.InvalidRequestError, match="'x' cannot be added again.* dropped at"):
+    with pytest.raises(pyhudi.InvalidRequestError, match=r"'x' cannot be added again.* dropped at"):
         made.table("own").upsert(rows("more", X), schema_mode="add")
     assert made.names() == before
     made.table("own").upsert(rows("more"))
