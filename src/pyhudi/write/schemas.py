@@ -9,6 +9,7 @@ begins, and its files have the result. What the commit records is decided when i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from pyhudi.format.avro.recorded import encode_schema
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.session.session import TableSession
 from pyhudi.settings import SchemaMode, WriteSettings
+from pyhudi.table.rows.input_rows import MODE_WORDS
 from pyhudi.table.rows.schema_mode import brought_schema
 from pyhudi.table.schema import META_COLUMNS
 
@@ -43,18 +45,27 @@ class RowSchema:
     called: TableSchemaText | None  # the table's then; None if it had none
     rows: TableSchemaText
     fills_missing: bool = False  # True if rows may lack columns, which become null
+    #: How the caller chooses a schema mode, for advice; None if its verb has none.
+    mode_words: Mapping[SchemaMode, str] | None = None
 
 
 def row_schema(
-    session: TableSession, rows: pa.Schema | None = None, mode: SchemaMode = SchemaMode.STRICT
+    session: TableSession,
+    rows: pa.Schema | None = None,
+    mode: SchemaMode = SchemaMode.STRICT,
+    words: Mapping[SchemaMode, str] = MODE_WORDS,
 ) -> RowSchema:
-    """Return the schema to convert rows to; `rows` is theirs, None if they bring none."""
+    """Return the schema to convert rows to.
+
+    `rows` is the schema of whole rows, None if there are none. By `words` the caller chooses a
+    mode.
+    """
     called = session.schema.now()
     if rows is None or (called is not None and mode is SchemaMode.STRICT):
         if called is None:
             session.schema.avro()  # raises
         assert called is not None
-        return RowSchema(called, called)
+        return RowSchema(called, called, mode_words=None if rows is None else words)
     config = session.config
     table = None if called is None else called.arrow
     brought = brought_schema(table, rows, mode, fixed_columns(config))
@@ -63,7 +74,8 @@ def row_schema(
     texts = [] if called is None else [called.avro_json]
     dropped = () if called is None else called.dropped
     text = encode_schema(brought, texts, config.name, without=META_COLUMNS)
-    return RowSchema(called, TableSchemaText(text, dropped), fills_missing=mode is SchemaMode.MERGE)
+    fills = mode is SchemaMode.MERGE
+    return RowSchema(called, TableSchemaText(text, dropped), fills_missing=fills, mode_words=words)
 
 
 def _refuse_dropped(called: TableSchemaText, brought: pa.Schema) -> None:
