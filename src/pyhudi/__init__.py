@@ -46,6 +46,7 @@ _HOMES = {
     "SchemaStrategy": "pyhudi.conflict.schemas",
     "SchemaUpdate": "pyhudi.plan.schema_update",
     "SchemaUpdateBlock": "pyhudi.api.schema_update",
+    "SchemaWarning": "pyhudi.session.write_schema",
     "SimpleBuckets": "pyhudi.format.table.bucket_config",
     "SimpleSchemaStrategy": "pyhudi.conflict.schemas",
     "Table": "pyhudi.api.table",
@@ -109,6 +110,7 @@ if TYPE_CHECKING:
     from pyhudi.services.verification.result import Finding as Finding
     from pyhudi.services.verification.result import FindingKind as FindingKind
     from pyhudi.services.verification.result import Verified as Verified
+    from pyhudi.session.write_schema import SchemaWarning as SchemaWarning
     from pyhudi.settings import FailedWrites as FailedWrites
     from pyhudi.settings import LogBlockFormat as LogBlockFormat
     from pyhudi.settings import SchemaMode as SchemaMode

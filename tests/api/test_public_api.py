@@ -21,6 +21,7 @@ from pyhudi.api.services import Services
 from pyhudi.wording import public_methods
 
 PUBLIC = {
+    "SchemaWarning",
     "SimpleSchemaStrategy",
     "SchemaUpdateBlock",
     "SchemaUpdate",

@@ -220,6 +220,24 @@ def test_a_damaged_schema_in_another_commit_refuses_the_write_and_names_the_comm
     assert made.pending() == []
 
 
+def test_a_column_that_a_careless_writer_takes_out_is_warned_of_and_not_compacted_away() -> None:
+    """A non-blocking writer of Hudi checks nothing, and may record an old schema."""
+    made = shared_table()
+    table = made.table("long")
+    table.upsert(rows("b", schema=WIDE), schema_mode="add")
+    table.upsert(rows("c", schema=WIDE))
+    foreign(made, NARROW)
+    with pytest.warns(pyhudi.SchemaWarning, match="'w' out of the table"):
+        table.upsert(rows("d"))
+    with pytest.raises(pyhudi.CorruptTableError, match="values of column 'w' would be lost"):
+        table.services.compact(pyhudi.CompactionPolicy(min_delta_commits=1))
+    with table.update_schema() as change:
+        change.union_by_name(pa.schema([*NARROW, ("w", pa.int64())]))
+    assert not table.services.compact(pyhudi.CompactionPolicy(min_delta_commits=1)).errors
+    read = made.table("d").read(columns=["id", "w"]).to_arrow().sort_by("id").to_pylist()
+    assert [row["w"] for row in read] == [None, 7, 7, None]
+
+
 def test_a_schema_that_another_engine_spells_differently_is_no_change() -> None:
     made = shared_table()
     nullable = pa.schema([field.with_nullable(True) for field in NARROW])

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from as_by_spark import written_as_by_spark
+from faulty_storage import FaultyStorage
 from meddled_storage import Meddled
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.api.table import Table
@@ -19,6 +21,9 @@ from pyhudi.format.timeline.instant import Instant
 from pyhudi.read.schema_in_force import recorded_by_write
 from pyhudi.session.properties import update_properties
 from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.write.begin import ready
+from pyhudi.write.intent import WriteIntent
+from pyhudi.write.schemas import row_schema
 
 KEYS = pa.schema(
     [
@@ -158,6 +163,19 @@ def test_a_scenario_of_the_rfc_ends_as_its_table_says(
     assert made.pending() == []
 
 
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_first_rows_of_tasks_elsewhere_give_a_table_its_schema(kind: str) -> None:
+    made = evolving_table(kind, has_schema=False)
+    opening = made.opening("own")
+    given = rows("own", X)
+    schema = row_schema(ready(opening), given.schema)
+    intent = WriteIntent(operation="UPSERT", rows=schema)
+    written_as_by_spark(made.table("own"), given, intent)
+    assert list(columns(made)) == ["v", "x"]
+    assert seen(made)["own"] == {"v": 1, "x": "x"}
+    requires_one_schema(made)
+
+
 # ---- types
 
 WIDENED: dict[str, tuple[pa.DataType, pa.DataType, pa.DataType | None]] = {
@@ -270,6 +288,31 @@ def test_no_verb_undoes_a_column_that_is_added_while_it_runs(kind: str, verb: st
     assert list(columns(made)) == ["v", "x"]
     assert seen(made)["theirs"]["x"] == "x"
     requires_one_schema(made)
+
+
+# ---- what it costs
+
+
+@pytest.mark.parametrize("size", ["in the log", "staged"])
+def test_no_commit_of_others_is_read_while_the_schema_stays(
+    size: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if size == "staged":  # bytes that are too large for an entry
+        monkeypatch.setattr("pyhudi.commit.decision_log.INLINE_BYTES_MAX", 10)
+    made = evolving_table("non-blocking")
+    other = made.table("other")
+    other.upsert(rows("theirs"))
+    counted = FaultyStorage(made.storage)
+
+    def others() -> None:
+        for _ in range(30):
+            other.upsert(rows("theirs"))
+        counted.trace.clear()
+
+    table = made.table("own", Meddled(counted, ".log.", others))
+    table.upsert(rows("own"))
+    read = [done.path for done in counted.trace if done.name in ("read", "open")]
+    assert [path for path in read if path.startswith(TIMELINE)] == []
 
 
 # ---- schema modes
@@ -388,8 +431,10 @@ def test_a_dropped_column_is_not_brought_back_by_rows_nor_by_a_later_change(kind
     with made.table("own").update_schema() as change:
         change.delete_column("x")
     assert seen(made)["own"] == {"v": 1}
-    with pytest.raises(pyhudi.ConcurrentSchemaEvolutionError, match="it was dropped at"):
+    before = made.names()
+    with pytest.raises(pyhudi.InvalidRequestError, match=r"'x' cannot be added again.* dropped at"):
         made.table("own").upsert(rows("more", X), schema_mode="add")
+    assert made.names() == before
     made.table("own").upsert(rows("more"))
     with (
         made.table("late").update_schema() as change,
