@@ -425,6 +425,19 @@ def test_a_change_without_rows_joins_what_a_write_evolved_meanwhile() -> None:
 
 
 @pytest.mark.parametrize("kind", TABLES)
+def test_a_change_keeps_the_column_of_a_write_that_had_begun_just_before(kind: str) -> None:
+    """The begin is the last entry of the log then, and the write no less one of the others."""
+    made = evolving_table(kind)
+    block = made.table("own").update_schema()
+    storage = amid(made, kind, lambda: block.__enter__().add_column("y", pa.int32()))
+    made.table("other", storage).upsert(rows("theirs", X), schema_mode="add")
+    assert storage.is_done
+    block.__exit__(None, None, None)
+    assert list(columns(made)) == ["v", "x", "y"]
+    assert seen(made)["theirs"] == {"v": 1, "x": "x", "y": None}
+
+
+@pytest.mark.parametrize("kind", TABLES)
 def test_a_dropped_column_is_not_brought_back_by_rows_nor_by_a_later_change(kind: str) -> None:
     made = evolving_table(kind)
     made.table("own").upsert(rows("own", X), schema_mode="add")
