@@ -252,6 +252,7 @@ class _Attempt:
                 found = self._call.begun()
                 if isinstance(found, SchemaConflict):
                     clash = transaction.lost_to_schema(found).error
+                    assert isinstance(clash, ConflictError)
                     return self._record(Outcome.FAIL, error=clash.why, facts=clash.facts)
                 self._schemas = found
             stats = self._writer.write_files(self._files())
