@@ -64,7 +64,7 @@ def test_no_schedule_full_of_table_services_breaks_a_promise(mode: Mode) -> None
 
 
 #: How many seeds of each mode are tried with a schema that changes, beside those that draw one.
-EVOLVING = SCHEDULES // 20
+EVOLVING = SCHEDULES // 40
 
 
 @pytest.mark.parametrize("mode", MODES)
