@@ -24,9 +24,11 @@ from light_scenarios import (
     start_evolving,
     steady_writer,
 )
+from pyhudi.conflict.schema_to_record import TableSchemaText
 from pyhudi.simulate.explore import explore
 from pyhudi.simulate.simulation import Simulation
 from pyhudi.simulate.table.actors.readers import Consumer
+from pyhudi.simulate.table.checks.evidence import Evidence
 from pyhudi.simulate.table.history import Outcome
 from pyhudi.simulate.table.stage import Stage
 
@@ -35,8 +37,6 @@ from pyhudi.simulate.table.stage import Stage
 RESCUES = {
     "completion and abort": 1_000,
     "two rescuers": 400,
-    "two that add columns": 200,
-    "adding and dropping": 200,
 }
 ALL_ORDERS = os.environ.get("PYHUDI_ALL_ORDERS") == "1"
 Scene = Callable[[Stage], None]
@@ -132,6 +132,25 @@ def test_of_two_writes_to_one_file_group_as_many_win_as_may(kind: str, winners: 
 
     assert explore(play).complete
     assert seen == {"one", "two"}
+
+
+@pytest.mark.parametrize("kind", EVOLVING)
+def test_two_writes_that_add_a_column_each_leave_both_in_every_order(kind: str) -> None:
+    """In some orders one of them completes behind the other, and a whole entry comes first."""
+    whole = set()
+
+    def play(simulation: Simulation) -> None:
+        stage = stage_of(simulation, EVOLVING[kind])
+        two_that_add_columns(stage)
+        simulation.run()
+        evidence = Evidence(stage.storage, stage.kind)
+        last = max(evidence.writes.values(), key=lambda write: write.completed)
+        names = TableSchemaText(last.metadata.schema_json or "").arrow.names
+        assert {"c0", "c1"} <= {*names}
+        whole.add(sum(logged.entry.whole for logged in evidence.log))
+
+    assert explore(play).complete
+    assert whole == {0, 1}
 
 
 POLLED = {"nbcc": (NBCC, None, None), "partial": (JOINED, "orders", "payments")}
