@@ -23,13 +23,19 @@ def examples() -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
+def made_table(folder: Path) -> str:
+    """Make the table that the page begins with; return its address."""
+    uri = str(folder / "orders")
+    table = pyhudi.create_table(
+        uri, ORDERS, record_key="order_id", ordering="updated_at", buckets=1
+    )
+    table.append(pa.table({"order_id": ["o1"], "updated_at": [1], "amount": [8.5]}, ORDERS))
+    return uri
+
+
 def run_examples(folder: Path) -> dict[str, Any]:
     """Run the page's examples one after the other, on a table in the folder."""
-    uri = str(folder / "orders")
-    definition = {"record_key": "order_id", "ordering": "updated_at", "buckets": 1}
-    pyhudi.create_table(uri, ORDERS, **definition).append(
-        pa.table({"order_id": ["o1"], "updated_at": [1], "amount": [8.5]}, ORDERS)
-    )
+    uri = made_table(folder)
     names: dict[str, Any] = {}
     for text in examples():
         assert text.count("s3://") == text.count("s3://lake/orders")
@@ -65,15 +71,10 @@ def test_the_example_of_a_contradiction_is_one(tmp_path: Path) -> None:
 
 
 def contradiction(folder: Path) -> None:
-    """Run the examples up to the one that contradicts, and that one without its `except`."""
-    uri = str(folder / "orders")
-    table = pyhudi.create_table(
-        uri, ORDERS, record_key="order_id", ordering="updated_at", buckets=1
-    )
-    table.append(pa.table({"order_id": ["o1"], "updated_at": [1], "amount": [8.5]}, ORDERS))
+    """Run the example that contradicts, without its `except`."""
     [text] = [text for text in examples() if "except" in text]
     body = text.partition("except")[0].replace("try:\n", "if True:\n")
-    exec(body, {"orders": table, "pyhudi": pyhudi})
+    exec(body, {"orders": pyhudi.open_table(made_table(folder)), "pyhudi": pyhudi})
 
 
 def test_the_race_comes_out_as_the_page_says(tmp_path: Path) -> None:
