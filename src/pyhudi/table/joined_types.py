@@ -68,7 +68,7 @@ def _stored(type_: pa.DataType) -> pa.DataType:
     """Return the type as it comes back from a table."""
     if pa.types.is_struct(type_):
         return pa.struct([child.with_type(_stored(child.type)) for child in type_])
-    if is_list(type_):
+    if is_array(type_):
         child = type_.value_field
         return pa.list_(pa.field("element", _stored(child.type), child.nullable))
     if pa.types.is_map(type_):
