@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyhudi.errors import CorruptTableError, InvalidRequestError
+from pyhudi.format.avro.canonical import FORM
+from pyhudi.format.avro.documentation import DOC
 from pyhudi.format.avro.schema import avro_record_schema, decode_arrow_schema
-from pyhudi.plan.schema_update import AVRO_KEY, SchemaUpdate
-from pyhudi.table.column_changes import DOC_KEY, column_changes
+from pyhudi.plan.schema_update import SchemaUpdate
+from pyhudi.table.schema_changes import column_changes
 
 UTC = pa.timestamp("us", "UTC")
 ADDRESS = pa.struct([("zip", pa.int32()), pa.field("city", pa.string(), nullable=False)])
@@ -151,7 +153,7 @@ def test_a_verb_changes_what_it_names_and_nothing_else(
 def test_a_new_column_is_last_and_nullable_and_has_its_documentation() -> None:
     made = update().add_column("x", "int", "what it means").schema
     assert made.field(len(TABLE)).equals(
-        pa.field("x", pa.int32(), metadata={DOC_KEY: b"what it means"}), check_metadata=True
+        pa.field("x", pa.int32(), metadata={DOC: b"what it means"}), check_metadata=True
     )
     assert made.names[:-1] == TABLE.names
 
@@ -185,13 +187,13 @@ def test_an_update_says_what_it_changes() -> None:
     ],
 )
 def test_the_stored_text_stays_with_a_column_until_it_changes(verbs: Verbs, is_kept: bool) -> None:
-    texts = {AVRO_KEY: b'{"name":"a"}', DOC_KEY: b"old"}
+    texts = {FORM: b'{"name":"a"}', DOC: b"old"}
     inner = pa.struct([("b", pa.int32())])
     schema = pa.schema([("id", pa.string()), pa.field("a", inner, False, texts)])
     change = SchemaUpdate(schema)
     verbs(change)
     found = change.schema.field("a").metadata
-    assert (AVRO_KEY in found, DOC_KEY in found) == (is_kept, True)
+    assert (FORM in found, DOC in found) == (is_kept, True)
 
 
 # ---- what is refused

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyhudi.api.inspection import Inspection
 from pyhudi.plan.schema_update import SchemaUpdate
 from pyhudi.session.open import OpenTable
-from pyhudi.table.column_changes import ColumnChange
+from pyhudi.table.schema_changes import ColumnChange
 from pyhudi.write.begin import ready
 from pyhudi.write.result import WriteResult
 from pyhudi.write.schema_change import SchemaStart, change_schema, schema_start

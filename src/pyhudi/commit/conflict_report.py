@@ -19,7 +19,6 @@ from pyhudi.commit.key_sample import shared_keys
 from pyhudi.commit.proposals import Refused, Rule
 from pyhudi.commit.validation import SchemaConflict
 from pyhudi.conflict.rules import Conflict, ConflictRule, Retry, WriteKind, conflict_key
-from pyhudi.conflict.schema_changes import column_changes
 from pyhudi.conflict.schema_to_record import TableSchemaText
 from pyhudi.errors import ConcurrentSchemaEvolutionError, ConflictError, HudiError
 from pyhudi.format.files.file_names import FileGroupId, group_of_path
@@ -27,6 +26,7 @@ from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.writer_identity import WriterIdentity
 from pyhudi.index.simple_bucket import bucket_number
 from pyhudi.storage.protocol import Storage
+from pyhudi.table.schema_changes import column_changes
 
 _KEYS_SHOWN = 5
 

@@ -6,7 +6,8 @@ A commit records the table's schema as of its completion. Three schemas decide w
     now     the table's when its completion is validated, for exactly the entry that it may append
     own     `start` with the columns and types that the rows of the write bring
 
-A strategy makes one of the three (`conflict.schemas`). A write that brings no schema, such as a
+A strategy makes one of the three (`conflict.schemas`), and documentation follows it
+(`conflict.documentation`). A write that brings no schema, such as a
 delete, records `now`. So does a write whose rows bring nothing new, whatever others have changed.
 """
 
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pyhudi.conflict.schema_changes import ChangeKind, column_changes
+from pyhudi.conflict.documentation import merged_documentation
 from pyhudi.conflict.schemas import (
     ReconcileSchemaStrategy,
     SchemaContradiction,
@@ -28,10 +29,12 @@ from pyhudi.conflict.schemas import (
 )
 from pyhudi.errors import CorruptTableError, HudiError, InvalidRequestError, fault
 from pyhudi.format.avro.canonical import annotated_schema, fingerprint, is_same_schema
+from pyhudi.format.avro.documentation import documented_columns
 from pyhudi.format.avro.recorded import encode_schema
 from pyhudi.format.timeline.commit_metadata import SCHEMA_KEY
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.table.schema import META_COLUMNS
+from pyhudi.table.schema_changes import ChangeKind, column_changes
 
 #: The dropped columns of a table, in the metadata of its commits.
 DROPPED_KEY = "pyhudi.dropped_columns"
@@ -57,10 +60,16 @@ class TableSchemaText:
 
     @property
     def fingerprint(self) -> str:
-        mark = fingerprint(self.arrow)
-        if not self.dropped:
+        """Return a few digits that tell whether another write records just this.
+
+        Documentation counts here, for a write that goes by them records the text that it knows.
+        """
+        columns = self.arrow
+        mark, texts = fingerprint(columns), documented_columns(columns)
+        if not self.dropped and not texts:
             return mark
-        return hashlib.sha256(f"{mark}{json.dumps(self.dropped)}".encode()).hexdigest()[: len(mark)]
+        more = json.dumps([self.dropped, sorted(texts.items())])
+        return hashlib.sha256(f"{mark}{more}".encode()).hexdigest()[: len(mark)]
 
     def is_same(self, other: TableSchemaText | None) -> bool:
         """True if Hudi would take both for the same schema."""
@@ -68,6 +77,12 @@ class TableSchemaText:
             return False
         is_equal = self.avro_json == other.avro_json
         return is_equal or is_same_schema(self.arrow, other.arrow)
+
+    def is_documented_as(self, other: TableSchemaText) -> bool:
+        """True if the columns of both have the same documentation, which Hudi does not compare."""
+        if self.avro_json == other.avro_json:
+            return True
+        return documented_columns(self.arrow) == documented_columns(other.arrow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +118,12 @@ def own_schema(
     if called is not None and rows.avro_json == called.avro_json:
         return start
     base = pa.schema([]) if called is None else called.arrow
-    result = merged(base, start.arrow, rows.arrow)
+    schemas = base, start.arrow, rows.arrow
+    result = merged(*schemas)
     if isinstance(result, SchemaContradiction):
         return result
-    return _encoded(result, start, [start, rows], table_name)
+    documented = merged_documentation(result, *schemas)
+    return _encoded(documented, start, [start, rows], table_name)
 
 
 def schema_to_record(
@@ -123,9 +140,9 @@ def schema_to_record(
         return now or own
     if now is None:
         return own
-    first = None if start is None else start.arrow
+    known = None if start is None else start.arrow, now.arrow, own.arrow
     try:
-        result = schemas.strategy.resolve(first, now.arrow, own.arrow)
+        result = schemas.strategy.resolve(*known)
     except HudiError as error:
         return error
     except Exception as error:
@@ -135,7 +152,8 @@ def schema_to_record(
     if (unfit := _unfit(result, schemas)) is not None:
         return unfit
     sources = [text for text in (now, own, start) if text is not None]
-    return _encoded(result, now, sources, schemas.table_name)
+    documented = merged_documentation(result, *known)
+    return _encoded(documented, now, sources, schemas.table_name)
 
 
 def _unfit(result: object, schemas: WriteSchemas) -> HudiError | None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyhudi.commit.validation import SchemaConflict
-from pyhudi.conflict.schema_changes import ChangeKind, column_changes
 from pyhudi.conflict.schema_to_record import TableSchemaText, WriteSchemas, own_schema
 from pyhudi.conflict.schemas import (
     ReconcileSchemaStrategy,
@@ -31,6 +30,7 @@ from pyhudi.settings import SchemaMode, WriteSettings
 from pyhudi.table.rows.input_rows import MODE_WORDS
 from pyhudi.table.rows.schema_mode import brought_schema
 from pyhudi.table.schema import META_COLUMNS
+from pyhudi.table.schema_changes import ChangeKind, column_changes
 
 _STRATEGIES: dict[object, SchemaStrategy] = {
     "reconcile": ReconcileSchemaStrategy(),

@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyhudi.table.column_changes import DOC_KEY, column_changes
+from pyhudi.format.avro.documentation import DOC
+from pyhudi.table.schema_changes import column_changes
 
 
 def struct(*fields: Any) -> pa.Schema:
@@ -39,7 +40,7 @@ INT, LONG, TEXT = pa.int32(), pa.int64(), pa.string()
             [("a", "type", "int32", "int64"), ("a", "nullable", "required", "optional")],
         ),
         (
-            pa.schema([pa.field("a", INT, metadata={DOC_KEY: b"x"})]),
+            pa.schema([pa.field("a", INT, metadata={DOC: b"x"})]),
             pa.schema([("a", INT)]),
             [("a", "doc", "x", None)],
         ),

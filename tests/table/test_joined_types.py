@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyhudi.table.lossless_types import lossless_join
+from pyhudi.table.joined_types import joined_type
 
 decimals = st.integers(1, 38).flatmap(
     lambda precision: st.integers(0, precision).map(lambda scale: pa.decimal128(precision, scale))
@@ -35,17 +35,17 @@ types = numbers | decimals
 def test_two_types_have_the_least_type_that_holds_both(
     one: pa.DataType, other: pa.DataType, expected: pa.DataType | None
 ) -> None:
-    assert lossless_join(one, other) == expected
-    assert lossless_join(other, one) == expected
+    assert joined_type(one, other) == expected
+    assert joined_type(other, one) == expected
 
 
 def joined(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | None:
-    return None if one is None or other is None else lossless_join(one, other)
+    return None if one is None or other is None else joined_type(one, other)
 
 
 @given(types, types, types)
 def test_the_order_in_which_types_are_joined_does_not_matter(
     a: pa.DataType, b: pa.DataType, c: pa.DataType
 ) -> None:
-    assert lossless_join(a, a) == a
+    assert joined_type(a, a) == a
     assert joined(joined(a, b), c) == joined(a, joined(b, c))
