@@ -14,6 +14,7 @@ import commits
 import imports
 import merge
 import planning
+import schemas
 import spark_paths
 import verify
 import writes
@@ -27,6 +28,7 @@ BENCHMARKS: dict[str, Callable[[], bool]] = {
     "many_writers": many_writers.main,
     "merge": merge.main,
     "planning": planning.main,
+    "schemas": schemas.main,
     "services": services.main,
     "spark_paths": spark_paths.main,
     "verify": verify.main,

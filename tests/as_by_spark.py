@@ -34,7 +34,8 @@ def written_as_by_spark(table: Table, given: Any, intent: WriteIntent) -> WriteR
     opening = table._opening
     with ProgressBoard(None, opening.world) as board:
         session = ready(opening)
-        intent = replace(intent, rows=row_schema(session))
+        if intent.rows is None:
+            intent = replace(intent, rows=row_schema(session))
         executor = LateExecutor(session, intent, iter(given.to_batches()), board)
         return write(opening, session, intent, executor, board)
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from pyhudi import FailedWrites, InvalidRequestError, LogBlockFormat, WriteSettings
+from pyhudi import (
+    FailedWrites,
+    InvalidRequestError,
+    LogBlockFormat,
+    SchemaMode,
+    SimpleSchemaStrategy,
+    WriteSettings,
+)
 
 LOWEST = {
     "log_file_bytes_max": 1,
@@ -20,14 +27,28 @@ LOWEST = {
     "priority": 0,
 }
 TEXTS = {"job"}
-WORDS: dict[str, type[LogBlockFormat] | type[FailedWrites]] = {
+WORDS: dict[str, type[LogBlockFormat] | type[FailedWrites] | type[SchemaMode]] = {
     "log_block_format": LogBlockFormat,
     "failed_writes": FailedWrites,
+    "schema_mode": SchemaMode,
 }
+OBJECTS = {"schema_strategy"}
 
 
-def test_every_setting_is_a_number_a_word_or_a_text() -> None:
-    assert {field.name for field in fields(WriteSettings)} == {*LOWEST, *WORDS, *TEXTS}
+def test_every_setting_is_a_number_a_word_a_text_or_a_strategy() -> None:
+    known = {*LOWEST, *WORDS, *TEXTS, *OBJECTS}
+    assert {field.name for field in fields(WriteSettings)} == known
+
+
+@pytest.mark.parametrize("given", ["reconcile", "simple", SimpleSchemaStrategy()])
+def test_a_strategy_is_a_word_or_an_object_that_resolves(given: object) -> None:
+    assert WriteSettings(schema_strategy=given).schema_strategy is given
+
+
+@pytest.mark.parametrize("given", ["union", "", None, 1, object()])
+def test_what_is_no_strategy_is_refused(given: object) -> None:
+    with pytest.raises(InvalidRequestError, match=r"schema_strategy=.*resolve\(start, now, own\)"):
+        WriteSettings(schema_strategy=given)
 
 
 @pytest.mark.parametrize(("name", "lowest"), LOWEST.items())

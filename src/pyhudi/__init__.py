@@ -44,6 +44,9 @@ _HOMES = {
     "SchemaContradiction": "pyhudi.conflict.schemas",
     "SchemaMode": "pyhudi.settings",
     "SchemaStrategy": "pyhudi.conflict.schemas",
+    "SchemaUpdate": "pyhudi.plan.schema_update",
+    "SchemaUpdateBlock": "pyhudi.api.schema_update",
+    "SchemaWarning": "pyhudi.session.write_schema",
     "SimpleBuckets": "pyhudi.format.table.bucket_config",
     "SimpleSchemaStrategy": "pyhudi.conflict.schemas",
     "Table": "pyhudi.api.table",
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
     from pyhudi.api.open import open_table as open_table
     from pyhudi.api.scan import Changes as Changes
     from pyhudi.api.scan import Scan as Scan
+    from pyhudi.api.schema_update import SchemaUpdateBlock as SchemaUpdateBlock
     from pyhudi.api.table import Table as Table
     from pyhudi.api.writes import UpkeepWarning as UpkeepWarning
     from pyhudi.conflict.schemas import ReconcileSchemaStrategy as ReconcileSchemaStrategy
@@ -92,6 +96,7 @@ if TYPE_CHECKING:
     from pyhudi.plan.cleaning import CleanPolicy as CleanPolicy
     from pyhudi.plan.compaction import CompactionPolicy as CompactionPolicy
     from pyhudi.plan.compaction import CompactionPreview as CompactionPreview
+    from pyhudi.plan.schema_update import SchemaUpdate as SchemaUpdate
     from pyhudi.progress import Progress as Progress
     from pyhudi.read.slice import CorruptBlockWarning as CorruptBlockWarning
     from pyhudi.services.archiving.run import ArchiveResult as ArchiveResult
@@ -105,6 +110,7 @@ if TYPE_CHECKING:
     from pyhudi.services.verification.result import Finding as Finding
     from pyhudi.services.verification.result import FindingKind as FindingKind
     from pyhudi.services.verification.result import Verified as Verified
+    from pyhudi.session.write_schema import SchemaWarning as SchemaWarning
     from pyhudi.settings import FailedWrites as FailedWrites
     from pyhudi.settings import LogBlockFormat as LogBlockFormat
     from pyhudi.settings import SchemaMode as SchemaMode

@@ -90,7 +90,8 @@ class WriteSettings:
 
     def _check_strategy(self) -> None:
         given = self.schema_strategy
-        if given in SCHEMA_STRATEGIES or callable(getattr(given, "resolve", None)):
+        is_word = isinstance(given, str) and given in SCHEMA_STRATEGIES
+        if is_word or callable(getattr(given, "resolve", None)):
             return
         raise InvalidRequestError(
             f"schema_strategy={given!r:.100} cannot be used",

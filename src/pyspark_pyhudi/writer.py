@@ -23,7 +23,12 @@ from pyspark.sql.types import StructType
 
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.hudi_options.write_options import HudiWrite, Operation, parse_write_options
+from pyhudi.hudi_options.write_options import (
+    MODE_WORDS,
+    HudiWrite,
+    Operation,
+    parse_write_options,
+)
 from pyhudi.hudi_options.write_table import HEARTBEAT_INTERVAL
 from pyhudi.session.session import TableSession
 from pyhudi.spark.scan import refuse_other_release
@@ -179,10 +184,11 @@ def _intent(operation: Operation, schema: StructType, write_id: str | None) -> W
 
 
 def _row_schema(session: TableSession, save: HudiWrite, schema: StructType) -> RowSchema:
-    """Return the schema of the rows: a save adds the columns that the table lacks, as in Hudi."""
+    """Return the schema of the rows, by the mode that the options of the save choose."""
     if save.operation is Operation.DELETE:
         return row_schema(session)
-    return row_schema(session, empty_batch(schema).schema, save.settings.schema_mode)
+    rows = empty_batch(schema).schema
+    return row_schema(session, rows, save.settings.schema_mode, MODE_WORDS)
 
 
 def _refuse_unfit(session: TableSession, intent: WriteIntent, schema: StructType, uri: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from unittest.mock import patch
 
@@ -10,8 +11,11 @@ import pytest
 
 import pyhudi
 from memory_tables import TIMELINE, MemoryTable
+from pyhudi.format.avro.schema import avro_record_schema
+from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.table_config import TableType
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit_metadata
 from pyhudi.services.cleaning import execute as cleaning
 from pyhudi.services.compaction import run as table_compaction
 from pyhudi.services.compaction.merge_slice import CompactionSpec, compact_slice
@@ -221,3 +225,114 @@ def test_a_history_of_nothing_is_empty() -> None:
     assert memory.table().history().num_rows == 0
     with pytest.raises(pyhudi.InvalidRequestError, match="not a number of rows"):
         memory.table().history(limit=-1)
+
+
+# -- the schema's history
+
+WIDE = pa.schema([*SCHEMA, ("extra", pa.int32())])
+
+
+def recorded(
+    memory: MemoryTable,
+    schema: pa.Schema | str | None,
+    *,
+    operation: str = "UPSERT",
+    action: str = "deltacommit",
+) -> str:
+    """Let another engine complete a write without rows; returns its requested time."""
+    times = [time for name in memory.names() if name[:1].isdigit() for time in name[:35].split("_")]
+    last = max(int(time[:17]) for time in times)
+    requested, completed = str(last + 1), str(last + 2)
+    for state in ("requested", "inflight"):
+        memory.storage.create(f"{TIMELINE}/{requested}.{action}.{state}", b"")
+    extra = {"pyhudi.writer": '{"job":"other","host":"there","user":"ann"}'}
+    if schema is not None:
+        is_text = isinstance(schema, str)
+        extra["schema"] = schema if is_text else json.dumps(avro_record_schema(schema, "t"))
+    metadata = CommitMetadata({}, extra_metadata=extra, operation_type=operation)
+    data = encode_commit_metadata(metadata, bytes(16))
+    done = "replacecommit" if action == "clustering" else action
+    memory.storage.create(f"{TIMELINE}/{requested}_{completed}.{done}", data)
+    memory.clock.ms += 1_000
+    return requested
+
+
+def schema_rows(memory: MemoryTable) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = memory.table("person").inspect.schema_history().to_pylist()
+    return found
+
+
+def test_the_history_of_the_schema_says_who_changed_what_and_when() -> None:
+    memory = made()
+    second = recorded(memory, WIDE, operation="ALTER_SCHEMA")
+    recorded(memory, WIDE)
+    recorded(memory, None, operation="DELETE")
+    third = recorded(memory, pa.schema([("id", pa.string()), ("at", pa.string())]))
+    rows = schema_rows(memory)
+    assert [row["completed"] for row in rows] == sorted(row["completed"] for row in rows)
+    first = [(each["path"], each["kind"], each["after"]) for each in rows[0]["change"]]
+    assert first == [("id", "added", "string"), ("at", "added", "int64")]
+    assert [row["instant"] for row in rows[1:]] == [second, third]
+    assert rows[1]["change"] == [
+        {"path": "extra", "kind": "added", "before": None, "after": "int32"}
+    ]
+    assert [(c["path"], c["kind"], c["before"], c["after"]) for c in rows[2]["change"]] == [
+        ("extra", "dropped", "int32", None),
+        ("at", "type", "int64", "string"),
+    ]
+    who = [(row["operation"], row["job"], row["host"], row["user"]) for row in rows[1:]]
+    assert who == [("ALTER_SCHEMA", "other", "there", "ann"), ("UPSERT", "other", "there", "ann")]
+    assert [field["name"] for field in json.loads(rows[1]["schema"])["fields"]] == WIDE.names
+
+
+@pytest.mark.parametrize(
+    ("operation", "action"), [("CLUSTER", "clustering"), ("CLUSTER", "deltacommit")]
+)
+def test_a_table_service_has_no_place_in_the_history_of_the_schema(
+    operation: str, action: str
+) -> None:
+    memory = made()
+    recorded(memory, WIDE, operation=operation, action=action)
+    assert len(schema_rows(memory)) == 1
+
+
+def test_archived_writes_stay_in_the_history_of_the_schema() -> None:
+    memory = made(lock=LockKind.FILE)  # which the other engine takes
+    recorded(memory, WIDE)
+    recorded(memory, SCHEMA)
+    memory.clock.ms += 1_000
+    for at in range(10, 14):
+        memory.table().upsert(pa.table({"id": ["a"], "at": [at]}, schema=SCHEMA))
+    before = schema_rows(memory)
+    assert len(before) == 3
+    archived = memory.table().services.archive(
+        pyhudi.ArchivePolicy(keep_min=1, keep_max=2, delta_commits=0, grace_ms=0)
+    )
+    assert {row["instant"] for row in before} < {*archived.archived}
+    assert schema_rows(memory) == before
+
+
+def test_a_schema_that_cannot_be_read_is_shown_as_it_is() -> None:
+    memory = made()
+    recorded(memory, "no schema")
+    recorded(memory, SCHEMA)
+    rows = schema_rows(memory)
+    assert [row["schema"] for row in rows[1:2]] == ["no schema"]
+    assert [row["change"] is None for row in rows] == [False, True, True]
+
+
+def test_a_commit_that_cannot_be_read_is_left_out_of_the_history_of_the_schema() -> None:
+    memory = made()
+    sick = recorded(memory, WIDE)
+    [name] = [n for n in memory.names() if n.startswith(f"{sick}_")]
+    memory.storage.write(f"{TIMELINE}/{name}", b"no commit")
+    assert len(schema_rows(memory)) == 1
+
+
+def test_a_table_without_a_write_has_no_history_of_its_schema() -> None:
+    memory = MemoryTable(SCHEMA, ordering="at", buckets=SimpleBuckets(1))
+    found = memory.table().inspect.schema_history()
+    assert found.num_rows == 0
+    assert found.column_names == [
+        *("completed", "instant", "operation", "change", "job", "host", "user", "schema")
+    ]

@@ -7,11 +7,13 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from any_columns import columns_of_all_types
+from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnsupportedTableError
 from pyhudi.format.avro.canonical import (
     FORM,
@@ -244,6 +246,22 @@ def test_a_new_column_is_nullable_and_documented() -> None:
         {"name": "a", "type": "int", "doc": "d", "default": 4, "custom": 1},
         {"name": "b", "type": ["null", "string"], "default": None, "doc": "what b is"},
     ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_other_engines_wrote_goes_on_with_another_column(
+    golden: GoldenTables, name: str
+) -> None:
+    files = [p for p in golden.path(name).rglob("*.parquet") if ".hoodie" not in p.parts]
+    stored = {pq.read_metadata(path).metadata.get(b"parquet.avro.schema") for path in files}
+    for text in (one.decode() for one in stored if one is not None):
+        schema = read(text)
+        assert schema.equals(decode_arrow_schema(text, PATH))
+        more = schema.append(pa.field("one_more", pa.decimal128(10, 2)))
+        made = encode_schema(more, [text], "t")
+        fastavro.parse_schema(json.loads(made))  # refuses names used twice, or too early
+        assert is_same_schema(read(made), more)
+        assert json.loads(made)["fields"][:-1] == json.loads(text)["fields"]
 
 
 def test_each_column_comes_from_the_first_text_that_has_it() -> None:

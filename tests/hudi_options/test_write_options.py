@@ -37,7 +37,7 @@ from pyhudi.hudi_options.write_options import (
 from pyhudi.hudi_options.write_table import WRITE_CLASSES
 from pyhudi.plan.new_table import table_properties
 from pyhudi.plan.table_definition import TableDefinition
-from pyhudi.settings import FailedWrites, LogBlockFormat, WriteSettings
+from pyhudi.settings import FailedWrites, LogBlockFormat, SchemaMode, WriteSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "hudi_options.md"
 MODEL = "org.apache.hudi.common.model."
@@ -69,10 +69,40 @@ def warnings_are_errors() -> object:
         yield
 
 
-def test_without_options_a_write_is_an_upsert_and_all_else_is_open() -> None:
+def test_without_options_a_write_is_an_upsert_that_adds_columns_and_all_else_is_open() -> None:
     assert parse_write_options({"path": "x"}) == HudiWrite(
-        operation=Operation.UPSERT, table=AskedTable(), settings=WriteSettings()
+        operation=Operation.UPSERT,
+        table=AskedTable(),
+        settings=WriteSettings(schema_mode=SchemaMode.ADD),
     )
+
+
+RECONCILE = "hoodie.datasource.write.reconcile.schema"
+FILL = "hoodie.write.set.null.for.missing.columns"
+
+#: What the options say of the schema → what rows may change.
+SCHEMA_MODES: list[tuple[dict[str, str], SchemaMode]] = [
+    ({RECONCILE: "true"}, SchemaMode.MERGE),
+    ({FILL: " TRUE"}, SchemaMode.MERGE),
+    ({RECONCILE: "false", FILL: "true"}, SchemaMode.MERGE),
+    ({RECONCILE: "false", FILL: "false"}, SchemaMode.ADD),
+    ({"hoodie.avro.schema.validate": "true"}, SchemaMode.ADD),
+    ({"hoodie.write.concurrency.schema.conflict.resolution.enable": "true"}, SchemaMode.ADD),
+    ({"hoodie.schema.on.read.enable": "false"}, SchemaMode.ADD),
+    ({"mergeSchema": "true"}, SchemaMode.MERGE),
+    ({"mergeschema": "True"}, SchemaMode.MERGE),  # as Spark passes it on
+    ({"MERGESCHEMA": "true", RECONCILE: "true"}, SchemaMode.MERGE),
+    ({"mergeSchema": "true", FILL: "false"}, SchemaMode.MERGE),
+    ({"mergeSchema": "false"}, SchemaMode.STRICT),
+    ({"mergeSchema": "false", RECONCILE: "false"}, SchemaMode.STRICT),
+]
+
+
+@pytest.mark.parametrize(("options", "mode"), SCHEMA_MODES)
+def test_options_say_how_rows_may_change_the_schema(
+    options: dict[str, str], mode: SchemaMode
+) -> None:
+    assert parse_write_options(options).settings.schema_mode is mode
 
 
 @pytest.mark.parametrize(
@@ -155,6 +185,7 @@ def test_options_set_how_this_process_writes() -> None:
         failed_writes=FailedWrites.EAGER,
         conflict_retries=0,
         lock_wait_ms=1_000,
+        schema_mode=SchemaMode.ADD,
     )
 
 
@@ -240,6 +271,18 @@ REFUSED = [
     ({PARTITION: "a:SIMPLE"}, "not a column of its own"),
     ({KEY: "a,,b"}, "different columns"),
     ({ORDERING: "a", "hoodie.table.ordering.fields": "b"}, "contradict"),
+    ({"mergeSchema": "1"}, "true or false"),
+    ({"mergeSchema": "false", RECONCILE: "true"}, "filled with null"),
+    ({FILL: "true", "mergeschema": "FALSE"}, "mergeSchema='FALSE' and hoodie.write.set.null"),
+    (
+        {"hoodie.write.concurrency.schema.conflict.resolution.enable": "false"},
+        "drop columns that other writers add",
+    ),
+    (
+        {"hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true"},
+        "`table.update_schema()` does",
+    ),
+    ({"hoodie.schema.on.read.enable": "true"}, "schema-on-read history is not written"),
     ({**EAGER, "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}, "live writers"),
     ({"hoodie.upsert.shufle.parallelism": "1"}, "'hoodie.upsert.shuffle.parallelism'"),
     ({"hoodie.datasource.write.recordkey.fields": "a"}, f"Did you mean '{KEY}'"),
@@ -264,6 +307,7 @@ IDLE = [
     ({"hoodie.datasource.hive_sync.password": "secret"}, "syncs no catalog"),
     ({"hoodie.write.lock.provider": f"{LOCKS}InProcessLockProvider"}, "need no lock"),
     ({"hoodie.metadata.index.column.stats.enable": "true"}, "does not maintain the metadata table"),
+    ({"hoodie.avro.schema.validate": "false"}, "is refused, always"),
 ]
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import pyarrow as pa
 import pytest
 
 import pyhudi
-from faulty_storage import FaultyStorage
+from meddled_storage import Meddled
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.api.table import Table
 from pyhudi.format.avro.schema import avro_record_schema
@@ -64,27 +64,6 @@ def foreign(
     data = encode_commit_metadata(metadata, bytes(16))
     made.storage.create(f"{TIMELINE}/{requested}_{completed}.{began.completed_as.value}", data)
     made.clock.ms += 1_000
-
-
-class Meddled(FaultyStorage):
-    """Storage on which something happens once, just before a file with such a path is created."""
-
-    def __init__(self, made: MemoryTable, mark: str, act: Callable[[], None]) -> None:
-        super().__init__(made.storage)
-        self._mark, self._act = mark, act
-        self.is_done = False
-
-    def create(self, path: str, data: bytes) -> bool:
-        if not self.is_done and self._mark in path:
-            self.is_done = True
-            self._act()
-        return super().create(path, data)
-
-    def create_from(self, path: str, chunks: Iterable[bytes]) -> int | None:
-        if not self.is_done and self._mark in path:
-            self.is_done = True
-            self._act()
-        return super().create_from(path, chunks)
 
 
 # ---- the rule
@@ -190,7 +169,7 @@ VERBS: dict[str, Callable[[Table], pyhudi.WriteResult]] = {
 @pytest.mark.parametrize("moment", ["-0_", LOCK_PATH], ids=["after the begin", "before it"])
 def test_a_write_keeps_a_column_that_another_one_adds_while_it_runs(verb: str, moment: str) -> None:
     made = shared_table()
-    storage = Meddled(made, moment, lambda: foreign(made, WIDE))
+    storage = Meddled(made.storage, moment, lambda: foreign(made, WIDE))
     settings = {"buffer_bytes_max": 1} if verb == "stream" else {}
     VERBS[verb](made.table("b", storage, **settings))
     assert storage.is_done
@@ -205,7 +184,7 @@ def test_a_write_keeps_a_column_that_another_one_adds_while_it_runs(verb: str, m
 
 def test_a_delete_that_meets_a_new_schema_records_it() -> None:
     made = shared_table()
-    storage = Meddled(made, ".log.", lambda: foreign(made, WIDE))
+    storage = Meddled(made.storage, ".log.", lambda: foreign(made, WIDE))
     result = made.table("b", storage).delete("id = 'a'")
     assert (storage.is_done, result.retries) == (True, 0)
     assert made.table("c").schema.data_columns == ["id", "v", "w"]
@@ -214,7 +193,7 @@ def test_a_delete_that_meets_a_new_schema_records_it() -> None:
 
 def test_a_contradiction_of_schemas_is_kept_for_inspection() -> None:
     made = shared_table()
-    storage = Meddled(made, ".log.", lambda: foreign(made, WIDE))
+    storage = Meddled(made.storage, ".log.", lambda: foreign(made, WIDE))
     text = rows("b").append_column("w", pa.array(["text"]))
     with pytest.raises(pyhudi.ConcurrentSchemaEvolutionError) as caught:
         made.table("b", storage).upsert(text, schema_mode="add")
@@ -234,17 +213,35 @@ def test_a_damaged_schema_in_another_commit_refuses_the_write_and_names_the_comm
     def damage() -> None:
         foreign(made, NARROW, extra={"schema": "{"})
 
-    storage = Meddled(made, ".log.", damage)
+    storage = Meddled(made.storage, ".log.", damage)
     with pytest.raises(pyhudi.CorruptTableError, match=r"deltacommit"):
         made.table("b", storage).upsert(rows("b"))
     assert storage.is_done
     assert made.pending() == []
 
 
+def test_a_column_that_a_careless_writer_takes_out_is_warned_of_and_not_compacted_away() -> None:
+    """A non-blocking writer of Hudi checks nothing, and may record an old schema."""
+    made = shared_table()
+    table = made.table("long")
+    table.upsert(rows("b", schema=WIDE), schema_mode="add")
+    table.upsert(rows("c", schema=WIDE))
+    foreign(made, NARROW)
+    with pytest.warns(pyhudi.SchemaWarning, match="'w' out of the table"):
+        table.upsert(rows("d"))
+    with pytest.raises(pyhudi.CorruptTableError, match="values of column 'w' would be lost"):
+        table.services.compact(pyhudi.CompactionPolicy(min_delta_commits=1))
+    with table.update_schema() as change:
+        change.union_by_name(pa.schema([*NARROW, ("w", pa.int64())]))
+    assert not table.services.compact(pyhudi.CompactionPolicy(min_delta_commits=1)).errors
+    read = made.table("d").read(columns=["id", "w"]).to_arrow().sort_by("id").to_pylist()
+    assert [row["w"] for row in read] == [None, 7, 7, None]
+
+
 def test_a_schema_that_another_engine_spells_differently_is_no_change() -> None:
     made = shared_table()
     nullable = pa.schema([field.with_nullable(True) for field in NARROW])
-    storage = Meddled(made, ".log.", lambda: foreign(made, nullable))
+    storage = Meddled(made.storage, ".log.", lambda: foreign(made, nullable))
     assert made.table("b", storage).upsert(rows("b")).retries == 0
     assert storage.is_done
 
@@ -255,7 +252,7 @@ def test_a_commit_whose_schema_cannot_be_read_refuses_the_write_and_leaves_nothi
     def evolve_on_read() -> None:
         foreign(made, NARROW, extra={"latest_schema": "[{}]"})
 
-    storage = Meddled(made, ".log.", evolve_on_read)
+    storage = Meddled(made.storage, ".log.", evolve_on_read)
     with pytest.raises(pyhudi.UnsupportedTableError, match="schema-on-read"):
         made.table("b", storage).upsert(rows("b"))
     assert storage.is_done

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from golden_tables import GoldenTables
-from pyhudi.errors import CorruptTableError, InvalidRequestError
+from pyhudi.errors import CorruptTableError, InvalidRequestError, UnsupportedTableError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.files.log_file import HeaderKey, LogBlock, decode_blocks
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
@@ -89,19 +90,28 @@ def test_new_rows_say_who_wrote_them_and_where_they_lie() -> None:
 
 
 @pytest.mark.parametrize(
-    "schema",
+    ("given", "stored"),
     [
-        pa.schema([("id", pa.string())]),
-        pa.schema([("n", pa.int32()), ("id", pa.string())]),
-        pa.schema([("id", pa.string()), ("n", pa.int64())]),
-        pa.schema([("id", pa.string()), ("n", pa.int32()), ("more", pa.int32())]),
+        ({"id": ["a"]}, {"id": ["a"], "n": [None]}),
+        ({"n": pa.array([1], pa.int32()), "id": ["a"]}, {"id": ["a"], "n": [1]}),
+        ({"id": ["a"], "n": pa.array([1], pa.int32()), "gone": [2]}, {"id": ["a"], "n": [1]}),
     ],
+    ids=["a column was added since", "another order", "a column was dropped since"],
 )
-def test_rows_with_other_columns_are_refused(schema: pa.Schema) -> None:
+def test_rows_of_an_earlier_schema_are_stored_in_the_present_one(
+    given: dict[str, Any], stored: dict[str, Any]
+) -> None:
     origin = RowOrigin("20260101000000001", FileGroupId("", "f-0"), "f-0")
-    rows = pa.RecordBatch.from_pylist([], schema)
-    with pytest.raises(InvalidRequestError, match="the table has id string, n int32"):
-        stored_rows(row_layout(AVRO), rows, pa.array([], pa.string()), origin, 0)
+    rows = pa.RecordBatch.from_pydict(given)
+    made = stored_rows(row_layout(AVRO), rows, pa.array(["a"]), origin, 0)
+    assert made.select(list(stored)).to_pydict() == stored
+
+
+def test_rows_of_a_type_that_was_never_widened_are_refused() -> None:
+    origin = RowOrigin("20260101000000001", FileGroupId("", "f-0"), "f-0")
+    rows = pa.RecordBatch.from_pydict({"id": ["a"], "n": ["text"]})
+    with pytest.raises(UnsupportedTableError, match="'n' of 'the rows'"):
+        stored_rows(row_layout(AVRO), rows, pa.array(["a"]), origin, 0)
 
 
 @pytest.mark.parametrize("text", ["{", '"string"', '{"type": "record", "name": "t"}'])
@@ -156,5 +166,5 @@ def test_parts_of_other_columns_are_refused() -> None:
     layout = partial_layout(WIDE, ("id", "b"))
     rows = pa.RecordBatch.from_pylist([{"id": "x", "a": 1}])
     origin = RowOrigin("20260101000000001", FileGroupId("", "f-0"), "f-0")
-    with pytest.raises(InvalidRequestError, match="they have the columns id"):
+    with pytest.raises(InvalidRequestError, match="they have the columns id, a and the part has"):
         stored_partial_rows(layout, rows, rows.column("id"), origin, 0)

@@ -61,7 +61,10 @@ class SchemaEvolution:
             case SchemaChange(schema) | DocumentationChange(schema):
                 pass
         extra = {**schema_extra(schema), WRITER_KEY: self.writer.text}
-        metadata = CommitMetadata(extra_metadata=extra, operation_type=ALTER_SCHEMA)
+        # Hudi cannot load a table one of whose commits has null for its statistics.
+        metadata = CommitMetadata(
+            {}, compacted=False, extra_metadata=extra, operation_type=ALTER_SCHEMA
+        )
         data = encode_commit_metadata(metadata, self.sync)
         kind, mark = EntryKind.COMPLETE, schema.fingerprint
         return Draft(kind, self.action, data, whole=True, schema=mark, basis=schema)

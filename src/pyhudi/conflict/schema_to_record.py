@@ -111,25 +111,31 @@ def own_schema(
     schema then. The table may have evolved since. A write that is tried again applies the same
     changes to another start, and never undoes what others did.
     """
-    if rows is None or called is None or start is None:
+    if rows is None or start is None:
         return rows or start
-    if called.avro_json == start.avro_json:
+    if called is not None and called.avro_json == start.avro_json:
         return rows
-    if rows.avro_json == called.avro_json:
+    if called is not None and rows.avro_json == called.avro_json:
         return start
-    schemas = called.arrow, start.arrow, rows.arrow
-    result = merged(*schemas)
+    base = pa.schema([]) if called is None else called.arrow
+    now, own = start.arrow, rows.arrow
+    result = merged(base, now, own)
     if isinstance(result, SchemaContradiction):
         return result
-    documented = merged_documentation(result, *schemas)
-    return _encoded(documented, start, [start, rows, called], table_name)
+    documented = merged_documentation(result, base, now, own)
+    return _encoded(documented, start, [start, rows], table_name)
 
 
 def schema_to_record(
     schemas: WriteSchemas, now: TableSchemaText | None
 ) -> TableSchemaText | SchemaContradiction | HudiError | None:
-    """Return the schema to record, or why there is none; None if the table has no schema yet."""
+    """Return the schema to record, or why there is none; None if the table has no schema yet.
+
+    Raise CorruptTableError if what another write recorded is damaged.
+    """
     start, own = schemas.start, schemas.own
+    if now is not None and now != start:
+        _ = now.arrow  # before anything is decided
     if own is None or (start is not None and own.avro_json == start.avro_json):
         return now or own
     if now is None:

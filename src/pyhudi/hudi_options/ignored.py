@@ -164,7 +164,6 @@ _MACHINERY: OptionClasses = {
     "hoodie.write.record.positions": WithoutEffect("records are merged by key"),
     "hoodie.write.complex.keygen.validation.enable": WithoutEffect("keys are checked, always"),
     "hoodie.skip.default.partition.validation": WithoutEffect("partition values are checked"),
-    "hoodie.avro.schema.validate": WithoutEffect("the schema is checked, always"),
     "hoodie.merge.data.validation.enabled": WithoutEffect("rows are checked as they are written"),
     "hoodie.fail.job.on.duplicate.data.file.detection": WithoutEffect("files are created once"),
     "hoodie.allow.empty.commit": WithoutEffect("it changes no rows"),

@@ -4,6 +4,11 @@
 existing table decides, or pyhudi's default for a new one (merge on read, where Hudi's is copy on
 write). Only the operation has a default of its own, which is Hudi's: upsert.
 
+**How rows may change the schema** (`schema_mode`) is by Hudi's habit, too: a save adds the columns
+that the table lacks, and refuses rows that lack some of the table's, which Hudi's options fill with
+null. `mergeSchema` is pyhudi's own, for users of other formats: true is "merge". Who says false
+wants the table's columns enforced, so it is "strict", unlike its absence.
+
 One thing may have several names. If two of them are set, they must agree. What an option says of an
 existing table must be true of it, because Hudi would otherwise write what other writers do not
 expect.
@@ -14,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pyhudi.errors import InvalidRequestError, TableNotFoundError
 from pyhudi.format.lock.lock_address import OPTION_PREFIXES, LockAddress, parse_lock_address
@@ -33,9 +38,16 @@ from pyhudi.format.table.table_config import (
 )
 from pyhudi.hudi_options import write_table as names
 from pyhudi.hudi_options.classes import refused_option, require_known
-from pyhudi.settings import FailedWrites, LogBlockFormat, WriteSettings
+from pyhudi.settings import FailedWrites, LogBlockFormat, SchemaMode, WriteSettings
 
 _T = TypeVar("_T")
+
+#: How a save chooses a schema mode, for advice.
+MODE_WORDS: Final[Mapping[SchemaMode, str]] = {
+    SchemaMode.STRICT: f'option("{names.MERGE_SCHEMA}", "false")',
+    SchemaMode.ADD: f'A save without option("{names.MERGE_SCHEMA}", "false")',
+    SchemaMode.MERGE: f'option("{names.MERGE_SCHEMA}", "true")',
+}
 _DIGITS_MAX = 18
 
 
@@ -88,7 +100,9 @@ class HudiWrite:
 
     operation: Operation = Operation.UPSERT
     table: AskedTable = field(default_factory=AskedTable)
-    settings: WriteSettings = field(default_factory=WriteSettings)
+    settings: WriteSettings = field(
+        default_factory=lambda: WriteSettings(schema_mode=SchemaMode.ADD)
+    )
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -97,7 +111,7 @@ def parse_write_options(options: Mapping[str, str]) -> HudiWrite:
 
     Options without effect here cause a warning each.
     """
-    given = {name: _text(value) for name, value in options.items()}
+    given = {_known(name): _text(value) for name, value in options.items()}
     require_known(given, names.WRITE_CLASSES, "write")
     write = HudiWrite(
         operation=_OPERATIONS[given.get(names.OPERATION, "upsert").strip().lower()],
@@ -297,6 +311,7 @@ def _settings(given: Mapping[str, str]) -> WriteSettings:
         "failed_writes": _agreed(
             given, names.FAILED_WRITES, lambda _, text: FailedWrites(text.lower())
         ),
+        "schema_mode": _schema_mode(given),
     }
     numbers = {
         "log_file_bytes_max": names.LOG_BYTES_MAX,
@@ -311,6 +326,23 @@ def _settings(given: Mapping[str, str]) -> WriteSettings:
             _check_setting(setting, value, spellings[0])
             chosen[setting] = value
     return WriteSettings(**{name: value for name, value in chosen.items() if value is not None})
+
+
+def _schema_mode(given: Mapping[str, str]) -> SchemaMode:
+    """Return what rows may change; see the head of this module."""
+    merge = names.MERGE_SCHEMA
+    filling = [n for n in names.FILL_MISSING if n in given and _flag(n, given[n].strip())]
+    if merge not in given:
+        return SchemaMode.MERGE if filling else SchemaMode.ADD
+    if _flag(merge, given[merge].strip()):
+        return SchemaMode.MERGE
+    if filling:
+        raise InvalidRequestError(
+            f"options {merge}={given[merge]!r} and {filling[0]}={given[filling[0]]!r} contradict",
+            why="rows that lack columns are either refused or filled with null",
+            next_step="Leave one out",
+        )
+    return SchemaMode.STRICT
 
 
 def _check_setting(setting: str, value: int, option: str) -> None:
@@ -332,6 +364,11 @@ def _refuse_eager_company(write: HudiWrite) -> None:
 
 
 # ---- texts
+
+
+def _known(name: str) -> str:
+    """Return the name as it is listed. Spark passes options in lower case, as all of Hudi's are."""
+    return names.MERGE_SCHEMA if name.lower() == names.MERGE_SCHEMA.lower() else name
 
 
 def _text(value: object) -> str:

@@ -21,6 +21,7 @@ from pyhudi.hudi_options.classes import (
     refused_off,
     refused_on,
     same,
+    switch,
 )
 from pyhudi.hudi_options.ignored import IGNORED_CLASSES, NO_COMPACTION, NO_LOG_COMPACTION
 
@@ -78,6 +79,13 @@ HEARTBEAT_MISSES: Final = ("hoodie.client.heartbeat.tolerable.misses",)
 FAILED_WRITES: Final = ("hoodie.clean.failed.writes.policy", "hoodie.cleaner.policy.failed.writes")
 CONFLICT_RETRIES: Final = ("hoodie.write.num.retries.on.conflict.failures",)
 LOCK_WAIT: Final = ("hoodie.write.lock.wait_time_ms",)
+
+# How rows may change the schema. The first is pyhudi's own, in the spelling of other table formats.
+MERGE_SCHEMA: Final = "mergeSchema"
+FILL_MISSING: Final = (
+    "hoodie.datasource.write.reconcile.schema",
+    "hoodie.write.set.null.for.missing.columns",
+)
 
 _MODEL: Final = "org.apache.hudi.common.model."
 EVENT_TIME_PAYLOADS: Final = (
@@ -243,7 +251,33 @@ _SETTINGS: OptionClasses = {
 
 _ONE_BASE_FORMAT = one_of({("parquet",): _AS_TABLE}, Refused("pyhudi writes parquet files"))
 _CHANGES_KEYS = "it would change record keys or partition paths"
-_MISSING_COLUMNS = "rows must have the columns of the table"
+_ADDED = "rows may bring new columns and wider types"
+_SCHEMA: OptionClasses = {
+    MERGE_SCHEMA: switch(
+        on=Honoured(f"pyhudi's own: {_ADDED}, and may lack columns, which become null"),
+        off=Honoured("pyhudi's own: rows have exactly the columns of the table"),
+    ),
+    **same(
+        FILL_MISSING,
+        switch(
+            on=Honoured(f"{_ADDED}, and may lack columns, which become null"),
+            off=Honoured(f"{_ADDED}; the default"),
+        ),
+    ),
+    "hoodie.avro.schema.validate": switch(
+        on=Honoured("a schema that older rows do not fit is refused, always"),
+        off=WithoutEffect("a schema that older rows do not fit is refused, always"),
+    ),
+    "hoodie.write.concurrency.schema.conflict.resolution.enable": refused_off(
+        "it would drop columns that other writers add meanwhile"
+    ),
+    "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": refused_on(
+        "rows that lack a column do not drop it; `table.update_schema()` does"
+    ),
+    "hoodie.schema.on.read.enable": refused_on("schema-on-read history is not written"),
+    "hoodie.avro.schema": Refused("the rows' own schema counts"),
+    "hoodie.write.schema": Refused("the rows' own schema counts"),
+}
 _MARKED_DELETES = Refused("rows that mean a delete are not recognised; use the operation delete")
 _MEANING: OptionClasses = {
     "hoodie.metadata.enable": refused_on("pyhudi does not maintain the metadata table"),
@@ -295,12 +329,6 @@ _MEANING: OptionClasses = {
     "hoodie.index.class": Refused("a custom index is Java code"),
     "hoodie.bucket.index.partition.rule.type": Refused("all partitions have the same buckets"),
     "hoodie.bucket.index.partition.expressions": Refused("all partitions have the same buckets"),
-    "hoodie.avro.schema": Refused("the rows' own schema counts"),
-    "hoodie.write.schema": Refused("the rows' own schema counts"),
-    "hoodie.schema.on.read.enable": refused_on("schema-on-read history is not written"),
-    "hoodie.datasource.write.reconcile.schema": refused_on(_MISSING_COLUMNS),
-    "hoodie.write.set.null.for.missing.columns": refused_on(_MISSING_COLUMNS),
-    "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": refused_on(_MISSING_COLUMNS),
     "hoodie.datasource.write.commitmeta.key.prefix": Refused("options do not go into commits"),
     "hoodie.bootstrap.*": Refused("pyhudi does not bootstrap tables"),
     "hoodie.write.lock.filesystem.path": Refused("the lock is at Hudi's default path in the table"),
@@ -335,6 +363,7 @@ WRITE_CLASSES: Final[OptionClasses] = {
     **_TABLE,
     **_SETTINGS,
     **_MEANING,
+    **_SCHEMA,
     **_BESIDE,
     **IGNORED_CLASSES,
 }

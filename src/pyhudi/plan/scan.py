@@ -77,6 +77,8 @@ class ReadSpec:
     whole_visibility: Visibility | None = None  # changes: for slices read with their past
     by_keys: bool = False  # changes: in a joined table, keys identify the changed rows
     commits: CommitFolders | None = None  # needed for slices with logs
+    #: Rewrites: columns that the new file may lack although an old one has them; None: any.
+    may_lack: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,11 +186,11 @@ class SchemaUpdate:
         without loss: int to long or double, float to double, decimals up to 38 digits. Fields of
         structs are joined in the same way.
         """
-        before = {**self._fields}, {**self._by_lower}, self._count
+        given, before = _schema_of(schema), self._columns()
         try:
-            for field in _schema_of(schema):
+            for field in given:
                 self._unite((field.name,), field)
-        except BaseException:
+        except InvalidRequestError:
             self._fields, self._by_lower, self._count = before
             raise
         return self
@@ -378,6 +378,9 @@ class SchemaUpdate:
         self._put(parts[:-1], parent.with_type(pa.struct(kept)))
 
     # -- columns
+
+    def _columns(self) -> tuple[dict[str, pa.Field], dict[str, str], int]:
+        return {**self._fields}, {**self._by_lower}, self._count
 
     def _existing(self, parts: Parts) -> pa.Field:
         """Return the column at a path; InvalidRequestError if there is none."""

@@ -26,7 +26,7 @@ from pyhudi.read.torn_log import load_committed_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.committed_files import CommittedFile, LostFile, lost_file_error
 from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
-from pyhudi.table.log_blocks import LocatedBlock, counting_blocks, decode_log_block
+from pyhudi.table.log_blocks import LocatedBlock, block_schema, counting_blocks, decode_log_block
 from pyhudi.table.merge import LogDeletes, LogRows, MergedLogs, fold_logs, merge_slice
 from pyhudi.table.schema import COMMIT_TIME, RECORD_KEY, conform
 from pyhudi.timeline.completion import Visibility
@@ -103,7 +103,7 @@ def _slice_rows(
     # A partial row has its key columns from the base row, so no base row may be left out.
     whole = all(isinstance(block, LogDeletes) or block.columns is None for block in blocks)
     predicate = spec.key_predicate if whole else None
-    base = tally.counted(_base_rows(storage, slice_.base, spec.merged, predicate))
+    base = tally.counted(_base_rows(storage, slice_.base, spec.merged, predicate, spec.may_lack))
     # For changes, older rows that a compaction carried along are removed before they can win.
     base = (_of_instants(batch, instants) for batch in base)
     if not blocks:
@@ -166,7 +166,11 @@ def _finished(batch: pa.RecordBatch, spec: ReadSpec, read: SliceRead) -> pa.Reco
 
 
 def _base_rows(
-    storage: Storage, base: BaseFile | None, schema: pa.Schema, predicate: BoundPredicate | None
+    storage: Storage,
+    base: BaseFile | None,
+    schema: pa.Schema,
+    predicate: BoundPredicate | None,
+    may_lack: frozenset[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     if base is None:
         return
@@ -177,6 +181,7 @@ def _base_rows(
             if not groups:
                 return  # older Arrows cannot read a file without row groups, such as a seed
             found = file.schema_arrow.names
+            _refuse_lost_columns(base.path, file.schema_arrow, schema, may_lack)
             # If the file is too old for all of them, another column gives the number of rows.
             names = [name for name in found if name in schema.names] or found[:1]
             missing = sum(file.metadata.row_group(group).num_rows for group in groups)
@@ -189,6 +194,29 @@ def _base_rows(
             raise _broken_base(base.path, f"it is not sound parquet ({error})") from error
         if missing:
             raise _broken_base(base.path, f"{missing} rows that its footer claims are missing")
+
+
+def _refuse_lost_columns(
+    path: str, found: pa.Schema, schema: pa.Schema, may_lack: frozenset[str] | None
+) -> None:
+    """Raise CorruptTableError if a rewrite would lose the values of a column.
+
+    A writer that checks nothing may record an old schema, and take a column out of the table that
+    another writer has added.
+    """
+    if may_lack is None:
+        return
+    known = {*schema.names, *may_lack}
+    if lost := [f for f in found if f.name not in known and not f.name.startswith("_hoodie_")]:
+        raise CorruptTableError(
+            f"the values of column {lost[0].name!r} would be lost",
+            why="the file has it, the table's schema does not, and no commit records that it was"
+            " dropped: another engine has recorded an older schema",
+            next_step=f"Bring it back as {lost[0].type} with table.update_schema() and"
+            " union_by_name, and delete it there afterwards if it is not wanted"
+            " (docs/differences.md)",
+            path=path,
+        )
 
 
 def load_base_row_count(storage: Storage, base: BaseFile) -> int:
@@ -279,6 +307,10 @@ def read_log_blocks(
     sources = {log.path: _LogSource(storage, log, spec.commits) for log in logs}
     placed = [block for log in logs for block in sources[log.path].blocks()]
     counting = counting_blocks(placed, visibility)
+    if spec.may_lack is not None:
+        for block in counting:
+            if (found := block_schema(block)) is not None:
+                _refuse_lost_columns(block.path, found, spec.merged, spec.may_lack)
     decoded = (
         decode_log_block(
             block,

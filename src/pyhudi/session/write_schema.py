@@ -6,6 +6,8 @@ looks only at writes that completed since its last look.
 
 from __future__ import annotations
 
+import warnings
+
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.conflict.schema_to_record import TableSchemaText
 from pyhudi.errors import InvalidRequestError
@@ -16,6 +18,10 @@ from pyhudi.read.current_state import CurrentState
 from pyhudi.read.load import TableLoader
 from pyhudi.read.schema_in_force import RecordedSchema, avro_in_force, last_recorded
 from pyhudi.timeline.timeline import WRITE_ACTIONS
+
+
+class SchemaWarning(UserWarning):
+    """Another engine's commit took a column out of the table that was not dropped."""
 
 
 class SchemaInForce:
@@ -51,12 +57,20 @@ class SchemaInForce:
             known = None  # a restore undid it
         since = "" if known is None else known.instant.completed or ""
         new = live.completed_after(since)
+        before = known
         self._last = known = last_recorded(new, live.began_as, self._metadata, known)
+        if self._config.lock.is_shared and before is not None and known is not None:
+            _warn_of_lost_columns(before, known)
         if known is not None:
             return known.text
         is_first = not any(i.action in WRITE_ACTIONS for i in live.completed.values())
         found = self._config.create_schema if is_first else self._in_force()
         return TableSchemaText(found) if found else None
+
+    def dropped(self) -> frozenset[str]:
+        """Return the columns that were dropped."""
+        now = self.now()
+        return frozenset() if now is None else frozenset(name for name, _ in now.dropped)
 
     def note(self, instant: Instant, schema: TableSchemaText) -> None:
         """Take note of a write of this process that completed, which spares reading its file."""
@@ -68,3 +82,20 @@ class SchemaInForce:
 
     def _metadata(self, instant: Instant) -> CommitMetadata:
         return self._loader.metadata(instant, self._log.metadata(instant.requested))
+
+
+def _warn_of_lost_columns(before: RecordedSchema, now: RecordedSchema) -> None:
+    """Warn if a commit lacks columns of the one before it, and does not record a drop."""
+    if before.avro_json == now.avro_json:
+        return
+    dropped = {name for name, _ in now.dropped}
+    gone = [name for name in before.text.arrow.names if name not in now.text.arrow.names]
+    if lost := [name for name in gone if name not in dropped]:
+        warnings.warn(
+            f"the write {now.instant.requested} took the column {lost[0]!r} out of the table: its"
+            " writer recorded an older schema than the one in force. Its values are still in the"
+            " files. Bring it back with table.update_schema() and union_by_name"
+            " (docs/differences.md)",
+            SchemaWarning,
+            stacklevel=2,
+        )

@@ -60,8 +60,26 @@ def joined_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 def join(
     left: pa.DataType, right: pa.DataType, path: str, contradictions: list[tuple[str, str]]
 ) -> pa.DataType:
-    """Return the join of a column's two types, noting each path below which there is none."""
-    left, right = _STORED.get(left, left), _STORED.get(right, right)
+    """Return the join of a column's two types, noting each path at which there is none."""
+    return _join(_stored(left), _stored(right), path, contradictions)
+
+
+def _stored(type_: pa.DataType) -> pa.DataType:
+    """Return the type as it comes back from a table."""
+    if pa.types.is_struct(type_):
+        return pa.struct([child.with_type(_stored(child.type)) for child in type_])
+    if is_array(type_):
+        child = type_.value_field
+        return pa.list_(pa.field("element", _stored(child.type), child.nullable))
+    if pa.types.is_map(type_):
+        child = type_.item_field
+        return pa.map_(type_.key_type, pa.field("value", _stored(child.type), child.nullable))
+    return _STORED.get(type_, type_)
+
+
+def _join(
+    left: pa.DataType, right: pa.DataType, path: str, contradictions: list[tuple[str, str]]
+) -> pa.DataType:
     if left == right:
         return left
     if pa.types.is_decimal128(left) and pa.types.is_decimal128(right):
@@ -105,5 +123,5 @@ def _joined_child(
     path: str,
     contradictions: list[tuple[str, str]],
 ) -> pa.Field:
-    type_ = join(left.type, right.type, f"{path}.{name}", contradictions)
+    type_ = _join(left.type, right.type, f"{path}.{name}", contradictions)
     return pa.field(name, type_, left.nullable or right.nullable)

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from pyhudi.errors import CorruptTableError, UnsupportedTableError
 from pyhudi.format.avro.records import decode_avro_content
+from pyhudi.format.avro.schema import decode_arrow_schema
 from pyhudi.format.files.delete_records import DeleteBatch, decode_delete_records
 from pyhudi.format.files.log_file import BlockType, HeaderKey, LogBlock
 from pyhudi.format.timeline.instant import is_instant_time
@@ -114,6 +115,13 @@ def decode_log_block(
 def _refuse_null_keys(located: LocatedBlock, keys: pa.Array) -> None:
     if keys.null_count:
         raise _unreadable(located, f"{keys.null_count} of its {len(keys)} records have no key")
+
+
+def block_schema(located: LocatedBlock) -> pa.Schema | None:
+    """Return the columns of a block of rows; None of a block of deletes."""
+    if located.block.type not in (BlockType.AVRO_DATA, BlockType.PARQUET_DATA):
+        return None
+    return decode_arrow_schema(_schema_json(located), located.path)
 
 
 def _schema_json(located: LocatedBlock) -> str:

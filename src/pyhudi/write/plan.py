@@ -272,7 +272,8 @@ def finish(session: TableSession, plan: WritePlan, stats: list[WriteStat]) -> li
     if session.is_mor:
         opened = {_group(stat) for stat in stats if stat.log_files is None}
         appended = {_group(stat): None for stat in stats if stat.log_files is not None}
-        seed_missing(session, sorted({group.partition for group in appended}), opened)
+        partitions = sorted({group.partition for group in appended})
+        seed_missing(session, partitions, opened, plan.schemas.own)
         _refuse_moved(session, appended)
     return stats
 

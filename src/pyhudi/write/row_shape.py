@@ -6,7 +6,7 @@ rows are refused with the same error.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,13 +15,14 @@ import pyarrow as pa
 
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.index.routing import PreparedBatch, prepared
-from pyhudi.table.rows.input_rows import conformed
+from pyhudi.settings import SchemaMode
+from pyhudi.table.rows.input_rows import MODE_WORDS, conformed
 from pyhudi.table.rows.latest import ordering_columns, refuse_null_ordering
 from pyhudi.table.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from pyhudi.write.deletes import keyed_rows
 from pyhudi.write.files.spec import rows_layout
 from pyhudi.write.intent import Change, Keys, NewValues, PartialRows
-from pyhudi.write.schemas import RowSchema
+from pyhudi.write.schemas import RowSchema, fixed_columns
 
 
 class RowShape(Protocol):
@@ -52,6 +53,8 @@ class ColumnShape:
     schema: pa.Schema
     ignores_others: bool = False  # True if the input may have other columns, which are ignored
     fills_missing: bool = False  # True if the input may lack columns, which become null
+    #: How the caller chooses a schema mode, for advice; None if its verb has none.
+    mode_words: Mapping[SchemaMode, str] | None = None
 
     @property
     def ordering(self) -> tuple[str, ...]:
@@ -66,7 +69,13 @@ class ColumnShape:
     def prepare(self, batch: pa.RecordBatch) -> PreparedBatch:
         if self.ignores_others:
             batch = batch.select(self.columns(batch.schema.names))
-        rows = conformed(batch, self.schema, fills_missing=self.fills_missing)
+        rows = conformed(
+            batch,
+            self.schema,
+            fills_missing=self.fills_missing,
+            fixed=None if self.mode_words is None else fixed_columns(self.config),
+            words=self.mode_words or MODE_WORDS,
+        )
         refuse_null_ordering(rows, self.ordering)
         return prepared(rows, self.config)
 
@@ -114,4 +123,5 @@ def row_shape(change: Change, rows: RowSchema, config: TableConfig) -> RowShape:
             chosen = [f for f in data if f.name in finding or f.name in columns]
             return ColumnShape(config, pa.schema(chosen), ignores_others=True)
         case _:
-            return ColumnShape(config, data, fills_missing=rows.fills_missing)
+            fills, words = rows.fills_missing, rows.mode_words
+            return ColumnShape(config, data, fills_missing=fills, mode_words=words)

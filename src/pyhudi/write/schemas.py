@@ -9,6 +9,7 @@ begins, and its files have the result. What the commit records is decided when i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,12 +22,15 @@ from pyhudi.conflict.schemas import (
     SchemaStrategy,
     SimpleSchemaStrategy,
 )
+from pyhudi.errors import InvalidRequestError
 from pyhudi.format.avro.recorded import encode_schema
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.session.session import TableSession
 from pyhudi.settings import SchemaMode, WriteSettings
+from pyhudi.table.rows.input_rows import MODE_WORDS
 from pyhudi.table.rows.schema_mode import brought_schema
 from pyhudi.table.schema import META_COLUMNS
+from pyhudi.table.schema_changes import ChangeKind, column_changes
 
 _STRATEGIES: dict[object, SchemaStrategy] = {
     "reconcile": ReconcileSchemaStrategy(),
@@ -41,25 +45,51 @@ class RowSchema:
     called: TableSchemaText | None  # the table's then; None if it had none
     rows: TableSchemaText
     fills_missing: bool = False  # True if rows may lack columns, which become null
+    #: How the caller chooses a schema mode, for advice; None if its verb has none.
+    mode_words: Mapping[SchemaMode, str] | None = None
 
 
 def row_schema(
-    session: TableSession, rows: pa.Schema | None = None, mode: SchemaMode = SchemaMode.STRICT
+    session: TableSession,
+    rows: pa.Schema | None = None,
+    mode: SchemaMode = SchemaMode.STRICT,
+    words: Mapping[SchemaMode, str] = MODE_WORDS,
 ) -> RowSchema:
-    """Return the schema to convert rows to; `rows` is theirs, None if they bring none."""
+    """Return the schema to convert rows to.
+
+    `rows` is the schema of whole rows, None if there are none. By `words` the caller chooses a
+    mode.
+    """
     called = session.schema.now()
     if rows is None or (called is not None and mode is SchemaMode.STRICT):
         if called is None:
             session.schema.avro()  # raises
         assert called is not None
-        return RowSchema(called, called)
+        return RowSchema(called, called, mode_words=None if rows is None else words)
     config = session.config
     table = None if called is None else called.arrow
     brought = brought_schema(table, rows, mode, fixed_columns(config))
+    if called is not None and called.dropped:
+        _refuse_dropped(called, brought)
     texts = [] if called is None else [called.avro_json]
     dropped = () if called is None else called.dropped
     text = encode_schema(brought, texts, config.name, without=META_COLUMNS)
-    return RowSchema(called, TableSchemaText(text, dropped), fills_missing=mode is SchemaMode.MERGE)
+    fills = mode is SchemaMode.MERGE
+    return RowSchema(called, TableSchemaText(text, dropped), fills_missing=fills, mode_words=words)
+
+
+def _refuse_dropped(called: TableSchemaText, brought: pa.Schema) -> None:
+    """Raise InvalidRequestError if the rows bring a column back that was dropped."""
+    dropped = dict(called.dropped)
+    for change in column_changes(called.arrow, brought):
+        if change.kind is ChangeKind.ADDED and change.path in dropped:
+            raise InvalidRequestError(
+                f"column {change.path!r} cannot be added again",
+                why=f"it was dropped at {dropped[change.path]}, and data files may still hold its"
+                " values",
+                next_step="Write it under another name. Once compaction and cleaning have removed"
+                " those files, table.update_schema() can add it",
+            )
 
 
 def schemas_at_begin(

@@ -21,7 +21,7 @@ from pyhudi.commit.concurrent import SEED_KEY
 from pyhudi.commit.transaction import preparing
 from pyhudi.commit.validation import Checks
 from pyhudi.conflict.schema_to_record import TableSchemaText, WriteSchemas
-from pyhudi.errors import ConflictError
+from pyhudi.errors import ConcurrentSchemaEvolutionError, ConflictError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.session.bucket_groups import replaced_for_good
@@ -29,6 +29,7 @@ from pyhudi.session.session import TableSession
 from pyhudi.write.begin import begun, write_spec
 from pyhudi.write.files.base_file import write_seed
 from pyhudi.write.files.spec import WriteSpec, create_partition_metadata
+from pyhudi.write.schemas import fixed_columns, schema_strategy
 
 SEED_OPERATION: Final = "BULK_INSERT"
 #: How many attempts may lose to other seeds; after that, the cause must be another one.
@@ -57,6 +58,8 @@ def seed_missing(
             break
         try:
             _seed(session, missing, schema)
+        except ConcurrentSchemaEvolutionError:
+            raise
         except ConflictError:
             continue  # another writer seeded one of them
     else:
@@ -91,8 +94,12 @@ def _seed(
     schema: TableSchemaText | None,
 ) -> None:
     with begun(session) as transaction:
-        schemas = WriteSchemas(session.schema.now(), None)
-        spec = write_spec(session, transaction.requested, schemas.start or schema)
+        start, config = session.schema.now(), session.config
+        # On a table without a schema, the seed brings that of the rows it is for.
+        own = schema if start is None else None
+        strategy, fixed = schema_strategy(session.settings), fixed_columns(config)
+        schemas = WriteSchemas(start, own, strategy, fixed, config.name)
+        spec = write_spec(session, transaction.requested, start or schema)
         metadata = _written_seeds(session, wanted, spec)
         with preparing(f"the partitions {', '.join(map(repr, list(wanted)[:3]))}"):
             checks = Checks(is_checked=True, schemas=schemas)

@@ -20,7 +20,7 @@ from pyhudi.commit.transaction import Completed, Lost, Transaction
 from pyhudi.commit.validation import SchemaConflict
 from pyhudi.commit.write_ids import TakenOverError
 from pyhudi.conflict.rules import Retry
-from pyhudi.errors import ConflictError
+from pyhudi.errors import ConcurrentSchemaEvolutionError, ConflictError
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.progress import ProgressBoard
 from pyhudi.session.open import OpenTable
@@ -85,7 +85,7 @@ class _Write:
             if lost is not None:
                 session = self._again(lost)  # the table's lock may change here, too
             return self._attempt(session)
-        except TakenOverError as error:
+        except (TakenOverError, ConcurrentSchemaEvolutionError) as error:
             return Lost(error, Retry.NO)
         except ConflictError as error:
             return Lost(error, Retry.WRITE)

@@ -48,6 +48,8 @@ class CompactionSpec:
     visibility: Visibility  # of log blocks
     commits: CommitFolders
     sizes: Mapping[str, int] = field(default_factory=dict)  # path → bytes by its commit
+    #: Dropped columns, which the new files lack; None if only writers that record drops write.
+    dropped: frozenset[str] | None = None
 
     @property
     def write(self) -> WriteSpec:
@@ -85,7 +87,15 @@ def _merged(
     storage: Storage, spec: CompactionSpec, slice_: FileSlice, tally: Tally
 ) -> Iterator[pa.RecordBatch]:
     schema = with_meta_columns(spec.write.layout.data)
-    read = ReadSpec(schema, schema, schema, spec.rule, spec.visibility, commits=spec.commits)
+    read = ReadSpec(
+        schema,
+        schema,
+        schema,
+        spec.rule,
+        spec.visibility,
+        commits=spec.commits,
+        may_lack=spec.dropped,
+    )
     return read_split(storage, read, Split((SliceRead(slice_),)), tally)
 
 

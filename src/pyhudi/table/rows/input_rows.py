@@ -14,9 +14,10 @@ columns and shows a few of the rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import pyarrow as pa
 
@@ -35,6 +36,9 @@ from pyhudi.table.schema import META_COLUMNS
 
 _NAMES_SHOWN_MAX = 10
 
+#: How a caller of a verb chooses a mode.
+MODE_WORDS: Final[Mapping[SchemaMode, str]] = {mode: f'schema_mode="{mode}"' for mode in SchemaMode}
+
 
 def conformed(
     batch: pa.RecordBatch,
@@ -42,6 +46,7 @@ def conformed(
     *,
     fills_missing: bool = False,
     fixed: Collection[str] | None = None,
+    words: Mapping[SchemaMode, str] = MODE_WORDS,
 ) -> pa.RecordBatch:
     """Return the batch with exactly the schema's columns, in its order and of its types.
 
@@ -49,27 +54,28 @@ def conformed(
     `fills_missing`, columns that the batch lacks are null, unless the schema requires them.
 
     `fixed` names the columns of record key, partition and ordering if the caller's verb takes a
-    `schema_mode`. An error then says which mode would help, if one would.
+    `schema_mode`. An error then says which mode would help, if one would, and by `words` how the
+    caller chooses it.
     """
-    given = batch.schema
+    given, choice = batch.schema, None if fixed is None else _Choice(fixed, words)
     found = _Findings.of(given, schema, fills_missing=fills_missing)
     if found.whys:
         raise InvalidRequestError(
             "the rows do not have the table's columns",
             why="; ".join(found.whys),
-            next_step=_advice_on_names(schema, found) + _advice_on_mode(given, schema, fixed),
+            next_step=_advice_on_names(schema, found) + _advice_on_mode(given, schema, choice),
         )
     if found.mismatches:
         raise InvalidRequestError(
             "the rows do not have the table's types in "
             + _listed([mismatch.path for mismatch in found.mismatches]),
             why="; ".join(f"{m.path}: {m.why}" for m in found.mismatches[:_NAMES_SHOWN_MAX]),
-            next_step="Cast these columns before writing" + _advice_on_mode(given, schema, fixed),
+            next_step="Cast these columns before writing" + _advice_on_mode(given, schema, choice),
         )
     names = {*given.names}
     return pa.RecordBatch.from_arrays(
         [
-            _column(batch.column(field.name), field, fixed)
+            _column(batch.column(field.name), field, choice)
             if field.name in names
             else pa.nulls(batch.num_rows, field.type)
             for field in schema
@@ -145,7 +151,7 @@ def _listed(names: Sequence[str]) -> str:
 # ---- values
 
 
-def _column(array: pa.Array, field: pa.Field, fixed: Collection[str] | None) -> pa.Array:
+def _column(array: pa.Array, field: pa.Field, choice: _Choice | None) -> pa.Array:
     try:
         return coerced(array, field, field.name)
     except UnfitValuesError as unfit:
@@ -160,24 +166,42 @@ def _column(array: pa.Array, field: pa.Field, fixed: Collection[str] | None) -> 
             f"values of column {unfit.path!r} do not fit",
             why=f"{unfit.why}, as in {sample(rows, {field.name: array})}",
             next_step="Correct these rows, or leave them out"
-            + _advice_on_wider_type(array, field, fixed),
+            + _advice_on_wider_type(array, field, choice),
         ) from None
 
 
 # ---- which schema mode would help
 
 
-def _advice_on_mode(given: pa.Schema, schema: pa.Schema, fixed: Collection[str] | None) -> str:
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The schema modes as a caller chooses among them."""
+
+    fixed: Collection[str]
+    words: Mapping[SchemaMode, str]
+
+    def brought(self, given: pa.Schema, schema: pa.Schema, mode: SchemaMode) -> pa.Schema | None:
+        """Return the schema that the mode would lead to; None if it is refused."""
+        try:
+            return brought_schema(schema, given, mode, self.fixed)
+        except InvalidRequestError:
+            return None
+
+
+def _advice_on_mode(given: pa.Schema, schema: pa.Schema, choice: _Choice | None) -> str:
     """Return a sentence on the first mode under which the rows fit, and what it would do.
 
     Both are found by trying, so that no advice leads to the next refusal. The effects are named,
     because a misspelt column looks like a new one.
     """
+    if choice is None:
+        return ""
     for mode in (SchemaMode.ADD, SchemaMode.MERGE):
-        brought = _brought(given, schema, mode, fixed)
+        brought = choice.brought(given, schema, mode)
         fills = mode is SchemaMode.MERGE
         if brought is not None and _Findings.of(given, brought, fills_missing=fills).is_empty:
-            return f'. schema_mode="{mode}" would {" and ".join(_effects(given, schema, brought))}'
+            effects = " and ".join(_effects(given, schema, brought))
+            return f". {choice.words[mode]} would {effects}"
     return ""
 
 
@@ -196,25 +220,15 @@ def _effects(given: pa.Schema, schema: pa.Schema, brought: pa.Schema) -> list[st
     return [effect.format(_listed(names)) for effect, names in effects.items() if names]
 
 
-def _advice_on_wider_type(array: pa.Array, field: pa.Field, fixed: Collection[str] | None) -> str:
+def _advice_on_wider_type(array: pa.Array, field: pa.Field, choice: _Choice | None) -> str:
+    if choice is None:
+        return ""
     given = pa.schema([pa.field(field.name, array.type)])
-    brought = _brought(given, pa.schema([field]), SchemaMode.ADD, fixed)
+    brought = choice.brought(given, pa.schema([field]), SchemaMode.ADD)
     if brought is None or brought.field(0).type.equals(field.type):
         return ""
     try:
         coerced(array, brought.field(0), field.name)
     except UnfitValuesError:
         return ""
-    return f'. schema_mode="{SchemaMode.ADD}" would widen {field.name!r} in the table'
-
-
-def _brought(
-    given: pa.Schema, schema: pa.Schema, mode: SchemaMode, fixed: Collection[str] | None
-) -> pa.Schema | None:
-    """Return the schema that the mode would lead to; None if it is refused, or cannot be chosen."""
-    if fixed is None:
-        return None
-    try:
-        return brought_schema(schema, given, mode, fixed)
-    except InvalidRequestError:
-        return None
+    return f". {choice.words[SchemaMode.ADD]} would widen {field.name!r} in the table"

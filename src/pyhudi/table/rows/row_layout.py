@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyhudi.errors import InvalidRequestError
 from pyhudi.format.avro.schema import decode_arrow_schema
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.files.required_values import stored_column
@@ -105,6 +106,13 @@ def stored_partial_rows(
     layout: RowLayout, rows: pa.RecordBatch, keys: pa.Array, origin: RowOrigin, first: int
 ) -> pa.RecordBatch:
     """Return new partial rows in their own layout, with meta columns and rank."""
+    if rows.schema.names != layout.data.names:  # a null would take the place of a value
+        raise InvalidRequestError(
+            "partial rows cannot be written",
+            why=f"they have the columns {', '.join(rows.schema.names)} and the part has"
+            f" {', '.join(layout.data.names)}",
+            next_step="Give exactly the columns of the owner",
+        )
     rows = conform(rows, layout.data, "the rows")
     count = rows.num_rows
     meta = dict(zip(META_COLUMNS, _meta_columns(count, keys, origin, first), strict=True))
