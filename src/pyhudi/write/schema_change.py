@@ -32,7 +32,7 @@ class SchemaStart:
     schema: TableSchemaText
     fixed: tuple[str, ...]
     held: Mapping[str, str]  # dropped columns that a data file may still hold, and since when
-    since: str  # the latest time of the timeline
+    since: str  # the latest completion; a request may be later, and its write still unseen
     pending: frozenset[str]
 
 
@@ -46,7 +46,8 @@ def schema_start(session: TableSession) -> SchemaStart:
     kept = tuple((name, when) for name, when in now.dropped if name in held)
     fixed = fixed_columns(session.config)
     start = replace(now, dropped=kept)
-    return SchemaStart(start, fixed, held, live.highest, frozenset(live.pending))
+    since = max(instant.completed or "" for instant in live.completed.values())
+    return SchemaStart(start, fixed, held, since, frozenset(live.pending))
 
 
 def _held(session: TableSession, now: TableSchemaText) -> dict[str, str]:
