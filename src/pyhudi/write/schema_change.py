@@ -50,13 +50,14 @@ def schema_start(session: TableSession) -> SchemaStart:
 
 
 def _held(session: TableSession, now: TableSchemaText) -> dict[str, str]:
-    """Return the dropped columns that a data file may still hold.
+    """Return the dropped columns that a data file may still hold, now or later.
 
-    A file that was requested before the drop completed may have been written with the column.
+    A file that was requested before the drop completed may have been written with the column. So
+    may one of an instant that is pending, which no reader counts yet.
     """
     state = session.current.load()
     requested = [file.name.requested for group in state.groups() for file in group.files]
-    oldest = min(requested, default="~")
+    oldest = min([*requested, *session.log.live.pending], default="~")
     return {name: when for name, when in now.dropped if not when or oldest <= when}
 
 
