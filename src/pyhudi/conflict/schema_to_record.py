@@ -153,7 +153,10 @@ def schema_to_record(
         return unfit
     sources = [text for text in (now, own, start) if text is not None]
     documented = merged_documentation(result, *known)
-    return _encoded(documented, now, sources, schemas.table_name)
+    try:
+        return _encoded(documented, now, sources, schemas.table_name)
+    except InvalidRequestError as error:
+        return error
 
 
 def _unfit(result: object, schemas: WriteSchemas) -> HudiError | None:

@@ -16,7 +16,7 @@ from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.read.current_state import CurrentState
 from pyhudi.read.load import TableLoader
-from pyhudi.read.schema_in_force import RecordedSchema, avro_in_force, last_recorded
+from pyhudi.read.schema_in_force import RecordedSchema, last_recorded, text_in_force
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 
@@ -64,8 +64,10 @@ class SchemaInForce:
         if known is not None:
             return known.text
         is_first = not any(i.action in WRITE_ACTIONS for i in live.completed.values())
-        found = self._config.create_schema if is_first else self._in_force()
-        return TableSchemaText(found) if found else None
+        if not is_first:
+            return text_in_force(self._loader, self._current.load())
+        created = self._config.create_schema
+        return TableSchemaText(created) if created else None
 
     def dropped(self) -> frozenset[str]:
         """Return the columns that were dropped."""
@@ -76,9 +78,6 @@ class SchemaInForce:
         """Take note of a write of this process that completed, which spares reading its file."""
         drops = tuple((name, when or instant.completed or "") for name, when in schema.dropped)
         self._last = RecordedSchema(instant, schema.avro_json, dropped=drops)
-
-    def _in_force(self) -> str | None:
-        return avro_in_force(self._loader, self._current.load())
 
     def _metadata(self, instant: Instant) -> CommitMetadata:
         return self._loader.metadata(instant, self._log.metadata(instant.requested))
