@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any
+
+import pyarrow as pa
 
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.transaction import Transaction
 from pyhudi.commit.validation import Checks
+from pyhudi.conflict.schema_to_record import WriteSchemas
 from pyhudi.errors import ConflictError, HudiError, OutcomeUnknownError
 from pyhudi.format.table.table_config import TableType
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.simulate.lock import SharedLock
 from pyhudi.simulate.simulation import Process, Simulation
+from pyhudi.simulate.table.actors.evolver import EvolvingCall, evolve
 from pyhudi.simulate.table.actors.writers import Writer, WriterProfile
 from pyhudi.simulate.table.checks.evidence import Evidence, Violation
 from pyhudi.simulate.table.checks.invariants import Case, violations
@@ -33,6 +38,7 @@ OCC = TableKind(TableType.COPY_ON_WRITE, by_event_time=False)
 NBCC = TableKind(TableType.MERGE_ON_READ, by_event_time=True)
 JOINED = TableKind(TableType.MERGE_ON_READ, by_event_time=False, has_owners=True)
 KINDS = {"occ": OCC, "nbcc": NBCC}
+EVOLVING = {name: replace(kind, evolves=True) for name, kind in KINDS.items()}
 
 
 def stage_of(simulation: Simulation, kind: TableKind, *, shared: bool = False) -> Stage:
@@ -43,6 +49,17 @@ def steady_writer(stage: Stage, name: str) -> Writer:
     """Writes once, without late tasks: base files on a copy-on-write table, else log files."""
     rate = 1.0 if stage.kind.table_type is TableType.COPY_ON_WRITE else 0.0
     return Writer(stage, name, WriterProfile(base_rate=rate, checked_rate=rate, task_rate=0.0))
+
+
+def dropping(name: str) -> Callable[[pa.Schema], pa.Schema]:
+    return lambda table: pa.schema([field for field in table if field.name != name])
+
+
+def start_evolving(stage: Stage, name: str, wanted: Callable[[pa.Schema], pa.Schema]) -> Process:
+    """Start a process that changes the schema without rows."""
+    process = stage.simulation.process(name)
+    process.start(evolve, stage, stage.session(process), wanted)
+    return process
 
 
 class OpenWrite:
@@ -56,7 +73,9 @@ class OpenWrite:
         owner: str | None = None,
         *,
         process: Process | None = None,
+        adds: str | None = None,
     ) -> None:
+        """On a table that evolves, its rows may add a column."""
         self.process = process or stage.simulation.process(name)
         self.log = stage.decision_log(self.process)
         self.recovery = FailedWriteRecovery(self.log, stage.settings)
@@ -67,15 +86,35 @@ class OpenWrite:
         cells = None if owner is None else dict.fromkeys(OWNERS[owner], version)
         row = Row("", 1, version, is_deleted=False, cells=cells, is_fresh=cells is not None)
         self._rows = tuple(row._replace(key=key) for key in keys)
+        self._call = None
+        if stage.kind.evolves:
+            added = [] if adds is None else [pa.field(adds, pa.int32())]
+
+            def brought(table: pa.Schema) -> pa.Schema:
+                return pa.schema([*table, *added]) if added else table
+
+            self._call = EvolvingCall.of(stage, self.log, stage.settings, brought)
         self._record(Outcome.INVOKE)
         self.transaction = Transaction.begin(self.log, stage.settings, stage.action, self.recovery)
         requested = self.transaction.requested
         stage.history.begun[self._attempt] = requested
+        self._schemas = self._begun()
         files = log_files(requested, self._rows)
         if self.is_checked:
             reader = ToyReader(self.process.storage, stage.kind)
             files = base_files(requested, self._rows, reader.groups(reader.load()), stage.kind)
         self.stats = [write_data_file(self.process.storage, file) for file in files]
+
+    def _begun(self) -> WriteSchemas | None:
+        if self._call is None:
+            return None
+        schemas = self._call.begun()
+        assert isinstance(schemas, WriteSchemas)
+        rows = self._call.numbered(self._rows, schemas, self._attempt)
+        numbers = {(row.key, row.version): row.more for row in rows if row.more is not None}
+        self._stage.history.numbers.update(numbers)
+        self._rows = rows
+        return schemas
 
     def fall_silent(self) -> None:
         """No more beats; and the last one is too long ago."""
@@ -85,7 +124,8 @@ class OpenWrite:
     def complete(self) -> None:
         try:
             metadata = commit_metadata(self.stats, self._stage.kind)
-            checks = Checks(self.is_checked, is_part=self._stage.kind.has_owners)
+            is_part = self._stage.kind.has_owners
+            checks = Checks(self.is_checked, is_part=is_part, schemas=self._schemas)
             completed = self.transaction.complete(metadata, checks).or_raise()
         except ConflictError as error:
             self._record(Outcome.FAIL, error=error.why, facts=error.facts)
@@ -111,6 +151,7 @@ class OpenWrite:
             place=len(self._stage.storage.changes),
             rows=self._rows,
             is_checked=self.is_checked,
+            changes=() if self._call is None else self._call.changed,
             requested=self.transaction.requested if known else "",
             completed=completed,
             error=error,

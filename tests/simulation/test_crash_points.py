@@ -13,11 +13,14 @@ from functools import cache
 import pytest
 
 from light_scenarios import (
+    EVOLVING,
     KINDS,
     OpenWrite,
+    dropping,
     judged_after_repair,
     recover,
     stage_of,
+    start_evolving,
     steady_writer,
 )
 from pyhudi.simulate.faults import Effect, Fault, FixedFaults
@@ -54,18 +57,35 @@ def the_loser_of_a_conflict(stage: Stage) -> Process:
     return loser.process
 
 
+def a_change_of_the_schema(stage: Stage) -> Process:
+    """one whole entry, and its three files"""
+    OpenWrite(stage, "other", ("k0",), adds="c0").complete()
+    return start_evolving(stage, "first", dropping("c0"))
+
+
+def a_write_behind(stage: Stage) -> Process:
+    """its schema in a whole entry, and then itself"""
+    write = OpenWrite(stage, "first", ("k0",), adds="c0")
+    OpenWrite(stage, "later", ("k1",), adds="c1").complete()
+    write.process.start(write.complete)
+    return write.process
+
+
 SCENES: dict[str, Begin] = {
     "write": a_write,
     "rollback": a_rollback,
     "conflict": the_loser_of_a_conflict,
+    "change of the schema": a_change_of_the_schema,
+    "write behind": a_write_behind,
 }
+EVOLVES = {"change of the schema", "write behind"}
 CASES = [(scene, kind) for scene in SCENES for kind in KINDS]
 
 
 def run_with_crashes(scene: str, kind: str, *crashes: Fault) -> tuple[list[Violation], list[int]]:
     """Return the violations, and how many operations the scene and the recovery from it made."""
     with Simulation(1, faults=FixedFaults(crashes), tick_ms=1) as simulation:
-        stage = stage_of(simulation, KINDS[kind])
+        stage = stage_of(simulation, (EVOLVING if scene in EVOLVES else KINDS)[kind])
         first = SCENES[scene](stage)
         simulation.run()
         second = simulation.process("second")

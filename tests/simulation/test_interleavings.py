@@ -12,13 +12,16 @@ from collections.abc import Callable
 import pytest
 
 from light_scenarios import (
+    EVOLVING,
     JOINED,
     KINDS,
     NBCC,
     OpenWrite,
+    dropping,
     judged,
     recover,
     stage_of,
+    start_evolving,
     steady_writer,
 )
 from pyhudi.simulate.explore import explore
@@ -29,7 +32,12 @@ from pyhudi.simulate.table.stage import Stage
 
 #: Of two writers, all orders are tried. With a rescuer there are thousands and more, of which a
 #: quick run tries the first; PYHUDI_ALL_ORDERS=1 tries them all.
-RESCUES = {"completion and abort": 1_000, "two rescuers": 400}
+RESCUES = {
+    "completion and abort": 1_000,
+    "two rescuers": 400,
+    "two that add columns": 200,
+    "adding and dropping": 200,
+}
 ALL_ORDERS = os.environ.get("PYHUDI_ALL_ORDERS") == "1"
 Scene = Callable[[Stage], None]
 
@@ -67,20 +75,37 @@ def two_rescuers(stage: Stage) -> None:
         rescuer.start(recover, stage, rescuer)
 
 
+def two_that_add_columns(stage: Stage) -> None:
+    """The one that began first may complete last, and then needs a whole entry."""
+    for name, key, column in (("one", "k0", "c0"), ("two", "k1", "c1")):
+        write = OpenWrite(stage, name, (key,), adds=column)
+        write.process.start(write.complete)
+
+
+def adding_and_dropping(stage: Stage) -> None:
+    OpenWrite(stage, "before", ("k0",), adds="c0").complete()
+    write = OpenWrite(stage, "one", ("k1",), adds="c1")
+    write.process.start(write.complete)
+    start_evolving(stage, "two", dropping("c0"))
+
+
 SCENES: dict[str, Scene] = {
     "two completions": two_completions,
     "two completions apart": two_completions_apart,
     "completion and begin": completion_and_begin,
     "completion and abort": completion_and_abort,
     "two rescuers": two_rescuers,
+    "two that add columns": two_that_add_columns,
+    "adding and dropping": adding_and_dropping,
 }
+EVOLVES = {"two that add columns", "adding and dropping"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scene", SCENES)
 def test_every_order_of_two_processes_keeps_the_promises(scene: str, kind: str) -> None:
     def play(simulation: Simulation) -> None:
-        stage = stage_of(simulation, KINDS[kind])
+        stage = stage_of(simulation, (EVOLVING if scene in EVOLVES else KINDS)[kind])
         SCENES[scene](stage)
         simulation.run()
         broken = judged(stage, repaired=False)

@@ -14,6 +14,7 @@ import pytest
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.simulate.table.schedules import Mode, ScheduleResult, Services, run_schedule
 from simulation.planted.commit import BUGS
+from simulation.planted.schemas import SCHEMA_BUGS
 
 SEARCH = int(os.environ.get("PYHUDI_SEARCH", "0"))
 #: Where rollbacks are archived at once, which is more than the protocol promises to stand.
@@ -22,6 +23,7 @@ ARCHIVING = {"no chain rule"}
 SERVED: dict[str, Services] = {
     "compactions ignored": Services(compactors=1),
     "keys taken for new": Services(compactors=1),
+    "services bring schemas": Services(compactors=2),
     "pending plans cleaned": Services(compactors=2, cleaners=2, policy=CleanPolicy.versions(1)),
     "cleaned without a check": Services(
         compactors=1, cleaners=2, savepointers=1, policy=CleanPolicy.commits(1)
@@ -114,6 +116,12 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "own inflight not checked": [("shared", 249), ("shared", 833)],
     "skew not waited out": [("shared", 1), ("shared", 10), ("shared", 24), ("shared", 30)],
     "lock not checked again": [("shared", 198), ("shared", 756), ("shared", 1175)],
+    "schema of the begin recorded": [],
+    "evolved behind a later request": [],
+    "joined by union": [],
+    "own kept from the call": [],
+    "services bring schemas": [],
+    "last begin passed": [],
     "no wait for the other reader": [("shared", 1), ("shared", 23), ("shared", 25), ("shared", 26)],
 }
 
@@ -125,7 +133,8 @@ def catches(bug: str, mode: Mode, seed: int) -> bool:
 
 def played(bug: str, mode: Mode, seed: int) -> ScheduleResult:
     archives, services = bug in ARCHIVING, SERVED.get(bug)
-    return run_schedule(seed, mode=mode, archives=archives, services=services)
+    evolves = True if bug in SCHEMA_BUGS else None
+    return run_schedule(seed, mode=mode, archives=archives, services=services, evolves=evolves)
 
 
 def test_every_planted_bug_has_seeds() -> None:

@@ -40,6 +40,7 @@ class Event:
     is_checked: bool = False  # the write yields to others on the same file groups
     reads_nothing: bool = False  # it read nothing of the table
     replaces: tuple[str, ...] = ()  # the partitions whose rows it replaces
+    changes: tuple[str, ...] = ()  # the columns that it adds or widens
     owner: str | None = None  # the owner of the columns that it writes
     priority: int = 0
     asked: int = 0  # like `place`, when the writer proposed its completion
@@ -79,9 +80,11 @@ class ProposedChange:
     """Changes of the schema that a process proposed, and when it had its answer."""
 
     added: frozenset[str]
+    widened: frozenset[str]
     dropped: frozenset[str]
     place: int  # how many changes the store had seen
     answered: int | None = None  # likewise; None if it never had one
+    is_done: bool = False  # the answer was that the change is in force
 
 
 class LostFile(NamedTuple):

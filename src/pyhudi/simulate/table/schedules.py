@@ -318,7 +318,7 @@ class _Schedule:
             java.process.start(java.run)
         self._start_services()
         for number in range(1 + drawn(self._evolving, 2) if stage.kind.evolves else 0):
-            Evolver(stage, f"evolver{number}", rounds=1 + drawn(self._evolving, 4)).start()
+            Evolver(stage, f"evolver{number}", rounds=2 + drawn(self._evolving, 6)).start()
         reader = Reader(stage, "reader", reads=1 + drawn(chance, 4), rests=self._rests)
         reader.process.start(reader.run)
         self._onlookers.append(reader)

@@ -63,7 +63,8 @@ def _type(schema: pa.Schema, name: str) -> pa.DataType:
 def proposed(stage: Stage, before: pa.Schema, after: pa.Schema) -> ProposedChange:
     """Record the change in the history."""
     old, new = frozenset(before.names), frozenset(after.names)
-    change = ProposedChange(new - old, old - new, stage.place)
+    widened = frozenset(name for name in old & new if _type(before, name) != _type(after, name))
+    change = ProposedChange(new - old, widened, old - new, stage.place)
     stage.history.proposed.append(change)
     return change
 
@@ -94,6 +95,11 @@ class EvolvingCall:
         rows = row_schema(session, columns, mode)
         return cls(session, rows, proposed(stage, now.arrow, columns))
 
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Return the columns that the rows add or widen."""
+        return tuple(sorted(self.change.added | self.change.widened))
+
     def begun(self) -> WriteSchemas | SchemaConflict:
         """Return the schemas of an attempt that has just begun."""
         self.change.answered = None
@@ -112,7 +118,7 @@ class EvolvingCall:
 
     def ended(self, place: int, requested: str, ended: Completed | None) -> None:
         """Take note of the answer."""
-        self.change.answered = place
+        self.change.answered, self.change.is_done = place, ended is not None
         if ended is not None and ended.schema is not None:
             times = InstantTime(requested), InstantTime(ended.time)
             done = Instant(times[0], self.session.action, State.COMPLETED, times[1])
@@ -125,7 +131,7 @@ class Evolver(ServiceActor):
     harmless = (UnavailableError, ConflictError)
 
     def __init__(self, stage: Stage, name: str, *, rounds: int) -> None:
-        super().__init__(stage, name, rounds=rounds, pauses=(1, 50, 1_000, 20_000))
+        super().__init__(stage, name, rounds=rounds, pauses=(1, 50, 200, 1_000))
 
     def _begun(self, process: Process) -> Callable[[], object]:
         return partial(evolve, self._stage, self._stage.session(process), self._drawn)
@@ -146,4 +152,4 @@ def evolve(stage: Stage, session: TableSession, wanted: Callable[[pa.Schema], pa
     columns = wanted(table)
     change = proposed(stage, table, columns)
     change_schema(session, start, columns)
-    change.answered = stage.place
+    change.answered, change.is_done = stage.place, True

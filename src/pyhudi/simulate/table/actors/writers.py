@@ -381,6 +381,7 @@ class _Attempt:
             is_checked=self._way.is_base or self._way.is_checked,
             reads_nothing=self._way.reads_nothing,
             replaces=self._way.overwrite.partitions if self._way.overwrite else (),
+            changes=() if self._call is None else self._call.changed,
             owner=self._owner,
             priority=self._writer.profile.priority,
             asked=self._asked,

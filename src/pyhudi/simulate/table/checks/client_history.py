@@ -128,6 +128,8 @@ def _no_contradiction(history: History, answer: Event) -> str:
     asked = [change for change in history.proposed if change.place <= answer.place]
     dropped = {name for change in asked for name in change.dropped}
     columns = {each["column"] for each in answer.facts["columns"]}
+    if foreign := columns - {*answer.changes}:
+        return f"it does not change {sorted(foreign)}"
     return "" if columns <= dropped else f"no process wanted to drop {sorted(columns - dropped)}"
 
 
