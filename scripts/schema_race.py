@@ -243,7 +243,9 @@ def lance_alter(folder: Path) -> Outcome:
 RACES = [
     Race("pyhudi", "pyhudi", "pyhudi", '`upsert(schema_mode="add")`', pyhudi_rows),
     Race("pyhudi", "pyhudi", "pyhudi", "`update_schema()`", pyhudi_alter),
-    Race("deltalake", "deltalake", "deltalake", '`write_deltalake(…, "merge")`', delta_rows),
+    Race(
+        "deltalake", "deltalake", "deltalake", '`write_deltalake(schema_mode="merge")`', delta_rows
+    ),
     Race("deltalake", "deltalake", "deltalake", "`alter.add_columns`", delta_alter),
     Race("pyiceberg", "pyiceberg", "PyIceberg", "`append`", iceberg_append),
     Race("pyiceberg", "pyiceberg", "PyIceberg", "`union_by_name` and `append`", iceberg_rows),

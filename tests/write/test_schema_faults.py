@@ -1,4 +1,4 @@
-"""What a change of the schema meets: writers under way, other engines, strategies that are wrong."""
+"""What a change of the schema meets: writers under way, other engines, wrong strategies."""
 
 from __future__ import annotations
 
