@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import pyhudi
 from conformance.client import JudgeClient, JudgeError
 from conformance.combinations import Combination
 from conformance.evolving import (
@@ -31,7 +32,6 @@ from conformance.scenes import (
     frozen_hudi_write,
     held_write,
 )
-from conformance.test_cleaning import hudi_compaction
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
 from pyhudi.plan.schema_update import SchemaUpdate
 
@@ -242,17 +242,23 @@ def test_a_column_that_a_non_blocking_hudi_write_took_away_comes_back_with_its_v
     """Such a write compares no schemas, and records the one that it began with."""
     scene = race(tmp_path, NON_BLOCKING)
     mine, other = one_in_each_bucket()
-    theirs = scene.rows([other], written=1)
+    theirs, ours = scene.rows([other], written=1), scene.shared.open(schema_mode="add")
     with frozen_hudi_write(judge, scene, theirs) as (requested, written):
         scene.sample.schema = added(PLAIN)
-        scene.upsert(scene.rows([mine], written=2), schema_mode="add")
+        rows = scene.rows([mine], written=2)
+        ours.upsert(scene.sample.table(rows))
     written.result()
     scene.expected.upsert(theirs)
+    scene.expected.upsert(rows)
     assert scene.recorded_columns()[requested] == PLAIN.names
     assert judge.hudi_schema(scene.path) == spark_columns(scene.sample.schema)
-    with scene.shared.open().update_schema() as change:
+    with pytest.warns(pyhudi.SchemaWarning, match=f"{requested} took the column 'extra'"):
+        ours.delete(pa.table({"id": ["none"]}))
+    with pytest.raises(pyhudi.CorruptTableError, match="'extra' would be lost"):
+        ours.services.compact()
+    with ours.update_schema() as change:
         change.union_by_name(scene.sample.schema)
     scene.agree(judge, by_rs=False)
     assert value_of(judge, scene, mine, "extra") == f"extra {mine} by 2"
-    hudi_compaction(judge, scene)
+    ours.services.compact()
     scene.agree(judge)

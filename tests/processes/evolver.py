@@ -11,6 +11,7 @@ the same `write_id`, and what had completed is not written twice.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ import pyhudi
 WRITERS = 4
 COLUMNS = 5  # of each writer
 WAIT_S = 60.0  # for the others to call
+_PARENT = os.getppid()  # without it nothing waits for this process
 SETTINGS = pyhudi.WriteSettings(heartbeat_interval_ms=1_000)
 FIRST = pa.schema([pa.field("id", pa.string(), nullable=False), ("ts", pa.int64())])
 
@@ -59,7 +61,7 @@ def _once_all_have_called(rows: pa.Table, folder: Path, writer: int, turn: int) 
     called_mark(folder, writer, turn).touch()
     deadline = time.monotonic() + WAIT_S
     while not all(called_mark(folder, other, turn).exists() for other in range(WRITERS)):
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or os.getppid() != _PARENT:
             raise TimeoutError(f"the others have not called in round {turn}")
         time.sleep(0.002)
     yield from last.to_batches()

@@ -157,7 +157,7 @@ def schema_verdict(
 ) -> SchemaUnchanged | DocumentationChange | SchemaChange | SchemaConflict | Denied:
     """Return the schema to record in the entry that comes next, or why none can be."""
     start = schemas.start
-    changed = others.schema(live, None if start is None else start.fingerprint)
+    changed = others.schema(live, start)
     now = start if changed is None else changed.text
     result = schema_to_record(schemas, now)
     if isinstance(result, HudiError):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -27,6 +27,8 @@ from pyhudi.errors import UnsupportedTableError
 from pyhudi.format.avro.schema import avro_record_schema
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.format.timeline.writer_identity import WRITER_KEY
+from pyhudi.plan.column_paths import has_column, parse_path
 from pyhudi.read.load import PROPERTIES, TableLoader
 from pyhudi.read.slice import load_base_schema
 from pyhudi.table.schema import META_COLUMNS, table_schema, with_meta_columns
@@ -46,6 +48,7 @@ class RecordedSchema:
     avro_json: str
     is_of_service: bool = False
     dropped: tuple[tuple[str, str], ...] = ()  # dropped columns, with when they were dropped
+    is_foreign: bool = False  # True if another engine recorded it, which records no drops
 
     @property
     def text(self) -> TableSchemaText:
@@ -103,7 +106,34 @@ def _recorded(instant: Instant, metadata: CommitMetadata) -> RecordedSchema | No
         return None
     is_of_service = (metadata.operation_type or "").upper() in _SERVICE_OPERATIONS
     dropped = recorded_drops(metadata.extra_metadata or {}, instant)
-    return RecordedSchema(instant, metadata.schema_json, is_of_service, dropped)
+    is_foreign = WRITER_KEY not in (metadata.extra_metadata or {})
+    return RecordedSchema(instant, metadata.schema_json, is_of_service, dropped, is_foreign)
+
+
+def with_earlier_drops(
+    found: RecordedSchema,
+    instants: Iterable[Instant],
+    metadata: Callable[[Instant], CommitMetadata],
+    before: tuple[tuple[str, str], ...] = (),
+) -> RecordedSchema:
+    """Return the schema of another engine's commit with the columns that were dropped before it.
+
+    They are those of the last write of pyhudi among the instants, which are in order, or else
+    `before`. A column that the other engine has brought back is no longer dropped.
+    """
+    if not found.is_foreign:
+        return found
+    writes = [instant for instant in instants if instant.action in WRITE_ACTIONS]
+    for instant in reversed(writes):
+        recorded = _recorded(instant, metadata(instant))
+        if recorded is not None and not recorded.is_foreign and not recorded.is_of_service:
+            before = recorded.dropped
+            break
+    if not before:
+        return found
+    schema = found.text.arrow
+    gone = (drop for drop in before if not has_column(schema, parse_path(drop[0])))
+    return replace(found, dropped=tuple(gone))
 
 
 def recorded_by_write(metadata: CommitMetadata) -> str | None:

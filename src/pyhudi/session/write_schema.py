@@ -16,7 +16,12 @@ from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.read.current_state import CurrentState
 from pyhudi.read.load import TableLoader
-from pyhudi.read.schema_in_force import RecordedSchema, last_recorded, text_in_force
+from pyhudi.read.schema_in_force import (
+    RecordedSchema,
+    last_recorded,
+    text_in_force,
+    with_earlier_drops,
+)
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 
@@ -57,8 +62,11 @@ class SchemaInForce:
             known = None  # a restore undid it
         since = "" if known is None else known.instant.completed or ""
         new = live.completed_after(since)
-        before = known
-        self._last = known = last_recorded(new, live.began_as, self._metadata, known)
+        before, drops = known, () if known is None else known.dropped
+        known = last_recorded(new, live.began_as, self._metadata, known)
+        if known is not None and known is not before:
+            known = with_earlier_drops(known, new, self._metadata, drops)
+        self._last = known
         if self._config.lock.is_shared and before is not None and known is not None:
             _warn_of_lost_columns(before, known)
         if known is not None:
