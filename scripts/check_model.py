@@ -31,6 +31,7 @@ TOOLS = ROOT / "build/model"  # ignored by git
 TLC_JARS = "tlc"  # a set of requirements/jars.toml
 
 MUST_FAIL = ("weak_", "witness_")
+MODULES = ("prune", "schema")  # of the configurations with the word in their names
 QUICK_SECONDS_MAX = 25
 HANG_SECONDS = 4 * 3600
 
@@ -50,7 +51,7 @@ class Expected:
 
     @property
     def module(self) -> str:
-        return "prune" if "prune" in self.name else "protocol"
+        return next((module for module in MODULES if module in self.name), "protocol")
 
 
 @dataclass(frozen=True, slots=True)

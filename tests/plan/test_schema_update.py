@@ -160,7 +160,7 @@ def test_a_new_column_is_last_and_nullable_and_has_its_documentation() -> None:
 
 def test_empty_documentation_removes_what_there_is() -> None:
     change = update().add_column("x", "int", "a").update_column("x", doc="")
-    assert not change.schema.field("x").metadata
+    assert change.schema.field("x").metadata == {DOC: b""}
 
 
 def test_an_update_says_what_it_changes() -> None:
@@ -226,11 +226,11 @@ def union(name: str) -> Verbs:
         (lambda u: u.add_column("n", "int"), "'n' cannot be added: there is a column of that name"),
         (lambda u: u.add_column("N", "int"), "'N' cannot be added.*'n', which differs.*in case"),
         (lambda u: u.add_column("address.ZIP", "int"), "'address.ZIP' .*'zip', which differs"),
-        (lambda u: u.add_column("_hoodie_x", "int"), "'_hoodie_x' cannot be added.*reserved"),
-        (lambda u: u.add_column("_pyhudi_x", "int"), "'_pyhudi_x' cannot be added.*reserved"),
+        (lambda u: u.add_column("_hoodie_x", "int"), "'_hoodie_x' cannot be added.*Hudi's own"),
+        (lambda u: u.add_column("_pyhudi_x", "int"), "'_pyhudi_x' cannot be added.*pyhudi's own"),
         (
             lambda u: u.add_column("x", pa.struct([("_pyhudi_y", pa.int32())])),
-            "'x._pyhudi_y' cannot be added.*reserved",
+            "'x._pyhudi_y' cannot be added.*pyhudi's own",
         ),
         (lambda u: u.add_column("a-b", "int"), "'a-b' cannot be stored: a name has letters"),
         (lambda u: u.add_column("address.1x", "int"), "'address.1x' cannot be stored"),
@@ -267,6 +267,9 @@ def union(name: str) -> Verbs:
         (lambda u: u.add_column(("a", 5), "int"), "is not the path"),
         (lambda u: u.update_column("no", "int"), "'no' .*no such column.*Name one of.*: id, day"),
         (lambda u: u.update_column("n"), "'n' cannot be updated: neither a type nor"),
+        (lambda u: u.update_column("n", doc="\ud800"), "'n' cannot have that .*is not text"),
+        (lambda u: u.update_column("tags.element", doc="x"), "'tags.element' cannot have docum"),
+        (lambda u: u.update_column("m.value", doc="x"), "'m.value' .*what 'm' holds"),
         (lambda u: u.update_column("big", "int"), "'big' cannot become int32: it is int64"),
         (lambda u: u.update_column("d", "float"), "'d' cannot become float"),
         (lambda u: u.update_column("text", "long"), "'text' cannot become int64"),
@@ -306,7 +309,7 @@ def union(name: str) -> Verbs:
         (union("other case"), "'TEXT' cannot be added.*'text', which differs"),
         (union("dropped"), "'old' cannot be added again"),
         (union("dropped inside"), "'address.street' cannot be added again"),
-        (union("reserved"), "'_hoodie_new' cannot be added.*reserved"),
+        (union("reserved"), "'_hoodie_new' cannot be added.*Hudi's own"),
         (union("no stored type"), "'x' cannot be stored"),
         (union("a struct for a number"), "'n' cannot hold both types"),
         (union("a map of numbers"), "'m' cannot be stored.*keys to string"),

@@ -112,6 +112,25 @@ def test_a_table_that_was_opened_before_it_evolved_updates_and_reads_it(kind: st
     assert found == {"id": "a", "at": 1, "amount": 0, "place": {"x": 0, "y": None}, "note": "n"}
 
 
+# ---- repeated calls
+
+
+@every_kind
+@pytest.mark.parametrize("mode", ["strict", "add"])
+def test_a_repeated_call_is_answered_though_its_rows_are_none_of_the_table_by_now(
+    kind: str, mode: str
+) -> None:
+    memory = made(kind)
+    first = memory.table().upsert(first_rows(), write_id="w", schema_mode=mode)
+    evolve(memory)
+    for table in (memory.table(), memory.table("another")):
+        again = table.upsert(first_rows(), write_id="w", schema_mode=mode)
+        assert (again.instant, again.repeated) == (first.instant, True)
+        with pytest.raises(pyhudi.HudiError):
+            table.upsert(first_rows(), write_id="v", schema_mode=mode)
+    assert memory.pending() == []
+
+
 # ---- creating it again
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from threading import Event, Thread
 from typing import Any
 
 import pyarrow as pa
@@ -398,6 +400,25 @@ def test_a_change_without_rows_is_one_commit_and_none_if_nothing_changes(kind: s
     requires_one_schema(made)
 
 
+@pytest.mark.parametrize("kind", TABLES)
+def test_documentation_that_is_given_while_a_write_runs_stays(kind: str) -> None:
+    """No column changes, so nothing but the mark in the log tells the write of it."""
+    made = evolving_table(kind)
+
+    def document() -> None:
+        with made.table("other").update_schema() as change:
+            change.update_column("v", doc="what v is")
+
+    storage = amid(made, kind, document)
+    made.table("own", storage).upsert(rows("own"))
+    assert storage.is_done
+    *_, (altered, _), (_, last) = sorted(recorded(made), key=lambda write: write[0].completed or "")
+    assert metadata(made, altered).operation_type == "ALTER_SCHEMA"
+    fields = {field["name"]: field.get("doc") for field in json.loads(last or "")["fields"]}
+    assert fields == {"id": None, "day": None, "ts": None, "v": "what v is"}
+    requires_one_schema(made)
+
+
 def test_a_dry_run_shows_changes_and_writers_and_commits_nothing() -> None:
     made = evolving_table("non-blocking")
     names = made.names()
@@ -422,6 +443,46 @@ def test_a_change_without_rows_joins_what_a_write_evolved_meanwhile() -> None:
         theirs.add_column("z", pa.string())
     with pytest.raises(pyhudi.ConcurrentSchemaEvolutionError):
         block.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_change_keeps_the_column_of_a_write_that_had_begun_just_before(kind: str) -> None:
+    """The begin is the last entry of the log then, and the write no less one of the others."""
+    made = evolving_table(kind)
+    block = made.table("own").update_schema()
+    storage = amid(made, kind, lambda: block.__enter__().add_column("y", pa.int32()))
+    made.table("other", storage).upsert(rows("theirs", X), schema_mode="add")
+    assert storage.is_done
+    block.__exit__(None, None, None)
+    assert list(columns(made)) == ["v", "x", "y"]
+    assert seen(made)["theirs"] == {"v": 1, "x": "x", "y": None}
+
+
+def test_a_compaction_of_the_schema_before_does_not_undo_a_change() -> None:
+    """It read the schema before the change, and ends while a write runs that began after it."""
+    made = evolving_table("non-blocking")
+    made.table("other").upsert(rows("first"))
+    has_begun, may_end = Event(), Event()
+
+    def wait() -> None:
+        has_begun.set()
+        assert may_end.wait(20)
+
+    storage = Meddled(made.storage, "-0_", wait)
+    compaction = Thread(target=made.table("compactor", storage).services.compact)
+    compaction.start()
+    assert has_begun.wait(20)
+    with made.table("other").update_schema() as change:
+        change.add_column("x", pa.string())
+
+    def end() -> None:
+        may_end.set()
+        compaction.join()
+
+    made.table("own", Meddled(made.storage, ".log.", end)).upsert(rows("own", X))
+    assert any(".commit" in name for name in made.names())
+    assert list(columns(made)) == ["v", "x"]
+    requires_one_schema(made)
 
 
 @pytest.mark.parametrize("kind", TABLES)

@@ -53,7 +53,7 @@ class SchemaUpdateBlock:
         if kind is not None:
             return
         if self._dry_run:
-            self.writers = self._inspect.writers()
+            self.writers = self._inspect.pending_writers()
         elif self._update.changes:
             with self._table.exclusive:
                 session = ready(self._table)

@@ -116,12 +116,16 @@ class ConcurrentWrites:
         """Return the schema left by the writes that completed since; None if they left none.
 
         None, too, if it is the `known` one, by its fingerprint in the log: then nothing is read.
+        A table service that completed since leaves none: its schema may be older than the known
+        one.
         """
         instants = list(self.instants(live))
         writes = [i for i in instants if i.requested not in live.began_as]
         if known is not None and writes and self._log.schema_of(writes[-1].requested) == known:
             return None
-        return last_recorded(instants, live.began_as, self.metadata)
+        found = last_recorded(instants, live.began_as, self.metadata)
+        is_older = known is not None and found is not None and found.is_of_service
+        return None if is_older else found
 
     def metadata(self, instant: Instant) -> CommitMetadata:
         if instant.requested not in self._metadata:

@@ -105,6 +105,7 @@ def schema_error(
     schemas = {"start": evolved.start, "now": evolved.now, "own": evolved.own}
     facts = {
         **_facts(loser, theirs, Rule.SCHEMA_EVOLVED, Retry.NO),
+        "retry_says": "no retry will succeed while the rows bring these columns as they are",
         "schemas": {name: text and text.avro_json for name, text in schemas.items()},
         "columns": [{"column": path, "why": why} for path, why in columns],
         "changes": {
@@ -114,9 +115,11 @@ def schema_error(
     }
     _note(storage, loser, facts)
     shown = "; ".join(f"{path}: {why}" for path, why in columns[:_COLUMNS_SHOWN])
+    what = f"the write {loser.requested} was" if loser.requested else "the change of the schema was"
+    lost = f"; {_lost(facts)}" if loser.requested else ""
     return ConcurrentSchemaEvolutionError(
-        f"the write {loser.requested} was not completed",
-        why=f"{Rule.SCHEMA_EVOLVED} ({shown}): {by}; {_lost(facts)}",
+        f"{what} not completed",
+        why=f"{Rule.SCHEMA_EVOLVED} ({shown}): {by}{lost}",
         next_step=SCHEMA_STEP,
         facts=facts,
     )

@@ -118,11 +118,11 @@ def own_schema(
     if called is not None and rows.avro_json == called.avro_json:
         return start
     base = pa.schema([]) if called is None else called.arrow
-    schemas = base, start.arrow, rows.arrow
-    result = merged(*schemas)
+    now, own = start.arrow, rows.arrow
+    result = merged(base, now, own)
     if isinstance(result, SchemaContradiction):
         return result
-    documented = merged_documentation(result, *schemas)
+    documented = merged_documentation(result, base, now, own)
     return _encoded(documented, start, [start, rows], table_name)
 
 

@@ -474,7 +474,10 @@ def _may_become(source: pa.DataType, target: pa.DataType) -> bool:
     """
     if pa.types.is_timestamp(source) or pa.types.is_fixed_size_binary(source):
         return pa.types.is_decimal(source) and is_promotion(source, target)
-    return is_promotion(source, target)
+    # Promotions are read one at a time. A long column may have files with ints, which no reader
+    # takes for times, and a text column files with numbers, which none takes for bytes.
+    is_last = pa.types.is_timestamp(target) or is_bytes(target)
+    return is_promotion(source, target) and not is_last
 
 
 def _are_maps(stored: pa.DataType, given: pa.DataType) -> bool:

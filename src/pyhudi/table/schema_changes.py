@@ -51,7 +51,12 @@ class ColumnChange:
     after: str | None
 
     def __str__(self) -> str:
-        return f"{self.path!r} {self.described}"
+        match self.kind:
+            case ChangeKind.ADDED:
+                return f"{self.path!r} added as {self.after}"
+            case ChangeKind.DROPPED:
+                return f"{self.path!r} dropped, which was {self.before}"
+        return f"{self.kind} of {self.path!r} from {self.before} to {self.after}"
 
     @property
     def described(self) -> str:
@@ -61,8 +66,6 @@ class ColumnChange:
                 return f"added {self.after}"
             case ChangeKind.DROPPED:
                 return f"dropped {self.before}"
-            case ChangeKind.DOC:
-                return f"documentation from {self.before!r} to {self.after!r}"
         return f"{self.kind} from {self.before} to {self.after}"
 
 
@@ -71,7 +74,7 @@ def column_changes(before: pa.Schema | None, after: pa.Schema) -> tuple[ColumnCh
 
     >>> old, new = pa.schema([("a", pa.int32())]), pa.schema([("a", pa.int64())])
     >>> [str(change) for change in column_changes(old, new)]
-    ["'a' type from int32 to int64"]
+    ["type of 'a' from int32 to int64"]
     """
     return tuple(
         _of_level(list(before) if before is not None else [], list(after), "", is_top=True)

@@ -135,6 +135,11 @@ class LiveTimeline:
         start = bisect_right(self._by_completion, (time, "\uffff"))
         return [self.completed[requested] for _, requested in self._by_completion[start:]]
 
+    @property
+    def last_completion(self) -> str:
+        """Return the greatest completion time; below all times if nothing has completed."""
+        return self._by_completion[-1][0] if self._by_completion else BEFORE_ALL
+
     def times_after(self, time: str) -> set[str]:
         """Return all times of the timeline that are later."""
         times = {instant.completed or "" for instant in self.completed_after(time)}

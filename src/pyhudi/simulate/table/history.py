@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from pyhudi.simulate.table.rows import Row
+from pyhudi.simulate.table.rows import Numbers, Row
 
 
 class Outcome(StrEnum):
@@ -74,6 +74,16 @@ class Exchange:
         return self.answer.requested if self.answer else ""
 
 
+@dataclass(slots=True)
+class ProposedChange:
+    """Changes of the schema that a process proposed, and when it had its answer."""
+
+    added: frozenset[str]
+    dropped: frozenset[str]
+    place: int  # how many changes the store had seen
+    answered: int | None = None  # likewise; None if it never had one
+
+
 class LostFile(NamedTuple):
     """A write could not read a file that it began with."""
 
@@ -97,6 +107,10 @@ class History:
         self.registered: dict[str, int] = {}
         #: Files that were gone when a write needed them.
         self.lost: list[LostFile] = []
+        #: Key and version of a row → its values in columns that were added.
+        self.numbers: dict[tuple[str, str], Numbers] = {}
+        #: Changes of the schema that processes proposed, in true order.
+        self.proposed: list[ProposedChange] = []
         self._attempts = 0
 
     def new_attempt(self) -> int:

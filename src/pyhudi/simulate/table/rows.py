@@ -3,6 +3,8 @@
 Eight keys are in two partitions of two buckets each. On a table whose columns have owners a row is
 partial: it has the columns of its owner alone, and the merge joins partial rows. A null in a column
 is not the same as a missing column.
+
+On a table that evolves, rows also have numbers in columns that writers add, widen and drop.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.table_config import TableType
@@ -37,6 +39,7 @@ _ROWS_MAX = 5
 _ORDERINGS = 4  # few, so that ties are common
 
 Cells = Mapping[str, str | None]
+Numbers = Mapping[str, int]
 
 
 class Row(NamedTuple):
@@ -50,6 +53,7 @@ class Row(NamedTuple):
     cells: Cells | None = None  # the columns that a partial row has; None: the row is whole
     # of a partial row: its writer took the key for new, and put a placeholder first
     is_fresh: bool = False
+    more: Numbers | None = None  # the values in columns that were added, on a table that evolves
 
     @property
     def shown(self) -> str:
@@ -71,6 +75,7 @@ class TableKind:
     table_type: TableType
     by_event_time: bool
     has_owners: bool = False
+    evolves: bool = False  # columns are added, widened and dropped
 
     def merged(self, one: Row | None, other: Row) -> Row:
         """Return the merge of two rows of a key, `other` being the later one to be read."""
@@ -120,7 +125,11 @@ def _drawn_parts(
 
 
 def encode_rows(rows: Iterable[Row]) -> bytes:
-    return json.dumps([list(row) for row in rows], separators=(",", ":")).encode()
+    return json.dumps([_fields(row) for row in rows], separators=(",", ":")).encode()
+
+
+def _fields(row: Row) -> list[Any]:
+    return list(row if row.more is not None else row[:-1])
 
 
 def decode_rows(data: bytes) -> list[Row]:

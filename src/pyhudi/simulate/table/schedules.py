@@ -43,6 +43,7 @@ from pyhudi.simulate.table.actors.cleaner import (
     cleanings,
 )
 from pyhudi.simulate.table.actors.compactor import Compactor, compact_all
+from pyhudi.simulate.table.actors.evolver import Evolver
 from pyhudi.simulate.table.actors.java_writer import JavaWriter
 from pyhudi.simulate.table.actors.late_inflight import LateInflightActor
 from pyhudi.simulate.table.actors.maintainer import MaintenanceActor
@@ -77,6 +78,8 @@ SETTINGS = WriteSettings(heartbeat_interval_ms=2_000, lock_wait_ms=30_000)
 GRACE_MS = 4 * 3_600_000
 STEPS_MAX = 20_000
 SHARED_SKEW_MS = 50
+#: How many of the schedules have a schema that changes.
+EVOLVING_RATE = 0.12
 #: How many of the writes replace partitions, where some do.
 REPLACING_RATE = 0.25
 
@@ -151,9 +154,12 @@ def run_schedule(
     faults: FaultPlan | None = None,
     choices: Choices | None = None,
     services: Services | None = None,
+    evolves: bool | None = None,
     closely: bool = False,
 ) -> ScheduleResult:
     """Play the seed's schedule and judge it. Arguments replace the seed's own.
+
+    If it `evolves`, writers add and widen columns, and processes without rows drop them, too.
 
     With `closely`, all states of the table are read after each step of a table service.
 
@@ -171,7 +177,13 @@ def run_schedule(
         Simulation(seed, faults=plan, choices=choices) as simulation,
     ):
         schedule = _Schedule(
-            simulation, mode, chance, services, archives=archives, is_frail=is_frail
+            simulation,
+            mode,
+            chance,
+            services,
+            archives=archives,
+            is_frail=is_frail,
+            evolves=evolves,
         )
         schedule.play()
         return schedule.result(closely=closely)
@@ -233,6 +245,7 @@ class _Schedule:
         *,
         archives: bool,
         is_frail: bool,
+        evolves: bool | None,
     ) -> None:
         self._services = services
         self._simulation = simulation
@@ -244,7 +257,10 @@ class _Schedule:
         lock = SharedLock(is_frail=is_frail) if mode == "shared" else None
         replacing = random_stream(simulation.seed, f"clearing of {mode}")
         self._replacing_rate = REPLACING_RATE if happens(replacing, 0.25) else 0.0
+        self._evolving = random_stream(simulation.seed, f"evolving of {mode}")
+        drawn_to_evolve = happens(self._evolving, EVOLVING_RATE)
         kind = table_kind(mode, chance)
+        kind = replace(kind, evolves=drawn_to_evolve if evolves is None else evolves)
         copies = kind.table_type is TableType.COPY_ON_WRITE
         seeds = drawn_seeds(replacing) if self._replacing_rate and copies else None
         self._stage = new_stage(simulation, kind, lock, seeds)
@@ -301,6 +317,8 @@ class _Schedule:
             java = JavaWriter(stage, "java", writes=3, base_rate=self._base_rate)
             java.process.start(java.run)
         self._start_services()
+        for number in range(1 + drawn(self._evolving, 2) if stage.kind.evolves else 0):
+            Evolver(stage, f"evolver{number}", rounds=1 + drawn(self._evolving, 4)).start()
         reader = Reader(stage, "reader", reads=1 + drawn(chance, 4), rests=self._rests)
         reader.process.start(reader.run)
         self._onlookers.append(reader)
@@ -376,6 +394,7 @@ class _Schedule:
             keeping_rate=0.3,
             replacing_rate=self._replacing_rate,
             strategy=self._strategy,
+            evolves=self._stage.kind.evolves,
         )
         if self._services.archivers:
             usual = replace(usual, pauses_ms=(0, 200, *self._rests))

@@ -198,6 +198,17 @@ def _by_group(rows: Sequence[Row]) -> dict[FileGroupId, list[Row]]:
     return dict(sorted(grouped.items()))
 
 
+def projected(rows: Iterable[Row], schema: str) -> Iterator[Row]:
+    """Yield the rows with the columns of the schema: a file holds no others."""
+    columns = set(decode_arrow_schema(schema, PROPERTIES).names)
+    for row in rows:
+        if row.more is None:
+            yield row
+        else:
+            kept = {name: value for name, value in row.more.items() if name in columns}
+            yield row._replace(more=kept)
+
+
 def stamped(rows: Iterable[Row], requested: str) -> tuple[Row, ...]:
     return tuple(row._replace(requested=requested) for row in rows)
 
@@ -217,11 +228,13 @@ def write_data_file(storage: Storage, file: DataFile) -> WriteStat:
 
 
 def commit_metadata(
-    stats: Sequence[WriteStat], kind: TableKind, operation: str = "UPSERT"
+    stats: Sequence[WriteStat], kind: TableKind, operation: str = "UPSERT", schema: str = ""
 ) -> CommitMetadata:
+    """Return the metadata of a commit; on a table that evolves, the schema is added later."""
+    schema = schema or ("" if kind.evolves else avro_schema(kind))
     return CommitMetadata(
         partition_to_write_stats=stats_by_partition(stats),
-        extra_metadata={"schema": avro_schema(kind)},
+        extra_metadata={"schema": schema} if schema else None,
         operation_type=operation,
     )
 
@@ -257,7 +270,7 @@ def load_rows(storage: Storage, path: str) -> list[Row]:
 
 
 class _Plans(Reader):
-    """Plans reads; all writes have one schema, so it is not looked up each time."""
+    """Plans reads; where all writes have one schema, it is not looked up each time."""
 
     def __init__(self, loader: TableLoader, kind: TableKind) -> None:
         super().__init__(loader)
@@ -266,6 +279,8 @@ class _Plans(Reader):
     def schema_at(
         self, state: TableState, visibility: Visibility, point: Point = _NOW
     ) -> pa.Schema:
+        if self._kind.evolves:
+            return super().schema_at(state, visibility, point)
         return _read_schema(self._kind)
 
     def refuse_cleaned(self, state: TableState, time: str) -> None:
@@ -326,6 +341,11 @@ class ToyReader:
         """Return the same of a time that is known to be retained."""
         times = self.times(state, time)
         return self._merged(state, times, visible_at_completion(times, time))
+
+    def schema_as_of(self, state: TableState, time: str) -> pa.Schema:
+        """Return the columns as of a time that is known to be retained."""
+        visibility = visible_at_completion(self.times(state, time), time)
+        return self._plans.schema_at(state, visibility, AtCompletion(time))
 
     def before(self, state: TableState, requested: str) -> dict[str, Row]:
         """Return the same of writes that have completed and are below one with that requested

@@ -32,6 +32,7 @@ from pyhudi.simulate.table.table import (
     avro_schema,
     base_file,
     load_rows,
+    projected,
     write_data_file,
 )
 
@@ -70,8 +71,8 @@ class Compactor(ServiceActor):
 
 def compactions(stage: Stage, process: Process) -> Compactions:
     """Return the compactions of one process."""
-    log = stage.decision_log(process)
-    reader = ToyReader(process.storage, stage.kind)
+    kind, session = stage.kind, stage.session(process)
+    log, reader = session.log, ToyReader(process.storage, kind)
     return Compactions(
         log,
         FailedWriteRecovery(log, stage.settings),
@@ -82,7 +83,7 @@ def compactions(stage: Stage, process: Process) -> Compactions:
         times=reader.times,
         records=CommitRecords(reader.loader),
         merge=ToyMerge(stage, process),
-        schema=lambda: avro_schema(stage.kind),
+        schema=session.schema.avro if kind.evolves else lambda: avro_schema(kind),
     )
 
 
@@ -100,6 +101,8 @@ class ToyMerge:
             base = operation.base_file_path
             paths = (*([base] if base else []), *operation.log_file_paths)
             rows = [row for path in paths for row in self._rows(path)]
+            if self._kind.evolves:
+                rows = list(projected(rows, schema))
             group = operation.file_group
             file = base_file(requested, group, rows, self._kind)
             stat = write_data_file(self._storage, file)

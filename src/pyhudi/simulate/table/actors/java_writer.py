@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC
 
 from pyhudi.commit.validation import LOOK_AROUND_MS
@@ -34,6 +35,7 @@ from pyhudi.format.timeline.plan_files import (
 )
 from pyhudi.format.timeline.service_metadata import encode_rollback_metadata
 from pyhudi.plan.rollback import files_to_delete, plan_rollback, rollback_metadata
+from pyhudi.read.schema_in_force import last_recorded
 from pyhudi.settings import WriteSettings
 from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.table.checks.evidence import TIMELINE_FOLDER, group_of_path
@@ -43,6 +45,7 @@ from pyhudi.simulate.table.rows import Row, drawn_rows, happens
 from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import (
     ToyReader,
+    avro_schema,
     base_files,
     commit_metadata,
     log_files,
@@ -127,7 +130,11 @@ class JavaWriter:
 
     # -- under the lock
 
-    def _locked(self, publish: Callable[[Timeline, str], Instant | None], data: bytes) -> Instant:
+    def _locked(
+        self,
+        publish: Callable[[Timeline, str], Instant | None],
+        data: bytes | Callable[[Timeline], bytes],
+    ) -> Instant:
         """List, read the clock, let the caller name the file, create it."""
         held = self._lock.acquire(self._stage.settings.lock_wait_ms)
         try:
@@ -138,6 +145,7 @@ class JavaWriter:
             if instant is None:
                 raise AbandonedError("it is no longer to be done")
             path = self._path(instant)
+            data = data if isinstance(data, bytes) else data(timeline)
             if not self._storage.create(path, data) and self._storage.read(path) != data:
                 raise AbandonedError(f"{instant.file_name} is there already")
             return instant  # its own, if it was there: the request was sent twice
@@ -230,10 +238,26 @@ class JavaWriter:
             done = InstantTime(time)
             return Instant(pending.requested, pending.action, State.COMPLETED, done)
 
-        data = encode_commit_metadata(metadata, self._world.random_bytes(16))
+        sync = self._world.random_bytes(16)
+
+        def with_schema(timeline: Timeline) -> bytes:
+            return encode_commit_metadata(self._evolved(timeline, metadata), sync)
+
+        data = with_schema if self._stage.kind.evolves else encode_commit_metadata(metadata, sync)
         completed = self._locked(publish, data).completed
         assert completed is not None
         return completed
+
+    def _evolved(self, timeline: Timeline, metadata: CommitMetadata) -> CommitMetadata:
+        """Record the schema in force, as Hudi's optimistic writers do that bring none."""
+
+        def load(instant: Instant) -> CommitMetadata:
+            path = self._path(instant)
+            return decode_commit_metadata(self._storage.read(path), path)
+
+        last = last_recorded(timeline.writes, timeline.began_as, load)
+        schema = avro_schema(self._stage.kind) if last is None else last.avro_json
+        return replace(metadata, extra_metadata={"schema": schema})
 
     def _others(self, timeline: Timeline, requested: str) -> list[OtherWrite]:
         """Return what completed since it began, without what it takes for older than itself."""

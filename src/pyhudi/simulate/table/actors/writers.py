@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.transaction import Completed, Lost, Transaction
-from pyhudi.commit.validation import Checks
+from pyhudi.commit.validation import Checks, SchemaConflict
+from pyhudi.conflict.schema_to_record import WriteSchemas
 from pyhudi.errors import (
     ConflictError,
     HudiError,
@@ -30,6 +32,7 @@ from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.services.repair import Repair
 from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.simulation import Process
+from pyhudi.simulate.table.actors.evolver import EvolvingCall, drawn_columns
 from pyhudi.simulate.table.actors.overwriter import Overwrite, drawn_overwrite
 from pyhudi.simulate.table.actors.owner_registrar import declare_owners, owned
 from pyhudi.simulate.table.checks.evidence import TIMELINE_FOLDER
@@ -40,10 +43,12 @@ from pyhudi.simulate.table.table import (
     DataFile,
     GoneError,
     ToyReader,
+    avro_schema,
     base_files,
     bucket_layout,
     commit_metadata,
     log_files,
+    projected,
     seed_files,
     write_data_file,
 )
@@ -71,6 +76,7 @@ class WriterProfile:
     priority: int = 0
     strategy: Strategy = Strategy.BUCKET  # what counts as a conflict
     pauses_ms: tuple[int, ...] = (0, 1, 200, 5_000)  # between writes
+    evolves: bool = False  # its rows bring columns and wider types
 
 
 class Writer:
@@ -94,6 +100,8 @@ class Writer:
         self.kept: list[Transaction] = []
         self._chance = stage.chance(f"work of {name}")
         self._replacing = stage.chance(f"clearing of {name}")
+        self._evolving = stage.chance(f"evolving of {name}")
+        self._call: EvolvingCall | None = None  # of the attempts until the next call
         self._count = 0
         self._tasks = 0
 
@@ -108,6 +116,7 @@ class Writer:
                     self.process.world.sleep_ms((0, 50, 1_000)[drawn(self._chance, 3)])
             while self.kept:
                 self.kept.pop().abandon()
+            self._call = None
             self.writes -= 1
             pauses = self.profile.pauses_ms
             self.process.world.sleep_ms(pauses[drawn(self._chance, len(pauses))])
@@ -138,6 +147,17 @@ class Writer:
         return _Attempt(self, overwrite.rows, way).run(log, recovery)
 
     # What an attempt needs of its writer.
+
+    def call(self, log: DecisionLog) -> EvolvingCall | None:
+        """Return what the verb found of the schema when it was called; None if that never
+        changes."""
+        if self._call is None and self.stage.kind.evolves:
+            brought = partial(drawn_columns, self.stage, self._evolving)
+            brings = self.profile.evolves and self.profile.owner is None
+            self._call = EvolvingCall.of(
+                self.stage, log, self.settings, brought if brings else lambda table: table
+            )
+        return self._call
 
     def write_files(self, files: Sequence[DataFile]) -> list[WriteStat]:
         """Write the files, and sometimes leave a late second attempt of a task behind."""
@@ -202,6 +222,8 @@ class _Attempt:
         self._requested = ""
         self._asked = 0
         self._owned: OwnedColumns | None = None
+        self._call: EvolvingCall | None = None
+        self._schemas: WriteSchemas | None = None
 
     def run(self, log: DecisionLog, recovery: FailedWriteRecovery) -> Outcome:
         self._record(Outcome.INVOKE)
@@ -209,6 +231,7 @@ class _Attempt:
             if self._owner is not None:
                 self._owned = owned(self._stage, self._process, self._owner)
             recovery.recover(frozenset(kept.requested for kept in self._writer.kept))
+            self._call = self._writer.call(log)
             transaction = Transaction.begin(
                 log,
                 self._writer.settings,
@@ -225,6 +248,14 @@ class _Attempt:
         self._requested = transaction.requested
         self._stage.history.begun[self._number] = transaction.requested
         try:
+            if self._call is not None:
+                found = self._call.begun()
+                if isinstance(found, SchemaConflict):
+                    contradiction = transaction.lost_to_schema(found).error
+                    assert isinstance(contradiction, ConflictError)
+                    why, facts = contradiction.why, contradiction.facts
+                    return self._record(Outcome.FAIL, error=why, facts=facts)
+                self._schemas = found
             stats = self._writer.write_files(self._files())
             if self._way.is_fenced:
                 refuse_unknown(transaction.close([stat.data_path for stat in stats]))
@@ -241,14 +272,27 @@ class _Attempt:
         kind, overwrite = self._stage.kind, self._way.overwrite
         if overwrite is not None:
             reader = ToyReader(self._process.storage, kind)
+            overwrite = overwrite._replace(rows=self._numbered(overwrite.rows))
             files = overwrite.files(self._requested, reader.places(reader.load()), kind)
         elif self._way.is_base:
             reader = ToyReader(self._process.storage, kind)
             before = reader.groups(reader.load())
-            files = base_files(self._requested, self._rows, before, kind)
+            files = base_files(self._requested, self._numbered(self._rows), before, kind)
+            if self._schemas is not None and self._schemas.own is not None:
+                columns = self._schemas.own.avro_json
+                files = [f._replace(rows=tuple(projected(f.rows, columns))) for f in files]
         else:
-            files = log_files(self._requested, self._with_placeholders())
+            files = log_files(self._requested, self._numbered(self._with_placeholders()))
         return [file._replace(is_fenced=self._way.is_fenced) for file in files]
+
+    def _numbered(self, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+        """Return the rows with values in columns that were added."""
+        if self._call is None or self._schemas is None or self._is_part:
+            return rows
+        numbered = self._call.numbered(rows, self._schemas, self._number)
+        written = {(row.key, row.version): row.more for row in numbered if row.more is not None}
+        self._stage.history.numbers.update(written)
+        return numbered
 
     def _with_placeholders(self) -> tuple[Row, ...]:
         """Return the rows; partial rows whose keys do not exist come behind a placeholder."""
@@ -279,6 +323,7 @@ class _Attempt:
             strategy=self._writer.profile.strategy,
             keeps_files=way.keeps_files,
             owned=owned,
+            schemas=self._schemas,
         )
         self._asked = self._stage.place
         for _ in range(_RESOLVE_ATTEMPTS):
@@ -300,6 +345,9 @@ class _Attempt:
     def _ended(
         self, transaction: Transaction, ended: Completed | Lost, *, is_part: bool
     ) -> Outcome:
+        if self._call is not None:
+            done = ended if isinstance(ended, Completed) else None
+            self._call.ended(self._stage.place, transaction.requested, done)
         if isinstance(ended, Completed):
             return self._record(Outcome.OK, completed=ended.time)
         if ended.keeps_files:
@@ -358,7 +406,8 @@ def seed_table(stage: Stage, groups: Iterable[FileGroupId] | None = None) -> Non
     transaction = Transaction.begin(log, stage.settings, stage.action, recovery)
     files = seed_files(transaction.requested, groups)
     stats = [write_data_file(process.storage, file) for file in files]
-    transaction.complete(commit_metadata(stats, stage.kind)).or_raise()
+    metadata = commit_metadata(stats, stage.kind, schema=avro_schema(stage.kind))
+    transaction.complete(metadata).or_raise()
 
 
 class Recoverer:

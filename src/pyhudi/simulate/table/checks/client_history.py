@@ -113,9 +113,22 @@ def _undeserved(
         return "" if pruned else "it was not pruned"
     if error.startswith(Rule.NOT_INFLIGHT):
         return ""
+    if answer.facts.get("rule") == Rule.SCHEMA_EVOLVED.name.lower():
+        return _no_contradiction(history, answer)
     if answer.facts:
         return _no_conflict(evidence, history, exchange, answer)
     return "there is no such rule"
+
+
+def _no_contradiction(history: History, answer: Event) -> str:
+    """Return why the contradiction that the writer reported is none; empty if it is one.
+
+    All types can be joined here, so it takes a process that dropped the column.
+    """
+    asked = [change for change in history.proposed if change.place <= answer.place]
+    dropped = {name for change in asked for name in change.dropped}
+    columns = {each["column"] for each in answer.facts["columns"]}
+    return "" if columns <= dropped else f"no process wanted to drop {sorted(columns - dropped)}"
 
 
 def _no_conflict(evidence: Evidence, history: History, exchange: Exchange, answer: Event) -> str:

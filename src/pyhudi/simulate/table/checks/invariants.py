@@ -47,6 +47,11 @@ from pyhudi.simulate.table.checks.evidence import (
 from pyhudi.simulate.table.checks.expected_rows import ExpectedRows
 from pyhudi.simulate.table.checks.partial_rows import join_faults
 from pyhudi.simulate.table.checks.past_states import states_never_change
+from pyhudi.simulate.table.checks.schemas import (
+    columns_change_on_purpose,
+    no_value_is_lost,
+    two_orders_one_schema,
+)
 from pyhudi.simulate.table.checks.services import (
     cleans_spare_what_is_needed,
     compactions_take_what_completed,
@@ -466,6 +471,11 @@ PREDICATES: dict[str, Predicate] = {
     "I12 rollback exactness": rollback_is_exact,
     "I12 live writers are spared": live_writers_are_spared,
     "I13 zombies are harmless": zombies_are_harmless,
+    "I15 no value is lost": lambda case: no_value_is_lost(case.evidence, case.history),
+    "two orders, one schema": lambda case: two_orders_one_schema(case.evidence),
+    "columns change on purpose": lambda case: columns_change_on_purpose(
+        case.evidence, case.history
+    ),
     "I17 nothing is left": nothing_is_left,
     "I18 progress": progress,
     "no unexpected errors": no_unexpected_errors,
