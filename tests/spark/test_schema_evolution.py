@@ -203,6 +203,7 @@ OTHERS: dict[str, tuple[Callable[[pyhudi.Table], None], str, dict[str, Any]]] = 
 }
 
 
+@pytest.mark.spark35
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("kind", ["optimistic", "optimistic with avro blocks", "non-blocking"])
 def test_rows_of_a_frame_and_columns_of_both_are_there_if_another_evolves_meanwhile(

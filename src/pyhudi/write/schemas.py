@@ -65,7 +65,9 @@ def row_schema(
         if called is None:
             session.schema.avro()  # raises
         assert called is not None
-        return RowSchema(called, called, mode_words=None if rows is None else words)
+        # No mode takes a column that was dropped.
+        is_choice = rows is not None and not {*rows.names} & {*dict(called.dropped)}
+        return RowSchema(called, called, mode_words=words if is_choice else None)
     config = session.config
     table = None if called is None else called.arrow
     brought = brought_schema(table, rows, mode, fixed_columns(config))
