@@ -9,8 +9,9 @@ import pytest
 
 from faulty_storage import Effect, Fault, FaultyStorage
 from pyhudi.commit.decision_log import DecisionLog
-from pyhudi.commit.proposals import Abort, Begin, Complete, Decided, Refused, Rule
+from pyhudi.commit.proposals import Abort, Begin, Complete, Decided, Draft, Facts, Refused, Rule
 from pyhudi.commit.rollback import FailedWriteRecovery
+from pyhudi.commit.superseded import is_superseded
 from pyhudi.errors import UnavailableError
 from pyhudi.format.timeline.decision_entry import EntryKind
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
@@ -22,6 +23,7 @@ from pyhudi.storage.objects.decision_log import load_entry
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.timeline.instant_time import clock_time
+from pyhudi.timeline.live import LiveTimeline
 from worlds import START_MS, Clock, still_world
 
 TIMELINE = ".hoodie/timeline"
@@ -102,6 +104,70 @@ def test_the_lock_is_held_while_deciding_and_free_afterwards(bench: Bench) -> No
     assert len(seen) == 2
     assert all(held for _, held in seen)
     assert bench.storage.stat(LOCK_PATH) is None
+
+
+class Whole:
+    """A proposal that begins and completes its instant."""
+
+    requested = None
+    announce = None
+
+    def draft(self, facts: Facts, live: LiveTimeline) -> Draft:
+        return Draft(EntryKind.COMPLETE, Action.DELTACOMMIT, b"done", whole=True)
+
+
+def test_a_whole_entry_is_decided_and_published_under_one_lock(bench: Bench) -> None:
+    locks = []
+
+    class Watching(FaultyStorage):
+        def create(self, path: str, data: bytes) -> bool:
+            if path == LOCK_PATH:
+                locks.append(path)
+            return super().create(path, data)
+
+    assert isinstance(bench.log(storage=Watching(bench.storage)).append(Whole()), Decided)
+    assert len(locks) == 1
+    assert [name.partition(".")[2] for name in sorted(bench.names())] == [
+        "deltacommit.inflight",
+        "deltacommit.requested",
+        "deltacommit",
+    ]
+
+
+@pytest.mark.parametrize("published", [0, 1, 2])
+def test_a_whole_entry_of_a_dead_writer_is_published_unless_it_is_superseded(
+    bench: Bench, published: int
+) -> None:
+    crash = Fault(Effect.FAIL, operation="create", path=f"{TIMELINE}/*", nth=published + 1)
+    crash = replace(crash, times=None)
+    with pytest.raises(UnavailableError):
+        bench.log("dying", FaultyStorage(bench.storage, [crash])).append(Whole())
+    bench.storage.delete(LOCK_PATH)
+    assert len(bench.names()) == published
+    after, other = bench.log("b"), Bench()
+    for path in [stat.path for stat in bench.storage.list("")]:
+        other.storage.write(path, bench.storage.read(path))
+    assert isinstance(after.append(Begin(Action.DELTACOMMIT)), Decided)
+    assert len([name for name in bench.names() if "_" in name]) == 1
+    other.java(60_000, "requested", "inflight", "completed")
+    assert isinstance(other.log("b").append(Begin(Action.DELTACOMMIT)), Decided)
+    entry = load_entry(other.storage, 2)
+    assert entry is not None
+    assert entry.voids == 1
+
+
+@pytest.mark.parametrize("is_rolled_back", [False, True])
+def test_a_whole_entry_is_superseded_once_its_instant_was_rolled_back(
+    *, is_rolled_back: bool
+) -> None:
+    bench = Bench()
+    outcome = bench.log().append(Whole())
+    assert isinstance(outcome, Decided)
+    entry, live = replace(outcome.entry, guarded=False), LiveTimeline()
+    assert entry.instant is not None
+    if is_rolled_back:
+        live.add_rollback(entry.instant, clock_time(bench.clock.ms + 60_000, UTC))
+    assert is_superseded(entry, live, lambda: False) is is_rolled_back
 
 
 def test_a_lock_that_is_taken_stops_the_write_and_nothing_is_decided(bench: Bench) -> None:

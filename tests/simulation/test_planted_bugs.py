@@ -116,12 +116,12 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "own inflight not checked": [("shared", 249), ("shared", 833)],
     "skew not waited out": [("shared", 1), ("shared", 10), ("shared", 24), ("shared", 30)],
     "lock not checked again": [("shared", 198), ("shared", 756), ("shared", 1175)],
-    "schema of the begin recorded": [],
-    "evolved behind a later request": [],
-    "joined by union": [],
-    "own kept from the call": [],
-    "services bring schemas": [],
-    "last begin passed": [],
+    "schema of the begin recorded": [("nbcc", 0), ("occ", 0), ("shared", 0), ("partial", 1)],
+    "evolved behind a later request": [("nbcc", 3), ("occ", 3), ("nbcc", 4), ("occ", 11)],
+    "joined by union": [("occ", 0), ("shared", 0), ("nbcc", 9), ("occ", 20)],
+    "own kept from the call": [("occ", 0), ("partial", 0), ("nbcc", 1), ("occ", 1)],
+    "services bring schemas": [("nbcc", 18), ("partial", 19), ("shared", 42), ("nbcc", 47)],
+    "last begin passed": [("shared", 9), ("partial", 29), ("shared", 39)],
     "no wait for the other reader": [("shared", 1), ("shared", 23), ("shared", 25), ("shared", 26)],
 }
 
@@ -133,7 +133,7 @@ def catches(bug: str, mode: Mode, seed: int) -> bool:
 
 def played(bug: str, mode: Mode, seed: int) -> ScheduleResult:
     archives, services = bug in ARCHIVING, SERVED.get(bug)
-    evolves = True if bug in SCHEMA_BUGS else None
+    evolves = bug in SCHEMA_BUGS
     return run_schedule(seed, mode=mode, archives=archives, services=services, evolves=evolves)
 
 

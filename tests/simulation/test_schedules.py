@@ -63,6 +63,21 @@ def test_no_schedule_full_of_table_services_breaks_a_promise(mode: Mode) -> None
         assert not broken, f"run_schedule({seed}, mode={mode!r}, services={services}):\n{broken}"
 
 
+#: How many seeds of each mode are tried with a schema that changes, beside those that draw one.
+EVOLVING = SCHEDULES // 20
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_schedule_whose_schema_changes_breaks_a_promise(mode: Mode) -> None:
+    evolved = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + EVOLVING):
+        result = run_schedule(seed, mode=mode, evolves=True)
+        broken = "\n".join(map(str, result.violations))
+        assert not broken, f"run_schedule({seed}, mode={mode!r}, evolves=True):\n{broken}"
+        evolved += sum(change.is_done for change in result.history.proposed)
+    assert evolved > EVOLVING
+
+
 #: Seeds of each mode in which every listing comes in two pages, and others act in between.
 SPLIT = max(1, SCHEDULES // 160)
 _READS = {Operation.SNAPSHOT, Operation.CHANGES, Operation.RESTART}
@@ -114,11 +129,22 @@ ONCE_BROKEN: list[tuple[Mode, int, str]] = [
     ("shared", 148_535, "the foreign engine made a base file behind a compaction that it had seen"),
     ("shared", 32, "a rollback just appended was not executed by its writer"),
 ]
+#: The same of schedules whose schema changes.
+ONCE_BROKEN_EVOLVING: list[tuple[Mode, int, str]] = [
+    ("shared", 3, "a change of the schema did not look at the write that had begun last before it"),
+    ("shared", 42, "the schema of a compaction counted, where nothing else had completed since"),
+]
 
 
 @pytest.mark.parametrize(("mode", "seed", "what"), ONCE_BROKEN)
 def test_what_once_broke_a_promise_no_longer_does(mode: Mode, seed: int, what: str) -> None:
-    result = run_schedule(seed, mode=mode)
+    result = run_schedule(seed, mode=mode, evolves=False)
+    assert not result.violations, what
+
+
+@pytest.mark.parametrize(("mode", "seed", "what"), ONCE_BROKEN_EVOLVING)
+def test_what_once_broke_a_schema_no_longer_does(mode: Mode, seed: int, what: str) -> None:
+    result = run_schedule(seed, mode=mode, evolves=True)
     assert not result.violations, what
 
 

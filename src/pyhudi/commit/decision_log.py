@@ -367,7 +367,8 @@ class DecisionLog:
         return is_fresh and self._lease.is_safe(held)
 
     def _may_publish(self, entry: Entry, held: HeldLock | None) -> bool:
-        is_checked = held is not None and entry.kind is EntryKind.COMPLETE
+        completes = entry.kind is EntryKind.COMPLETE and not entry.whole  # one that was begun
+        is_checked = held is not None and completes
         if is_checked and not self._still_inflight(entry):
             return False  # the one fence that the other engine respects
         return self._is_safe(held)

@@ -33,7 +33,9 @@ def is_superseded(entry: Entry, live: LiveTimeline, is_inflight: Callable[[], bo
         target = entry.target.instant
         rollback = live.rolled_back_by.get(target, entry.instant)
         return target in live.completed or rollback != entry.instant
-    if entry.kind is EntryKind.COMPLETE and not entry.whole:
+    if entry.whole:  # half published, its files look like those of a failed write
+        return entry.instant in live.rolled_back_by
+    if entry.kind is EntryKind.COMPLETE:
         is_open = entry.instant in live.pending and entry.instant not in live.rolled_back_by
         return not is_open or not is_inflight()
     return False

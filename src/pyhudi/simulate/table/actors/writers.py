@@ -251,10 +251,9 @@ class _Attempt:
             if self._call is not None:
                 found = self._call.begun()
                 if isinstance(found, SchemaConflict):
-                    contradiction = transaction.lost_to_schema(found).error
-                    assert isinstance(contradiction, ConflictError)
-                    why, facts = contradiction.why, contradiction.facts
-                    return self._record(Outcome.FAIL, error=why, facts=facts)
+                    clash = transaction.lost_to_schema(found).error
+                    assert isinstance(clash, ConflictError)
+                    return self._record(Outcome.FAIL, error=clash.why, facts=clash.facts)
                 self._schemas = found
             stats = self._writer.write_files(self._files())
             if self._way.is_fenced:
