@@ -339,6 +339,14 @@ def test_a_save_with_a_write_id_is_done_once(path: Path) -> None:
     assert rows_of(path) == [("k1", "d1", 1, "first")]
 
 
+def test_a_save_that_is_repeated_is_done_though_its_rows_lack_a_column_by_now(path: Path) -> None:
+    for note in ("first", "second"):
+        writer = writer_of(path, write_id="night 17")
+        writer.commit([written(writer, 0, ("k1", "d1", 1, note))])
+        pyhudi.open_table(path).upsert(rows_with("k2", x=7), schema_mode="add")
+    assert rows_of(path) == [("k1", "d1", 1, "first"), ("k2", "d0", 1, "a")]
+
+
 def test_inserts_are_told_as_such(path: Path) -> None:
     writer = writer_of(path, **_operation("bulk_insert"))
     writer.commit([written(writer, 0, *ROWS)])
