@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pytest
 
 import pyhudi
 from meddled_storage import Meddled
 from memory_tables import MemoryTable
-from write.test_schema_evolution import S1, TABLES, X, columns, evolving_table, rows, seen
+from write.test_schema_evolution import (
+    S1,
+    TABLES,
+    ByHand,
+    X,
+    amid,
+    columns,
+    evolving_table,
+    rows,
+    seen,
+)
 
 
 def test_a_change_keeps_what_the_latest_writer_adds_that_it_began_beside() -> None:
@@ -43,3 +55,63 @@ def test_a_dropped_name_is_not_given_anew_while_a_write_that_has_the_column_is_p
     made.table("own", storage).upsert(rows("own", X))
     assert storage.is_done
     assert seen(made) == {"own": {"v": 1}}
+
+
+# ---- schemas that no table can have
+
+
+def test_columns_that_are_too_many_together_refuse_the_later_write_and_leave_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pyhudi.format.avro.schema.FIELDS_MAX", 22)
+    made = evolving_table("non-blocking")
+
+    def many(id_: str, letter: str) -> pa.Table:
+        table, one = rows(id_), pa.array([1], pa.int32())
+        for number in range(10):
+            table = table.append_column(f"{letter}{number}", one)
+        return table
+
+    other = made.table("other")
+    storage = amid(made, "optimistic", lambda: other.upsert(many("a", "a"), schema_mode="add"))
+    with pytest.raises(pyhudi.InvalidRequestError, match="changed schema cannot be recorded"):
+        made.table("own", storage).upsert(many("b", "b"), schema_mode="add")
+    assert made.pending() == []
+    assert len(columns(made)) == 1 + 10
+
+
+UNFIT: dict[str, tuple[Callable[[pa.Schema], pa.Schema], str]] = {
+    "one name twice": (lambda now: now.append(pa.field("v", pa.string())), "'v' and 'v'"),
+    "names alike": (lambda now: now.append(pa.field("V", pa.string())), "'v' and 'V'"),
+    "a reserved name": (lambda now: now.append(pa.field("_hoodie_x", pa.int32())), "_hoodie_x"),
+    "a key of another type": (lambda now: now.set(0, pa.field("id", pa.int64())), "'id'"),
+    "a narrower type": (lambda now: now.set(3, pa.field("v", pa.bool_())), "'v' is bool"),
+    "a required column": (
+        lambda now: now.append(pa.field("z", pa.int32(), nullable=False)),
+        "'z' requires a value",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_a_schema_of_a_strategy_that_no_table_can_have_names_the_column(case: str) -> None:
+    unfit, message = UNFIT[case]
+    made = evolving_table("non-blocking")
+    table = made.table("own", schema_strategy=ByHand(lambda given: unfit(given["now"])))
+    with pytest.raises(pyhudi.InvalidRequestError, match=message):
+        table.upsert(rows("own", X), schema_mode="add")
+    assert list(columns(made)) == ["v"]
+    assert made.pending() == []
+
+
+def test_a_strategy_that_makes_another_schema_each_time_is_not_followed_for_ever() -> None:
+    made = evolving_table("non-blocking")
+
+    def growing(given: dict[str, pa.Schema]) -> pa.Schema:
+        return given["now"].append(pa.field(f"c{len(given['now'])}", pa.string()))
+
+    storage = amid(made, "non-blocking", lambda: made.table("later").upsert(rows("later")))
+    table = made.table("own", storage, schema_strategy=ByHand(growing))
+    with pytest.raises(pyhudi.InvalidRequestError, match="each time another one came"):
+        table.upsert(rows("own", X), schema_mode="add")
+    assert made.pending() == []
