@@ -57,6 +57,27 @@ def test_a_dropped_name_is_not_given_anew_while_a_write_that_has_the_column_is_p
     assert seen(made) == {"own": {"v": 1}}
 
 
+def without_x() -> MemoryTable:
+    """A table from which a column was dropped that a file has."""
+    made = evolving_table("non-blocking")
+    made.table("own").upsert(rows("own", X), schema_mode="add", write_id="one")
+    with made.table("own").update_schema() as change:
+        change.delete_column("x")
+    return made
+
+
+def test_a_dropped_name_is_not_given_anew_in_another_case() -> None:
+    made = without_x()
+    given = rows("own", X).rename_columns(["id", "day", "ts", "v", "X"])
+    with pytest.raises(pyhudi.InvalidRequestError, match="'X' cannot be added again"):
+        made.table("own").upsert(given, schema_mode="add")
+
+
+def test_a_write_that_completed_is_not_refused_for_a_column_that_was_dropped_since() -> None:
+    again = without_x().table("own").upsert(rows("own", X), schema_mode="add", write_id="one")
+    assert again.repeated
+
+
 # ---- schemas that no table can have
 
 

@@ -227,9 +227,10 @@ def _encoded(
     texts = [source.avro_json for source in sources]
     text = encode_schema(schema, texts, table_name, without=META_COLUMNS)
     changes = column_changes(before.arrow, schema)
-    back = {change.path for change in changes if change.kind is ChangeKind.ADDED}
+    # Readers that do not see case would find the old values.
+    back = {change.path.lower() for change in changes if change.kind is ChangeKind.ADDED}
     gone = [change.path for change in changes if change.kind is ChangeKind.DROPPED]
-    if again := [(name, when) for name, when in before.dropped if name in back]:
+    if again := [(name, when) for name, when in before.dropped if name.lower() in back]:
         why = "it was dropped{}, and data files may still hold its values"
         return SchemaContradiction(
             tuple((name, why.format(f" at {when}" if when else "")) for name, when in again)

@@ -82,12 +82,12 @@ def row_schema(
 
 def _refuse_dropped(called: TableSchemaText, brought: pa.Schema) -> None:
     """Raise InvalidRequestError if the rows bring a column back that was dropped."""
-    dropped = dict(called.dropped)
+    dropped = {name.lower(): when for name, when in called.dropped}  # Spark does not see case
     for change in column_changes(called.arrow, brought):
-        if change.kind is ChangeKind.ADDED and change.path in dropped:
+        if change.kind is ChangeKind.ADDED and change.path.lower() in dropped:
             raise InvalidRequestError(
                 f"column {change.path!r} cannot be added again",
-                why=f"it was dropped at {dropped[change.path]}, and data files may still hold its"
+                why=f"it was dropped at {dropped[change.path.lower()]}, and data files may still hold its"
                 " values",
                 next_step="Write it under another name. Once compaction and cleaning have removed"
                 " those files, table.update_schema() can add it",
