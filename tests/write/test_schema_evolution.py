@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Event, Thread
 from typing import Any
@@ -341,7 +341,7 @@ def test_strict_rows_are_refused_as_before_and_nothing_begins() -> None:
 class ByHand:
     """A strategy of a user's own."""
 
-    def __init__(self, result: Callable[[Mapping[str, pa.Schema | None]], Any]) -> None:
+    def __init__(self, result: Callable[[dict[str, Any]], Any]) -> None:
         self._result = result
 
     def resolve(self, start: pa.Schema | None, now: pa.Schema | None, own: pa.Schema) -> Any:

@@ -78,6 +78,110 @@ def test_a_write_that_completed_is_not_refused_for_a_column_that_was_dropped_sin
     assert again.repeated
 
 
+def by_another_engine(made: MemoryTable) -> None:
+    """Let the last commit be one of another engine: it has the schema, and nothing of pyhudi's."""
+    last = recorded(made)[-1][0]
+    found = metadata(made, last)
+    extra = {SCHEMA_KEY: (found.extra_metadata or {})[SCHEMA_KEY]}
+    data = encode_commit_metadata(replace(found, extra_metadata=extra), bytes(16))
+    made.storage.write(f"{TIMELINE}/{last.file_name}", data)
+
+
+@pytest.fixture
+def _files_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log does not have the commits of another engine, so their files are read."""
+    monkeypatch.setattr(KnownLog, "metadata", lambda *_: None)
+    monkeypatch.setattr(KnownLog, "schema_of", lambda *_: None)
+
+
+@pytest.mark.usefixtures("_files_only")
+def test_a_dropped_name_stays_taken_after_a_commit_of_another_engine() -> None:
+    made = without_x()
+    made.table("other").upsert(rows("theirs"))
+    by_another_engine(made)
+    for _ in range(2):
+        with (
+            made.table("late").update_schema() as change,
+            pytest.raises(pyhudi.InvalidRequestError, match="'x' cannot be added again"),
+        ):
+            change.add_column("x", pa.string())
+        made.table("own").upsert(rows("own"))
+
+
+@pytest.mark.usefixtures("_files_only")
+def test_a_dropped_name_stays_taken_after_another_engine_commits_while_a_write_runs() -> None:
+    made = without_x()
+
+    def other() -> None:
+        made.table("other").upsert(rows("theirs"))
+        by_another_engine(made)
+
+    made.table("own", amid(made, "non-blocking", other)).upsert(rows("own"))
+    with pytest.raises(pyhudi.InvalidRequestError, match="'x' cannot be added again"):
+        made.table("late").upsert(rows("own", X), schema_mode="add")
+
+
+def test_a_name_that_no_file_holds_any_more_is_given_anew_beside_another_write() -> None:
+    schema, buckets = pa.schema([*S1, X]), pyhudi.SimpleBuckets(1)
+    made = MemoryTable(schema, partition_by="day", buckets=buckets, **TABLES["copy on write"])
+    with made.table("own").update_schema() as change:
+        change.delete_column("x")
+    made.table("own").upsert(rows("first"))
+    with made.table("own").update_schema() as change:
+        change.add_column("x", pa.int64())
+        made.table("other").upsert(rows("theirs"))
+    assert columns(made)["x"] == pa.int64()
+
+
+# ---- documentation
+
+
+def test_documentation_alone_is_a_change_that_is_recorded() -> None:
+    made = evolving_table("non-blocking")
+    before = len(recorded(made))
+    for _ in range(2):
+        with made.table("own").update_schema() as change:
+            change.update_column("v", doc="what it is worth")
+    assert len(recorded(made)) == before + 1
+    assert "what it is worth" in (recorded(made)[-1][1] or "")
+
+
+def test_a_write_under_way_does_not_undo_documentation() -> None:
+    made = evolving_table("non-blocking")
+
+    def document() -> None:
+        with made.table("other").update_schema() as change:
+            change.update_column("v", doc="what it is worth")
+
+    made.table("own", amid(made, "non-blocking", document)).upsert(rows("own"))
+    assert "what it is worth" in (recorded(made)[-1][1] or "")
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_file_has_what_avro_says_of_a_column_if_others_evolve_since_the_begin(kind: str) -> None:
+    """Avro, and so Hudi, does not read text in a log as the symbol of an enum."""
+    made = evolving_table(kind)
+    symbols = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+    avro = json.loads(recorded(made)[-1][1] or "")
+    avro["fields"].append({"name": "e", "type": ["null", symbols], "default": None})
+
+    def with_enum(values: dict[str, str]) -> dict[str, str]:
+        return {**values, CREATE_SCHEMA: json.dumps(avro)}
+
+    made = MemoryTable(S1, partition_by="day", buckets=pyhudi.SimpleBuckets(1), **TABLES[kind])
+    update_properties(made.storage, with_enum, made.world("first"))
+    e = pa.field("e", pa.string())
+    given = rows("first").append_column(e, pa.array(["A"]))
+    made.table("first").upsert(given)
+    theirs = rows("theirs", X).append_column(e, pa.array(["B"]))
+    other = made.table("other")
+    storage = Meddled(made.storage, ".requested", lambda: other.upsert(theirs, schema_mode="merge"))
+    before = {stat.path for stat in made.storage.list("day of first")}
+    made.table("own", storage).update(given.select(["id", "day", "v"]), columns=["v"])
+    [new] = {stat.path for stat in made.storage.list("day of first")} - before
+    assert b'"enum"' in made.storage.read(new)
+
+
 # ---- schemas that no table can have
 
 

@@ -159,6 +159,9 @@ def schema_verdict(
     start = schemas.start
     changed = others.schema(live, start)
     now = start if changed is None else changed.text
+    if now is not None and schemas.released.intersection(now.dropped):
+        kept = tuple(drop for drop in now.dropped if drop not in schemas.released)
+        now = replace(now, dropped=kept)
     result = schema_to_record(schemas, now)
     if isinstance(result, HudiError):
         return Denied(result)

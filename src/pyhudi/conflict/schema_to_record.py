@@ -100,6 +100,8 @@ class WriteSchemas:
     strategy: SchemaStrategy = field(default_factory=ReconcileSchemaStrategy)
     fixed: Collection[str] = ()
     table_name: str = "table"
+    #: Drops, each with its time, whose values no file holds any more: commits stop carrying them.
+    released: frozenset[tuple[str, str]] = frozenset()
 
 
 def own_schema(

@@ -87,8 +87,8 @@ def _refuse_dropped(called: TableSchemaText, brought: pa.Schema) -> None:
         if change.kind is ChangeKind.ADDED and change.path.lower() in dropped:
             raise InvalidRequestError(
                 f"column {change.path!r} cannot be added again",
-                why=f"it was dropped at {dropped[change.path.lower()]}, and data files may still hold its"
-                " values",
+                why=f"it was dropped at {dropped[change.path.lower()]}, and data files may still"
+                " hold its values",
                 next_step="Write it under another name. Once compaction and cleaning have removed"
                 " those files, table.update_schema() can add it",
             )
