@@ -1,15 +1,22 @@
-"""What a change of the schema meets: writers under way, other engines, wrong strategies."""
+"""What changes of the schema meet: writers under way, other engines, strategies that are wrong."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import pyhudi
 from meddled_storage import Meddled
-from memory_tables import MemoryTable
+from memory_tables import TIMELINE, MemoryTable
+from pyhudi.format.table.table_config import CREATE_SCHEMA
+from pyhudi.format.timeline.commit_metadata import SCHEMA_KEY, encode_commit_metadata
+from pyhudi.read.log_view import KnownLog
+from pyhudi.session.properties import update_properties
 from write.test_schema_evolution import (
     S1,
     TABLES,
@@ -18,6 +25,8 @@ from write.test_schema_evolution import (
     amid,
     columns,
     evolving_table,
+    metadata,
+    recorded,
     rows,
     seen,
 )
@@ -232,7 +241,7 @@ def test_a_schema_of_a_strategy_that_no_table_can_have_names_the_column(case: st
 def test_a_strategy_that_makes_another_schema_each_time_is_not_followed_for_ever() -> None:
     made = evolving_table("non-blocking")
 
-    def growing(given: dict[str, pa.Schema]) -> pa.Schema:
+    def growing(given: Any) -> pa.Schema:
         return given["now"].append(pa.field(f"c{len(given['now'])}", pa.string()))
 
     storage = amid(made, "non-blocking", lambda: made.table("later").upsert(rows("later")))
