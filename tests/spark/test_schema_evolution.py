@@ -231,6 +231,8 @@ def test_rows_of_a_frame_and_columns_of_both_are_there_if_another_evolves_meanwh
     found = content(table)
     assert (found["k1"], found["k3"], found["k9"]) == (row, row, theirs)
     assert pending(table) == []
+    table.services.compact(spark=None if is_optimistic else spark)
+    assert content(table) == found
 
 
 @pytest.mark.parametrize("other", OTHERS)
