@@ -41,6 +41,8 @@ PYHUDI_SEARCH=${PYHUDI_SEARCH:-20000} "$bin/pytest" -q -s -o timeout=36000 \
   tests/simulation/test_planted_bugs.py
 echo "soak: 1,000 reads and polls beside eight writers that are killed"
 PYHUDI_READS=${PYHUDI_READS:-1000} "$bin/pytest" -q -s -o timeout=36000 tests/processes/test_readers.py
+echo "soak: processes that add columns, of which one is killed"
+PYHUDI_EVOLUTIONS=${PYHUDI_EVOLUTIONS:-50} "$bin/pytest" -q -o timeout=36000 tests/processes/test_evolution.py
 for store in local moto versitygw; do
   echo "soak: processes on $store, $minutes minutes"
   "$bin/python" tests/processes/soak.py --minutes "$minutes" --store "$store"

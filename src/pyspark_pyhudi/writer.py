@@ -49,8 +49,10 @@ from pyhudi.write.detached import (
 )
 from pyhudi.write.files.spec import WriteOverError
 from pyhudi.write.intent import Change, Keys, Reads, WholeRows, WriteIntent
+from pyhudi.write.result import WriteResult
 from pyhudi.write.row_shape import row_shape
 from pyhudi.write.schemas import RowSchema, row_schema
+from pyhudi.write.write_id import finished
 from pyspark_pyhudi.address import parse_address
 from pyspark_pyhudi.target import opened_table
 
@@ -92,9 +94,12 @@ class PyhudiWriter(api.DataSourceArrowWriter):
             _refuse_overwriting(address.uri)
         session = ready(opened_table(address, save, schema, real_world()))
         intent = _intent(save.operation, schema, write_id)
-        intent = replace(intent, rows=_row_schema(session, save, schema))
-        _refuse_unfit(session, intent, schema, address.uri)
-        begun = begin(session, intent)
+        # A repeated save brings the rows that it brought, and the columns may have changed.
+        begun: DetachedWrite | WriteResult | None = finished(session, intent)
+        if begun is None:
+            intent = replace(intent, rows=_row_schema(session, save, schema))
+            _refuse_unfit(session, intent, schema, address.uri)
+            begun = begin(session, intent)
         self._uri = address.uri
         self._release = __version__
         # None if an earlier save with this write id has completed.

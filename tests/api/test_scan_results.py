@@ -101,9 +101,9 @@ def test_a_count_reads_footers_and_elsewhere_keys(
     seen: list[list[str]] = []
     real = tasks._base_rows
 
-    def noted(storage: Storage, base: Any, schema: pa.Schema, predicate: Any) -> Any:
+    def noted(storage: Storage, base: Any, schema: pa.Schema, *others: Any) -> Any:
         seen.append(schema.names)
-        return real(storage, base, schema, predicate)
+        return real(storage, base, schema, *others)
 
     monkeypatch.setattr(tasks, "_base_rows", noted)
     assert table.read(read_optimized=True).count() == 8

@@ -12,8 +12,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pyhudi.conflict.joined_types import joined_type
-from pyhudi.conflict.schema_changes import ChangeKind, ColumnChange, column_changes
+from pyhudi.conflict.schema_to_record import (
+    TableSchemaText,
+    WriteSchemas,
+    own_schema,
+    schema_to_record,
+)
 from pyhudi.conflict.schemas import (
     ReconcileSchemaStrategy,
     SchemaContradiction,
@@ -21,8 +25,11 @@ from pyhudi.conflict.schemas import (
     SimpleSchemaStrategy,
     merged,
 )
-from pyhudi.format.avro.canonical import DOC, FORM, annotated_schema, is_same_schema
+from pyhudi.format.avro.canonical import FORM, annotated_schema, is_same_schema
+from pyhudi.format.avro.documentation import DOC
 from pyhudi.format.avro.schema import avro_record_schema
+from pyhudi.table.joined_types import joined_type
+from pyhudi.table.schema_changes import column_changes
 
 SIMPLE, RECONCILE = SimpleSchemaStrategy(), ReconcileSchemaStrategy()
 I32, I64, F32, F64, TEXT = pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()
@@ -326,6 +333,89 @@ def test_a_joined_column_has_no_form_of_another_type() -> None:
     assert is_same_schema(found, schema(id=I64, n=F64))
 
 
+# ---- documentation
+
+NO_DOC, OLD, NEW, OTHER = "", "old", "new", "other"
+
+
+def said(doc: str | None, *, is_inside: bool, added: pa.Field | None = None) -> TableSchemaText:
+    """A table whose column `a`, or a field in a list in it, is documented; None if it is absent."""
+    x = {"name": "x", "type": ["null", "int"], "default": None, **({"doc": doc} if doc else {})}
+    record = {"type": "record", "name": "P", "fields": [x]}
+    inside = {**x, "name": "a", "type": {"type": "array", "items": record}}
+    column = {**inside, "doc": "outside"} if is_inside else {**x, "name": "a"}
+    fields = [{"name": "id", "type": "long"}, *([] if doc is None else [column])]
+    if added is not None:
+        fields += avro_record_schema(pa.schema([added]), "t")["fields"]
+    return TableSchemaText(json.dumps({"type": "record", "name": "r", "fields": fields}))
+
+
+@pytest.mark.parametrize("is_inside", [False, True], ids=["of a column", "inside a list"])
+@pytest.mark.parametrize("strategy", [SIMPLE, RECONCILE], ids=["simple", "reconcile"])
+@pytest.mark.parametrize(
+    ("start", "now", "own", "expected"),
+    [
+        (OLD, OLD, NEW, NEW),
+        (OLD, OLD, NO_DOC, NO_DOC),
+        (NO_DOC, NO_DOC, NEW, NEW),
+        (OLD, OTHER, NEW, NEW),
+        (OLD, OTHER, NO_DOC, NO_DOC),
+        (OLD, OTHER, OLD, OTHER),
+        (OLD, NO_DOC, OLD, NO_DOC),
+        (NO_DOC, OTHER, NO_DOC, OTHER),
+        (None, OTHER, NO_DOC, OTHER),
+        (None, OTHER, NEW, NEW),
+        (None, NO_DOC, NEW, NEW),
+    ],
+)
+def test_documentation_is_this_writes_if_it_changed_it_and_else_the_tables(
+    start: str | None,
+    now: str,
+    own: str,
+    expected: str,
+    strategy: SchemaStrategy,
+    is_inside: bool,
+) -> None:
+    texts = [said(doc, is_inside=is_inside) for doc in (start, now, own)]
+    result = schema_to_record(WriteSchemas(texts[0], texts[2], strategy), texts[1])
+    assert isinstance(result, TableSchemaText)
+    assert result.is_documented_as(said(expected, is_inside=is_inside))
+    assert result.is_same(texts[1])
+
+
+@pytest.mark.parametrize("is_inside", [False, True], ids=["of a column", "inside a list"])
+@pytest.mark.parametrize("is_theirs", [False, True], ids=["this write adds", "another adds"])
+def test_documentation_goes_along_with_what_another_write_adds(
+    is_theirs: bool, is_inside: bool
+) -> None:
+    new = pa.field("new", I32)
+    now = said(OTHER, is_inside=is_inside, added=new if is_theirs else None)
+    own = said(OLD, is_inside=is_inside, added=None if is_theirs else new)
+    if is_theirs:
+        own = said(NEW, is_inside=is_inside)
+    start = said(OLD, is_inside=is_inside)
+    result = schema_to_record(WriteSchemas(start, own, RECONCILE), now)
+    assert isinstance(result, TableSchemaText)
+    assert result.arrow.names == ["id", "a", "new"]
+    expected = said(NEW if is_theirs else OTHER, is_inside=is_inside)
+    assert result.is_documented_as(expected)
+
+
+def test_rows_of_a_retried_write_take_no_documentation_back() -> None:
+    called, new = said(OLD, is_inside=False), pa.field("new", I32)
+    rows = said(OLD, is_inside=False, added=new)
+    own = own_schema(called, rows, said(OTHER, is_inside=False), "t")
+    assert isinstance(own, TableSchemaText)
+    assert own.arrow.names == ["id", "a", "new"]
+    assert own.is_documented_as(said(OTHER, is_inside=False))
+
+
+def test_the_mark_in_the_log_tells_documentation_apart_though_hudi_does_not() -> None:
+    texts = [said(doc, is_inside=False) for doc in (NO_DOC, OLD, NEW)]
+    assert all(text.is_same(texts[0]) for text in texts)
+    assert len({text.fingerprint for text in texts}) == 3
+
+
 # ---- properties of the join
 
 numbers = st.sampled_from([I32, I64, F32, F64])
@@ -582,58 +672,6 @@ def test_no_column_is_lost_unless_the_write_dropped_it_and_none_comes_back(
 
 
 # ---- what changed
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
-        (None, S1, [("id", "added", "", "int64")]),
-        (S1, S1, []),
-        (S1, schema(id=I64, a=pa.large_string()), [("a", "added", "", "large_string")]),
-        (S2, schema(id=I64, a=pa.large_string()), []),
-        (S2, S1, [("a", "dropped", "string", "")]),
-        (schema(a=I32), schema(a=I64), [("a", "type", "int32", "int64")]),
-        (
-            pa.schema([required("a", I32)]),
-            schema(a=I64),
-            [("a", "nullable", "required", "nullable"), ("a", "type", "int32", "int64")],
-        ),
-        (
-            schema(p=listed(POINT_Y)),
-            schema(p=listed(POINT_Z)),
-            [
-                ("p.element.y", "dropped", "int32", ""),
-                ("p.element.x", "type", "int32", "int64"),
-                ("p.element.z", "added", "", "int32"),
-            ],
-        ),
-        (schema(m=mapped(I32)), schema(m=mapped(I64)), [("m.value", "type", "int32", "int64")]),
-        (schema(m=I32), schema(m=POINT), [("m", "type", "int32", "struct<x: int32>")]),
-        (
-            schema(a=I32, b=I32, c=I32),
-            schema(c=I32, a=I32, new=I32, b=I32),
-            [("new", "added", "", "int32"), ("c", "order", "3", "1")],
-        ),
-    ],
-)
-def test_changes_are_told_column_by_column(
-    before: pa.Schema | None, after: pa.Schema, expected: list[tuple[str, str, str, str]]
-) -> None:
-    found = [ColumnChange(path, ChangeKind(kind), was, now) for path, kind, was, now in expected]
-    assert list(column_changes(before, after)) == found
-
-
-def test_a_change_that_arrow_cannot_express_is_told() -> None:
-    def read(default: int) -> pa.Schema:
-        column = {"name": "a", "type": "int", "default": default}
-        return annotated_schema(
-            json.dumps({"type": "record", "name": "r", "fields": [column]}), "x"
-        )
-
-    (change,) = column_changes(read(1), read(2))
-    assert (change.path, change.kind) == ("a", ChangeKind.DETAIL)
-    assert '"default":1' in change.before
-    assert '"default":2' in change.after
 
 
 @given(bases, changes)

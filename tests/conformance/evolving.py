@@ -36,6 +36,7 @@ from pyhudi.format.timeline.commit_metadata import (
     encode_commit_metadata,
 )
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.index.simple_bucket import bucket_ids
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.timeline.instant_time import clock_time, following_time
@@ -56,6 +57,8 @@ FIRST = pa.schema(
         ("note", pa.string()),
     ]
 )
+#: Nothing in it is required, which to a Hudi writer would be a change of its own.
+PLAIN = FIRST.remove(FIRST.get_field_index("must"))
 
 
 def added(schema: pa.Schema, name: str = "extra") -> pa.Schema:
@@ -114,14 +117,16 @@ class Evolving(Scene):
 
     sample: ChangingRows  # type: ignore[assignment]
 
-    def __init__(self, path: Path, combination: Combination, buckets: int = 1) -> None:
+    def __init__(
+        self, path: Path, combination: Combination, buckets: int = 1, first: pa.Schema = FIRST
+    ) -> None:
         self.shared = Shared(str(path), combination, buckets)
         self.path = path
-        self.sample = ChangingRows(FIRST)
+        self.sample = ChangingRows(first)
         self.expected = ExpectedTable(combination, self.sample)  # type: ignore[arg-type]
         pyhudi.create_table(
             path,
-            FIRST,
+            first,
             record_key="id",
             ordering=ORDERING if combination.merge is MergeMode.EVENT_TIME else (),
             table_type=combination.kind,
@@ -210,6 +215,13 @@ class Evolving(Scene):
     @property
     def timeline(self) -> Path:
         return self.path / ".hoodie" / "timeline"
+
+
+def one_in_each_bucket() -> list[int]:
+    """A number for the first bucket of two, and one for the second."""
+    keys = pa.array([f"k{number:03}" for number in range(100)])
+    buckets = bucket_ids(keys, ["id"], 2).to_pylist()
+    return [buckets.index(bucket) for bucket in (0, 1)]
 
 
 def empty_commit(extra: Mapping[str, str] | None) -> CommitMetadata:

@@ -24,6 +24,7 @@ from conformance.evolving import (
     empty_commit,
     made_optional,
     new_time,
+    one_in_each_bucket,
     widened,
 )
 from conformance.rows import assert_same_rows, spark_columns
@@ -38,7 +39,6 @@ from conformance.test_archiving import HUDI_ARCHIVES, archived_by_pyhudi, hudis_
 from conformance.test_cleaning import hudi_clean, hudi_compaction
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
 from pyhudi.format.timeline.instant import State
-from pyhudi.index.simple_bucket import bucket_ids
 from pyhudi.plan.cleaning import CleanPolicy
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
@@ -302,13 +302,6 @@ def test_a_late_wide_value_is_read_by_all_if_a_change_has_the_greatest_request(
     scene.agree(judge, by_rs=not scene.is_mor)
     found = {row["id"]: row["size"] for row in judge.hudi_rows(scene.path)}
     assert found[early[0]["id"]] == WIDE + mine
-
-
-def one_in_each_bucket() -> list[int]:
-    """A number for the first bucket of two, and one for the second."""
-    keys = pa.array([f"k{number:03}" for number in range(100)])
-    buckets = bucket_ids(keys, ["id"], 2).to_pylist()
-    return [buckets.index(bucket) for bucket in (0, 1)]
 
 
 # -- table services

@@ -16,13 +16,13 @@ from any_columns import columns_of_all_types
 from golden_tables import NAMES, GoldenTables
 from pyhudi.errors import CorruptTableError, InvalidRequestError, UnsupportedTableError
 from pyhudi.format.avro.canonical import (
-    DOC,
     FORM,
     annotated_schema,
     canonical_record,
     fingerprint,
     is_same_schema,
 )
+from pyhudi.format.avro.documentation import DOC, documented_columns
 from pyhudi.format.avro.recorded import encode_schema
 from pyhudi.format.avro.schema import avro_record_schema, decode_arrow_schema
 
@@ -271,7 +271,7 @@ def test_each_column_comes_from_the_first_text_that_has_it() -> None:
     two = record(
         {"name": "a", "type": "int", "doc": "two"}, {"name": "b", "type": "long", "doc": "new"}
     )
-    schema = read(two).append(pa.field("c", pa.int32()))
+    schema = decode_arrow_schema(two, PATH).append(pa.field("c", pa.int32()))
     fields = json.loads(encode_schema(schema, [one, two], "t"))["fields"]
     assert [field.get("doc") for field in fields] == ["one", "new", None]
 
@@ -302,6 +302,81 @@ def test_what_arrow_cannot_say_is_recorded_where_no_text_has_it() -> None:
     made = encode_schema(schema, [], "t")
     assert is_same_schema(read(made), schema)
     assert json.loads(made)["fields"][0]["type"][1] == "null"  # a default is of the first branch
+
+
+def documented(text: str, path: tuple[int, ...], doc: str) -> pa.Schema:
+    """The schema of a text with other documentation of the field at the place."""
+    schema = read(text)
+    return schema.set(path[0], _documented(schema.field(path[0]), path[1:], doc))
+
+
+def _documented(field: pa.Field, path: tuple[int, ...], doc: str) -> pa.Field:
+    if not path:
+        return field.with_metadata({**(field.metadata or {}), DOC: doc.encode()})
+    children = list(field.type)
+    children[path[0]] = _documented(children[path[0]], path[1:], doc)
+    return field.with_type(pa.struct(children))
+
+
+def test_documentation_is_read_of_columns_and_of_fields_of_structs() -> None:
+    x = {"name": "x", "type": "int", "doc": "how far"}
+    point = {**POINT, "fields": [x]}
+    text = record(
+        {"name": "a", "type": point, "doc": "where"},
+        {"name": "b", "type": {"type": "array", "items": "P"}},
+        {"name": "c", "type": "int", "doc": 5},
+    )
+    schema = read(text)
+    assert [(field.metadata or {}).get(DOC) for field in schema] == [b"where", None, None]
+    for struct in (schema.field("a").type, schema.field("b").type.value_type):
+        assert struct.field("x").metadata == {DOC: b"how far"}
+    assert documented_columns(schema) == {
+        "a": "where",
+        "a.x": "how far",
+        "b.element.x": "how far",
+    }
+    assert not decode_arrow_schema(text, PATH).field("a").metadata
+
+
+def test_documentation_that_stands_for_too_much_is_refused() -> None:
+    inner = {**POINT, "fields": [{"name": "x", "type": "int", "doc": "d" * 50_000}]}
+    uses = ({"name": f"c{number}", "type": "P"} for number in range(1_000))
+    with pytest.raises(CorruptTableError, match="the documentation in it stands for more"):
+        read(record({"name": "p", "type": inner}, *uses))
+
+
+@pytest.mark.parametrize("doc", ["new", ""])
+def test_a_text_with_other_documentation_is_not_recorded_as_it_is(doc: str) -> None:
+    first, second = column("int", doc="first", aliases=["b"]), column("int", doc="second")
+    made = encode_schema(documented(first, (0,), doc), [first, second], "t")
+    (field,) = json.loads(made)["fields"]
+    assert field.pop("doc", "") == doc
+    assert field == {"name": "a", "type": "int", "aliases": ["b"]}
+    assert encode_schema(documented(first, (0,), "second"), [first, second], "t") == second
+
+
+def test_a_schema_that_says_nothing_of_documentation_takes_none_away() -> None:
+    text = column("int", doc="d")
+    assert encode_schema(decode_arrow_schema(text, PATH), [text], "t") == text
+
+
+@pytest.mark.parametrize("doc", ["new", ""])
+def test_documentation_inside_a_struct_is_that_of_the_schema(doc: str) -> None:
+    x = {"name": "x", "type": "int", "doc": "how far"}
+    point = {**POINT, "fields": [x, {"name": "y", "type": "int", "doc": "up"}]}
+    text = record({"name": "a", "type": point, "doc": "one"}, {"name": "b", "type": "P"})
+    schema = documented(text, (1, 0), doc)
+    made = encode_schema(schema, [text], "t")
+    fastavro.parse_schema(json.loads(made))  # refuses names used twice, or too early
+    assert is_same_schema(read(made), read(text))
+    found = {path: said for path, said in documented_columns(schema).items() if said}
+    assert documented_columns(read(made)) == found
+    assert ("b.x" in found) == bool(doc)
+
+
+def test_half_a_character_of_documentation_is_read_and_kept() -> None:
+    text = '{"type":"record","name":"r","fields":[{"name":"a","type":"int","doc":"\\ud800"}]}'
+    assert encode_schema(read(text), [text], "t") == text
 
 
 #: One type that three columns use: by definition, by name, and by name inside a list.

@@ -238,6 +238,79 @@ def test_a_column_that_a_careless_writer_takes_out_is_warned_of_and_not_compacte
     assert [row["w"] for row in read] == [None, 7, 7, None]
 
 
+# ---- a column that was dropped, beside another engine
+
+
+def drop(made: MemoryTable) -> None:
+    """Bring a column with a row, and drop it."""
+    table = made.table("dropper")
+    table.upsert(rows("b", schema=WIDE).cast(WIDE), schema_mode="add")
+    with table.update_schema() as change:
+        change.delete_column("w")
+
+
+def by_other(made: MemoryTable) -> None:
+    foreign(made, NARROW)
+
+
+def by_us(made: MemoryTable) -> None:
+    made.table("c").upsert(rows("c"))
+
+
+def by_us_amid_other(made: MemoryTable) -> None:
+    storage = Meddled(made.storage, ".log.", lambda: by_other(made))
+    made.table("c", storage).upsert(rows("c"))
+    assert storage.is_done
+
+
+def compaction(made: MemoryTable) -> None:
+    made.table("c").services.compact(pyhudi.CompactionPolicy(min_delta_commits=1))
+
+
+AFTER_DROP: dict[str, tuple[Callable[[MemoryTable], None], ...]] = {
+    "nothing": (),
+    "a commit of another engine": (by_other,),
+    "two, and one of pyhudi": (by_other, by_other, by_us),
+    "one of pyhudi, and one of another engine": (by_us, by_other),
+    "one of pyhudi that meets one of another engine": (by_us_amid_other,),
+    "a compaction by pyhudi, and one of another engine": (compaction, by_other),
+}
+
+
+@pytest.mark.parametrize("case", AFTER_DROP)
+def test_a_dropped_column_stays_dropped_though_another_engine_records_no_drops(case: str) -> None:
+    """Its name stays taken while files hold its values, and compaction takes them away."""
+    made = shared_table()
+    drop(made)
+    for step in AFTER_DROP[case]:
+        step(made)
+    late = made.table("late")
+    with pytest.raises(pyhudi.HudiError, match="dropped"):
+        late.upsert(rows("d", schema=WIDE), schema_mode="add")
+    with (
+        late.update_schema() as change,
+        pytest.raises(pyhudi.InvalidRequestError, match="files may still hold its values"),
+    ):
+        change.add_column("w", pa.int32())
+    late.services.compact(pyhudi.CompactionPolicy(min_delta_commits=1))
+    assert made.table("reader").schema.data_columns == ["id", "v"]
+    assert made.pending() == []
+
+
+def test_a_dropped_column_that_another_engine_brings_back_is_not_compacted_away() -> None:
+    made = shared_table()
+    drop(made)
+    table = made.table("late")
+    foreign(made, WIDE)
+    table.services.compact(pyhudi.CompactionPolicy(min_delta_commits=1))
+    read = made.table("reader").read(columns=["id", "w"]).to_arrow().sort_by("id").to_pylist()
+    assert read == [{"id": "a", "w": None}, {"id": "b", "w": 7}]
+    table.upsert(rows("d", schema=WIDE))
+    foreign(made, NARROW)  # and takes it away
+    with pytest.warns(pyhudi.SchemaWarning, match="'w' out of the table"):
+        table.upsert(rows("e"))
+
+
 def test_a_schema_that_another_engine_spells_differently_is_no_change() -> None:
     made = shared_table()
     nullable = pa.schema([field.with_nullable(True) for field in NARROW])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
+
+from pyhudi.spark.write import SparkExecutor
 
 #: Spark 3.5 has no data sources in Python, so that these tests cannot even be loaded there.
 collect_ignore = ["test_datasource_writes.py"] if pyspark.__version__.startswith("3.") else []
@@ -26,3 +29,19 @@ def spark() -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Lets something happen when the tasks of the next write are done."""
+    waiting: list[Callable[[], object]] = []
+    results = SparkExecutor._results
+
+    def meddled(self: SparkExecutor, *arguments: Any) -> Any:
+        found = results(self, *arguments)
+        if waiting:
+            waiting.pop()()
+        return found
+
+    monkeypatch.setattr(SparkExecutor, "_results", meddled)
+    return waiting.append

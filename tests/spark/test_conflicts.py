@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 import pyhudi
 from pyhudi.errors import ConflictError
-from pyhudi.spark.write import SparkExecutor
 
 pytestmark = pytest.mark.spark
 
@@ -44,22 +42,6 @@ def content(table: pyhudi.Table) -> dict[str, str]:
     found = pyhudi.open_table(table.uri).read(columns=["id", "v"]).to_arrow().to_pylist()
     assert len({row["id"] for row in found}) == len(found), "a key is there twice"
     return {row["id"]: row["v"] for row in found}
-
-
-@pytest.fixture
-def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Lets something happen when the tasks of the next write are done."""
-    waiting: list[Callable[[], object]] = []
-    results = SparkExecutor._results
-
-    def meddled(self: SparkExecutor, *arguments: Any) -> Any:
-        found = results(self, *arguments)
-        if waiting:
-            waiting.pop()()
-        return found
-
-    monkeypatch.setattr(SparkExecutor, "_results", meddled)
-    return waiting.append
 
 
 def counted(spark: SparkSession, note: Path, rows: pa.Table) -> DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,12 @@ from pyspark.sql.functions import col, udf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import pyhudi
-from pyhudi.errors import ConflictError, InvalidRequestError, TableNotFoundError
+from pyhudi.errors import (
+    ConcurrentSchemaEvolutionError,
+    ConflictError,
+    InvalidRequestError,
+    TableNotFoundError,
+)
 from pyhudi.world import real_world
 from pyhudi.write.files.spec import WriteOverError
 from pyspark_pyhudi import DefaultSource
@@ -115,6 +120,29 @@ def test_a_task_that_fails_takes_the_whole_write_with_it(spark: SparkSession, pa
     assert (files_of(path), pending_of(path)) == (before, set())
 
 
+def test_a_save_adds_columns_as_hudi_does_and_with_merge_schema_fills_them(
+    spark: SparkSession, path: Path
+) -> None:
+    save(frame_of(spark, ROWS).withColumn("n", col("ts").cast("int")), path)
+    wider = frame_of(spark, [("k1", "d1", 2, "b")]).selectExpr("*", "ts << 40 AS n", "'new' AS x")
+    save(wider, path)
+    shown = pyhudi.open_table(path).read(where="ts = 2").to_arrow().select(["id", "n", "x"])
+    assert shown.to_pylist() == [{"id": "k1", "n": 2 << 40, "x": "new"}]
+
+    lacking = wider.drop("note").withColumn("ts", col("ts") + 1).withColumn("y", col("n"))
+    with pytest.raises(
+        PySparkException, match=r"missing columns 'note'.*\"mergeSchema\", \"true\""
+    ):
+        save(lacking, path)
+    save(lacking, path, mergeSchema="true")
+    shown = pyhudi.open_table(path).read(where="ts = 3").to_arrow().select(["note", "x", "y"])
+    assert shown.to_pylist() == [{"note": None, "x": "new", "y": 2 << 40}]
+
+    with pytest.raises(PySparkException, match=r"columns that the table does not have: 'z'"):
+        save(wider.selectExpr("*", "n AS y", "n AS z"), path, mergeSchema="false")
+    assert pending_of(path) == set()
+
+
 def test_a_write_begins_when_its_input_has_been_shuffled(spark: SparkSession, path: Path) -> None:
     """So it is not taken for dead while a long job computes its rows."""
     _table(path)
@@ -191,6 +219,14 @@ _REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         r"table\.delete_partitions",
     ),
     "missing columns": ({"columns": 2}, "missing columns 'ts', 'note'"),
+    "missing columns that could be filled": (
+        {"columns": 3},
+        r'missing columns \'note\'.*option\("mergeSchema", "true"\) would write null',
+    ),
+    "columns of the ordering that could not": (
+        {"columns": 2, "mergeSchema": "true"},
+        "column 'ts' cannot be left out",
+    ),
     "a delete without the ordering": (
         {"columns": 2, OPERATION: "delete"},
         r"table\.delete\(df\)",
@@ -303,6 +339,14 @@ def test_a_save_with_a_write_id_is_done_once(path: Path) -> None:
     assert rows_of(path) == [("k1", "d1", 1, "first")]
 
 
+def test_a_save_that_is_repeated_is_done_though_its_rows_lack_a_column_by_now(path: Path) -> None:
+    for note in ("first", "second"):
+        writer = writer_of(path, write_id="night 17")
+        writer.commit([written(writer, 0, ("k1", "d1", 1, note))])
+        pyhudi.open_table(path).upsert(rows_with("k2", x=7), schema_mode="add")
+    assert rows_of(path) == [("k1", "d1", 1, "first"), ("k2", "d0", 1, "a")]
+
+
 def test_inserts_are_told_as_such(path: Path) -> None:
     writer = writer_of(path, **_operation("bulk_insert"))
     writer.commit([written(writer, 0, *ROWS)])
@@ -321,3 +365,88 @@ def test_many_files_for_few_groups_are_told(tasks: int, warned: bool, path: Path
     else:
         writer.commit(done)
     assert rows_of(path) == [("k1", "d1", tasks - 1, "x")]
+
+
+# ---- the schema
+
+
+def evolving(path: Path, rows: pa.Table, **options: Any) -> Callable[[], None]:
+    """A save whose tasks are done, and which is not yet committed."""
+    types = {pa.string(): StringType(), pa.int64(): LongType()}
+    schema = StructType([StructField(f.name, types[f.type]) for f in rows.schema])
+    writer = DefaultSource({"path": str(path), **OPTIONS, **options}).writer(schema, False)
+    assert isinstance(writer, PyhudiWriter)
+    message = travelled(writer).written(iter(rows.to_batches()), 0, real_world())
+    return lambda: travelled(writer).commit([message])
+
+
+def rows_with(id_: str, **added: str | int) -> pa.Table:
+    return pa.Table.from_pylist([{"id": id_, "day": "d0", "ts": 1, "note": "a", **added}])
+
+
+def columns_of(path: Path) -> list[str]:
+    return [field.name for field in pyhudi.open_table(path).schema.arrow]
+
+
+FILLING = [
+    {"mergeSchema": "true"},
+    {"hoodie.datasource.write.reconcile.schema": "true"},
+    {"hoodie.write.set.null.for.missing.columns": "true"},
+]
+
+
+@pytest.mark.parametrize("options", FILLING, ids=lambda options: next(iter(options)))
+def test_columns_that_a_save_lacks_become_null_if_an_option_says_so(
+    path: Path, options: dict[str, str]
+) -> None:
+    _table(path).upsert(rows_with("k1"))
+    evolving(path, rows_with("k2", x=7).drop_columns(["note"]), **options)()
+    found = pyhudi.open_table(path).read(columns=["id", "note", "x"]).to_arrow().to_pylist()
+    assert sorted(found, key=lambda row: row["id"]) == [
+        {"id": "k1", "note": "a", "x": None},
+        {"id": "k2", "note": None, "x": 7},
+    ]
+
+
+def test_a_save_that_enforces_the_schema_is_refused_what_the_table_lacks(path: Path) -> None:
+    _table(path)
+    with pytest.raises(InvalidRequestError, match=r"A save without .* would add 'x'"):
+        evolving(path, rows_with("k1", x=7), mergeSchema="false")
+    assert pending_of(path) == set()
+
+
+@pytest.mark.parametrize("ordering", [["ts"], []], ids=["non-blocking", "optimistic"])
+def test_a_save_and_another_write_that_add_columns_at_once_both_do(
+    path: Path, ordering: list[str]
+) -> None:
+    table = _table(path, ordering=ordering)
+    options: dict[str, str] = {} if ordering else {"hoodie.datasource.write.precombine.field": ""}
+    commit = evolving(path, rows_with("k1", x="own"), **options)
+    table.upsert(rows_with("k2", y=7), schema_mode="add")
+    commit()
+    assert columns_of(path)[-2:] == ["y", "x"]
+    found = pyhudi.open_table(path).read(columns=["id", "x", "y"]).to_arrow().to_pylist()
+    assert sorted(found, key=lambda row: row["id"]) == [
+        {"id": "k1", "x": "own", "y": None},
+        {"id": "k2", "x": None, "y": 7},
+    ]
+
+
+def test_a_save_that_contradicts_a_column_that_came_meanwhile_is_rolled_back(path: Path) -> None:
+    table = _table(path)
+    commit = evolving(path, rows_with("k1", x="own"))
+    table.upsert(rows_with("k2", x=7), schema_mode="add")
+    with pytest.raises(ConcurrentSchemaEvolutionError, match="x: no type holds both"):
+        commit()
+    assert [row["id"] for row in table.read().to_arrow().to_pylist()] == ["k2"]
+    assert pending_of(path) == set()
+
+
+def test_a_save_of_deletes_keeps_a_column_that_came_meanwhile(path: Path) -> None:
+    table = _table(path)
+    table.upsert(rows_with("k1"))
+    commit = evolving(path, rows_with("k1").drop_columns(["note"]), **_operation("delete"))
+    table.upsert(rows_with("k2", x=7), schema_mode="add")
+    commit()
+    assert columns_of(path)[-1] == "x"
+    assert table.read(columns=["id", "x"]).to_arrow().to_pylist() == [{"id": "k2", "x": 7}]

@@ -90,6 +90,16 @@ def test_verbs_without_a_mode_advise_none(verb: str) -> None:
     assert "schema_mode" not in str(refusal.value)
 
 
+def test_a_column_that_was_dropped_is_advised_by_no_mode() -> None:
+    made = table()
+    made.table().upsert(rows(x=pa.int64()), schema_mode="add")
+    with made.table().update_schema() as change:
+        change.delete_column("x")
+    with pytest.raises(InvalidRequestError, match="columns that the table does not have: 'x'") as e:
+        made.table().upsert(rows(x=pa.int64()))
+    assert "schema_mode" not in str(e.value)
+
+
 def test_the_rows_of_an_owner_get_no_advice_on_a_mode() -> None:
     made = table(ordering=(), owners={"clock": ["ts"], "counter": ["v"]})
     made.table().alter.own_columns("counter", ["v"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Event, Thread
 from typing import Any
@@ -340,7 +341,7 @@ def test_strict_rows_are_refused_as_before_and_nothing_begins() -> None:
 class ByHand:
     """A strategy of a user's own."""
 
-    def __init__(self, result: Callable[[Mapping[str, pa.Schema | None]], Any]) -> None:
+    def __init__(self, result: Callable[[dict[str, Any]], Any]) -> None:
         self._result = result
 
     def resolve(self, start: pa.Schema | None, now: pa.Schema | None, own: pa.Schema) -> Any:
@@ -396,6 +397,25 @@ def test_a_change_without_rows_is_one_commit_and_none_if_nothing_changes(kind: s
         _ = 1 / 0
     assert len(recorded(made)) == before + 1
     assert seen(made)["first"] == {"v": 1, "x": None}
+    requires_one_schema(made)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_documentation_that_is_given_while_a_write_runs_stays(kind: str) -> None:
+    """No column changes, so nothing but the mark in the log tells the write of it."""
+    made = evolving_table(kind)
+
+    def document() -> None:
+        with made.table("other").update_schema() as change:
+            change.update_column("v", doc="what v is")
+
+    storage = amid(made, kind, document)
+    made.table("own", storage).upsert(rows("own"))
+    assert storage.is_done
+    *_, (altered, _), (_, last) = sorted(recorded(made), key=lambda write: write[0].completed or "")
+    assert metadata(made, altered).operation_type == "ALTER_SCHEMA"
+    fields = {field["name"]: field.get("doc") for field in json.loads(last or "")["fields"]}
+    assert fields == {"id": None, "day": None, "ts": None, "v": "what v is"}
     requires_one_schema(made)
 
 

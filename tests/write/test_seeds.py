@@ -15,7 +15,7 @@ from pyhudi.format.avro.schema import avro_record_schema
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import BUCKET_COUNT, SimpleBuckets
-from pyhudi.format.table.table_config import TableType
+from pyhudi.format.table.table_config import CREATE_SCHEMA, TableType
 from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,
     WriteStat,
@@ -24,6 +24,7 @@ from pyhudi.format.timeline.commit_metadata import (
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.read.load import PROPERTIES
 from pyhudi.session.bucket_groups import BUCKETS_FOLDER
+from pyhudi.session.properties import update_properties
 from pyhudi.timeline.instant_time import following_time
 from pyhudi.write.files.base_file import write_base
 from pyhudi.write.files.spec import KeyedRows, WriteSpec
@@ -48,8 +49,27 @@ class Bench(MemoryTable):
         found = self.table("reader").read(columns=["day", "id", "ts"]).to_arrow().to_pylist()
         return {(row["day"], row["id"]): row["ts"] for row in found}
 
+    def forget_schema(self) -> None:
+        """As in a table that Hudi created and no write has given columns."""
+
+        def forgotten(values: dict[str, str]) -> dict[str, str]:
+            return {key: value for key, value in values.items() if key != CREATE_SCHEMA}
+
+        update_properties(self.storage, forgotten, self.world("first"))
+
 
 # -- seeds
+
+
+@pytest.mark.parametrize("settings", [{}, {"buffer_bytes_max": 1}], ids=["whole", "as a stream"])
+def test_rows_give_a_table_without_columns_its_schema_before_their_buckets_are_seeded(
+    settings: dict[str, Any],
+) -> None:
+    """Of a stream, the partitions are known when its rows are written, as they are of Spark's."""
+    bench = Bench(ordering="ts")
+    bench.forget_schema()
+    bench.table(**settings).upsert(rows("a", "b"))
+    assert bench.content() == {("mo", "a"): 1, ("mo", "b"): 1}
 
 
 def test_a_first_write_does_not_conflict_with_its_own_seed() -> None:

@@ -28,7 +28,7 @@ from pyhudi.table.file_slices import file_slices, is_replaced
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import utc_moment
-from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
 from pyhudi.wording import public_methods
 from pyhudi.world import World, real_world
 
@@ -203,12 +203,19 @@ class Inspection:
         """
         count = checked_limit(limit)
         timeline = self._state().timeline
+        return self._writers([*self._pending(timeline), *reversed(timeline.writes)][:count])
+
+    def pending_writers(self) -> pa.Table:
+        """Return the rows of `writers` that are of pending writes and plans."""
+        return self._writers(self._pending(self._state().timeline))
+
+    def _pending(self, timeline: Timeline) -> list[Instant]:
         pending = [i for i in timeline.pending if i.action in WRITE_ACTIONS | _PLANS]
-        chosen = [*reversed(pending), *reversed(timeline.writes)][:count]
-        return _table(
-            _WRITERS,
-            (self._plan_row(i) if i.action in _PLANS else self._writer_row(i) for i in chosen),
-        )
+        return pending[::-1]
+
+    def _writers(self, instants: Sequence[Instant]) -> pa.Table:
+        rows = (self._plan_row(i) if i.action in _PLANS else self._writer_row(i) for i in instants)
+        return _table(_WRITERS, rows)
 
     def history(self, *, limit: int = 100) -> pa.Table:
         """Return the writes and compactions of the table, the latest first: see `Table.history`."""

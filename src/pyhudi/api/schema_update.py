@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyhudi.api.inspection import Inspection
 from pyhudi.plan.schema_update import SchemaUpdate
 from pyhudi.session.open import OpenTable
-from pyhudi.table.column_changes import ColumnChange
+from pyhudi.table.schema_changes import ColumnChange
 from pyhudi.write.begin import ready
 from pyhudi.write.result import WriteResult
 from pyhudi.write.schema_change import SchemaStart, change_schema, schema_start
@@ -53,7 +53,7 @@ class SchemaUpdateBlock:
         if kind is not None:
             return
         if self._dry_run:
-            self.writers = self._inspect.writers()
+            self.writers = self._inspect.pending_writers()
         elif self._update.changes:
             with self._table.exclusive:
                 session = ready(self._table)

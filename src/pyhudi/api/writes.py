@@ -262,20 +262,30 @@ class _Opened:
 
         `mode` is for whole rows.
         """
+        try:
+            intent, executor = self._prepared(intent, source, mode)
+        except InvalidRequestError:
+            # A repeated call brings the rows that it brought, and the columns may have changed.
+            if (done := finished(self.session, intent)) is None:
+                raise
+            return done
+        return write(self.table, self.session, intent, executor, self.board)
+
+    def _prepared(
+        self, intent: WriteIntent, source: Any, mode: SchemaMode
+    ) -> tuple[WriteIntent, Executor]:
+        """Return the intent with the schema of the rows, and what writes them."""
         rows = None
         if isinstance(intent.change, WholeRows) and source is not _NO_ROWS:
             rows, source = _with_schema(source)
         intent = replace(intent, rows=row_schema(self.session, rows, mode))
-        executor: Executor
         if source is _NO_ROWS or isinstance(source, Iterator):
             source = iter(()) if source is _NO_ROWS else source
-            executor = LocalExecutor(self.session, intent, source, self.board)
-        else:
-            from pyhudi.spark.write import SparkExecutor  # optional: it needs PySpark
+            return intent, LocalExecutor(self.session, intent, source, self.board)
+        from pyhudi.spark.write import SparkExecutor  # optional: it needs PySpark
 
-            frame, spark = (source, _spark_of(source)) if is_spark_frame(source) else (None, source)
-            executor = SparkExecutor(self.session, intent, spark, frame, self.board)
-        return write(self.table, self.session, intent, executor, self.board)
+        frame, spark = (source, _spark_of(source)) if is_spark_frame(source) else (None, source)
+        return intent, SparkExecutor(self.session, intent, spark, frame, self.board)
 
 
 def _source(rows: Any) -> Any:

@@ -15,6 +15,7 @@ from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.pending_plans import load_planned_groups
 from pyhudi.conflict.file_groups import touched_groups
 from pyhudi.conflict.rules import OtherWrite, OwnWrite, WriteKind
+from pyhudi.conflict.schema_to_record import TableSchemaText
 from pyhudi.errors import HudiError, UnavailableError
 from pyhudi.format.files.file_names import FileGroupId, group_of_path
 from pyhudi.format.timeline.commit_metadata import (
@@ -27,7 +28,7 @@ from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.writer_identity import WriterIdentity, parse_writer
 from pyhudi.plan.changes import CompletedWrite
 from pyhudi.read.archive import History
-from pyhudi.read.schema_in_force import RecordedSchema, last_recorded
+from pyhudi.read.schema_in_force import RecordedSchema, last_recorded, with_earlier_drops
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.timeline.live import LiveTimeline
@@ -112,20 +113,25 @@ class ConcurrentWrites:
         times = InstantTime(write.requested), InstantTime(write.completed)
         return Instant(times[0], action, State.COMPLETED, times[1])
 
-    def schema(self, live: LiveTimeline, known: str | None = None) -> RecordedSchema | None:
+    def schema(
+        self, live: LiveTimeline, start: TableSchemaText | None = None
+    ) -> RecordedSchema | None:
         """Return the schema left by the writes that completed since; None if they left none.
 
-        None, too, if it is the `known` one, by its fingerprint in the log: then nothing is read.
-        A table service that completed since leaves none: its schema may be older than the known
-        one.
+        None, too, if it is that of the `start`, by its fingerprint in the log: then nothing is
+        read. A table service that completed since leaves none: its schema may be older than that
+        of the start.
         """
+        known = None if start is None else start.fingerprint
         instants = list(self.instants(live))
         writes = [i for i in instants if i.requested not in live.began_as]
         if known is not None and writes and self._log.schema_of(writes[-1].requested) == known:
             return None
         found = last_recorded(instants, live.began_as, self.metadata)
-        is_older = known is not None and found is not None and found.is_of_service
-        return None if is_older else found
+        if found is None or (start is not None and found.is_of_service):
+            return None
+        drops = () if start is None else start.dropped
+        return with_earlier_drops(found, instants, self.metadata, drops)
 
     def metadata(self, instant: Instant) -> CommitMetadata:
         if instant.requested not in self._metadata:

@@ -19,7 +19,6 @@ from pyhudi.commit.key_sample import shared_keys
 from pyhudi.commit.proposals import Refused, Rule
 from pyhudi.commit.validation import SchemaConflict
 from pyhudi.conflict.rules import Conflict, ConflictRule, Retry, WriteKind, conflict_key
-from pyhudi.conflict.schema_changes import column_changes
 from pyhudi.conflict.schema_to_record import TableSchemaText
 from pyhudi.errors import ConcurrentSchemaEvolutionError, ConflictError, HudiError
 from pyhudi.format.files.file_names import FileGroupId, group_of_path
@@ -27,6 +26,7 @@ from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.writer_identity import WriterIdentity
 from pyhudi.index.simple_bucket import bucket_number
 from pyhudi.storage.protocol import Storage
+from pyhudi.table.schema_changes import column_changes
 
 _KEYS_SHOWN = 5
 
@@ -105,6 +105,7 @@ def schema_error(
     schemas = {"start": evolved.start, "now": evolved.now, "own": evolved.own}
     facts = {
         **_facts(loser, theirs, Rule.SCHEMA_EVOLVED, Retry.NO),
+        "retry_says": "no retry will succeed while the rows bring these columns as they are",
         "schemas": {name: text and text.avro_json for name, text in schemas.items()},
         "columns": [{"column": path, "why": why} for path, why in columns],
         "changes": {
@@ -114,9 +115,11 @@ def schema_error(
     }
     _note(storage, loser, facts)
     shown = "; ".join(f"{path}: {why}" for path, why in columns[:_COLUMNS_SHOWN])
+    what = f"the write {loser.requested} was" if loser.requested else "the change of the schema was"
+    lost = f"; {_lost(facts)}" if loser.requested else ""
     return ConcurrentSchemaEvolutionError(
-        f"the write {loser.requested} was not completed",
-        why=f"{Rule.SCHEMA_EVOLVED} ({shown}): {by}; {_lost(facts)}",
+        f"{what} not completed",
+        why=f"{Rule.SCHEMA_EVOLVED} ({shown}): {by}{lost}",
         next_step=SCHEMA_STEP,
         facts=facts,
     )

@@ -15,7 +15,14 @@ from typing import ClassVar
 
 from pyhudi.commit.concurrent import ConcurrentWrites
 from pyhudi.commit.proposals import AlreadyDone, Begin, Draft, Facts, Refused, Rule
-from pyhudi.commit.validation import Denied, SchemaConflict, SchemaUnchanged, schema_verdict
+from pyhudi.commit.validation import (
+    Denied,
+    DocumentationChange,
+    SchemaChange,
+    SchemaConflict,
+    SchemaUnchanged,
+    schema_verdict,
+)
 from pyhudi.conflict.schema_to_record import WriteSchemas, schema_extra
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit_metadata
 from pyhudi.format.timeline.decision_entry import EntryKind
@@ -51,8 +58,8 @@ class SchemaEvolution:
                 return Refused(Rule.SCHEMA_EVOLVED, other, reason=conflict)
             case SchemaUnchanged():
                 return Refused(Rule.NOTHING_TO_EVOLVE)
-            case changed:
-                schema = changed.schema
+            case SchemaChange(schema) | DocumentationChange(schema):
+                pass
         extra = {**schema_extra(schema), WRITER_KEY: self.writer.text}
         # Hudi cannot load a table one of whose commits has null for its statistics.
         metadata = CommitMetadata(

@@ -76,6 +76,9 @@ from pyhudi.world import World
 
 #: How long to wait until a writer of another engine may have read the timeline.
 LOOK_AROUND_PAUSE_MS = 100
+#: How often the schema of a write may be brought first. Once is enough, unless another engine keeps
+#: recording an older one, or the strategy makes another schema each time.
+EVOLUTIONS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,8 +349,19 @@ class Transaction:
             return outcome
         return None
 
+    def _never_settled(self) -> Refused:
+        error = InvalidRequestError(
+            f"the write {self.requested} could not be completed",
+            why=f"its schema was recorded {EVOLUTIONS_MAX} times, and each time another one came of"
+            " the schema strategy",
+            next_step="Correct the strategy in WriteSettings(schema_strategy=...): once a result is"
+            " in force, it must come of it again",
+        )
+        return Refused(Rule.DENIED, detail=error.why, reason=Denied(error))
+
     def _decide(self, completion: WriteCompletion, checks: Checks) -> Outcome:
         self._is_over = True
+        evolutions = 0
         try:
             while True:
                 outcome = self._log.append(completion)
@@ -357,8 +371,12 @@ class Transaction:
                     self._log.world.sleep_ms(LOOK_AROUND_PAUSE_MS)
                 elif outcome.rule is not Rule.EVOLVE_FIRST:
                     return outcome
+                elif evolutions == EVOLUTIONS_MAX:
+                    return self._never_settled()
                 elif (refused := self._evolve(checks)) is not None:
                     return refused
+                else:
+                    evolutions += 1
         except (NothingDecidedError, CheckFailedError):
             self._is_over = False
             self.abandon()

@@ -142,22 +142,39 @@ class SchemaChange:
     schema: TableSchemaText
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentationChange:
+    """The write records the schema in force with other documentation.
+
+    To Hudi, and so to a write of rows, this is no change. To one that changes the schema it is.
+    """
+
+    schema: TableSchemaText
+
+
 def schema_verdict(
     schemas: WriteSchemas, others: ConcurrentWrites, live: LiveTimeline
-) -> SchemaUnchanged | SchemaChange | SchemaConflict | Denied:
+) -> SchemaUnchanged | DocumentationChange | SchemaChange | SchemaConflict | Denied:
     """Return the schema to record in the entry that comes next, or why none can be."""
     start = schemas.start
-    changed = others.schema(live, None if start is None else start.fingerprint)
+    changed = others.schema(live, start)
     now = start if changed is None else changed.text
+    if now is not None and schemas.released.intersection(now.dropped):
+        kept = tuple(drop for drop in now.dropped if drop not in schemas.released)
+        now = replace(now, dropped=kept)
     result = schema_to_record(schemas, now)
     if isinstance(result, HudiError):
         return Denied(result)
     if isinstance(result, SchemaContradiction):
         by = None if changed is None else changed.instant
         return SchemaConflict(result, start, now, schemas.own, by)
-    if result is None or result.is_same(now):
+    if result is None:
+        return SchemaUnchanged(None)
+    if now is None or not result.is_same(now):
+        return SchemaChange(result)
+    if result.is_documented_as(now):
         return SchemaUnchanged(result)
-    return SchemaChange(result)
+    return DocumentationChange(result)
 
 
 class CompletionCheck:

@@ -6,7 +6,8 @@ A commit records the table's schema as of its completion. Three schemas decide w
     now     the table's when its completion is validated, for exactly the entry that it may append
     own     `start` with the columns and types that the rows of the write bring
 
-A strategy makes one of the three (`conflict.schemas`). A write that brings no schema, such as a
+A strategy makes one of the three (`conflict.schemas`), and documentation follows it
+(`conflict.documentation`). A write that brings no schema, such as a
 delete, records `now`. So does a write whose rows bring nothing new, whatever others have changed.
 """
 
@@ -19,23 +20,28 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pyhudi.conflict.schema_changes import ChangeKind, column_changes
+from pyhudi.conflict.documentation import merged_documentation
 from pyhudi.conflict.schemas import (
     ReconcileSchemaStrategy,
     SchemaContradiction,
     SchemaStrategy,
+    SimpleSchemaStrategy,
     merged,
 )
 from pyhudi.errors import CorruptTableError, HudiError, InvalidRequestError, fault
 from pyhudi.format.avro.canonical import annotated_schema, fingerprint, is_same_schema
+from pyhudi.format.avro.documentation import documented_columns
 from pyhudi.format.avro.recorded import encode_schema
 from pyhudi.format.timeline.commit_metadata import SCHEMA_KEY
 from pyhudi.format.timeline.instant import Instant
-from pyhudi.table.schema import META_COLUMNS
+from pyhudi.table.schema import META_COLUMNS, is_promotion
+from pyhudi.table.schema_changes import ChangeKind, column_changes
 
 #: The dropped columns of a table, in the metadata of its commits.
 DROPPED_KEY = "pyhudi.dropped_columns"
 DROPPED_BYTES_MAX = 1 << 20
+#: How names begin that no strategy may give to a new column.
+_RESERVED = ("_hoodie_", "_pyhudi_", "__pyhudi_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +63,16 @@ class TableSchemaText:
 
     @property
     def fingerprint(self) -> str:
-        mark = fingerprint(self.arrow)
-        if not self.dropped:
+        """Return a few digits that tell whether another write records just this.
+
+        Documentation counts here, for a write that goes by them records the text that it knows.
+        """
+        columns = self.arrow
+        mark, texts = fingerprint(columns), documented_columns(columns)
+        if not self.dropped and not texts:
             return mark
-        return hashlib.sha256(f"{mark}{json.dumps(self.dropped)}".encode()).hexdigest()[: len(mark)]
+        more = json.dumps([self.dropped, sorted(texts.items())])
+        return hashlib.sha256(f"{mark}{more}".encode()).hexdigest()[: len(mark)]
 
     def is_same(self, other: TableSchemaText | None) -> bool:
         """True if Hudi would take both for the same schema."""
@@ -68,6 +80,12 @@ class TableSchemaText:
             return False
         is_equal = self.avro_json == other.avro_json
         return is_equal or is_same_schema(self.arrow, other.arrow)
+
+    def is_documented_as(self, other: TableSchemaText) -> bool:
+        """True if the columns of both have the same documentation, which Hudi does not compare."""
+        if self.avro_json == other.avro_json:
+            return True
+        return documented_columns(self.arrow) == documented_columns(other.arrow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +100,8 @@ class WriteSchemas:
     strategy: SchemaStrategy = field(default_factory=ReconcileSchemaStrategy)
     fixed: Collection[str] = ()
     table_name: str = "table"
+    #: Drops, each with its time, whose values no file holds any more: commits stop carrying them.
+    released: frozenset[tuple[str, str]] = frozenset()
 
 
 def own_schema(
@@ -103,10 +123,12 @@ def own_schema(
     if called is not None and rows.avro_json == called.avro_json:
         return start
     base = pa.schema([]) if called is None else called.arrow
-    result = merged(base, start.arrow, rows.arrow)
+    now, own = start.arrow, rows.arrow
+    result = merged(base, now, own)
     if isinstance(result, SchemaContradiction):
         return result
-    return _encoded(result, start, [start, rows], table_name)
+    documented = merged_documentation(result, base, now, own)
+    return _encoded(documented, start, [start, rows], table_name)
 
 
 def schema_to_record(
@@ -123,30 +145,76 @@ def schema_to_record(
         return now or own
     if now is None:
         return own
-    first = None if start is None else start.arrow
+    known = None if start is None else start.arrow, now.arrow, own.arrow
     try:
-        result = schemas.strategy.resolve(first, now.arrow, own.arrow)
+        result = schemas.strategy.resolve(*known)
     except HudiError as error:
         return error
     except Exception as error:
         return fault("the schema strategy failed", error)
     if isinstance(result, SchemaContradiction):
         return result
-    if (unfit := _unfit(result, schemas)) is not None:
-        return unfit
+    if (why := _unfit(result, now.arrow, own.arrow, schemas)) is not None:
+        return _unfit_error(why)
     sources = [text for text in (now, own, start) if text is not None]
-    return _encoded(result, now, sources, schemas.table_name)
+    documented = merged_documentation(result, *known)
+    try:
+        return _encoded(documented, now, sources, schemas.table_name)
+    except InvalidRequestError as error:  # such as too many columns, which two writes added
+        return error
 
 
-def _unfit(result: object, schemas: WriteSchemas) -> HudiError | None:
-    """Return the error if a strategy returned something that no table can have."""
-    why = None
+def _unfit(result: object, now: pa.Schema, own: pa.Schema, schemas: WriteSchemas) -> str | None:
+    """Return why no table can have what a strategy returned, if there is a reason."""
     if not isinstance(result, pa.Schema):
-        why = f"it returned a {type(result).__name__}, which is not an Arrow schema"
-    elif missing := [name for name in schemas.fixed if name not in result.names]:
-        why = f"its schema lacks {missing[0]!r}, which identifies or orders the rows"
-    if why is None:
+        return f"it returned a {type(result).__name__}, which is not an Arrow schema"
+    for name in schemas.fixed:
+        if name not in result.names:
+            return f"its schema lacks {name!r}, which identifies or orders the rows"
+    if type(schemas.strategy) in (ReconcileSchemaStrategy, SimpleSchemaStrategy):
         return None
+    if (why := _doubled(result, now)) is not None:
+        return why
+    for column in result:
+        known = [side.field(column.name) for side in (now, own) if column.name in side.names]
+        if not any(column.equals(one) for one in known):
+            why = _unfit_column(column, known[0] if column.name in now.names else None)
+            if why is not None:
+                return f"its column {column.name!r} {why}"
+    for name in schemas.fixed:
+        if name in now.names and not result.field(name).type.equals(now.field(name).type):
+            return f"its schema changes the type of {name!r}, which identifies or orders the rows"
+    return None
+
+
+def _doubled(result: pa.Schema, now: pa.Schema) -> str | None:
+    """Return which two columns have one name, if the table does not have both of them."""
+    seen: dict[str, str] = {}
+    known = {*now.names}
+    for name in result.names:
+        other = seen.get(name.lower())
+        seen[name.lower()] = name
+        if other is not None and (other == name or not known >= {other, name}):
+            return f"its columns {other!r} and {name!r} differ in case at most"
+    return None
+
+
+def _unfit_column(column: pa.Field, before: pa.Field | None) -> str | None:
+    """Return why a column that neither side has so cannot be recorded, if there is a reason."""
+    if (before is None or before.nullable) and not column.nullable:
+        return "requires a value, which older rows lack"
+    if before is None:
+        is_reserved = column.name.lower().startswith(_RESERVED)
+        return "has a name that pyhudi or Hudi uses itself" if is_reserved else None
+    is_nested = bool(before.type.num_fields or column.type.num_fields)
+    if not (is_nested and type(before.type) is type(column.type)) and not (
+        before.type.equals(column.type) or is_promotion(before.type, column.type)
+    ):
+        return f"is {column.type}, and values of {before.type} are not read as that"
+    return None
+
+
+def _unfit_error(why: str) -> HudiError:
     return InvalidRequestError(
         "the result of the schema strategy cannot be recorded",
         why=why,
@@ -161,9 +229,10 @@ def _encoded(
     texts = [source.avro_json for source in sources]
     text = encode_schema(schema, texts, table_name, without=META_COLUMNS)
     changes = column_changes(before.arrow, schema)
-    back = {change.path for change in changes if change.kind is ChangeKind.ADDED}
+    # Readers that do not see case would find the old values.
+    back = {change.path.lower() for change in changes if change.kind is ChangeKind.ADDED}
     gone = [change.path for change in changes if change.kind is ChangeKind.DROPPED]
-    if again := [(name, when) for name, when in before.dropped if name in back]:
+    if again := [(name, when) for name, when in before.dropped if name.lower() in back]:
         why = "it was dropped{}, and data files may still hold its values"
         return SchemaContradiction(
             tuple((name, why.format(f" at {when}" if when else "")) for name, when in again)

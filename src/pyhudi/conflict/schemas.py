@@ -46,9 +46,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from pyhudi.conflict.joined_types import is_list, join, struct_inside
-from pyhudi.conflict.schema_changes import column_changes
 from pyhudi.format.avro.canonical import FORM, column_form, column_forms
+from pyhudi.format.avro.nesting import is_array, struct_inside
+from pyhudi.table.joined_types import join
+from pyhudi.table.schema_changes import ChangeKind, column_changes
 
 _DROPPED_BY_OTHERS = "this write changes it, and another write dropped it"
 _DROPPED_BY_OWN = "this write drops it, and another write changed it"
@@ -95,6 +96,7 @@ class SimpleSchemaStrategy:
                 (change.path, f"{who}: {change.described}")
                 for who, before, after in by
                 for change in column_changes(before, after)
+                if change.kind is not ChangeKind.DOC
             )
         )
 
@@ -218,7 +220,7 @@ class _Merging:
         types = (base, now, own)
         if all(pa.types.is_struct(type_) for type_ in types):
             return pa.struct(self.level(_level(base), _level(now), _level(own), f"{path}."))
-        if all(is_list(type_) for type_ in types):
+        if all(is_array(type_) for type_ in types):
             was, is_now, is_own = (type_.value_field.with_name("element") for type_ in types)
             return pa.list_(self._field(was, is_now, is_own, f"{path}.element"))
         if all(pa.types.is_map(type_) for type_ in types) and now.key_type == own.key_type:

@@ -115,7 +115,7 @@ def parse_read_options(options: Mapping[str, str]) -> HudiRead:
         columns=_columns(options.get(COLUMNS)),
         where=options.get(WHERE),
         read_optimized=query == "read_optimized",
-        path_columns=incremental,  # as Hudi's incremental reads have them
+        hudi_incremental=incremental,
         meta=_shows_meta(options),
     )
     if not incremental:

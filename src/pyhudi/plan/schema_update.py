@@ -27,6 +27,8 @@ from typing import Any, Final, NoReturn, Self
 import pyarrow as pa
 
 from pyhudi.errors import CorruptTableError, InvalidRequestError
+from pyhudi.format.avro.canonical import FORM
+from pyhudi.format.avro.documentation import documentation, with_documentation
 from pyhudi.format.avro.schema import FIELDS_MAX, avro_record_schema, decode_arrow_schema
 from pyhudi.plan.column_paths import (
     Parts,
@@ -42,8 +44,8 @@ from pyhudi.plan.column_paths import (
     without_metadata,
 )
 from pyhudi.plan.type_names import parse_type
-from pyhudi.table.column_changes import DOC_KEY, ColumnChange, column_changes, documentation
-from pyhudi.table.lossless_types import lossless_join
+from pyhudi.table.joined_types import joined_type
+from pyhudi.table.rows.reserved_names import is_reserved, reservation
 from pyhudi.table.rows.storable_types import (
     is_bytes,
     is_list,
@@ -52,12 +54,9 @@ from pyhudi.table.rows.storable_types import (
     storable_type,
 )
 from pyhudi.table.schema import META_COLUMNS, is_promotion
+from pyhudi.table.schema_changes import ColumnChange, column_changes
 from pyhudi.wording import public_methods, with_article
 
-#: The metadata of a field that holds its Avro text as it was stored, while it is unchanged.
-AVRO_KEY: Final = b"avro"
-
-_RESERVED: Final = ("_hoodie_", "_pyhudi_")
 _INSTEAD: Final = "Add a new column, or create a new table"
 _NAMES_SHOWN_MAX: Final = 20
 
@@ -147,6 +146,8 @@ class SchemaUpdate:
         if field_type is not None:
             type_ = storable_type(parse_type(field_type, dotted(parts)), dotted(parts))
             new = self._retyped(old, type_, parts)
+        if doc is not None and len(parts) > 1:
+            self._refuse_undocumented(parts)
         new = _documented(new, doc)
         if not new.equals(old, check_metadata=True):
             self._put(parts, new)
@@ -258,8 +259,7 @@ class SchemaUpdate:
 
     def _refuse_name(self, path: str) -> None:
         name = path.rpartition(".")[2]
-        if name.startswith(_RESERVED):
-            why = f"names that begin with {' or '.join(map(repr, _RESERVED))} are reserved"
+        if (why := reservation(name)) is not None:
             raise refused(path, "be added", why, "Give it another name")
         if (since := self._held.get(path.lower())) is not None:
             raise refused(
@@ -293,6 +293,17 @@ class SchemaUpdate:
             )
         return old.with_type(type_)
 
+    def _refuse_undocumented(self, parts: Parts) -> None:
+        """Refuse documentation of what a list or map holds, for which Avro has no place."""
+        parent = self._existing(parts[:-1])
+        if not pa.types.is_struct(parent.type):
+            raise refused(
+                dotted(parts),
+                "have documentation",
+                f"it is what {dotted(parts[:-1])!r} holds, and Avro documents columns and fields",
+                "Document the column that it is in",
+            )
+
     def _unite(self, parts: Parts, given: pa.Field) -> None:
         """Take a column of another schema in."""
         siblings = self._siblings(parts[:-1], dotted(parts))
@@ -320,7 +331,7 @@ class SchemaUpdate:
             self._widen_to(parts, old, storable_type(given, dotted(parts)))
 
     def _widen_to(self, parts: Parts, old: pa.Field, given: pa.DataType) -> None:
-        joined = lossless_join(old.type, given)
+        joined = joined_type(old.type, given)
         if joined is None:
             raise refused(
                 dotted(parts),
@@ -336,7 +347,7 @@ class SchemaUpdate:
     # -- deleting
 
     def _delete_top(self, name: str) -> None:
-        others = [other for other in self._fields if not other.startswith(_RESERVED)]
+        others = [other for other in self._fields if not is_reserved(other)]
         if others == [name]:
             raise refused(
                 name,
@@ -379,7 +390,7 @@ class SchemaUpdate:
                 field = child_of(field.type, part, parts[: depth + 1])
         if field is not None:
             return field
-        shown = [name for name in self._fields if not name.startswith(_RESERVED)]
+        shown = [name for name in self._fields if not is_reserved(name)]
         more = ", …" if len(shown) > _NAMES_SHOWN_MAX else ""
         raise refused(
             dotted(parts),
@@ -403,7 +414,7 @@ class SchemaUpdate:
             )
         _refuse_unreadable(column, dotted(parts))
         if top is not None and not column.equals(top):  # documentation is no part of the text
-            column = without_metadata(column, AVRO_KEY)
+            column = without_metadata(column, FORM)
         self._fields[column.name], self._count = column, count
         self._by_lower[column.name.lower()] = column.name
 
@@ -414,7 +425,7 @@ class SchemaUpdate:
         if any(fixed.startswith(f"{path}.") for fixed in self._fixed):
             why = "it holds a record key, partition or ordering column"
             raise refused(path, what, why, _INSTEAD)
-        if parts[0].startswith(_RESERVED):
+        if is_reserved(parts[0]):
             raise refused(path, what, "pyhudi or Hudi fills it in", "Leave it as it is")
 
     def _refuse_inside_fixed(self, parts: Parts, what: str) -> None:
@@ -427,14 +438,21 @@ class SchemaUpdate:
 
 
 def _documented(field: pa.Field, doc: str | None) -> pa.Field:
-    """Return the field with this documentation; None keeps what it has."""
-    if doc is not None and not isinstance(doc, str):
+    """Return the field with this documentation; None keeps what it has, and "" takes it away."""
+    if doc is None:
+        return field
+    if not _is_text(doc):
         why = f"{doc!r:.100} is not text"
         raise refused(field.name, "have that documentation", why, "Give doc= a text")
-    if doc is None or doc == (documentation(field) or ""):
-        return field
-    bare = without_metadata(field, DOC_KEY)
-    return bare.with_metadata({**(bare.metadata or {}), DOC_KEY: doc.encode()}) if doc else bare
+    return field if doc == (documentation(field) or "") else with_documentation(field, doc)
+
+
+def _is_text(given: object) -> bool:
+    return isinstance(given, str) and not any(map(_is_surrogate, given))
+
+
+def _is_surrogate(character: str) -> bool:
+    return "\ud800" <= character <= "\udfff"
 
 
 def _refuse_unreadable(field: pa.Field, path: str) -> None:
@@ -456,7 +474,10 @@ def _may_become(source: pa.DataType, target: pa.DataType) -> bool:
     """
     if pa.types.is_timestamp(source) or pa.types.is_fixed_size_binary(source):
         return pa.types.is_decimal(source) and is_promotion(source, target)
-    return is_promotion(source, target)
+    # Promotions are read one at a time. A long column may have files with ints, which no reader
+    # takes for times, and a text column files with numbers, which none takes for bytes.
+    is_last = pa.types.is_timestamp(target) or is_bytes(target)
+    return is_promotion(source, target) and not is_last
 
 
 def _are_maps(stored: pa.DataType, given: pa.DataType) -> bool:

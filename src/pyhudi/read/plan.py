@@ -84,7 +84,8 @@ class Question:
     columns: tuple[str, ...] | None = None
     where: Where | None = None
     read_optimized: bool = False
-    path_columns: bool = False  # partition columns as in the path: Hudi's incremental reads
+    #: As Hudi's incremental reads: partition columns as in the path, and the columns of now.
+    hudi_incremental: bool = False
     meta: bool = False  # without `columns`: Hudi's five columns in front of the data
 
 
@@ -111,7 +112,7 @@ class Reader:
         plan = plan_scan(state, schema, spec, slice_of)
         if question.read_optimized:
             plan = read_optimized(plan)
-        return with_path_columns(plan, schema, state.config, as_in_path=question.path_columns)
+        return with_path_columns(plan, schema, state.config, as_in_path=question.hudi_incremental)
 
     def completion_times(self, state: TableState, point: Point = _NOW) -> CompletionTimes:
         """Return completion times, with those of the archive that a read at the point needs."""
@@ -264,7 +265,10 @@ class Reader:
     def plan_changes(
         self, state: TableState, since: str, until: str | None, question: Question
     ) -> tuple[ScanPlan, str]:
-        """Return the changes in (since, until], and the time up to which they are complete."""
+        """Return the changes in (since, until], and the time up to which they are complete.
+
+        They have the columns of that time.
+        """
         timeline = state.timeline
         if until is not None and until < since:
             raise InvalidRequestError(
@@ -291,9 +295,12 @@ class Reader:
         # Partial rows are merged as of then, if that can still be read.
         is_whole = end == newest or end >= self.retention(state).since
         at_end = visible_at_completion(times, end) if is_whole else None
-        schema = self.schema_at(state, visible_now(timeline))
+        if end == newest or question.hudi_incremental:
+            schema = self.schema_at(state, visible_now(timeline))
+        else:
+            schema = self.schema_at(state, visible_at_completion(times, end), AtCompletion(end))
         spec = _spec(state, schema, only(instants), question, instants, at_end)
-        as_in_path = question.path_columns
+        as_in_path = question.hudi_incremental
         doomed = doomed_files(self._loader, timeline) if writes else frozenset()
         plan = plan_changes(state, writes, times, schema, spec, doomed=doomed, prune=not as_in_path)
         if isinstance(plan, LostFile):

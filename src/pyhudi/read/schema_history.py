@@ -1,7 +1,8 @@
 """Who changed the table's columns, and when?
 
 A write changes them if the schema that it recorded is another than the one that the write before it
-recorded. "Before" is by completion. Table services bring no schema (`read.schema_in_force`).
+recorded, or documents them in another way. "Before" is by completion. Table services bring no
+schema (`read.schema_in_force`).
 
 The archive is not in the order of completion, so what is needed of each write is collected before
 the writes are compared: a few short texts, and each distinct schema once. Commits, which may be
@@ -15,14 +16,13 @@ from dataclasses import dataclass
 
 from pyhudi.conflict.schema_to_record import TableSchemaText
 from pyhudi.errors import CorruptTableError, HudiError
-from pyhudi.format.avro.schema import decode_arrow_schema
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.format.timeline.writer_identity import WriterIdentity, parse_writer
 from pyhudi.plan.changes import CompletedWrite
 from pyhudi.read.load import TableLoader
 from pyhudi.read.schema_in_force import recorded_by_write
-from pyhudi.table.column_changes import ColumnChange, column_changes
+from pyhudi.table.schema_changes import ColumnChange, column_changes
 from pyhudi.timeline.timeline import Timeline
 
 _AFTER_ALL = "~"
@@ -98,14 +98,15 @@ def _metadata(loader: TableLoader, instant: Instant) -> CommitMetadata | None:
 
 def _is_same(before: str, now: str) -> bool:
     try:
-        return TableSchemaText(before).is_same(TableSchemaText(now))
+        old, new = TableSchemaText(before), TableSchemaText(now)
+        return new.is_same(old) and new.is_documented_as(old)
     except HudiError:  # one of them cannot be read, and the texts differ
         return False
 
 
 def _changes(before: str | None, now: str, origin: str) -> tuple[ColumnChange, ...] | None:
     try:
-        old = None if before is None else decode_arrow_schema(before, origin)
-        return column_changes(old, decode_arrow_schema(now, origin))
+        old = None if before is None else TableSchemaText(before, path=origin).arrow
+        return column_changes(old, TableSchemaText(now, path=origin).arrow)
     except HudiError:
         return None

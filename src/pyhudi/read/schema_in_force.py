@@ -17,8 +17,8 @@ has the one that it was created with.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -27,6 +27,8 @@ from pyhudi.errors import UnsupportedTableError
 from pyhudi.format.avro.schema import avro_record_schema
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.format.timeline.writer_identity import WRITER_KEY
+from pyhudi.plan.column_paths import has_column, parse_path
 from pyhudi.read.load import PROPERTIES, TableLoader
 from pyhudi.read.slice import load_base_schema
 from pyhudi.table.schema import META_COLUMNS, table_schema, with_meta_columns
@@ -46,6 +48,7 @@ class RecordedSchema:
     avro_json: str
     is_of_service: bool = False
     dropped: tuple[tuple[str, str], ...] = ()  # dropped columns, with when they were dropped
+    is_foreign: bool = False  # True if another engine recorded it, which records no drops
 
     @property
     def text(self) -> TableSchemaText:
@@ -103,7 +106,34 @@ def _recorded(instant: Instant, metadata: CommitMetadata) -> RecordedSchema | No
         return None
     is_of_service = (metadata.operation_type or "").upper() in _SERVICE_OPERATIONS
     dropped = recorded_drops(metadata.extra_metadata or {}, instant)
-    return RecordedSchema(instant, metadata.schema_json, is_of_service, dropped)
+    is_foreign = WRITER_KEY not in (metadata.extra_metadata or {})
+    return RecordedSchema(instant, metadata.schema_json, is_of_service, dropped, is_foreign)
+
+
+def with_earlier_drops(
+    found: RecordedSchema,
+    instants: Iterable[Instant],
+    metadata: Callable[[Instant], CommitMetadata],
+    before: tuple[tuple[str, str], ...] = (),
+) -> RecordedSchema:
+    """Return the schema of another engine's commit with the columns that were dropped before it.
+
+    They are those of the last write of pyhudi among the instants, which are in order, or else
+    `before`. A column that the other engine has brought back is no longer dropped.
+    """
+    if not found.is_foreign:
+        return found
+    writes = [instant for instant in instants if instant.action in WRITE_ACTIONS]
+    for instant in reversed(writes):
+        recorded = _recorded(instant, metadata(instant))
+        if recorded is not None and not recorded.is_foreign and not recorded.is_of_service:
+            before = recorded.dropped
+            break
+    if not before:
+        return found
+    schema = found.text.arrow
+    gone = (drop for drop in before if not has_column(schema, parse_path(drop[0])))
+    return replace(found, dropped=tuple(gone))
 
 
 def recorded_by_write(metadata: CommitMetadata) -> str | None:
@@ -125,37 +155,53 @@ def schema_in_force(
     Of archived writes those count that had completed by the time, if there is one.
     """
     timeline = state.timeline
-    writes = [i for i in timeline.writes if visibility.sees(i.requested)]
-    if by_request:
-        writes.sort(key=lambda instant: instant.requested)
-    if schema := _last(loader, timeline.began_as, writes):
-        return schema
-    if loader.may_have_archive and visibility.archived_before:
-        until = visibility.archived_before if by_request else completed_by
-        archived = loader.history.latest_writes(until, by_request=by_request)
-        if found := last_archived(w for w in archived if visibility.sees(w[0].requested)):
-            return table_schema(found.avro_json, found.instant.file_name)
+    found = _recorded_at(loader, state, visibility, completed_by, by_request=by_request)
+    if found is not None:
+        return table_schema(found.avro_json, found.instant.file_name)
     bases = [b for g in state.groups() for b in g.bases if visibility.sees(b.name.requested)]
     if bases:  # of writes that recorded none
         newest = max(bases, key=lambda base: base.name.requested)
         return with_meta_columns(load_base_schema(loader.storage, newest))
     # Before the first write the table had no rows, and the columns of that write.
-    if schema := _last(loader, timeline.began_as, timeline.writes[:1]):
-        return schema
+    if found := last_recorded(timeline.writes[:1], timeline.began_as, loader.metadata):
+        return table_schema(found.avro_json, found.instant.file_name)
     if state.config.create_schema:
         return table_schema(state.config.create_schema, PROPERTIES)
     return with_meta_columns(pa.schema([]))
 
 
-def avro_in_force(loader: TableLoader, state: TableState) -> str | None:
-    """Return the schema now, as a commit records it; None if the table has no columns yet."""
-    schema = schema_in_force(loader, state, visible_now(state.timeline))
+def text_in_force(loader: TableLoader, state: TableState) -> TableSchemaText | None:
+    """Return the schema now, as a commit recorded it; None if the table has no columns yet.
+
+    Where none has, it is made of the columns of the newest base file.
+    """
+    visibility = visible_now(state.timeline)
+    if found := _recorded_at(loader, state, visibility):
+        return found.text
+    schema = schema_in_force(loader, state, visibility)
     columns = pa.schema([field for field in schema if field.name not in META_COLUMNS])
-    return json.dumps(avro_record_schema(columns, state.config.name)) if columns.names else None
+    if not columns.names:
+        return None
+    return TableSchemaText(json.dumps(avro_record_schema(columns, state.config.name)))
 
 
-def _last(
-    loader: TableLoader, began_as: Mapping[str, Action], writes: Sequence[Instant]
-) -> pa.Schema | None:
-    found = last_recorded(writes, began_as, loader.metadata)
-    return None if found is None else table_schema(found.avro_json, found.instant.file_name)
+def _recorded_at(
+    loader: TableLoader,
+    state: TableState,
+    visibility: Visibility,
+    completed_by: str | None = None,
+    *,
+    by_request: bool = False,
+) -> RecordedSchema | None:
+    """Return what the last visible write recorded, which may be archived."""
+    timeline = state.timeline
+    writes = [i for i in timeline.writes if visibility.sees(i.requested)]
+    if by_request:
+        writes.sort(key=lambda instant: instant.requested)
+    if found := last_recorded(writes, timeline.began_as, loader.metadata):
+        return found
+    if not loader.may_have_archive or not visibility.archived_before:
+        return None
+    until = visibility.archived_before if by_request else completed_by
+    archived = loader.history.latest_writes(until, by_request=by_request)
+    return last_archived(w for w in archived if visibility.sees(w[0].requested))

@@ -27,9 +27,10 @@ from pyhudi.plan.table_definition import TableDefinition
 from pyhudi.plan.table_differences import definition_differences, schema_differences
 from pyhudi.read.load import HOODIE, PROPERTIES, TableLoader, is_table, load_config
 from pyhudi.read.plan import Reader
+from pyhudi.read.schema_history import schema_changes
 from pyhudi.session.properties import load_properties_file, stamped_properties
 from pyhudi.storage.protocol import Storage
-from pyhudi.table.schema import META_COLUMNS
+from pyhudi.table.schema import META_COLUMNS, table_schema
 from pyhudi.timeline.completion import visible_now
 from pyhudi.world import World
 
@@ -95,7 +96,11 @@ def _refuse_differences(storage: Storage, asked: TableDefinition, found: TableCo
 def _schema_differences(
     storage: Storage, definition: TableDefinition, found: TableConfig
 ) -> tuple[str, ...]:
-    """Return no differences if the columns are those the table began with, or has by now."""
+    """Return no differences if the columns are those that the table has now or once had.
+
+    A job that creates its table whenever it runs continues after the table has evolved. Its history
+    is read only if the first columns and those of now are others.
+    """
     asked = decode_arrow_schema(definition.schema_json, PROPERTIES)
     from_first: tuple[str, ...] | None = None
     if found.create_schema is not None:
@@ -108,5 +113,13 @@ def _schema_differences(
     if from_first is not None and not state.timeline.writes:
         return from_first
     now = Reader(loader).schema_at(state, visible_now(state.timeline))
-    columns = pa.schema([field for field in now if field.name not in META_COLUMNS])
+    if differences := _from(asked, now):
+        former = (change.write for change in schema_changes(loader, state.timeline))
+        if any(not _from(asked, table_schema(w.avro_json, w.requested)) for w in former):
+            return ()
+    return differences
+
+
+def _from(asked: pa.Schema, found: pa.Schema) -> tuple[str, ...]:
+    columns = pa.schema([field for field in found if field.name not in META_COLUMNS])
     return schema_differences(asked, columns, nulls=False)  # a read makes all columns nullable

@@ -16,7 +16,12 @@ from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.read.current_state import CurrentState
 from pyhudi.read.load import TableLoader
-from pyhudi.read.schema_in_force import RecordedSchema, avro_in_force, last_recorded
+from pyhudi.read.schema_in_force import (
+    RecordedSchema,
+    last_recorded,
+    text_in_force,
+    with_earlier_drops,
+)
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 
@@ -57,15 +62,20 @@ class SchemaInForce:
             known = None  # a restore undid it
         since = "" if known is None else known.instant.completed or ""
         new = live.completed_after(since)
-        before = known
-        self._last = known = last_recorded(new, live.began_as, self._metadata, known)
+        before, drops = known, () if known is None else known.dropped
+        known = last_recorded(new, live.began_as, self._metadata, known)
+        if known is not None and known is not before:
+            known = with_earlier_drops(known, new, self._metadata, drops)
+        self._last = known
         if self._config.lock.is_shared and before is not None and known is not None:
             _warn_of_lost_columns(before, known)
         if known is not None:
             return known.text
         is_first = not any(i.action in WRITE_ACTIONS for i in live.completed.values())
-        found = self._config.create_schema if is_first else self._in_force()
-        return TableSchemaText(found) if found else None
+        if not is_first:
+            return text_in_force(self._loader, self._current.load())
+        created = self._config.create_schema
+        return TableSchemaText(created) if created else None
 
     def dropped(self) -> frozenset[str]:
         """Return the columns that were dropped."""
@@ -76,9 +86,6 @@ class SchemaInForce:
         """Take note of a write of this process that completed, which spares reading its file."""
         drops = tuple((name, when or instant.completed or "") for name, when in schema.dropped)
         self._last = RecordedSchema(instant, schema.avro_json, dropped=drops)
-
-    def _in_force(self) -> str | None:
-        return avro_in_force(self._loader, self._current.load())
 
     def _metadata(self, instant: Instant) -> CommitMetadata:
         return self._loader.metadata(instant, self._log.metadata(instant.requested))

@@ -22,7 +22,7 @@ from pyhudi.index.routing import Routing
 from pyhudi.plan.scan import ScanPlan
 from pyhudi.read.lookup import GroupView
 from pyhudi.read.plan import AtRequest, Now, Point, Question, Reader
-from pyhudi.read.schema_in_force import avro_in_force
+from pyhudi.read.schema_in_force import text_in_force
 from pyhudi.session.bucket_groups import replaced_for_good
 from pyhudi.session.session import TableSession
 from pyhudi.table.file_group import FileSlice
@@ -151,11 +151,10 @@ class _Planning:
         session, requested = self._session, self._spec.requested
         state = session.current.load()
         if any((write.completed or "") > requested for write in state.timeline.writes):
-            now = avro_in_force(session.loader, state)
+            now = text_in_force(session.loader, state)
             rows, config = self._intent.rows, session.config
             if now is not None and rows is not None:
-                text = TableSchemaText(now)
-                own = own_schema(rows.called, rows.rows, text, config.name)
+                own = own_schema(rows.called, rows.rows, now, config.name)
                 if isinstance(own, TableSchemaText):  # else its completion finds the contradiction
                     self._spec = replace(self._spec, avro_schema=own.avro_json)
         return state

@@ -32,6 +32,7 @@ class SchemaStart:
     schema: TableSchemaText
     fixed: tuple[str, ...]
     held: Mapping[str, str]  # dropped columns that a data file may still hold, and since when
+    released: frozenset[tuple[str, str]]  # the other dropped columns
     since: str  # the latest completion that it contains
     pending: frozenset[str]
 
@@ -46,17 +47,20 @@ def schema_start(session: TableSession) -> SchemaStart:
     kept = tuple((name, when) for name, when in now.dropped if name in held)
     fixed = fixed_columns(session.config)
     start = replace(now, dropped=kept)
-    return SchemaStart(start, fixed, held, live.last_completion, frozenset(live.pending))
+    released = frozenset(now.dropped) - frozenset(kept)
+    pending = frozenset(live.pending)
+    return SchemaStart(start, fixed, held, released, live.last_completion, pending)
 
 
 def _held(session: TableSession, now: TableSchemaText) -> dict[str, str]:
-    """Return the dropped columns that a data file may still hold.
+    """Return the dropped columns that a data file may still hold, now or later.
 
-    A file that was requested before the drop completed may have been written with the column.
+    A file that was requested before the drop completed may have been written with the column. So
+    may one of an instant that is pending, which no reader counts yet.
     """
     state = session.current.load()
     requested = [file.name.requested for group in state.groups() for file in group.files]
-    oldest = min(requested, default="~")
+    oldest = min([*requested, *session.log.live.pending], default="~")
     return {name: when for name, when in now.dropped if not when or oldest <= when}
 
 
@@ -67,7 +71,8 @@ def change_schema(session: TableSession, start: SchemaStart, wanted: pa.Schema) 
     text = encode_schema(wanted, [start.schema.avro_json], config.name, without=META_COLUMNS)
     own = TableSchemaText(text, start.schema.dropped)
     strategy = schema_strategy(session.settings)
-    schemas = WriteSchemas(start.schema, own, strategy, start.fixed, config.name)
+    name, released = config.name, start.released
+    schemas = WriteSchemas(start.schema, own, strategy, start.fixed, name, released)
     others = ConcurrentWrites(log, start.since, session.action, start.pending)
     writer = writer_identity(session.world, session.settings)
     sync = session.world.random_bytes(16)

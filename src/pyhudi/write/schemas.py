@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyhudi.commit.validation import SchemaConflict
-from pyhudi.conflict.schema_changes import ChangeKind, column_changes
 from pyhudi.conflict.schema_to_record import TableSchemaText, WriteSchemas, own_schema
 from pyhudi.conflict.schemas import (
     ReconcileSchemaStrategy,
@@ -31,6 +30,7 @@ from pyhudi.settings import SchemaMode, WriteSettings
 from pyhudi.table.rows.input_rows import MODE_WORDS
 from pyhudi.table.rows.schema_mode import brought_schema
 from pyhudi.table.schema import META_COLUMNS
+from pyhudi.table.schema_changes import ChangeKind, column_changes
 
 _STRATEGIES: dict[object, SchemaStrategy] = {
     "reconcile": ReconcileSchemaStrategy(),
@@ -65,7 +65,9 @@ def row_schema(
         if called is None:
             session.schema.avro()  # raises
         assert called is not None
-        return RowSchema(called, called, mode_words=None if rows is None else words)
+        # No mode takes a column that was dropped.
+        is_choice = rows is not None and not {*rows.names} & {*dict(called.dropped)}
+        return RowSchema(called, called, mode_words=words if is_choice else None)
     config = session.config
     table = None if called is None else called.arrow
     brought = brought_schema(table, rows, mode, fixed_columns(config))
@@ -80,13 +82,13 @@ def row_schema(
 
 def _refuse_dropped(called: TableSchemaText, brought: pa.Schema) -> None:
     """Raise InvalidRequestError if the rows bring a column back that was dropped."""
-    dropped = dict(called.dropped)
+    dropped = {name.lower(): when for name, when in called.dropped}  # Spark does not see case
     for change in column_changes(called.arrow, brought):
-        if change.kind is ChangeKind.ADDED and change.path in dropped:
+        if change.kind is ChangeKind.ADDED and change.path.lower() in dropped:
             raise InvalidRequestError(
                 f"column {change.path!r} cannot be added again",
-                why=f"it was dropped at {dropped[change.path]}, and data files may still hold its"
-                " values",
+                why=f"it was dropped at {dropped[change.path.lower()]}, and data files may still"
+                " hold its values",
                 next_step="Write it under another name. Once compaction and cleaning have removed"
                 " those files, table.update_schema() can add it",
             )

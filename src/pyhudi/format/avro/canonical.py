@@ -10,6 +10,8 @@ symbols, size and short name of enums and fixed types, and the branches of a uni
 lacks what Hudi ignores: documentation, namespaces, names of records, aliases, other properties. A
 type that is used by its name stands there in full, so each column can be compared by itself.
 
+Beside it stands the documentation of the column, under `DOC`, and so it does in fields of structs.
+
 A form is believed only while it is of the field's type and nullability, so a column that was
 changed with Arrow's own methods counts as changed. A field without a form that can be believed has
 that of what `avro_record_schema` writes for it.
@@ -31,13 +33,12 @@ from pyhudi.format.avro.schema import (
     SCHEMA_BYTES_MAX,
     AvroType,
     avro_record_schema,
-    decode_arrow_schema,
+    decode_documented_schema,
     load_avro_json,
 )
 
-#: Keys of a field's metadata: its canonical form, and its documentation.
+#: The metadata of a field that has its canonical form.
 FORM = b"avro"
-DOC = b"doc"
 
 PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _FLOATS = ("float", "double")
@@ -46,9 +47,10 @@ _FLOATS = ("float", "double")
 def annotated_schema(
     avro_json: str, path: str, *, without: Collection[str] = frozenset()
 ) -> pa.Schema:
-    """Return the Arrow schema of a record schema in Avro JSON, each column with its form.
+    """Return the Arrow schema of a record schema in Avro JSON.
 
-    Columns named in `without` are left out. `path` is where the text was found, for errors.
+    Each column has its form and its documentation. Columns named in `without` are left out. `path`
+    is where the text was found, for errors.
     """
     left_out = frozenset(without)
     try:
@@ -152,7 +154,7 @@ class CanonicalRecord:
 
 def canonical_record(avro_json: str, path: str) -> CanonicalRecord:
     """Return a record schema in Avro JSON with its columns in canonical form."""
-    columns = decode_arrow_schema(avro_json, path)
+    columns = decode_documented_schema(avro_json, path)
     avro = load_avro_json(avro_json, path)
     forms = _Forms(path)
     rests = forms.record_fields(avro, "")
@@ -162,7 +164,7 @@ def canonical_record(avro_json: str, path: str) -> CanonicalRecord:
 
 
 class _Forms:
-    """One walk over one schema that `decode_arrow_schema` has read: sound, not deep, not wide."""
+    """One walk over one schema that has been decoded: sound, not deep, not wide."""
 
     def __init__(self, path: str) -> None:
         self.named: dict[str, Definition] = {}

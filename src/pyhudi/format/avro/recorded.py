@@ -1,17 +1,18 @@
 """Which Avro text does a commit record for a schema that writers have agreed on?
 
 Hudi's writers compare schemas and copy their text from commit to commit, so text that need not
-change should not: documentation, aliases and names of an earlier commit stay. In order of
-preference:
+change should not: aliases and names of an earlier commit stay, and so does documentation, unless
+the schema says another one. In order of preference:
 
 1. the text of an earlier commit as it is, if it says the same;
 2. the record of the first earlier text, each column as the first text that has it says it; columns
-   that none has are generated from their form, with the documentation of a column of that name;
+   that none has, or whose fields are documented otherwise inside, are generated from their form,
+   with the documentation of a column of that name;
 3. every column generated.
 
-A text is recorded only if it says exactly what the schema says, form by form, and defines no name
-twice. Columns from several texts may bring several types of one name, and then the second way ends
-in the third.
+A text is recorded only if it says exactly what the schema says, form by form and documentation by
+documentation, and defines no name twice. Columns from several texts may bring several types of one
+name, and then the second way ends in the third.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ import pyarrow as pa
 
 from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.avro.canonical import (
-    DOC,
     PRIMITIVES,
     CanonicalRecord,
     Definition,
@@ -34,6 +34,12 @@ from pyhudi.format.avro.canonical import (
     full_name,
     is_same_schema,
     qualified,
+)
+from pyhudi.format.avro.documentation import (
+    documented_columns,
+    documented_field,
+    documented_in_full,
+    has_documentation,
 )
 from pyhudi.format.avro.schema import AvroType
 
@@ -53,8 +59,10 @@ def encode_schema(
     `sources` are texts of earlier commits, the one to stay closest to first; of these the columns
     named in `without` are not looked at.
     """
+    texts = documented_columns(schema)
     for text in sources:
-        if is_same_schema(annotated_schema(text, _SOURCE, without=without), schema):
+        earlier = annotated_schema(text, _SOURCE, without=without)
+        if is_same_schema(earlier, schema) and has_documentation(earlier, texts):
             return text
     records = [canonical_record(text, _SOURCE) for text in sources]
     made = _composed(schema, records, table_name) if records else None
@@ -79,7 +87,10 @@ def _defect(text: str, schema: pa.Schema) -> str | None:
         return error.why
     if record.defines_twice:
         return "two of its types have one name"
-    return None if list(record.forms) == column_forms(schema) else "its columns would change"
+    if list(record.forms) != column_forms(schema):
+        return "its columns would change"
+    is_documented = has_documentation(record.columns, documented_columns(schema))
+    return None if is_documented else "the documentation of its columns would change"
 
 
 # ---- columns of earlier texts
@@ -89,22 +100,33 @@ def _composed(schema: pa.Schema, records: Sequence[CanonicalRecord], table_name:
     head = records[0].avro
     namespace = full_name(head, "").rpartition(".")[0]
     copying = _Copying(namespace)
-    same: dict[bytes, tuple[CanonicalRecord, _Object]] = {}
+    same: dict[bytes, tuple[CanonicalRecord, _Object, pa.Field]] = {}
     for record in reversed(records):
-        for form, written in zip(record.forms, record.avro["fields"], strict=True):
-            same[form] = (record, written)
+        columns = zip(record.forms, record.avro["fields"], record.columns, strict=True)
+        for form, written, column in columns:
+            same[form] = (record, written, column)
     earlier = _by_name(records)
     generating = _Generating(_record_namespace(table_name), copying.defined)
-    fields = []
+    fields: list[_Object] = []
     for column, form in zip(schema, column_forms(schema), strict=True):
-        if (found := same.get(form)) is not None:
-            fields.append(copying.column(*found))
+        found = same.get(form)
+        if found is not None and _says_inside(found[2], column):
+            fields.append(documented_field(copying.column(*found[:2]), column))
         else:
             fields.append(generating.column(column, form, earlier.get(column.name)))
     try:
         return _text({**head, "fields": fields})
     except RecursionError:  # a property that is not read can be nested as deep as it likes
         return None
+
+
+def _says_inside(earlier: pa.Field, column: pa.Field) -> bool:
+    """True if the fields inside an earlier column are documented as those of the column are."""
+    if not column.type.num_fields:
+        return True
+    texts = documented_columns([column])
+    texts.pop(column.name, None)
+    return has_documentation([earlier], texts)
 
 
 def _by_name(records: Sequence[CanonicalRecord]) -> dict[str, tuple[CanonicalRecord, _Object]]:
@@ -208,8 +230,7 @@ class _Generating:
         self._named = record.named if record else {}
         around = full_name(record.avro, "").rpartition(".")[0] if record else ""
         made = self._field(json.loads(form), self._namespace, written, around)
-        doc = (column.metadata or {}).get(DOC)
-        return made if doc is None else {**made, "doc": doc.decode("utf-8", "replace")}
+        return documented_in_full(made, column)
 
     def _field(self, form: _Object, namespace: str, earlier: _Object, around: str) -> _Object:
         name = form["name"]

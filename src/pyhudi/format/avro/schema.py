@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from pyhudi.errors import CorruptTableError, UnsupportedTableError
+from pyhudi.format.avro.documentation import avro_documentation, with_documentation
 
 SCHEMA_BYTES_MAX = 16 * 1024 * 1024
 DEPTH_MAX = 64
@@ -57,49 +58,62 @@ def load_avro_json(text: str | bytes, path: str) -> AvroType:
 
 def decode_arrow_schema(text: str | bytes, path: str) -> pa.Schema:
     """Return the Arrow schema of a record schema in Avro JSON."""
-    avro = load_avro_json(text, path)
+    return _read(load_avro_json(text, path), _Reading(path))
+
+
+def decode_documented_schema(text: str | bytes, path: str) -> pa.Schema:
+    """Return the Arrow schema with the documentation of its columns, inside structs too."""
+    return _read(load_avro_json(text, path), _DocumentedReading(path))
+
+
+def _read(avro: AvroType, reading: _Reading) -> pa.Schema:
     if not isinstance(avro, dict) or avro.get("type") != "record":
-        raise _corrupt(path, "the schema is not a record")
-    return pa.schema(_Reading(path).fields_of(avro, 0))
+        raise _corrupt(reading.path, "the schema is not a record")
+    return pa.schema(reading.fields_of(avro, 0))
 
 
 class _Reading:
     """One walk over one schema: the named types met so far, and how many fields."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self.path = path
         self._named: dict[str, _Named] = {}
         self._namespace = ""  # of the record that is being read
         self._fields = 0
+        self._characters = 0  # of documentation
 
     def _record_fields(self, avro: Mapping[str, Any], depth: int) -> list[pa.Field]:
         fields = avro.get("fields")
         if not isinstance(fields, list):
-            raise _corrupt(self._path, "a record without fields")
-        self._count(len(fields))
+            raise _corrupt(self.path, "a record without fields")
+        self._count(len(fields), 0)
         made = [self._field(field, depth) for field in fields]
         if len({field.name for field in made}) != len(made):
-            raise _corrupt(self._path, "a record with two fields of one name")
+            raise _corrupt(self.path, "a record with two fields of one name")
         return made
 
-    def _count(self, fields: int) -> None:
+    def _count(self, fields: int, characters: int) -> None:
         self._fields += fields
+        self._characters += characters
         if self._fields > FIELDS_MAX:
-            raise _corrupt(self._path, f"the schema has more than {FIELDS_MAX} fields")
+            raise _corrupt(self.path, f"the schema has more than {FIELDS_MAX} fields")
+        if self._characters > SCHEMA_BYTES_MAX:
+            why = f"the documentation in it stands for more than {SCHEMA_BYTES_MAX} bytes"
+            raise _corrupt(self.path, why)
 
     def _field(self, field: Any, depth: int) -> pa.Field:
         if not isinstance(field, dict) or not isinstance(field.get("name"), str):
-            raise _corrupt(self._path, "a field without a name")
+            raise _corrupt(self.path, "a field without a name")
         type_, nullable = self.type(field.get("type"), depth + 1)
         try:
             return pa.field(field["name"], type_, nullable=nullable)
         except UnicodeEncodeError:  # JSON can say half a character
-            raise _corrupt(self._path, f"a field named {field['name'][:100]!a}") from None
+            raise _corrupt(self.path, f"a field named {field['name'][:100]!a}") from None
 
     def type(self, avro: AvroType, depth: int) -> tuple[pa.DataType, bool]:
         """Return the Arrow type, and whether null is allowed."""
         if depth > DEPTH_MAX:
-            raise _corrupt(self._path, f"the schema is more than {DEPTH_MAX} levels deep")
+            raise _corrupt(self.path, f"the schema is more than {DEPTH_MAX} levels deep")
         if isinstance(avro, list):
             return self._union(avro, depth)
         if isinstance(avro, str):
@@ -108,15 +122,15 @@ class _Reading:
         if isinstance(avro, dict):
             made = self._complex(avro, depth)
             return made, bool(pa.types.is_null(made))
-        raise _corrupt(self._path, f"{avro!r:.100} is not a type")
+        raise _corrupt(self.path, f"{avro!r:.100} is not a type")
 
     def _reference(self, name: str, depth: int) -> pa.DataType:
         known = self._named.get(_full_name(name, self._namespace)) or self._named.get(name)
         if known is None:
-            raise _corrupt(self._path, f"type {name[:100]!r} is not defined, or contains itself")
-        self._count(known.fields)
+            raise _corrupt(self.path, f"type {name[:100]!r} is not defined, or contains itself")
+        self._count(known.fields, known.characters)
         if depth + known.height > DEPTH_MAX:
-            raise _corrupt(self._path, f"the schema is more than {DEPTH_MAX} levels deep")
+            raise _corrupt(self.path, f"the schema is more than {DEPTH_MAX} levels deep")
         return known.type
 
     def _union(self, branches: list[AvroType], depth: int) -> tuple[pa.DataType, bool]:
@@ -126,14 +140,14 @@ class _Reading:
         if not others and branches:
             return pa.null(), True
         raise UnsupportedTableError(
-            f"the schema in {self._path!r} has a union of {len(others)} types",
+            f"the schema in {self.path!r} has a union of {len(others)} types",
             why="an Arrow column has one type, which may be nullable",
             next_step="Read this table with Apache Hudi",
         )
 
     def _complex(self, avro: Mapping[str, Any], depth: int) -> pa.DataType:
         kind = avro.get("type")
-        fields = self._fields
+        fields, characters = self._fields, self._characters
         match kind:
             case "record":
                 result = pa.struct(self.fields_of(avro, depth))
@@ -148,13 +162,14 @@ class _Reading:
             case "fixed":
                 size = avro.get("size")
                 if not isinstance(size, int) or not 0 < size <= 1 << 20:
-                    raise _corrupt(self._path, f"a fixed type of size {size!r:.100}")
+                    raise _corrupt(self.path, f"a fixed type of size {size!r:.100}")
                 result = self._decimal(avro) or pa.binary(size)
             case str():
                 return self._logical(kind, avro, depth)
             case _:
                 return self.type(kind, depth + 1)[0]
-        self._remember(avro, _Named(result, self._fields - fields, _height(result)))
+        counts = (self._fields - fields, self._characters - characters)
+        self._remember(avro, _Named(result, *counts, _height(result)))
         return result
 
     def _logical(self, kind: str, avro: Mapping[str, Any], depth: int) -> pa.DataType:
@@ -171,7 +186,7 @@ class _Reading:
             return pa.decimal128(precision, scale)
         except (TypeError, ValueError, OverflowError):
             why = f"decimal({precision!r:.100}, {scale!r:.100})"
-            raise _corrupt(self._path, why) from None
+            raise _corrupt(self.path, why) from None
 
     def fields_of(self, avro: Mapping[str, Any], depth: int) -> list[pa.Field]:
         """Return the fields of a record; types named inside it inherit its namespace."""
@@ -191,6 +206,17 @@ class _Reading:
         self._named[self._name(avro)] = named
 
 
+class _DocumentedReading(_Reading):
+    """A walk that takes the documentation of fields along."""
+
+    def _field(self, field: Any, depth: int) -> pa.Field:
+        made = super()._field(field, depth)
+        if not (text := avro_documentation(field)):
+            return made
+        self._count(0, len(text))
+        return with_documentation(made, text)
+
+
 def _full_name(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
@@ -201,6 +227,7 @@ class _Named:
 
     type: pa.DataType
     fields: int
+    characters: int
     height: int
 
 

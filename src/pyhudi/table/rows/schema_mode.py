@@ -13,8 +13,9 @@ schema that the rows are brought to, from types alone; `input_rows.conformed` br
 refuses what this module leaves as it is. Four rules:
 
 - A schema only grows. Old columns keep their order, names and metadata; new ones follow them in the
-  order of the rows. A type changes only to one that holds every value of the old one (`_HOLDING`),
-  so that files written before are read without loss. Rows of a narrower type change nothing.
+  order of the rows. A type changes only to one that holds every value of both
+  (`table.joined_types`), so that files written before are read without loss. Rows of a narrower
+  type change nothing, and neither do integers where the column has floating-point numbers.
 - Whatever is new is nullable, inside too: older rows have no value there, and that one input had no
   null in its lists says nothing about the next.
 - Columns by which rows are found, placed or ordered (`fixed`) stay as they are: a record key of
@@ -26,17 +27,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import pyarrow as pa
 
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.avro.schema import FIELDS_MAX
 from pyhudi.settings import SchemaMode
+from pyhudi.table.joined_types import joined_type
+from pyhudi.table.rows.reserved_names import reservation
 from pyhudi.table.rows.storable_types import (
-    DECIMAL_DIGITS_MAX,
     is_list,
     storable_fields,
     storable_scalar,
@@ -44,17 +45,6 @@ from pyhudi.table.rows.storable_types import (
     unreadable,
 )
 from pyhudi.table.schema import META_COLUMNS
-
-#: How the names of columns begin that are not the user's, and whose they are.
-_RESERVED: Final = {"_hoodie_": "Hudi's", "_pyhudi_": "pyhudi's", "__pyhudi_": "pyhudi's"}
-
-#: The least type that holds the values of both, where it is not the table's: (table, rows) → new.
-_HOLDING: Final[Mapping[tuple[pa.DataType, pa.DataType], pa.DataType]] = {
-    (pa.int32(), pa.int64()): pa.int64(),
-    (pa.int32(), pa.float32()): pa.float64(),
-    (pa.int32(), pa.float64()): pa.float64(),
-    (pa.float32(), pa.float64()): pa.float64(),
-}
 
 
 def parse_schema_mode(value: object) -> SchemaMode:
@@ -89,7 +79,6 @@ def brought_schema(
     """
     given = [field for field in rows if field.name not in META_COLUMNS]
     if table is None:
-        _refuse_reserved([field.name for field in given])
         return storable_schema(pa.schema(given))
     if mode is SchemaMode.STRICT:
         return table
@@ -190,12 +179,10 @@ def _nullable(type_: pa.DataType) -> pa.DataType:
 def _holding_both(own: pa.DataType, given: pa.DataType) -> pa.DataType:
     """Return the least type with all values of both; the table's own if there is none."""
     stored = storable_scalar(given)
-    if pa.types.is_decimal128(own) and stored is not None and pa.types.is_decimal128(stored):
-        scale = max(own.scale, stored.scale)
-        precision = scale + max(own.precision - own.scale, stored.precision - stored.scale)
-        holds = (precision, scale) == (own.precision, own.scale) or precision > DECIMAL_DIGITS_MAX
-        return own if holds else pa.decimal128(precision, scale)
-    return own if stored is None else _HOLDING.get((own, stored), own)
+    if stored is None or (pa.types.is_floating(own) and pa.types.is_integer(stored)):
+        return own
+    joined = joined_type(own, stored)
+    return own if joined is None or joined == own else joined
 
 
 # ---- what no table may have
@@ -203,13 +190,12 @@ def _holding_both(own: pa.DataType, given: pa.DataType) -> pa.DataType:
 
 def _refuse_reserved(names: Sequence[str]) -> None:
     for name in names:
-        for start, owner in _RESERVED.items():
-            if name.lower().startswith(start):
-                raise InvalidRequestError(
-                    f"column {name!r} cannot be stored",
-                    why=f"names that begin with {start!r} are {owner} own",
-                    next_step="Rename it, or leave it out",
-                )
+        if (why := reservation(name)) is not None:
+            raise InvalidRequestError(
+                f"column {name!r} cannot be stored",
+                why=why,
+                next_step="Rename it, or leave it out",
+            )
 
 
 def _refuse_unreadable(own: Sequence[pa.Field], grown: Sequence[pa.Field]) -> None:

@@ -36,11 +36,11 @@ import pyarrow as pa
 
 from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.avro.schema import avro_record_schema, decode_arrow_schema
+from pyhudi.table.rows.reserved_names import reservation
 from pyhudi.table.schema import META_COLUMNS, with_meta_columns
 
 _LEVELS_MAX = 64  # of lists, maps and structs inside each other; more than any file may have
 DECIMAL_DIGITS_MAX: Final = 38
-_RESERVED = "_hoodie_"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 _INT32 = (pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16())
@@ -120,10 +120,10 @@ def storable_schema(schema: pa.Schema) -> pa.Schema:
             next_step="Give the columns and their types",
         )
     for name in schema.names:
-        if name.startswith(_RESERVED):
+        if (why := reservation(name)) is not None:
             raise InvalidRequestError(
                 f"column {name!r} cannot be stored",
-                why=f"names that begin with {_RESERVED!r} are Hudi's own",
+                why=why,
                 next_step="Rename it, or leave it out",
             )
     stored = pa.schema(storable_fields(list(schema)))

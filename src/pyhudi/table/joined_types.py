@@ -6,8 +6,8 @@
     list < list, map < map of wider or nullable elements
 
 What is not in the table has no order: a long has more digits than a double, and a number and its
-text sort differently. Hudi promotes both, and a user may ask for it, but two writes that met by
-chance must not. Decimals have up to 38 digits.
+text sort differently. Hudi promotes both, and a user may ask for it, but rows, and two writes that
+met by chance, must not. Decimals have up to 38 digits.
 
 **Where two types have a bound they have a least one.** Among the four numbers, the only pairs with
 a bound are the three of the table, and int32 with float32: above both lies float64 alone. (int64
@@ -25,7 +25,8 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-DECIMAL_DIGITS_MAX = 38
+from pyhudi.format.avro.nesting import is_array
+from pyhudi.table.rows.storable_types import DECIMAL_DIGITS_MAX
 
 #: What Arrow tells apart and Avro does not.
 _STORED = {
@@ -44,7 +45,13 @@ _ABOVE = {
 
 @lru_cache(maxsize=1024)  # a wide table has few pairs of types
 def joined_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """Return the least type that holds both without loss; None if no type does."""
+    """Return the least type that holds both without loss; None if no type does.
+
+    >>> joined_type(pa.int32(), pa.float32())
+    DataType(double)
+    >>> joined_type(pa.int64(), pa.float64()) is None
+    True
+    """
     contradictions: list[tuple[str, str]] = []
     type_ = join(left, right, "", contradictions)
     return None if contradictions else type_
@@ -61,7 +68,7 @@ def _stored(type_: pa.DataType) -> pa.DataType:
     """Return the type as it comes back from a table."""
     if pa.types.is_struct(type_):
         return pa.struct([child.with_type(_stored(child.type)) for child in type_])
-    if is_list(type_):
+    if is_array(type_):
         child = type_.value_field
         return pa.list_(pa.field("element", _stored(child.type), child.nullable))
     if pa.types.is_map(type_):
@@ -82,7 +89,7 @@ def _join(
             return pa.decimal128(digits, scale)
     elif pa.types.is_struct(left) and pa.types.is_struct(right):
         return _joined_struct(left, right, path, contradictions)
-    elif is_list(left) and is_list(right):
+    elif is_array(left) and is_array(right):
         pair = (left.value_field, right.value_field)
         return pa.list_(_joined_child("element", *pair, path, contradictions))
     elif pa.types.is_map(left) and pa.types.is_map(right) and left.key_type == right.key_type:
@@ -118,22 +125,3 @@ def _joined_child(
 ) -> pa.Field:
     type_ = _join(left.type, right.type, f"{path}.{name}", contradictions)
     return pa.field(name, type_, left.nullable or right.nullable)
-
-
-def is_list(type_: pa.DataType) -> bool:
-    """True if Avro stores the type as an array."""
-    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))
-
-
-def struct_inside(type_: pa.DataType) -> tuple[str, list[pa.Field]]:
-    """Return the children of a struct, or of that in a list or map, and the path to it."""
-    path = ""
-    while True:
-        if pa.types.is_struct(type_):
-            return path, list(type_)
-        if is_list(type_):
-            path, type_ = f"{path}.element", type_.value_type
-        elif pa.types.is_map(type_):
-            path, type_ = f"{path}.value", type_.item_type
-        else:
-            return path, []
