@@ -47,7 +47,7 @@ def drawn_columns(stage: Stage, chance: random.Random, table: pa.Schema) -> pa.S
     narrow = [name for name in ADDED if name in table.names and _type(table, name) == pa.int32()]
     fields = list(table)
     if new and happens(chance, 0.4):
-        # Mostly the first: so that two writers add the same column at the same time.
+        # One of the first two, so that writers often add the same column at the same time.
         name = new[drawn(chance, 2) % len(new)]
         fields.append(pa.field(name, (pa.int32(), pa.int64())[drawn(chance, 2)]))
     if narrow and happens(chance, 0.3):
@@ -90,10 +90,11 @@ class EvolvingCall:
         session = TableSession.of(settings, config, TableLoader(log.storage, config), log)
         now = session.schema.now()
         assert now is not None
-        columns = brought(now.arrow)
-        mode = SchemaMode.STRICT if columns is now.arrow else SchemaMode.ADD
+        table = now.arrow
+        columns = brought(table)
+        mode = SchemaMode.STRICT if columns is table else SchemaMode.ADD
         rows = row_schema(session, columns, mode)
-        return cls(session, rows, proposed(stage, now.arrow, columns))
+        return cls(session, rows, proposed(stage, table, columns))
 
     @property
     def changed(self) -> tuple[str, ...]:
