@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyhudi.conflict.schema_to_record import TableSchemaText
 from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Instant, State
-from pyhudi.format.timeline.writer_identity import WRITER_KEY
 from pyhudi.simulate.table.actors.evolver import ADDED, INT_MAX
 from pyhudi.simulate.table.checks.change_log import Change
 from pyhudi.simulate.table.checks.evidence import TIMELINE_FOLDER, Evidence, Published
@@ -106,24 +105,6 @@ def columns_change_on_purpose(evidence: Evidence, history: History) -> Iterator[
         before = now
 
 
-def _added_again(evidence: Evidence) -> set[str]:
-    """Return columns that came back after a foreign engine had forgotten that they were dropped.
-
-    Its commits do not carry the names of dropped columns, so a write that adds one is not refused.
-    """
-    gone: set[str] = set()
-    found: set[str] = set()
-    before: Columns = {}
-    is_forgotten = False
-    for write in sorted(_bringing(evidence).values(), key=lambda each: each.completed):
-        now, extra = _recorded(write), write.metadata.extra_metadata or {}
-        is_forgotten = is_forgotten or (bool(gone) and WRITER_KEY not in extra)
-        gone |= before.keys() - now.keys()
-        found |= (gone & now.keys()) if is_forgotten else set()
-        before = now
-    return found
-
-
 def no_value_is_lost(evidence: Evidence, history: History) -> Iterator[str]:
     """I15. No value of a live column is ever lost or unreadable, as of any retained time."""
     if not evidence.kind.evolves:
@@ -132,7 +113,6 @@ def no_value_is_lost(evidence: Evidence, history: History) -> Iterator[str]:
     state = reader.load()
     since = reader.retention(state).since
     columns: Columns = {}
-    judged = [name for name in ADDED if name not in _added_again(evidence)]
     dropped = {name for change in history.proposed for name in change.dropped}
     for write in sorted(evidence.writes.values(), key=lambda each: each.completed):
         columns = columns if write.is_compaction else _recorded(write)
@@ -144,7 +124,7 @@ def no_value_is_lost(evidence: Evidence, history: History) -> Iterator[str]:
             yield f"as of {time} the columns are {sorted(columns)}, and a reader sees {read.names}"
         for key, row in reader.as_of(state, time).items():
             written = history.numbers.get((key, row.version), {})
-            for name in judged:
+            for name in ADDED:
                 if name not in columns:
                     if name in written and name not in dropped:
                         yield f"{name} of {key} is written, and no column as of {time}"
