@@ -16,6 +16,7 @@ import re
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
@@ -142,6 +143,7 @@ class JudgeClient:
         """Let the process and its JVM stand still meanwhile, in the midst of whatever they do."""
         assert self._running is not None, "nothing was asked yet"
         self._running.signal(signal.SIGSTOP)
+        self._running.await_standstill()
         try:
             yield
         finally:
@@ -206,6 +208,21 @@ class _Running:
     def signal(self, number: signal.Signals) -> None:
         os.killpg(self._process.pid, number)
 
+    def await_standstill(self) -> None:
+        """Wait until each thread of the processes has stopped.
+
+        A signal returns before it has arrived everywhere, and on a busy machine a thread may still
+        take a lock meanwhile.
+        """
+        deadline = time.monotonic() + STOP_S
+        while time.monotonic() < deadline:
+            states = [stat.rpartition(")")[2].split() for stat in _thread_stats()]
+            ours = [fields for fields in states if int(fields[2]) == self._process.pid]
+            if all(fields[0] in "TtZX" for fields in ours):
+                return
+            time.sleep(0.01)
+        raise TimeoutError(f"the processes of group {self._process.pid} did not stop")
+
     def stop(self) -> None:
         """End the process: by the end of its input if it listens, else by force."""
         with contextlib.suppress(BrokenPipeError):  # it is gone already
@@ -217,6 +234,13 @@ class _Running:
             self._process.wait()
         self._listener.join()
         _pipe(self._process.stdout).close()
+
+
+def _thread_stats() -> Iterator[str]:
+    """The state of each thread of this machine, as Linux shows it; nothing elsewhere."""
+    for path in Path("/proc").glob("[0-9]*/task/*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            yield path.read_text("utf-8", "replace")
 
 
 def _pipe(stream: IO[str] | None) -> IO[str]:

@@ -29,6 +29,7 @@ from conformance.writing import ExpectedTable
 from golden_reads import hudi_options
 from opened_tables import session_on
 from pyhudi.commit.transaction import Transaction
+from pyhudi.conflict.schema_to_record import DROPPED_KEY
 from pyhudi.format.avro.schema import avro_record_schema
 from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,
@@ -36,6 +37,7 @@ from pyhudi.format.timeline.commit_metadata import (
     encode_commit_metadata,
 )
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.writer_identity import WRITER_KEY
 from pyhudi.index.simple_bucket import bucket_ids
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
@@ -176,7 +178,9 @@ class Evolving(Scene):
     def change(self) -> CommitMetadata:
         """What a change to the present columns records."""
         avro = json.dumps(avro_record_schema(self.sample.schema, self.path.name))
-        return empty_commit({"schema": avro})
+        gone = {name: "" for name in FIRST.names if name not in self.sample.schema.names}
+        drops = {DROPPED_KEY: json.dumps(gone)} if gone else {}
+        return empty_commit({"schema": avro, WRITER_KEY: "{}", **drops})
 
     def hudi_write_frame(self, judge: JudgeClient, frame: pa.Table, **options: str) -> None:
         """Hudi writes rows of any columns."""
