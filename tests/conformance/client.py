@@ -168,6 +168,10 @@ class JudgeClient:
         return "\n".join(["", "stderr:", *lines[-SHOWN_LINES:]]) if lines else ""
 
 
+#: A thread that waits for so long while its processes are stopped waits for one of them.
+_WAITING_S = 1.0
+
+
 class _Running:
     """A process and the thread that listens to it."""
 
@@ -212,16 +216,24 @@ class _Running:
         """Wait until each thread of the processes has stopped.
 
         A signal returns before it has arrived everywhere, and on a busy machine a thread may still
-        take a lock meanwhile.
+        take a lock meanwhile. A thread that starts another program waits for that one's first step,
+        in a state of its own (D), and takes no lock either.
         """
-        deadline = time.monotonic() + STOP_S
-        while time.monotonic() < deadline:
+        deadline, waiting_since = time.monotonic() + STOP_S, None
+        while (now := time.monotonic()) < deadline:
             states = [stat.rpartition(")")[2].split() for stat in _thread_stats()]
-            ours = [fields for fields in states if int(fields[2]) == self._process.pid]
-            if all(fields[0] in "TtZX" for fields in ours):
+            ours = {fields[0] for fields in states if int(fields[2]) == self._process.pid}
+            if ours <= {*"TtZX"}:
                 return
+            if not ours <= {*"TtZXD"}:
+                waiting_since = None
+            elif waiting_since is None:
+                waiting_since = now
+            elif now - waiting_since > _WAITING_S:
+                return
+            self.signal(signal.SIGSTOP)  # for what was started meanwhile
             time.sleep(0.01)
-        raise TimeoutError(f"the processes of group {self._process.pid} did not stop")
+        raise TimeoutError(f"the processes of group {self._process.pid} did not stop: {ours}")
 
     def stop(self) -> None:
         """End the process: by the end of its input if it listens, else by force."""
