@@ -1,7 +1,7 @@
 """Which schema does a write bring its rows to, and record?
 
-That of the last completed write, by the rule that readers go by too (`read.schema`). A session
-looks only at writes that completed since its last look.
+That of the last completed write, by the rule that readers go by too (`read.schema_in_force`). A
+session looks only at writes that completed since its last look.
 """
 
 from __future__ import annotations

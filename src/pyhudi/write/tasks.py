@@ -1,8 +1,8 @@
 """What a task does with the changes of one file group: rows in, files and write stats out.
 
 A task is a value that is sent to where the rows are. Arriving batches are prepared by its shape
-(`write.shape`); then the task gets one group after the other. Here it is decided which file a group
-gets:
+(`write.row_shape`); then the task gets one group after the other. Here it is decided which file a
+group gets:
 
 - Rows of an upsert go into log files.
 - A large load of an empty bucket becomes its first base file, because every reader would have to
