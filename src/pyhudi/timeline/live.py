@@ -28,7 +28,7 @@ PLANNED_ACTIONS: Final = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTE
 
 @dataclass(frozen=True, slots=True)
 class NumberedWrite:
-    """A completed write, and the how manieth it is of those that completed since some instant."""
+    """A completed write, and its place among those that completed since some instant."""
 
     number: int
     instant: Instant
