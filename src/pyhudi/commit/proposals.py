@@ -44,6 +44,7 @@ class Rule(StrEnum):
     NOT_PENDING = "it is not pending"
     COMPLETED = "it has completed"
     CONFLICT = "another write completed on the same file groups"
+    RESIZE = "a resize of its file groups has to be dealt with first"
     FOREIGN = "another engine writes this table"
     OTHER_LOCK = "the table has another lock since this process opened it"
     NOT_YET = "a Hudi writer has requested an instant but has not read the timeline yet"
