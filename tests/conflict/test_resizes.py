@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -153,7 +155,7 @@ def test_a_write_that_has_moved_may_complete_or_meets_the_next_resize(
 # -- comparing through resizes
 
 
-def own(touched: str, **facts: frozenset[FileGroupId]) -> OwnWrite:
+def own(touched: str, **facts: Any) -> OwnWrite:
     return OwnWrite(at(10), groups(touched), **facts)
 
 
@@ -189,8 +191,12 @@ def test_a_compaction_of_a_child_may_have_the_new_keys_of_a_write_that_moved() -
 def test_a_resize_planned_since_may_have_keys_that_a_write_took_for_new(
     completed: int | None,
 ) -> None:
-    late = OtherWrite(at(15), completed and at(completed), groups("gab"), WriteKind.RESIZE)
-    early = OtherWrite(at(5), completed and at(completed), groups("gab"), WriteKind.RESIZE)
+    late = OtherWrite(
+        at(15), None if completed is None else at(completed), groups("gab"), WriteKind.RESIZE
+    )
+    early = OtherWrite(
+        at(5), None if completed is None else at(completed), groups("gab"), WriteKind.RESIZE
+    )
     ours = own("g", new_keys=groups("g"), partial=groups("g"))
     found = first_conflict(ours, [late])
     assert found is not None
@@ -200,7 +206,9 @@ def test_a_resize_planned_since_may_have_keys_that_a_write_took_for_new(
 
 @pytest.mark.parametrize("completed", [None, 30])
 def test_a_resize_is_in_the_way_of_no_write_by_itself(completed: int | None) -> None:
-    met = OtherWrite(at(15), completed and at(completed), groups("gab"), WriteKind.RESIZE)
+    met = OtherWrite(
+        at(15), None if completed is None else at(completed), groups("gab"), WriteKind.RESIZE
+    )
     for ours in (
         own("g", appended=groups("g")),
         own("g", new_slices=groups("g")),

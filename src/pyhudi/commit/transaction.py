@@ -299,7 +299,6 @@ class Transaction:
         return OwnWrite(
             self.requested,
             touched,
-            touched - written,
             new_slices,
             touched - new_slices if checks.is_checked else frozenset(),
             checks.replaces,
@@ -309,6 +308,7 @@ class Transaction:
             and self._is_retried
             and self.action is Action.DELTACOMMIT,
             priority=self.writer.priority,
+            left=touched - written,
         )
 
     @property

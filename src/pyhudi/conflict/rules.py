@@ -97,8 +97,7 @@ class OwnWrite:
     """What a write must not share with others."""
 
     requested: str
-    touched: frozenset[FileGroupId]  # also groups out of which it has moved its rows since
-    left: frozenset[FileGroupId] = frozenset()  # those groups
+    touched: frozenset[FileGroupId]  # also where it has moved its rows from
     new_slices: frozenset[FileGroupId] = frozenset()  # where it puts a base file among logs
     appended: frozenset[FileGroupId] = frozenset()  # the others, if it is checked at all
     replaces: PartitionFilter | None = None
@@ -106,6 +105,7 @@ class OwnWrite:
     new_keys: frozenset[FileGroupId] = frozenset()  # of these, where it took keys for new
     reads_nothing: bool = False  # it read nothing of the table
     priority: int = 0
+    left: frozenset[FileGroupId] = frozenset()  # out of which it has moved
 
 
 @dataclass(frozen=True, slots=True)
