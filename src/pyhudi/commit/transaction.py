@@ -257,7 +257,8 @@ class Transaction:
         outcome = self._decide(WriteCompletion(*identity, check, metadata, sync), checks)
         if isinstance(outcome, Refused):
             if isinstance(outcome.reason, ResizeInTheWay):
-                self._reopen()
+                self._is_over = False
+                self._heartbeat.start()  # until the resize is out of the way
                 return Held(outcome.reason)
             return self._lost(outcome, own, checks, metadata)
         self._tidy()
@@ -278,18 +279,13 @@ class Transaction:
     def _lost(
         self, refused: Refused, own: OwnWrite, checks: Checks, metadata: CommitMetadata
     ) -> Lost:
+        self._is_over = False
         lost = self._reported(refused, own, checks, metadata)  # before its files are gone
         if lost.keeps_files:
-            self._reopen()  # until the retry has read the files of this instant
+            self._heartbeat.start()  # until the retry has read the files of this instant
         else:
-            self._is_over = False
             self.abandon()
         return lost
-
-    def _reopen(self) -> None:
-        """Go on with the write, whose completion was refused."""
-        self._is_over = False
-        self._heartbeat.start()
 
     def _own(self, metadata: CommitMetadata, checks: Checks) -> OwnWrite:
         written, new_slices = touched_groups(metadata), self._new_slices(metadata)
