@@ -3,7 +3,8 @@
 (* every moment? An append is one step: protocol.tla shows why it may be. Every  *)
 (* file, and every look at the ring or at what has completed, is a step of its   *)
 (* own, and a process may rest between any two of them for ever.                 *)
-(* A file is read by the instant in its name; its rows are <<write, key>>.       *)
+(* A file is read by the instant in its name; its rows are <<write, key>>. What   *)
+(* a process has copied, or found there when it wanted to create it, is the same. *)
 EXTENDS Naturals, FiniteSets, TLC
 CONSTANTS W, E,        \* writers, executors
           Shape,       \* which buckets there are, and what each resize makes of them
@@ -15,7 +16,12 @@ CONSTANTS W, E,        \* writers, executors
           Expired, Cancelled,  \* how many writes, and resizes, other processes may abort
           Live,        \* TRUE: from any state on, one writer may be the only process that takes steps
           Weak, None   \* the rules that are left out
-VARIABLES now, wr, rz, ex, files, done, solo
+VARIABLES now,         \* the next time: requests, and completions of writes and resizes
+          wr, ex,      \* what each writer, each executor is about to do
+          rz,          \* of each resize: state, request c, inputs src, completion t
+          files,
+          done,        \* completed writes: request w, completion c, group of each key, whether it is an overwrite
+          solo         \* the only process that still takes steps
 vars == <<now, wr, rz, ex, files, done, solo>>
 \* -- rings: Ring0 gives each key its group; resize n gives the keys of its inputs the groups that it makes
 One(a) == 1 :> a
@@ -65,7 +71,8 @@ Shown(at)  == LET names == Names(at)  hidden == Hidden(at)
               {f \in seen : \A b \in bases : b.g = f.g /\ b # f => b.t < IF f.v = 0 THEN f.t ELSE Ended(f.t)}
 Times      == {x.c : x \in done} \cup {rz[n].t : n \in {m \in R : Done(m)}}
 \* -- what a resize has to make
-Base(n, g)  == File(g, rz[n].c, 0, 0, {r \in UNION {f.rows : f \in {h \in Shown(rz[n].c) : h.g \in rz[n].src}} : Target[n][r[2]] = g})
+Planned(n)  == UNION {f.rows : f \in {h \in Shown(rz[n].c) : h.g \in rz[n].src}}       \* the slices that the plan names
+Base(n, g)  == File(g, rz[n].c, 0, 0, {r \in Planned(n) : Target[n][r[2]] = g})
 Bases(n)    == {Base(n, g) : g \in {c \in Children(n) : ~IsThere(File(c, rz[n].c, 0, 0, {}))}}
 Missing(n)  == {x \in done : x.c > rz[n].c /\ Range(x.home) \cap rz[n].src # {}}
 Piece(g)    == IF "one name" \in Weak THEN 0 ELSE g
@@ -73,7 +80,7 @@ Copies(n, x) == {f \in {File(c, rz[n].c, x.c, Piece(g), {r \in Rows(x.w, x.home,
                         c \in Children(n), g \in rz[n].src \cap Range(x.home)} : f.rows # {}}
 Owed(n)     == {f \in UNION {Copies(n, x) : x \in Missing(n)} : ~IsThere(f)}
 \* -- decisions on a resize
-Planned(n)  == [state |-> "planned", c |-> now, src |-> {Ring(k) : k \in DOMAIN Target[n]}, t |-> 0]
+Begun(n)    == [state |-> "planned", c |-> now, src |-> {Ring(k) : k \in DOMAIN Target[n]}, t |-> 0]
 Rests(n)    == [state |-> "none", c |-> 0, src |-> {}, t |-> 0]
 MayPlan(n)  == /\ rz[n].state = "none"
                /\ \A m \in R \ {n} : DOMAIN Target[m] \cap DOMAIN Target[n] # {} =>
@@ -81,7 +88,7 @@ MayPlan(n)  == /\ rz[n].state = "none"
                     /\ m < n => rz[m].state # "none"               \* resizes of the same keys, in this order
 MayComplete(n) == /\ Open(n) /\ Bases(n) = {} /\ (MustClose => rz[n].state = "closed")
                   /\ "unchecked" \in Weak \/ Owed(n) = {}
-PlanIt(n)   == rz' = [rz EXCEPT ![n] = Planned(n)] /\ now' = now + 1
+PlanIt(n)   == rz' = [rz EXCEPT ![n] = Begun(n)] /\ now' = now + 1
 CloseIt(n)  == rz' = [rz EXCEPT ![n].state = "closed"] /\ UNCHANGED now
 FinishIt(n) == rz' = [rz EXCEPT ![n].state = "done", ![n].t = now] /\ now' = now + 1
 \* -- records of processes
@@ -116,7 +123,7 @@ Refused(e) == /\ ex[e].pc = "ready" /\ ~MayComplete(ex[e].of)
               /\ SetE(e, IF Open(ex[e].of) THEN [ex[e] EXCEPT !.pc = "work"] ELSE Away)
               /\ UNCHANGED <<now, wr, rz, files, done>>
 Executor(e) == Plan(e) \/ Take(e) \/ MakeBase(e) \/ Look(e) \/ Copy(e) \/ Close(e) \/ Finish(e) \/ Refused(e)
-\* -- a writer
+\* -- a writer: home gives each of its keys a group, where it is about to write, or has
 Groups(w)  == Range(wr[w].home)
 Begin(w)   == /\ wr[w].pc = "idle" /\ now' = now + 1
               /\ \E kind \in Kinds : \E ks \in IF kind = "all" THEN {Keys} ELSE KeySets :
@@ -144,8 +151,9 @@ IsOvertaken(w) == CASE Mode = "strict" \/ wr[w].all -> Meets(w) # {}
 Undoes(w)     == {n \in R : wr[w].all /\ "beside" \notin Weak /\ Open(n) /\ rz[n].src \cap Groups(w) # {}}
 IsUnder(w)    == wr[w].all /\ "under copies" \notin Weak /\ \E n \in R : Done(n) /\ rz[n].t > wr[w].req /\ Children(n) \cap Groups(w) # {}
 \* (weak) logs for the children of a pending resize, by the names that these designs give them
-Early(w) == LET rest(n, name, v) == {f \in {File(g, name, v, 0, {r \in UNION {Rows(wr[w].req, wr[w].home, s) : s \in rz[n].src} : Target[n][r[2]] = g}) :
-                                            g \in Children(n)} : f.rows # {} /\ ~IsThere(f)}
+Early(w) == LET mine(n) == UNION {Rows(wr[w].req, wr[w].home, s) : s \in rz[n].src}
+                rest(n, name, v) == {f \in {File(g, name, v, 0, {r \in mine(n) : Target[n][r[2]] = g}) : g \in Children(n)} :
+                                       f.rows # {} /\ ~IsThere(f)}
                 pending == {n \in R : Open(n) /\ rz[n].src \cap Groups(w) # {}} IN
             (IF "dual" \in Weak THEN UNION {rest(n, rz[n].c, 100 + wr[w].req) : n \in pending} ELSE {})
             \cup (IF "early" \in Weak THEN UNION {rest(n, wr[w].req, 1) : n \in {m \in pending : Bases(m) = {}}} ELSE {})
