@@ -88,7 +88,7 @@ def test_a_table_that_misses_a_run_or_expects_the_wrong_thing_of_it_is_refused(
 
 def loaded_rows() -> tuple[Any, ...]:
     names = [path.stem for path in MODEL.glob("*.cfg")]
-    rows = check_model.loaded_table((MODEL / "expected.json").read_text(), names)
+    rows = tuple(check_model.loaded_table((MODEL / "expected.json").read_text(), names))
     assert {row.name for row in rows} == set(names)
     return rows
 
