@@ -143,9 +143,8 @@ IsReplaced(w) == "stays" \notin Weak /\ Groups(w) \cap Replaced # {}
 Touched(w)    == Groups(w) \cup wr[w].was
 Meets(w)      == {x \in done : x.c > wr[w].req /\ IF "by name" \in Weak THEN Range(x.home) \cap Touched(w) # {}
                                                   ELSE Descends(Range(x.home)) \cap Descends(Groups(w)) # {}}
-IsOvertaken(w) == CASE Mode = "strict" \/ wr[w].all -> Meets(w) # {}
-                    [] Mode = "order"              -> \E x \in Meets(w) : x.w > wr[w].req
-                    [] OTHER                       -> FALSE
+IsOvertaken(w) == IF Mode = "strict" \/ wr[w].all THEN Meets(w) # {}
+                  ELSE Mode = "order" /\ \E x \in Meets(w) : x.w > wr[w].req
 \* of an overwrite: a pending resize of its groups; one that made them and ended after it began, so that the
 \* copies would lie on the overwrite's base files
 Undoes(w)     == {n \in R : wr[w].all /\ "beside" \notin Weak /\ Open(n) /\ rz[n].src \cap Groups(w) # {}}
@@ -159,13 +158,13 @@ Early(w) == LET mine(n) == UNION {Rows(wr[w].req, wr[w].home, s) : s \in rz[n].s
             \cup (IF "early" \in Weak THEN UNION {rest(n, wr[w].req, 1) : n \in {m \in pending : Bases(m) = {}}} ELSE {})
 Mirror(w) == /\ wr[w].pc = "written" /\ ~wr[w].dead /\ Early(w) # {} /\ Create(First(Early(w)))
              /\ UNCHANGED <<now, wr, rz, ex, done>>
-Verdict(w) == CASE wr[w].dead                                       -> "dead"
-                [] Undoes(w) # {}                                   -> "cancel"
-                [] ClosedTo(w) # {}                                 -> "help"
-                [] IsOlder(w)                                       -> "again"
-                [] IsReplaced(w)                                    -> IF wr[w].all THEN "again" ELSE "move"
-                [] IsUnder(w) \/ IsOvertaken(w)                     -> "again"
-                [] OTHER                                            -> "complete"
+Verdict(w) == IF wr[w].dead THEN "dead"
+              ELSE IF Undoes(w) # {} THEN "cancel"
+              ELSE IF ClosedTo(w) # {} THEN "help"
+              ELSE IF IsOlder(w) THEN "again"
+              ELSE IF IsReplaced(w) THEN IF wr[w].all THEN "again" ELSE "move"
+              ELSE IF IsUnder(w) \/ IsOvertaken(w) THEN "again"
+              ELSE "complete"
 Decide(w) ==
   /\ wr[w].pc = "written" /\ (wr[w].dead \/ Early(w) = {}) /\ UNCHANGED <<ex, files>>
   /\ LET said == Verdict(w) IN
