@@ -15,12 +15,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from pyhudi.conflict.documentation import merged_documentation
+from pyhudi.conflict.gone_columns import (
+    GoneColumns,
+    gone_extra,
+    still_lost,
+    too_many_dropped,
+)
 from pyhudi.conflict.schemas import (
     ReconcileSchemaStrategy,
     SchemaContradiction,
@@ -28,31 +34,26 @@ from pyhudi.conflict.schemas import (
     merged,
 )
 from pyhudi.conflict.strategy_result import unfit_error, unfit_result
-from pyhudi.errors import CorruptTableError, HudiError, InvalidRequestError, fault
+from pyhudi.errors import HudiError, InvalidRequestError, fault
 from pyhudi.format.avro.canonical import annotated_schema, fingerprint, is_same_schema
 from pyhudi.format.avro.documentation import documented_columns
 from pyhudi.format.avro.recorded import encode_schema
 from pyhudi.format.timeline.commit_metadata import SCHEMA_KEY
-from pyhudi.format.timeline.instant import Instant
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.table.schema_changes import ChangeKind, column_changes
-
-#: The dropped columns of a table, in the metadata of its commits.
-DROPPED_KEY = "pyhudi.dropped_columns"
-DROPPED_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchemaText:
     """A schema of the table as a commit records it, and where it was found.
 
-    `dropped` are the columns that were dropped from it, each with the completion time of the drop.
-    Data files may still hold their values. "" stands for the commit that records it.
+    `dropped` and `lost` are the columns that it has no longer (`conflict.gone_columns`).
     """
 
     avro_json: str
-    dropped: tuple[tuple[str, str], ...] = ()
+    dropped: GoneColumns = ()
     path: str = "the table's schema"
+    lost: GoneColumns = ()
 
     @property
     def arrow(self) -> pa.Schema:
@@ -67,9 +68,10 @@ class TableSchemaText:
         """
         columns = self.arrow
         mark, texts = fingerprint(columns), documented_columns(columns)
-        if not self.dropped and not texts:
+        if not self.dropped and not self.lost and not texts:
             return mark
-        more = json.dumps([self.dropped, sorted(texts.items())])
+        lost = [self.lost] if self.lost else []
+        more = json.dumps([self.dropped, sorted(texts.items()), *lost])
         return hashlib.sha256(f"{mark}{more}".encode()).hexdigest()[: len(mark)]
 
     def is_same(self, other: TableSchemaText | None) -> bool:
@@ -177,29 +179,13 @@ def _encoded(
         return SchemaContradiction(
             tuple((name, why.format(f" at {when}" if when else "")) for name, when in again)
         )
-    return TableSchemaText(text, (*before.dropped, *((name, "") for name in gone)))
+    dropped = (*before.dropped, *((name, "") for name in gone))
+    if gone and (error := too_many_dropped(dropped)) is not None:
+        raise error
+    lost = still_lost(before.lost, {change.path for change in changes})
+    return TableSchemaText(text, dropped, lost=lost)
 
 
 def schema_extra(schema: TableSchemaText) -> dict[str, str]:
     """Return what the metadata of a commit has of the schema."""
-    drops = {DROPPED_KEY: json.dumps(dict(schema.dropped))} if schema.dropped else {}
-    return {SCHEMA_KEY: schema.avro_json, **drops}
-
-
-def recorded_drops(extra: Mapping[str, str], instant: Instant) -> tuple[tuple[str, str], ...]:
-    """Return the dropped columns that a commit carries."""
-    text = extra.get(DROPPED_KEY)
-    if text is None:
-        return ()
-    try:
-        found = json.loads(text) if len(text) <= DROPPED_BYTES_MAX else None
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(when, str) for when in found.values()):
-        raise CorruptTableError(
-            "the dropped columns of a commit cannot be read",
-            why=f"its {DROPPED_KEY} is not a JSON object of names and times",
-            next_step="Restore the file from a copy",
-            path=instant.file_name,
-        )
-    return tuple((name, when or instant.completed or "") for name, when in found.items())
+    return {SCHEMA_KEY: schema.avro_json, **gone_extra(schema.dropped, schema.lost)}
