@@ -178,6 +178,68 @@ def test_the_first_rows_of_tasks_elsewhere_give_a_table_its_schema(kind: str) ->
     requires_one_schema(made)
 
 
+REQUIRED = pa.field("r", pa.int32(), nullable=False)
+
+
+def with_required(id_: str) -> pa.Table:
+    return rows(id_).append_column(REQUIRED, pa.array([7], pa.int32()))
+
+
+@pytest.mark.parametrize("moment", ["before the begin", "after it"])
+@pytest.mark.parametrize("kind", TABLES)
+def test_first_rows_without_a_column_that_other_first_rows_require_are_never_written(
+    kind: str, moment: str
+) -> None:
+    """Row 3: either the other write is refused, or this one, which names the column."""
+    made = evolving_table(kind, has_schema=False)
+    results: list[str] = []
+    lacking: list[dict[str, str]] = []
+
+    def other() -> None:
+        try:
+            made.table("other").upsert(with_required("theirs"))
+            results.append("theirs")
+        except pyhudi.InvalidRequestError:
+            pass  # the seeds of this write have brought its schema
+
+    before = Meddled(made.storage, ".pyhudi/log/", other)
+    storage = before if moment == "before the begin" else amid(made, kind, other)
+    try:
+        made.table("own", storage).upsert(rows("own", Y))
+        results.append("own")
+    except pyhudi.ConcurrentSchemaEvolutionError as error:
+        lacking += error.facts["columns"]
+    assert storage.is_done
+    assert len(results) == 1
+    assert [column["column"] for column in lacking] == (["r"] if results == ["theirs"] else [])
+    assert list(seen(made)) == results
+    assert made.pending() == []
+    requires_one_schema(made)
+
+
+@pytest.mark.parametrize("moment", ["before the begin", "after it"])
+def test_what_first_rows_require_and_other_first_rows_lack_becomes_nullable(moment: str) -> None:
+    made = evolving_table("copy on write", has_schema=False)
+
+    def other() -> None:
+        made.table("other").upsert(rows("theirs", Y))
+
+    before = Meddled(made.storage, ".pyhudi/log/", other)
+    storage = before if moment == "before the begin" else amid(made, "copy on write", other)
+    made.table("own", storage).upsert(with_required("own"))
+    assert storage.is_done
+    now = made.session("new").schema.now()
+    assert now is not None
+    assert now.arrow.names == [*S1.names, "y", "r"]
+    assert now.arrow.field("r").nullable
+    assert not now.arrow.field("id").nullable
+    assert seen(made) == {
+        "own": {"v": 1, "y": None, "r": 7},
+        "theirs": {"v": 1, "y": 5, "r": None},
+    }
+    requires_one_schema(made)
+
+
 # ---- types
 
 WIDENED: dict[str, tuple[pa.DataType, pa.DataType, pa.DataType | None]] = {

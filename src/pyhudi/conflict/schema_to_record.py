@@ -31,7 +31,6 @@ from pyhudi.conflict.schemas import (
     ReconcileSchemaStrategy,
     SchemaContradiction,
     SchemaStrategy,
-    merged,
 )
 from pyhudi.conflict.strategy_result import unfit_error, unfit_result
 from pyhudi.errors import HudiError, InvalidRequestError, fault
@@ -122,9 +121,9 @@ def own_schema(
         return rows
     if called is not None and rows.avro_json == called.avro_json:
         return start
-    base = pa.schema([]) if called is None else called.arrow
+    base = None if called is None else called.arrow
     now, own = start.arrow, rows.arrow
-    result = merged(base, now, own)
+    result = ReconcileSchemaStrategy().resolve(base, now, own)
     if isinstance(result, SchemaContradiction):
         return result
     documented = merged_documentation(result, base, now, own)
