@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Any, Self
 
 import pyarrow as pa
 
+from pyhudi.api.inputs import parse_schema
 from pyhudi.api.inspection import Inspection
-from pyhudi.plan.schema_update import SchemaUpdate
+from pyhudi.plan.schema_update import SchemaDraft
 from pyhudi.session.open import OpenTable
 from pyhudi.table.schema_changes import ColumnChange
 from pyhudi.write.begin import ready
 from pyhudi.write.result import WriteResult
 from pyhudi.write.schema_change import SchemaStart, change_schema, schema_start
+
+
+class SchemaUpdate(SchemaDraft):
+    """The changes of one `table.update_schema()`, with PyIceberg's verbs.
+
+    A path is a name, or names joined by dots or in a tuple: `"address.city"` is a field of a
+    struct, `"tags.element.name"` one inside a list, `"prices.value.amount"` one inside a map.
+    """
+
+    def union_by_name(self, schema: Any) -> Self:
+        """Add the columns that another schema has and this one lacks, and widen types to hold both.
+
+        `schema` is a `pyarrow.Schema`, or a frame, of which only the columns are used. Columns that
+        it lacks stay. Types are widened without loss: int to long or double, float to double,
+        decimals up to 38 digits. Fields of structs are joined in the same way.
+        """
+        return super().union_by_name(parse_schema(schema))
 
 
 class SchemaUpdateBlock:
