@@ -32,7 +32,7 @@ from pyhudi.conflict.schemas import (
     SchemaContradiction,
     SchemaStrategy,
 )
-from pyhudi.conflict.strategy_result import unfit_error, unfit_result
+from pyhudi.conflict.strategy_result import unfit_contradiction, unfit_error, unfit_result
 from pyhudi.errors import HudiError, InvalidRequestError, fault
 from pyhudi.format.avro.canonical import annotated_schema, fingerprint, is_same_schema
 from pyhudi.format.avro.documentation import documented_columns
@@ -150,9 +150,10 @@ def schema_to_record(
     except HudiError as error:
         return error
     except Exception as error:
-        return fault("the schema strategy failed", error)
+        return fault("the schema strategy", error)
     if isinstance(result, SchemaContradiction):
-        return result
+        why = unfit_contradiction(result.columns)
+        return result if why is None else unfit_error(why)
     if why := unfit_result(result, now.arrow, own.arrow, schemas.strategy, schemas.fixed):
         return unfit_error(why)
     sources = [text for text in (now, own, start) if text is not None]

@@ -18,6 +18,8 @@ from pyhudi.conflict.schemas import (
     SimpleSchemaStrategy,
 )
 from pyhudi.errors import HudiError, InvalidRequestError
+from pyhudi.format.avro.nesting import is_array
+from pyhudi.table.rows.storable_types import storable_fields
 from pyhudi.table.schema import is_promotion
 
 #: How names begin that no strategy may give to a new column.
@@ -46,14 +48,32 @@ def unfit_result(
         return why
     for column in result:
         known = [side.field(column.name) for side in (now, own) if column.name in side.names]
-        if not any(column.equals(one) for one in known):
-            why = _unfit_column(column, known[0] if column.name in now.names else None)
-            if why is not None:
-                return f"its column {column.name!r} {why}"
+        why = None if known else _unfit_column(column)
+        for before in known:
+            why = why or _unread(before, column, column.name)
+        if why is not None:
+            return why
     for name in fixed:
-        if name in now.names and not result.field(name).type.equals(now.field(name).type):
-            return f"its schema changes the type of {name!r}, which identifies or orders the rows"
+        if name in now.names and not _is_kept(now.field(name), result.field(name)):
+            return f"its schema changes {name!r}, which identifies or orders the rows"
     return None
+
+
+def unfit_contradiction(columns: object) -> str | None:
+    """Return what is wrong with the columns of a contradiction that a strategy returned."""
+    is_sequence = isinstance(columns, tuple | list) and columns
+    if is_sequence and all(_is_named(one) for one in columns):  # type: ignore[attr-defined]
+        return None
+    return "it returned a contradiction whose columns are not pairs of a path and a reason"
+
+
+def _is_named(pair: object) -> bool:
+    return isinstance(pair, tuple | list) and [type(each) for each in pair] == [str, str]
+
+
+def _is_kept(before: pa.Field, column: pa.Field) -> bool:
+    is_relaxed = column.nullable and not before.nullable
+    return bool(column.type.equals(before.type)) and not is_relaxed
 
 
 def _doubled(result: pa.Schema, now: pa.Schema) -> str | None:
@@ -68,18 +88,46 @@ def _doubled(result: pa.Schema, now: pa.Schema) -> str | None:
     return None
 
 
-def _unfit_column(column: pa.Field, before: pa.Field | None) -> str | None:
-    """Return why a column that neither side has so cannot be recorded, if there is a reason."""
-    if (before is None or before.nullable) and not column.nullable:
-        return "requires a value, which older rows lack"
-    if before is None:
-        is_reserved = column.name.lower().startswith(_RESERVED)
-        return "has a name that pyhudi or Hudi uses itself" if is_reserved else None
-    is_nested = bool(before.type.num_fields or column.type.num_fields)
-    if not (is_nested and type(before.type) is type(column.type)) and not (
-        before.type.equals(column.type) or is_promotion(before.type, column.type)
-    ):
-        return f"is {column.type}, and values of {before.type} are not read as that"
+def _unfit_column(column: pa.Field, within: str = "") -> str | None:
+    """Return why a column that neither side has cannot be recorded, if there is a reason."""
+    name = f"{within}{column.name}"
+    if not column.nullable:
+        return f"its column {name!r} requires a value, which older rows lack"
+    if column.name.lower().startswith(_RESERVED):
+        return f"its column {name!r} has a name that pyhudi or Hudi uses itself"
+    try:
+        [stored] = storable_fields([column], within)
+    except HudiError as error:
+        return f"{error.what}: {error.why}"
+    if not stored.type.equals(column.type):
+        return f"its column {name!r} is {column.type}, which is stored as {stored.type}"
+    return None
+
+
+def _unread(before: pa.Field, after: pa.Field, path: str) -> str | None:
+    """Return why values of a column are not read as what the strategy made of it."""
+    if before.nullable and not after.nullable:
+        return f"its column {path!r} requires a value, which older rows may lack"
+    old, new = before.type, after.type
+    if old.equals(new):
+        return None
+    if is_array(old) and is_array(new):
+        return _unread(old.value_field, new.value_field, f"{path}.element")
+    if pa.types.is_map(old) and pa.types.is_map(new) and old.key_type == new.key_type:
+        return _unread(old.item_field, new.item_field, f"{path}.value")
+    if not (pa.types.is_struct(old) and pa.types.is_struct(new)):
+        if is_promotion(old, new) and not (old.num_fields or new.num_fields):
+            return None
+        return f"its column {path!r} is {new}, and values of {old} are not read as that"
+    children = {child.name: child for child in old}
+    for child in new:
+        known = children.get(child.name)
+        if known is None:
+            why = _unfit_column(child, f"{path}.")
+        else:
+            why = _unread(known, child, f"{path}.{child.name}")
+        if why is not None:
+            return why
     return None
 
 
