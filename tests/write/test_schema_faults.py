@@ -24,6 +24,7 @@ from write.test_schema_evolution import (
     TABLES,
     ByHand,
     X,
+    Y,
     amid,
     columns,
     evolving_table,
@@ -318,6 +319,20 @@ def test_a_schema_of_a_strategy_that_no_table_can_have_names_the_column(case: st
     with pytest.raises(pyhudi.InvalidRequestError, match=message):
         table.upsert(rows("own", X), schema_mode="add")
     assert list(columns(made)) == ["v"]
+    assert made.pending() == []
+
+
+def test_more_dropped_names_than_a_commit_can_carry_are_refused_and_leave_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = without_x()
+    made.table("own").upsert(rows("own", Y), schema_mode="add")
+    monkeypatch.setattr("pyhudi.conflict.gone_columns.GONE_BYTES_MAX", 40)
+    block = made.table("own").update_schema()
+    block.__enter__().delete_column("y")
+    with pytest.raises(pyhudi.InvalidRequestError, match=r"'y' cannot be dropped.*services\.clean"):
+        block.__exit__(None, None, None)
+    assert list(columns(made)) == ["v", "y"]
     assert made.pending() == []
 
 
