@@ -217,3 +217,19 @@ def test_what_is_gone_is_not_known_behind_more_entries_of_services_than_are_read
     assert new.lost == ()
     with pytest.raises(pyhudi.CorruptTableError, match="values of column 'w' would be lost"):
         made.table("again").services.compact(EAGER)
+
+
+def test_a_commit_carries_no_more_lost_columns_than_can_be_read_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pyhudi.conflict.gone_columns.GONE_BYTES_MAX", 60)
+    made = with_values()
+    with made.table("evolver").update_schema() as change:
+        change.add_column("x", "int").add_column("y", "int")
+    foreign(made, NARROW)
+    with pytest.warns(pyhudi.SchemaWarning) as caught:
+        made.table("new").upsert(rows("d"))
+    assert len(caught) == 3
+    assert list(lost_by_record(made)) == ["w"]
+    with pytest.warns(pyhudi.SchemaWarning, match="'w' out of the table"):
+        made.table("later").upsert(rows("e"))

@@ -30,7 +30,12 @@ GoneColumns: TypeAlias = tuple[tuple[str, str], ...]
 
 
 def gone_extra(dropped: GoneColumns, lost: GoneColumns) -> dict[str, str]:
-    """Return what the metadata of a commit has of columns that are gone."""
+    """Return what the metadata of a commit has of columns that are gone.
+
+    Of more lost columns than it can carry it has the first ones, for they are for a warning only.
+    """
+    while lost and len(json.dumps(dict(lost))) > GONE_BYTES_MAX:
+        lost = lost[: len(lost) // 2]
     both = ((DROPPED_KEY, dropped), (LOST_KEY, lost))
     return {key: json.dumps(dict(gone)) for key, gone in both if gone}
 
