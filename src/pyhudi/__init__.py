@@ -44,7 +44,7 @@ _HOMES = {
     "SchemaContradiction": "pyhudi.conflict.schemas",
     "SchemaMode": "pyhudi.settings",
     "SchemaStrategy": "pyhudi.conflict.schemas",
-    "SchemaUpdate": "pyhudi.plan.schema_update",
+    "SchemaUpdate": "pyhudi.api.schema_update",
     "SchemaUpdateBlock": "pyhudi.api.schema_update",
     "SchemaWarning": "pyhudi.session.write_schema",
     "SimpleBuckets": "pyhudi.format.table.bucket_config",
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from pyhudi.api.open import open_table as open_table
     from pyhudi.api.scan import Changes as Changes
     from pyhudi.api.scan import Scan as Scan
+    from pyhudi.api.schema_update import SchemaUpdate as SchemaUpdate
     from pyhudi.api.schema_update import SchemaUpdateBlock as SchemaUpdateBlock
     from pyhudi.api.table import Table as Table
     from pyhudi.api.writes import UpkeepWarning as UpkeepWarning
@@ -96,7 +97,6 @@ if TYPE_CHECKING:
     from pyhudi.plan.cleaning import CleanPolicy as CleanPolicy
     from pyhudi.plan.compaction import CompactionPolicy as CompactionPolicy
     from pyhudi.plan.compaction import CompactionPreview as CompactionPreview
-    from pyhudi.plan.schema_update import SchemaUpdate as SchemaUpdate
     from pyhudi.progress import Progress as Progress
     from pyhudi.read.slice import CorruptBlockWarning as CorruptBlockWarning
     from pyhudi.services.archiving.run import ArchiveResult as ArchiveResult

@@ -303,6 +303,14 @@ def test_what_cannot_both_be_right_is_named(
     assert [column for column, _ in found.columns] == [path]
 
 
+def test_what_the_first_rows_of_two_writes_require_is_required_where_both_have_it() -> None:
+    now = pa.schema([required("id", I64), pa.field("a", I32), required("b", I32)])
+    own = pa.schema([required("id", I64), required("b", I64), required("c", TEXT)])
+    assert RECONCILE.resolve(None, now, own) == pa.schema(
+        [required("id", I64), pa.field("a", I32), required("b", I64), pa.field("c", TEXT)]
+    )
+
+
 def test_every_contradiction_is_named() -> None:
     found = RECONCILE.resolve(schema(a=I32, b=I32), schema(a=I64, b=TEXT), schema(a=F64, b=I64))
     assert isinstance(found, SchemaContradiction)

@@ -32,8 +32,8 @@ from conformance.scenes import (
     frozen_hudi_write,
     held_write,
 )
+from pyhudi.api.schema_update import SchemaUpdate
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
-from pyhudi.plan.schema_update import SchemaUpdate
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 

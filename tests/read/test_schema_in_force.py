@@ -238,6 +238,32 @@ def test_a_column_that_a_careless_writer_takes_out_is_warned_of_and_not_compacte
     assert [row["w"] for row in read] == [None, 7, 7, None]
 
 
+@pytest.mark.parametrize(
+    ("between", "refused"),
+    [("long", pa.timestamp("us", "UTC")), ("string", pa.binary())],
+    ids=["long to timestamp", "text to bytes"],
+)
+def test_promotions_that_update_column_refuses_would_leave_older_files_unreadable(
+    between: str, refused: pa.DataType
+) -> None:
+    """Hudi reads each of the two steps, and no engine both of them at once."""
+    made = shared_table()
+    table = made.table("own")
+    ints = rows("b", schema=WIDE).cast(WIDE)
+    table.upsert(ints, schema_mode="add")
+    with table.update_schema() as change:
+        change.update_column("w", between)
+    with (
+        table.update_schema() as change,
+        pytest.raises(pyhudi.InvalidRequestError, match="'w' cannot become"),
+    ):
+        change.update_column("w", refused)
+    assert made.table("reader").read(columns=["w"]).to_arrow().num_rows == 2
+    foreign(made, pa.schema([*NARROW, ("w", refused)]))
+    with pytest.raises(pyhudi.UnsupportedTableError, match="the file has int32"):
+        made.table("reader").read(columns=["w"]).to_arrow()
+
+
 # ---- a column that was dropped, beside another engine
 
 

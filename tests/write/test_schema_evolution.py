@@ -17,6 +17,7 @@ from faulty_storage import FaultyStorage
 from meddled_storage import Meddled
 from memory_tables import TIMELINE, MemoryTable
 from pyhudi.api.table import Table
+from pyhudi.commit.transaction import Transaction
 from pyhudi.format.table.table_config import CREATE_SCHEMA, TableType
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
 from pyhudi.format.timeline.instant import Instant
@@ -175,6 +176,68 @@ def test_the_first_rows_of_tasks_elsewhere_give_a_table_its_schema(kind: str) ->
     written_as_by_spark(made.table("own"), given, intent)
     assert list(columns(made)) == ["v", "x"]
     assert seen(made)["own"] == {"v": 1, "x": "x"}
+    requires_one_schema(made)
+
+
+REQUIRED = pa.field("r", pa.int32(), nullable=False)
+
+
+def with_required(id_: str) -> pa.Table:
+    return rows(id_).append_column(REQUIRED, pa.array([7], pa.int32()))
+
+
+@pytest.mark.parametrize("moment", ["before the begin", "after it"])
+@pytest.mark.parametrize("kind", TABLES)
+def test_first_rows_without_a_column_that_other_first_rows_require_are_never_written(
+    kind: str, moment: str
+) -> None:
+    """Row 3: either the other write is refused, or this one, which names the column."""
+    made = evolving_table(kind, has_schema=False)
+    results: list[str] = []
+    lacking: list[dict[str, str]] = []
+
+    def other() -> None:
+        try:
+            made.table("other").upsert(with_required("theirs"))
+            results.append("theirs")
+        except pyhudi.InvalidRequestError:
+            pass  # the seeds of this write have brought its schema
+
+    before = Meddled(made.storage, ".pyhudi/log/", other)
+    storage = before if moment == "before the begin" else amid(made, kind, other)
+    try:
+        made.table("own", storage).upsert(rows("own", Y))
+        results.append("own")
+    except pyhudi.ConcurrentSchemaEvolutionError as error:
+        lacking += error.facts["columns"]
+    assert storage.is_done
+    assert len(results) == 1
+    assert [column["column"] for column in lacking] == (["r"] if results == ["theirs"] else [])
+    assert list(seen(made)) == results
+    assert made.pending() == []
+    requires_one_schema(made)
+
+
+@pytest.mark.parametrize("moment", ["before the begin", "after it"])
+def test_what_first_rows_require_and_other_first_rows_lack_becomes_nullable(moment: str) -> None:
+    made = evolving_table("copy on write", has_schema=False)
+
+    def other() -> None:
+        made.table("other").upsert(rows("theirs", Y))
+
+    before = Meddled(made.storage, ".pyhudi/log/", other)
+    storage = before if moment == "before the begin" else amid(made, "copy on write", other)
+    made.table("own", storage).upsert(with_required("own"))
+    assert storage.is_done
+    now = made.session("new").schema.now()
+    assert now is not None
+    assert now.arrow.names == [*S1.names, "y", "r"]
+    assert now.arrow.field("r").nullable
+    assert not now.arrow.field("id").nullable
+    assert seen(made) == {
+        "own": {"v": 1, "y": None, "r": 7},
+        "theirs": {"v": 1, "y": 5, "r": None},
+    }
     requires_one_schema(made)
 
 
@@ -429,6 +492,65 @@ def test_a_dry_run_shows_changes_and_writers_and_commits_nothing() -> None:
     assert block.writers is not None
     assert block.result is None
     assert made.names() == names
+
+
+@pytest.mark.parametrize("ending", ["dry run", "nothing changes", "raises"])
+def test_a_change_that_is_not_made_leaves_a_new_table_as_it_is(ending: str) -> None:
+    """Not even the commit without files is made that the first write of a table follows."""
+    made = MemoryTable(S1, partition_by="day", buckets=pyhudi.SimpleBuckets(1))
+    before = {stat.path for stat in made.storage.list("")}
+    with suppress(KeyError), made.table("own").update_schema(dry_run=ending == "dry run") as change:
+        if ending != "nothing changes":
+            change.add_column("x", pa.string())
+        if ending == "raises":
+            raise KeyError
+    assert {stat.path for stat in made.storage.list("")} == before
+
+
+def test_a_dry_run_of_a_change_rolls_nothing_back() -> None:
+    made = evolving_table("non-blocking")
+    dead = made.session("dead")
+    Transaction.begin(dead.log, dead.settings, dead.action, dead.recovery).leave()
+    made.clock.ms += 10 * 3_600_000
+    names = made.names()
+    assert made.pending()
+    with made.table("own").update_schema(dry_run=True) as change:
+        change.add_column("x", pa.string())
+    assert made.names() == names
+
+
+def test_a_dry_run_looks_at_the_table_as_it_is_now() -> None:
+    made = evolving_table("non-blocking")
+    own = made.table("own")
+    with own.update_schema(dry_run=True) as change:
+        change.add_column("x", pa.string())
+    made.table("other").upsert(rows("theirs", X), schema_mode="add")
+    with (
+        own.update_schema(dry_run=True) as change,
+        pytest.raises(pyhudi.InvalidRequestError, match="there is a column of that name"),
+    ):
+        change.add_column("x", pa.string())
+
+
+def test_the_first_commit_of_a_table_may_be_a_change_without_rows() -> None:
+    made = MemoryTable(S1, partition_by="day", buckets=pyhudi.SimpleBuckets(1))
+    with made.table("own").update_schema() as change:
+        change.add_column("x", pa.string())
+    made.table("own").upsert(rows("own", X))
+    assert seen(made) == {"own": {"v": 1, "x": "x"}}
+    requires_one_schema(made)
+
+
+def test_a_change_that_another_write_made_meanwhile_returns_a_time_at_which_it_is_there() -> None:
+    made = evolving_table("non-blocking")
+    block = made.table("own").update_schema()
+    with block as change:
+        with made.table("other").update_schema() as other:
+            other.add_column("x", pa.string())
+        change.add_column("x", pa.string())
+    assert block.result is not None
+    assert block.result.repeated
+    assert "x" in made.table("reader").read(as_of=block.result.completed).to_arrow().column_names
 
 
 def test_a_change_without_rows_joins_what_a_write_evolved_meanwhile() -> None:

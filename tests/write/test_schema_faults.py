@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import pyhudi
 from meddled_storage import Meddled
 from memory_tables import TIMELINE, MemoryTable
+from pyhudi.conflict.strategy_result import unfit_result
 from pyhudi.format.table.table_config import CREATE_SCHEMA
 from pyhudi.format.timeline.commit_metadata import SCHEMA_KEY, encode_commit_metadata
 from pyhudi.read.log_view import KnownLog
@@ -22,6 +24,7 @@ from write.test_schema_evolution import (
     TABLES,
     ByHand,
     X,
+    Y,
     amid,
     columns,
     evolving_table,
@@ -224,7 +227,88 @@ UNFIT: dict[str, tuple[Callable[[pa.Schema], pa.Schema], str]] = {
         lambda now: now.append(pa.field("z", pa.int32(), nullable=False)),
         "'z' requires a value",
     ),
+    "a column that is required by now": (
+        lambda now: now.set(3, now.field("v").with_nullable(False)),
+        "'v' requires a value",
+    ),
+    "a key that may be null": (lambda now: now.set(0, pa.field("id", pa.string())), "'id'"),
+    "a name that Avro has not": (lambda now: now.append(pa.field("a b", pa.int32())), "'a b'"),
+    "names alike inside": (
+        lambda now: now.append(pa.field("s", pa.struct([("a", pa.int32()), ("A", pa.int32())]))),
+        r"'s\.A' cannot be stored",
+    ),
+    "a type that is not stored": (
+        lambda now: now.append(pa.field("u", pa.duration("s"))),
+        "'u' cannot be stored: pyhudi does not write duration",
+    ),
+    "a type that is stored as another": (
+        lambda now: now.append(pa.field("u", pa.dictionary(pa.int8(), pa.string()))),
+        "'u' is dictionary.*stored as string",
+    ),
+    "too many levels": (
+        lambda now: now.append(pa.field("d", deep(65))),
+        "more than 64 levels deep",
+    ),
 }
+
+
+def deep(levels: int) -> pa.DataType:
+    type_ = pa.int32()
+    for _ in range(levels):
+        type_ = pa.struct([("f", type_)])
+    return type_
+
+
+#: Field of a struct column → what a strategy makes of the column, and the error.
+UNFIT_INSIDE: dict[str, tuple[pa.DataType, str]] = {
+    "narrower": (pa.struct([("a", pa.int32()), ("l", pa.list_(pa.int64()))]), r"'s\.a' is int32"),
+    "narrower in a list": (
+        pa.struct([("a", pa.int64()), ("l", pa.list_(pa.int32()))]),
+        r"'s\.l\.element' is int32",
+    ),
+    "required": (
+        pa.struct([pa.field("a", pa.int64(), nullable=False), ("l", pa.list_(pa.int64()))]),
+        r"'s\.a' requires a value",
+    ),
+    "new and required": (
+        pa.struct([("a", pa.int64()), pa.field("n", pa.int64(), nullable=False)]),
+        r"'s\.n' requires a value",
+    ),
+    "another kind": (pa.list_(pa.int64()), "'s' is list"),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT_INSIDE)
+def test_what_a_strategy_does_inside_of_a_column_is_judged_too(case: str) -> None:
+    type_, message = UNFIT_INSIDE[case]
+    old = pa.field("s", pa.struct([("a", pa.int64()), ("l", pa.list_(pa.int64()))]))
+    now = pa.schema([("id", pa.string()), old])
+    result = pa.schema([("id", pa.string()), old.with_type(type_)])
+    strategy = ByHand(lambda _: result)
+    assert unfit_result(now, now, now, strategy, ["id"]) is None
+    why = unfit_result(result, now, now.append(X), strategy, ["id"])
+    assert why is not None
+    assert re.search(message, why)
+
+
+def test_a_strategy_cannot_take_back_the_type_that_the_rows_of_the_write_have() -> None:
+    made = evolving_table("non-blocking")
+    table = made.table("own", schema_strategy=ByHand(lambda given: given["now"]))
+    with pytest.raises(pyhudi.InvalidRequestError, match="'v' is int32, and values of int64"):
+        table.upsert(rows("own", v=pa.int64()), schema_mode="add")
+    assert made.pending() == []
+
+
+NO_CONTRADICTIONS: list[Any] = [(), "v", (("v",),), ((1, 2),), None]
+
+
+@pytest.mark.parametrize("columns_", NO_CONTRADICTIONS, ids=repr)
+def test_a_contradiction_that_names_no_column_is_refused(columns_: Any) -> None:
+    made = evolving_table("non-blocking")
+    strategy = ByHand(lambda _: pyhudi.SchemaContradiction(columns_))
+    with pytest.raises(pyhudi.InvalidRequestError, match="not pairs of a path and a reason"):
+        made.table("own", schema_strategy=strategy).upsert(rows("own", X), schema_mode="add")
+    assert made.pending() == []
 
 
 @pytest.mark.parametrize("case", UNFIT)
@@ -235,6 +319,20 @@ def test_a_schema_of_a_strategy_that_no_table_can_have_names_the_column(case: st
     with pytest.raises(pyhudi.InvalidRequestError, match=message):
         table.upsert(rows("own", X), schema_mode="add")
     assert list(columns(made)) == ["v"]
+    assert made.pending() == []
+
+
+def test_more_dropped_names_than_a_commit_can_carry_are_refused_and_leave_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = without_x()
+    made.table("own").upsert(rows("own", Y), schema_mode="add")
+    monkeypatch.setattr("pyhudi.conflict.gone_columns.GONE_BYTES_MAX", 40)
+    block = made.table("own").update_schema()
+    block.__enter__().delete_column("y")
+    with pytest.raises(pyhudi.InvalidRequestError, match=r"'y' cannot be dropped.*services\.clean"):
+        block.__exit__(None, None, None)
+    assert list(columns(made)) == ["v", "y"]
     assert made.pending() == []
 
 
