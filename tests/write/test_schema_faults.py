@@ -17,19 +17,8 @@ from pyhudi.format.table.table_config import CREATE_SCHEMA
 from pyhudi.format.timeline.commit_metadata import SCHEMA_KEY, encode_commit_metadata
 from pyhudi.read.log_view import KnownLog
 from pyhudi.session.properties import update_properties
-from write.test_schema_evolution import (
-    S1,
-    TABLES,
-    ByHand,
-    X,
-    amid,
-    columns,
-    evolving_table,
-    metadata,
-    recorded,
-    rows,
-    seen,
-)
+from schema_scenarios import S1, TABLES, metadata, recorded, rows, schema_of
+from write.test_schema_evolution import ByHand, amid, columns, evolving_table, seen
 
 
 def test_a_change_keeps_what_the_latest_writer_adds_that_it_began_beside() -> None:
@@ -40,14 +29,14 @@ def test_a_change_keeps_what_the_latest_writer_adds_that_it_began_beside() -> No
         block.__enter__().add_column("y", pa.int32())
 
     storage = Meddled(made.storage, ".log.", enter)
-    made.table("other", storage).upsert(rows("first", X), schema_mode="add")
+    made.table("other", storage).upsert(rows("first", "vx"), schema_mode="add")
     block.__exit__(None, None, None)
     assert list(columns(made)) == ["v", "x", "y"]
 
 
 def test_a_dropped_name_is_not_given_anew_while_a_write_that_has_the_column_is_pending() -> None:
     """Its file would hold text where the table has a number."""
-    schema = pa.schema([*S1, X])
+    schema = schema_of("vx")
     buckets = pyhudi.SimpleBuckets(1)
     made = MemoryTable(schema, partition_by="day", buckets=buckets, **TABLES["copy on write"])
 
@@ -61,7 +50,7 @@ def test_a_dropped_name_is_not_given_anew_while_a_write_that_has_the_column_is_p
             change.add_column("x", pa.int64())
 
     storage = Meddled(made.storage, "-0_", give_anew)
-    made.table("own", storage).upsert(rows("own", X))
+    made.table("own", storage).upsert(rows("own", "vx"))
     assert storage.is_done
     assert seen(made) == {"own": {"v": 1}}
 
@@ -69,7 +58,7 @@ def test_a_dropped_name_is_not_given_anew_while_a_write_that_has_the_column_is_p
 def without_x() -> MemoryTable:
     """A table from which a column was dropped that a file has."""
     made = evolving_table("non-blocking")
-    made.table("own").upsert(rows("own", X), schema_mode="add", write_id="one")
+    made.table("own").upsert(rows("own", "vx"), schema_mode="add", write_id="one")
     with made.table("own").update_schema() as change:
         change.delete_column("x")
     return made
@@ -77,20 +66,20 @@ def without_x() -> MemoryTable:
 
 def test_a_dropped_name_is_not_given_anew_in_another_case() -> None:
     made = without_x()
-    given = rows("own", X).rename_columns(["id", "day", "ts", "v", "X"])
+    given = rows("own", "vx").rename_columns(["id", "day", "ts", "v", "X"])
     with pytest.raises(pyhudi.InvalidRequestError, match="'X' cannot be added again"):
         made.table("own").upsert(given, schema_mode="add")
 
 
 def test_a_write_that_completed_is_not_refused_for_a_column_that_was_dropped_since() -> None:
-    again = without_x().table("own").upsert(rows("own", X), schema_mode="add", write_id="one")
+    again = without_x().table("own").upsert(rows("own", "vx"), schema_mode="add", write_id="one")
     assert again.repeated
 
 
 def by_another_engine(made: MemoryTable) -> None:
     """Let the last commit be one of another engine: it has the schema, and nothing of pyhudi's."""
-    last = recorded(made)[-1][0]
-    found = metadata(made, last)
+    last = recorded(made.storage)[-1][0]
+    found = metadata(made.storage, last)
     extra = {SCHEMA_KEY: (found.extra_metadata or {})[SCHEMA_KEY]}
     data = encode_commit_metadata(replace(found, extra_metadata=extra), bytes(16))
     made.storage.write(f"{TIMELINE}/{last.file_name}", data)
@@ -127,11 +116,11 @@ def test_a_dropped_name_stays_taken_after_another_engine_commits_while_a_write_r
 
     made.table("own", amid(made, "non-blocking", other)).upsert(rows("own"))
     with pytest.raises(pyhudi.InvalidRequestError, match="'x' cannot be added again"):
-        made.table("late").upsert(rows("own", X), schema_mode="add")
+        made.table("late").upsert(rows("own", "vx"), schema_mode="add")
 
 
 def test_a_name_that_no_file_holds_any_more_is_given_anew_beside_another_write() -> None:
-    schema, buckets = pa.schema([*S1, X]), pyhudi.SimpleBuckets(1)
+    schema, buckets = schema_of("vx"), pyhudi.SimpleBuckets(1)
     made = MemoryTable(schema, partition_by="day", buckets=buckets, **TABLES["copy on write"])
     with made.table("own").update_schema() as change:
         change.delete_column("x")
@@ -147,12 +136,12 @@ def test_a_name_that_no_file_holds_any_more_is_given_anew_beside_another_write()
 
 def test_documentation_alone_is_a_change_that_is_recorded() -> None:
     made = evolving_table("non-blocking")
-    before = len(recorded(made))
+    before = len(recorded(made.storage))
     for _ in range(2):
         with made.table("own").update_schema() as change:
             change.update_column("v", doc="what it is worth")
-    assert len(recorded(made)) == before + 1
-    assert "what it is worth" in (recorded(made)[-1][1] or "")
+    assert len(recorded(made.storage)) == before + 1
+    assert "what it is worth" in (recorded(made.storage)[-1][1] or "")
 
 
 def test_a_write_under_way_does_not_undo_documentation() -> None:
@@ -163,7 +152,7 @@ def test_a_write_under_way_does_not_undo_documentation() -> None:
             change.update_column("v", doc="what it is worth")
 
     made.table("own", amid(made, "non-blocking", document)).upsert(rows("own"))
-    assert "what it is worth" in (recorded(made)[-1][1] or "")
+    assert "what it is worth" in (recorded(made.storage)[-1][1] or "")
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -171,7 +160,7 @@ def test_a_file_has_what_avro_says_of_a_column_if_others_evolve_since_the_begin(
     """Avro, and so Hudi, does not read text in a log as the symbol of an enum."""
     made = evolving_table(kind)
     symbols = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
-    avro = json.loads(recorded(made)[-1][1] or "")
+    avro = json.loads(recorded(made.storage)[-1][1] or "")
     avro["fields"].append({"name": "e", "type": ["null", symbols], "default": None})
 
     def with_enum(values: dict[str, str]) -> dict[str, str]:
@@ -182,7 +171,7 @@ def test_a_file_has_what_avro_says_of_a_column_if_others_evolve_since_the_begin(
     e = pa.field("e", pa.string())
     given = rows("first").append_column(e, pa.array(["A"]))
     made.table("first").upsert(given)
-    theirs = rows("theirs", X).append_column(e, pa.array(["B"]))
+    theirs = rows("theirs", "vx").append_column(e, pa.array(["B"]))
     other = made.table("other")
     storage = Meddled(made.storage, ".requested", lambda: other.upsert(theirs, schema_mode="merge"))
     before = {stat.path for stat in made.storage.list("day of first")}
@@ -233,7 +222,7 @@ def test_a_schema_of_a_strategy_that_no_table_can_have_names_the_column(case: st
     made = evolving_table("non-blocking")
     table = made.table("own", schema_strategy=ByHand(lambda given: unfit(given["now"])))
     with pytest.raises(pyhudi.InvalidRequestError, match=message):
-        table.upsert(rows("own", X), schema_mode="add")
+        table.upsert(rows("own", "vx"), schema_mode="add")
     assert list(columns(made)) == ["v"]
     assert made.pending() == []
 
@@ -247,5 +236,5 @@ def test_a_strategy_that_makes_another_schema_each_time_is_not_followed_for_ever
     storage = amid(made, "non-blocking", lambda: made.table("later").upsert(rows("later")))
     table = made.table("own", storage, schema_strategy=ByHand(growing))
     with pytest.raises(pyhudi.InvalidRequestError, match="each time another one came"):
-        table.upsert(rows("own", X), schema_mode="add")
+        table.upsert(rows("own", "vx"), schema_mode="add")
     assert made.pending() == []

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyhudi.api.inspection import Inspection
 from pyhudi.plan.schema_update import SchemaUpdate
 from pyhudi.session.open import OpenTable
+from pyhudi.session.session import TableSession
 from pyhudi.table.schema_changes import ColumnChange
 from pyhudi.write.begin import ready
 from pyhudi.write.result import WriteResult
@@ -38,7 +39,8 @@ class SchemaUpdateBlock:
 
     def __enter__(self) -> SchemaUpdate:
         with self._table.exclusive:
-            self._start = start = schema_start(ready(self._table))
+            session = self._looking() if self._dry_run else ready(self._table)
+            self._start = start = schema_start(session)
         self._update = SchemaUpdate(start.schema.arrow, fixed=start.fixed, dropped=start.held)
         return self._update
 
@@ -58,6 +60,12 @@ class SchemaUpdateBlock:
             with self._table.exclusive:
                 session = ready(self._table)
                 self.result = change_schema(session, self._start, self._update.schema)
+
+    def _looking(self) -> TableSession:
+        """Open the table as it is now, and change nothing."""
+        session = self._table.session(is_read_only=True)
+        session.log.refresh()
+        return session
 
     def __repr__(self) -> str:
         changes = "; ".join(map(str, self.changes)) or "nothing"
