@@ -701,11 +701,12 @@ def test_two_thousand_columns_take_no_time_to_speak_of() -> None:
     now = as_stored(pa.schema([*wider, ("theirs", I32)]))
     start = as_stored(start)
     own = pa.schema([f.with_type(POINT_Y) if f.type == POINT else f for f in start] + [S1.field(0)])
-    seconds = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        found = RECONCILE.resolve(start, now, own)
-        seconds.append(time.perf_counter() - begun)
+    for strategy in (SIMPLE, RECONCILE):
+        seconds = []
+        for _ in range(5):
+            begun = time.process_time()
+            found = strategy.resolve(start, now, own)
+            seconds.append(time.process_time() - begun)
+        assert min(seconds) < 0.04  # half of it, says `make bench ARGS=schemas`
     assert isinstance(found, pa.Schema)
     assert len(found) == 2_002
-    assert min(seconds) < 0.1  # 0.02 on a machine that does nothing else

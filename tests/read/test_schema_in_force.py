@@ -44,23 +44,23 @@ def shared_table(**definition: object) -> MemoryTable:
 
 def foreign(
     made: MemoryTable,
-    schema: pa.Schema,
+    schema: pa.Schema | None,
     *,
     began: Action = Action.DELTACOMMIT,
     operation: str = "UPSERT",
     requested: str | None = None,
     extra: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Let another engine commit a write without rows, which records the schema."""
+    """Let another engine commit a write without rows, which records the schema, if there is one."""
     last = max(name[:17] for name in made.names() if name[:1].isdigit())
     done = max([last, *(name[18:35] for name in made.names() if "_" in name)])
     requested = requested or str(int(done) + 1)
     completed = str(int(max(done, requested)) + 1)
-    for state in ("requested", "inflight"):
-        made.storage.create(f"{TIMELINE}/{requested}.{began.value}.{state}", b"")
-    metadata = CommitMetadata(
-        {}, extra_metadata={"schema": avro(schema), **extra}, operation_type=operation
-    )
+    for state in (State.REQUESTED, State.INFLIGHT):
+        name = Instant(InstantTime(requested), began, state).file_name
+        made.storage.create(f"{TIMELINE}/{name}", b"")
+    known = {} if schema is None else {"schema": avro(schema)}
+    metadata = CommitMetadata({}, extra_metadata={**known, **extra}, operation_type=operation)
     data = encode_commit_metadata(metadata, bytes(16))
     made.storage.create(f"{TIMELINE}/{requested}_{completed}.{began.completed_as.value}", data)
     made.clock.ms += 1_000
