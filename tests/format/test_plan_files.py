@@ -54,8 +54,8 @@ def test_clustering_plan_names_files_that_are_there(golden: GoldenTables) -> Non
     plan = request.clustering_plan
     assert plan is not None
     slices = [part for group in plan.input_groups or () for part in group.slices or ()]
-    base = origin(slices[0].data_file_path or "", "cow_clustered")
-    paths = [part.base_file_path(base) for part in slices]
+    assert not (slices[0].data_file_path or "").startswith(str(table))  # it was moved since
+    paths = [part.base_file_path for part in slices]
     assert all(path and (table / path).is_file() for path in paths)
     assert {partition: len(ids) for partition, ids in plan.file_ids.items()} == {
         "b71": 3,
@@ -105,8 +105,6 @@ def test_path_outside_the_table_is_refused_in_every_plan(path: str) -> None:
         lambda: planned_paths(
             CleanerPlan(None, "", "", files_to_be_deleted_per_partition={"p": (path,)}), BASE, "x"
         ),
-        lambda: ClusteringSlice(path, None, "f").base_file_path(BASE),
-        lambda: ClusteringSlice(None, (path,), "f").log_file_paths(BASE),
         lambda: CompactionOperation("1", None, path, "f", "p").base_file_path,
         lambda: CompactionOperation("1", (path,), None, "f", "p").log_file_paths,
     ]
@@ -115,8 +113,36 @@ def test_path_outside_the_table_is_refused_in_every_plan(path: str) -> None:
             answer()
 
 
+@pytest.mark.parametrize(
+    ("stored", "partition", "path"),
+    [
+        ("s3://lake/orders/p/x", "p", "p/x"),
+        ("s3://elsewhere/before/p/x", "p", "p/x"),
+        ("file:/old/x", "", "x"),
+        ("s3://lake/orders/other/x", "p", "p/x"),
+        ("../../x", "p", "p/x"),
+    ],
+)
+def test_clustering_plan_names_files_of_its_partition_wherever_the_table_is_now(
+    stored: str, partition: str, path: str
+) -> None:
+    part = ClusteringSlice(stored, (stored,), "f", partition)
+    assert part.base_file_path == path
+    assert part.log_file_paths == (path,)
+
+
+@pytest.mark.parametrize(
+    ("stored", "partition"), [("s3://a/..", "p"), ("s3://a/x", "../q"), ("a/", "p")]
+)
+def test_clustering_plan_cannot_leave_its_partition(stored: str, partition: str) -> None:
+    part = ClusteringSlice(stored, (stored,), "f", partition)
+    for paths in (lambda: part.base_file_path, lambda: part.log_file_paths):
+        with pytest.raises(CorruptTableError):
+            paths()
+
+
 def test_slice_of_logs_alone_has_no_base_file() -> None:
     for absent in (None, ""):
         assert CompactionOperation("1", ("a",), absent, "f", "").base_file_path is None
-        assert ClusteringSlice(absent, ("a",), "f").base_file_path(BASE) is None
+        assert ClusteringSlice(absent, ("a",), "f").base_file_path is None
     assert CompactionOperation("1", ("a",), None, "f", None).log_file_paths == ("a",)

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline import metadata_schemas
-from pyhudi.format.timeline.stored_paths import path_in_partition, relative_to_table
+from pyhudi.format.timeline.stored_paths import path_in_partition
 from pyhudi.format.timeline.timeline_record import TimelineRecord
 
 
@@ -66,7 +67,11 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True)
 class ClusteringSlice:
-    """One file slice to rewrite; its files are whole URIs."""
+    """One file slice to rewrite.
+
+    Its files are stored as whole URIs, by the table's address where the plan was made. The table
+    may have been moved since, so only their names count, in the partition of the slice.
+    """
 
     data_file_path: str | None
     delta_file_paths: tuple[str, ...] | None
@@ -75,12 +80,17 @@ class ClusteringSlice:
     bootstrap_file_path: str | None = None
     version: int | None = 1
 
-    def base_file_path(self, base_uri: str) -> str | None:
-        """Return the path in the table of the base file; None for a slice of logs alone."""
-        return relative_to_table(self.data_file_path, base_uri) if self.data_file_path else None
+    @property
+    def base_file_path(self) -> str | None:
+        """The path in the table of the base file; None for a slice of logs alone."""
+        return self._path(self.data_file_path) if self.data_file_path else None
 
-    def log_file_paths(self, base_uri: str) -> tuple[str, ...]:
-        return tuple(relative_to_table(path, base_uri) for path in self.delta_file_paths or ())
+    @property
+    def log_file_paths(self) -> tuple[str, ...]:
+        return tuple(map(self._path, self.delta_file_paths or ()))
+
+    def _path(self, stored: str) -> str:
+        return path_in_partition(self.partition_path, file_name(stored))
 
 
 @dataclass(frozen=True, slots=True)

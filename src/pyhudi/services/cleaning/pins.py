@@ -94,9 +94,9 @@ def planned_files(storage: Storage, folder: str, instant: Instant) -> Iterator[s
         clustering = None if replace is None else replace.clustering_plan
         for group in (clustering and clustering.input_groups) or ():
             for part in group.slices or ():
-                if (base := part.base_file_path(storage.uri)) is not None:
-                    yield base
-                yield from part.log_file_paths(storage.uri)
+                if part.base_file_path is not None:
+                    yield part.base_file_path
+                yield from part.log_file_paths
 
 
 def _saved_files(storage: Storage, folder: str, instant: Instant) -> Iterator[str]:
