@@ -15,9 +15,9 @@ from pyhudi.format.table.ring_file import Ring, initial_ring
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.resize_plan import ResizePlan
 from pyhudi.index.consistent_bucket import bucket_of
-from pyhudi.index.ring_changes import RingChange, ring_after
 from pyhudi.plan.compaction import PendingPlans
 from pyhudi.plan.resize_policy import ResizePolicy
+from pyhudi.plan.resize_rings import rings_after
 from pyhudi.plan.resizing import (
     ResizeFacts,
     ResizePreview,
@@ -95,12 +95,8 @@ class RowsOnRing:
                 samples[group] = rows[::step]
 
     def resized(self, plan: ResizePlan) -> RowsOnRing:
-        changes = [
-            RingChange(tuple(p.file_id.removesuffix("-0") for p in group.slices), group.children)
-            for group in plan.groups
-        ]
         instant = InstantTime(f"2026010203040{self.ring.sequence_number:04d}")
-        ring = ring_after(self.ring, changes, instant)
+        ring = rings_after(plan, {"p": self.ring}, instant)["p"]
         return RowsOnRing(self.positions, ring, self.limits, self.sample_max, self.new_ids)
 
     def round(self, policy: ResizePolicy) -> RowsOnRing:
