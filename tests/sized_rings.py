@@ -78,7 +78,7 @@ class RowsOnRing:
 
     @property
     def facts(self) -> ResizeFacts:
-        return facts(sized(self.ring, {n: int(size) for n, size in enumerate(self.sizes) if size}))
+        return facts(sized(self.ring, {n: int(size) for n, size in enumerate(self.sizes)}))
 
     def preview(self, policy: ResizePolicy) -> ResizePreview:
         """Plan as a service does: with samples of those buckets that are to be split."""

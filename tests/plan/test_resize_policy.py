@@ -46,17 +46,21 @@ def test_the_defaults_are_those_of_the_issue() -> None:
     assert (policy.split_bytes, policy.merge_bytes) == (240 * MIB, 24 * MIB)
 
 
+UNUSABLE: dict[str, list[object]] = {
+    "target_bytes": [4095, 0, -1, 1e9, True, "1", None],
+    "split_above": [0.99, float("nan"), float("inf"), True, "2"],
+    "merge_below": [-0.1, 1.1, float("nan"), None],
+    "bytes_max": [0],
+    "buckets_max": [0],
+    "partitions_max": [0],
+    "rest_seconds": [-1, float("inf"), "600"],
+    "split": ["center", None, 3, Fixed, lambda bucket: []],
+    "writes": ["dual", None],
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *[("target_bytes", value) for value in (4095, 0, -1, 1e9, True, "1", None)],
-        *(("split_above", value) for value in (0.99, float("nan"), float("inf"), True, "2")),
-        *(("merge_below", value) for value in (-0.1, 1.1, float("nan"), None)),
-        *((name, 0) for name in ("bytes_max", "buckets_max", "partitions_max")),
-        *(("rest_seconds", value) for value in (-1, float("inf"), "600")),
-        *(("split", value) for value in ("center", None, 3, Fixed, lambda bucket: [])),
-        *(("writes", value) for value in ("dual", None)),
-    ],
+    ("name", "value"), [(name, value) for name, values in UNUSABLE.items() for value in values]
 )
 def test_a_policy_that_cannot_be_used_is_refused_by_its_name(name: str, value: object) -> None:
     with pytest.raises(InvalidRequestError, match=f"{name}=.*Change the resize policy"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_MAX, NodeTag, Ring, RingNode
+from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_MAX, Ring, RingNode
 from pyhudi.index.ring_changes import RING_SIZE
 from pyhudi.plan.compaction import PendingPlans
 from pyhudi.plan.resize_policy import MIB, ResizePolicy
@@ -93,15 +94,20 @@ def test_a_merged_bucket_is_not_larger_than_the_target() -> None:
     assert changes(found) == [("p", [0, 1, 2, 3, 4], 1), ("p", [5, 6, 7], 1)]
 
 
-def test_buckets_that_were_never_written_merge_too() -> None:
-    found = preview(SizedPartition(ring("p", 4), {}))
-    assert changes(found) == [("p", [0, 1, 2, 3], 1)]
-    (group,) = found.plan(iter(["new"])).groups
-    assert [part.files for part in group.slices] == [()] * 4
-    assert [(node.tag, node.file_id_prefix) for node in group.children] == [
-        *[(NodeTag.DELETE, None)] * 3,
-        (NodeTag.REPLACE, "new"),
-    ]
+def test_a_partition_waits_until_each_bucket_has_a_file() -> None:
+    """The ring that a resize leaves is marked as complete."""
+    found = preview(sized(ring("p", 4), {0: 3 * T, 1: T, 3: 5}))
+    assert found.is_empty
+    why = "bucket p2-0 of its partition has no file yet; the next write makes one"
+    assert reasons(found) == {"p0": why, "p1": FITS, "p2": why, "p3": why}
+
+
+def test_a_bucket_that_cannot_be_read_does_not_keep_others_from_being_resized() -> None:
+    broken = {FileGroupId("p", "p0-0"): "its file is damaged"}
+    given = replace(facts(parts_of("p", 3, 4)), broken=broken)
+    found = plan_resize(given, ResizePolicy(), LIMITS, Everywhere())
+    assert changes(found) == [("p", [1], 4)]
+    assert reasons(found) == {"p0": "its file is damaged"}
 
 
 def test_a_plan_has_the_slices_the_ring_and_the_children() -> None:

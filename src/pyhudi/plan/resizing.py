@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -57,7 +57,7 @@ class SizedPartition:
     """What planning knows of one partition."""
 
     ring: Ring
-    slices: Mapping[str, FileSlice]  # the latest, by file id; a bucket without files has none
+    slices: Mapping[str, FileSlice]  # the latest, by file id
     resized: str | None = None  # when its last resize completed
 
 
@@ -69,6 +69,7 @@ class ResizeFacts:
     plans: PendingPlans
     clusterings: Mapping[str, str]  # partition → the pending clustering or resize that is in it
     now: str  # by the timeline's clock
+    broken: Mapping[FileGroupId, str] = field(default_factory=dict)  # what cannot be read, and why
 
 
 #: Where a sample of the rows of some buckets lies: positions on the ring.
@@ -81,7 +82,7 @@ class ResizeChange:
 
     ring: Ring
     nodes: range  # numbers of the buckets on the ring
-    slices: tuple[FileSlice | None, ...]  # of each
+    slices: tuple[FileSlice, ...]  # of each
     parts: int  # how many buckets they become
     points: tuple[int, ...] | None = ()  # of a split; None until a sample was seen
     note: str = ""
@@ -97,7 +98,7 @@ class ResizeChange:
 
     @property
     def bytes(self) -> int:
-        return sum(slice_.bytes for slice_ in self.slices if slice_ is not None)
+        return sum(slice_.bytes for slice_ in self.slices)
 
     @property
     def is_split(self) -> bool:
@@ -110,26 +111,23 @@ class ResizeChange:
             change = split(self.ring, self.nodes.start, self.points or (), ids)
         else:
             change = merge(self.ring, self.nodes, next(new_ids))
-        slices = zip(self.inputs, self.slices, strict=True)
         return GroupChange(
             self.partition,
             self.ring.sequence_number,
-            tuple(_input_slice(group, slice_) for group, slice_ in slices),
+            tuple(map(_input_slice, self.slices)),
             change.children,
             _metrics(self.slices),
         )
 
 
-def _input_slice(group: FileGroupId, slice_: FileSlice | None) -> InputSlice:
-    if slice_ is None:
-        return InputSlice(group.file_id, None)
+def _input_slice(slice_: FileSlice) -> InputSlice:
     base = slice_.base.name.file_name if slice_.base else None
-    return InputSlice(group.file_id, base, tuple(log.name.file_name for log in slice_.logs))
+    return InputSlice(slice_.file_id, base, tuple(log.name.file_name for log in slice_.logs))
 
 
-def _metrics(slices: Iterable[FileSlice | None]) -> dict[str, float]:
-    found = [metrics_of(slice_) for slice_ in slices if slice_ is not None]
-    return {name: sum(each[name] for each in found) for name in (found[0] if found else ())}
+def _metrics(slices: Iterable[FileSlice]) -> dict[str, float]:
+    found = [metrics_of(slice_) for slice_ in slices]
+    return {name: sum(each[name] for each in found) for name in found[0]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +145,7 @@ class ResizePreview:
 
     changes: tuple[ResizeChange, ...]
     left: tuple[LeftAlone, ...]
+    later: int = 0  # partitions that were not looked at, because the plan is full
 
     @property
     def is_empty(self) -> bool:
@@ -169,7 +168,7 @@ class ResizePreview:
                 kept.append(change)
             else:
                 left += _all_left(change, why)
-        return ResizePreview(tuple(kept), tuple(left))
+        return replace(self, changes=tuple(kept), left=tuple(left))
 
     def __str__(self) -> str:
         buckets = sum(len(change.nodes) for change in self.changes)
@@ -190,6 +189,8 @@ class ResizePreview:
             lines.append(f"not changed: {counted(len(self.left), 'bucket')}")
             reasons = by_reason((each, each.why) for each in self.left)
             lines += first_reasons([_left_line(*of) for of in reasons], indent="  ")
+        if self.later:
+            lines.append(f"left to the next plan: {counted(self.later, 'other partition')}")
         return "\n".join(lines)
 
 
@@ -239,6 +240,8 @@ def plan_resize(
                 bucket.why = why
             elif (plan := holder(bucket.group)) is not None:
                 bucket.why = held_by(plan)
+            elif bucket.group in facts.broken:
+                bucket.why = facts.broken[bucket.group]
         splits = list(_splits(found, buckets, policy, limits, samples))
         grown = len(buckets) + sum(change.parts - 1 for change in splits)
         changes += splits
@@ -267,9 +270,15 @@ def _bucket(found: SizedPartition, number: int) -> _Bucket:
 
 
 def _standstill(found: SizedPartition, facts: ResizeFacts, policy: ResizePolicy) -> str | None:
-    """Return why no bucket of the partition may change now; None if they may."""
+    """Return why no bucket of the partition may change now; None if they may.
+
+    The ring that a resize leaves says that each of its buckets has a file, so each must have one.
+    """
     if plan := facts.clusterings.get(found.ring.partition):
-        return f"the pending plan {plan} is in its partition"
+        return in_partition(plan)
+    bare = (node.file_id for node in found.ring.nodes if node.file_id not in found.slices)
+    if (first := next(bare, None)) is not None:
+        return f"bucket {first} of its partition has no file yet; the next write makes one"
     if found.resized is None:
         return None
     rest_ms = math.ceil(policy.rest_seconds * 1000)
@@ -277,6 +286,10 @@ def _standstill(found: SizedPartition, facts: ResizeFacts, policy: ResizePolicy)
         return None
     until = shifted_time(found.resized, rest_ms)
     return f"its partition was resized at {found.resized}, and rests until {until}"
+
+
+def in_partition(plan: str) -> str:
+    return f"the pending plan {plan} is in its partition"
 
 
 def _splits(
@@ -299,13 +312,9 @@ def _splits(
         if bucket.why is not None:
             continue
         parts = min(math.ceil(bucket.bytes / policy.target_bytes), PARTS_MAX, room + 1, arc.width)
-        change = ResizeChange(
-            found.ring,
-            range(bucket.number, bucket.number + 1),
-            (bucket.slice,),
-            parts,
-            None,
-        )
+        assert bucket.slice is not None
+        numbers = range(bucket.number, bucket.number + 1)
+        change = ResizeChange(found.ring, numbers, (bucket.slice,), parts, None)
         if places is not None:
             change = _cut(change, arc, places, policy)
         if change.points == ():
@@ -381,7 +390,8 @@ def _merges(
         _leave(rest, "it is left to the next plan")
         spare -= size - 1
         numbers = range(chosen[0].number, chosen[-1].number + 1)
-        yield ResizeChange(found.ring, numbers, tuple(b.slice for b in chosen), 1)
+        slices = tuple(b.slice for b in chosen if b.slice is not None)
+        yield ResizeChange(found.ring, numbers, slices, 1)
 
 
 def _leave(buckets: Iterable[_Bucket], why: str) -> None:
@@ -440,4 +450,4 @@ def _within(
 
 def _all_left(change: ResizeChange, why: str) -> Iterator[LeftAlone]:
     for group, slice_ in zip(change.inputs, change.slices, strict=True):
-        yield LeftAlone(group, 0 if slice_ is None else slice_.bytes, why)
+        yield LeftAlone(group, slice_.bytes, why)
