@@ -20,8 +20,8 @@ from pyhudi.plan.resizing import (
     ResizePreview,
     RingLimits,
     SizedPartition,
-    needs_resize,
     plan_resize,
+    worst_partitions,
 )
 from sized_rings import LIMITS, NOW, facts, sized
 
@@ -255,13 +255,18 @@ def test_a_change_is_dropped_with_all_its_buckets() -> None:
     assert reasons(found) == {"p1": FITS, "p2": "written", "p3": "written"}
 
 
-def test_rings_are_needed_only_where_a_size_is_out_of_bounds() -> None:
-    policy = ResizePolicy()
-    assert not needs_resize([T, 2 * T, 24 * MIB], policy)
-    assert not needs_resize([1, T, T], policy)
-    assert not needs_resize([], policy)
-    assert needs_resize([T, 2 * T + 1], policy)
-    assert needs_resize([1, T, 1], policy)
+def test_rings_are_needed_only_where_a_size_is_out_of_bounds_and_the_worst_come_first() -> None:
+    sizes = {
+        "fits": [T, 2 * T, 24 * MIB],
+        "lonely": [1, T, T],
+        "empty": [],
+        "merge": [1, T, 1],
+        "more to merge": [1, T, 1, 1],
+        "split": [T, 2 * T + 1],
+        "larger": [1, 1, 3 * T],
+    }
+    found = worst_partitions(sizes, ResizePolicy())
+    assert found == ["larger", "split", "more to merge", "merge"]
 
 
 def test_a_preview_says_what_happens_to_how_many_and_why_not() -> None:

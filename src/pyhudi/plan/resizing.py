@@ -213,14 +213,23 @@ def _left_line(why: str, left: Sequence[LeftAlone]) -> str:
 # ---- planning
 
 
-def needs_resize(sizes: Iterable[int], policy: ResizePolicy) -> bool:
-    """True if buckets of these sizes may have to change. Only then is their ring needed."""
-    small = 0
-    for size in sizes:
-        small += size < policy.merge_bytes
-        if size > policy.split_bytes or small > 1:
-            return True
-    return False
+def worst_partitions(sizes: Mapping[str, Iterable[int]], policy: ResizePolicy) -> list[str]:
+    """Return the partitions whose buckets, by their sizes, may have to change, the worst first.
+
+    Only there the ring is needed. Those with buckets to split come first, by the largest bucket,
+    then those with most buckets to merge.
+    """
+    ranks: dict[str, tuple[int, int, str]] = {}
+    for partition, found in sizes.items():
+        small = largest = 0
+        for size in found:
+            small += size < policy.merge_bytes
+            largest = max(largest, size)
+        if largest > policy.split_bytes:
+            ranks[partition] = 0, -largest, partition
+        elif small > 1:
+            ranks[partition] = 1, -small, partition
+    return sorted(ranks, key=ranks.__getitem__)
 
 
 def plan_resize(

@@ -47,8 +47,8 @@ from pyhudi.plan.resizing import (
     ResizePreview,
     RingLimits,
     SizedPartition,
-    needs_resize,
     plan_resize,
+    worst_partitions,
 )
 from pyhudi.read.bucket_sample import sample_keys
 from pyhudi.read.lost_files import CommitRecords
@@ -171,8 +171,7 @@ class ResizePlanning:
     ) -> ResizePreview:
         """Look at partitions, the worst first, until the plan is full."""
         slices = _latest_slices(state, times)
-        wanted = [path for path in slices if needs_resize(_sizes(slices[path]), policy)]
-        wanted.sort(key=lambda path: (-max(_sizes(slices[path])), path))
+        wanted = worst_partitions({path: _sizes(slices[path]) for path in slices}, policy)
         known: dict[str, SizedPartition] = {}
         ringless: list[LeftAlone] = []
         clusterings = clusterings_of(live, plans)
