@@ -8,6 +8,7 @@ few row groups are read, one column of them, and a few blocks of logs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
@@ -39,20 +40,19 @@ _T = TypeVar("_T")
 
 
 def sample_keys(storage: Storage, slice_: FileSlice, keys_max: int = KEYS_MAX) -> pa.StringArray:
-    """Return some record keys of the slice, at most about `keys_max`."""
+    """Return some record keys of the slice, about `keys_max` at most."""
     parts: list[pa.Array] = [pa.array([], pa.string())]
     total = max(1, slice_.bytes)
     if slice_.base is not None:
         parts += _base_keys(storage, slice_.base, -(-keys_max * slice_.base.size // total))
     logs = _spread(slice_.logs, LOGS_MAX)
-    left, size = LOG_BYTES_MAX, sum(log.size for log in slice_.logs)
+    left = LOG_BYTES_MAX
+    of_logs = keys_max * sum(log.size for log in slice_.logs) / total
+    of_byte = of_logs / max(1, sum(log.size for log in logs))
     for log in logs:
-        if left <= 0:
-            break
-        wanted = -(-keys_max * size // (total * len(logs)))
         for read, keys in _log_keys(storage, log, left):
             left -= read
-            parts.append(_every(keys, wanted))
+            parts.append(_every(keys, math.ceil(of_byte * read)))
     return pa.concat_arrays([part.cast(pa.string()) for part in parts])
 
 
@@ -65,7 +65,7 @@ def _spread(items: Sequence[_T], most: int) -> list[_T]:
 
 def _every(keys: pa.Array, wanted: int) -> pa.Array:
     """Return about as many keys as wanted, at equal distances."""
-    step = max(1, len(keys) // max(1, wanted))
+    step = max(1, -(-len(keys) // max(1, wanted)))
     return keys.take(pa.array(np.arange(step // 2, len(keys), step)))
 
 
@@ -100,9 +100,9 @@ def _log_keys(storage: Storage, log: LogFile, bytes_max: int) -> Iterator[tuple[
         except FileNotFoundError:
             raise _gone(log.path) from None
 
+    if bytes_max <= 0:
+        return
     for block in decode_blocks(read, log.size, log.path):
-        if bytes_max <= 0:
-            return
         if isinstance(block, CorruptSpan) or block.type not in _ROWS:
             continue
         content = read(block.content_start, block.content_end)
@@ -111,6 +111,8 @@ def _log_keys(storage: Storage, log: LogFile, bytes_max: int) -> Iterator[tuple[
         if found is not None:
             keys = found.rows.column(RECORD_KEY) if isinstance(found, LogRows) else found.keys
             yield len(content), keys
+        if bytes_max <= 0:
+            return
 
 
 def _gone(path: str) -> UnavailableError:
