@@ -244,13 +244,13 @@ def plan_resize(
         why = _standstill(found, facts, policy)
         for bucket in buckets:
             if policy.merge_bytes <= bucket.bytes <= policy.split_bytes:
-                bucket.why = _FITS
+                bucket.stays(_FITS)
             elif why is not None:
-                bucket.why = why
+                bucket.stays(why)
             elif (plan := holder(bucket.group)) is not None:
-                bucket.why = held_by(plan)
-            elif bucket.group in facts.broken:
-                bucket.why = facts.broken[bucket.group]
+                bucket.stays(held_by(plan))
+            else:
+                bucket.stays(facts.broken.get(bucket.group))
         splits = list(_splits(found, buckets, policy, limits, samples))
         grown = len(buckets) + sum(change.parts - 1 for change in splits)
         changes += splits
@@ -269,6 +269,11 @@ class _Bucket:
     bytes: int
     slice: FileSlice | None
     why: str | None = None
+
+    def stays(self, why: str | None) -> bool:
+        """Note why it stays, unless that is None; return whether it does."""
+        self.why = why
+        return why is not None
 
 
 def _bucket(found: SizedPartition, number: int) -> _Bucket:
@@ -315,10 +320,10 @@ def _splits(
         arc = arc_of(found.ring, bucket.number)
         sample = samples.get(bucket.group)
         places = None if sample is None else places_on(arc, sample)
-        bucket.why = _indivisible(bucket, arc, places, policy)
-        if bucket.why is None and room < 1:
-            bucket.why = f"its partition may have {counted(limits.most, 'bucket')} at most"
-        if bucket.why is not None:
+        why = _indivisible(bucket, arc, places, policy)
+        if why is None and room < 1:
+            why = f"its partition may have {counted(limits.most, 'bucket')} at most"
+        if bucket.stays(why):
             continue
         parts = min(math.ceil(bucket.bytes / policy.target_bytes), PARTS_MAX, room + 1, arc.width)
         assert bucket.slice is not None
@@ -327,7 +332,7 @@ def _splits(
         if places is not None:
             change = _cut(change, arc, places, policy)
         if change.points == ():
-            bucket.why = "its split policy returns no point"
+            bucket.stays("its split policy returns no point")
             continue
         room -= change.parts - 1
         yield change
@@ -386,7 +391,7 @@ def _merges(
     """Yield the merges of a partition, as many as leave it enough buckets."""
     for run in _small_runs(buckets, policy):
         if len(run) == 1:
-            run[0].why = "no small neighbour fits into one bucket with it"
+            run[0].stays("no small neighbour fits into one bucket with it")
             continue
         if policy.buckets_max < 2:
             _leave(run, f"buckets_max={policy.buckets_max} lets no two buckets merge")
@@ -405,7 +410,7 @@ def _merges(
 
 def _leave(buckets: Iterable[_Bucket], why: str) -> None:
     for bucket in buckets:
-        bucket.why = why
+        bucket.stays(why)
 
 
 def _small_runs(buckets: Iterable[_Bucket], policy: ResizePolicy) -> Iterator[list[_Bucket]]:
