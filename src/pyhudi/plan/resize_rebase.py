@@ -8,7 +8,7 @@ completed, has overtaken is dropped. What is chosen, and where buckets are cut, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pyhudi.format.files.file_names import FileGroupId
@@ -33,8 +33,9 @@ def rebased(preview: ResizePreview, now: FactsNow) -> ResizePreview:
     """Return the plan as it is right now."""
     overtaken = {}
     changes = []
+    holder = now.plans.holders()
     for change in preview.changes:
-        if (why := _overtaken(change, now)) is not None:
+        if (why := _overtaken(change, now, holder)) is not None:
             overtaken[change.inputs[0]] = why
         else:
             slices = tuple(now.slices[group] for group in change.inputs)
@@ -43,13 +44,15 @@ def rebased(preview: ResizePreview, now: FactsNow) -> ResizePreview:
     return replace(preview, changes=tuple(changes)).without(overtaken)
 
 
-def _overtaken(change: ResizeChange, now: FactsNow) -> str | None:
+def _overtaken(
+    change: ResizeChange, now: FactsNow, holder: Callable[[FileGroupId], str | None]
+) -> str | None:
+    """Return what has overtaken a change; None if nothing has."""
     if plan := now.clusterings.get(change.partition):
         return in_partition(plan)
     ring = now.rings.get(change.partition)
     if ring is None or ring.instant != change.ring.instant:
         return "its partition was resized a moment ago"
-    holder = now.plans.holders()
     for group in change.inputs:
         if (plan := holder(group)) is not None:
             return held_by(plan)
