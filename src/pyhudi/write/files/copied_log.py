@@ -3,7 +3,7 @@
 A resize gives the rows of a bucket to its children. What is in the children's base files was
 merged. The logs of a write that completed later are *copied*: block by block, each row and each
 delete into the child that owns its position on the ring. A write that completes after the resize
-*moves* its own logs in the same way. `docs/resizing.md` says when either happens.
+*moves* its own logs in the same way.
 
     a block of the source          in each child
     rows, whole or a part          those that it owns, in their order, in the block's own schema
@@ -58,7 +58,6 @@ from pyhudi.write.files.log_file import stored_counts
 from pyhudi.write.files.spec import (
     WRITE_TOKEN,
     WriteSpec,
-    attempts_disagree,
     create_marker,
     data_path,
     file_stat,
@@ -355,9 +354,21 @@ def _winner_size(storage: Storage, path: str, source: LogFile, own: tuple[int, i
     except FileNotFoundError:
         raise taken_away(path) from None
     if counts != own:
-        why = "the file has {} rows and {} deletes, and this attempt has {} and {}"
-        raise attempts_disagree(path, why.format(*counts, *own))
+        raise _other_copy(path, source.path, counts, own)
     return found.size
+
+
+def _other_copy(
+    path: str, source: str, found: tuple[int, int], own: tuple[int, int]
+) -> CorruptTableError:
+    why = "it has {} rows and {} deletes, and of {!r} {} and {} belong there"
+    return CorruptTableError(
+        "another copy has the name of this one",
+        why=why.format(*found, source, *own),
+        next_step="Find out which program wrote the file. No reader sees it before its instant"
+        " completes",
+        path=path,
+    )
 
 
 def _damaged(path: str, offset: int, why: str) -> CorruptTableError:
