@@ -12,8 +12,6 @@ from dataclasses import replace
 from itertools import count, groupby
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -33,10 +31,8 @@ from pyhudi.format.files.log_file import (
     decode_blocks,
     encode_block,
 )
-from pyhudi.format.table.ring_file import RING_MAX, Ring, RingNode
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
-from pyhudi.index.consistent_bucket import bucket_ids
 from pyhudi.settings import LogBlockFormat
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.storage.open import open_storage
@@ -47,6 +43,7 @@ from pyhudi.write.files import copied_log
 from pyhudi.write.files.copied_log import CopyName, SourceGoneError, copied_logs
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.spec import KeyedRows, Part
+from ring_children import NodeLayout, equal_parts
 from written_tables import GROUP, WrittenTable, deletes
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
@@ -55,31 +52,8 @@ RESIZE = at(5)
 _numbers = count()
 
 
-class Children:
-    """A layout of ring nodes, as a resize leaves them."""
-
-    def __init__(self, *positions: int, partition: str = "") -> None:
-        self.partition = partition
-        nodes = tuple(RingNode(end, f"{n:08d}-child") for n, end in enumerate(positions))
-        self.ring = Ring(partition, InstantTime(RESIZE), 1, 1, nodes)
-        self.size = len(nodes)
-        self.assignment = self.ring
-
-    def assign(self, keys: pa.Array) -> npt.NDArray[np.int32]:
-        return np.asarray(bucket_ids(keys, ("id",), self.ring))
-
-    def group(self, ordinal: int) -> FileGroupId:
-        return FileGroupId(self.partition, self.ring.nodes[ordinal].file_id)
-
-    def ordinal(self, file_id: str) -> int:
-        return [node.file_id for node in self.ring.nodes].index(file_id)
-
-    def has(self, group: FileGroupId) -> bool:
-        return group in map(self.group, range(self.size))
-
-
-HALVES = Children(RING_MAX // 2, RING_MAX)
-EIGHTHS = Children(*(RING_MAX // 8 * n for n in range(1, 8)), RING_MAX)
+HALVES = equal_parts(2)
+EIGHTHS = equal_parts(8)
 
 
 def a_storage() -> Storage:
@@ -125,7 +99,7 @@ def records_of(storage: Storage, path: str) -> Iterator[tuple[Any, ...]]:
         yield from (record for _, record in sorted(found, key=lambda pair: pair[0]))
 
 
-def check(storage: Storage, paths: list[str], stats: list[WriteStat], layout: Children) -> None:
+def check(storage: Storage, paths: list[str], stats: list[WriteStat], layout: NodeLayout) -> None:
     """Hold copies to their sources."""
     expected = [record for path in paths for record in records_of(storage, path)]
     owners = layout.assign(pa.array([record[4] for record in expected], pa.string()))

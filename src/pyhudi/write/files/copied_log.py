@@ -44,7 +44,7 @@ from pyhudi.format.files.row_blocks import (
 )
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
-from pyhudi.index.layout import BucketLayout
+from pyhudi.index.children import KeyOwners
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import LogFile
 from pyhudi.table.log_blocks import (
@@ -63,6 +63,7 @@ from pyhudi.write.files.spec import (
     file_stat,
     taken_away,
 )
+from pyhudi.write.files.split import split_rows
 from pyhudi.write.files.spool import Spool
 
 #: A copy that grows beyond this continues in the next piece. It is no setting, because all
@@ -107,9 +108,9 @@ def copied_logs(
     storage: Storage,
     name: CopyName,
     sources: Sequence[LogFile],
-    layout: BucketLayout,
+    owners: KeyOwners,
 ) -> list[WriteStat]:
-    """Copy the logs of one write, all of one partition, into the file groups of the layout.
+    """Copy the logs of one write, all of one partition, into the file groups that own the records.
 
     Return a stat for each file. It may be repeated, and by several processes at once.
     """
@@ -117,7 +118,7 @@ def copied_logs(
     stats: list[WriteStat] = []
     for source in sources:
         with ExitStack() as stack:
-            copy = _SourceCopy(storage, name, source, layout, pieces, stack)
+            copy = _SourceCopy(storage, name, source, owners, pieces, stack)
             stats += copy.files()
     return stats
 
@@ -163,14 +164,14 @@ class _SourceCopy:
         storage: Storage,
         name: CopyName,
         source: LogFile,
-        layout: BucketLayout,
+        owners: KeyOwners,
         pieces: dict[int, int],  # how many files each group has by now
         stack: ExitStack,
     ) -> None:
         self._storage = storage
         self._name = name
         self._source = source
-        self._layout = layout
+        self._owners = owners
         self._pieces = pieces
         self._stack = stack
         self._copies: dict[int, _Copy] = {}
@@ -198,14 +199,15 @@ class _SourceCopy:
     # -- splitting
 
     def _rows(self, located: LocatedBlock, content: bytes) -> Iterator[tuple[int, bytes, int]]:
-        for ordinal, part in _split_rows(decode_own_rows(located, content), self._layout):
-            named = _with_file_name(part, self._layout.group(ordinal).file_id)
+        rows = decode_own_rows(located, content)
+        for ordinal, part in split_rows(rows, self._owners.assign(rows.column(RECORD_KEY))):
+            named = _with_file_name(part, self._owners.group(ordinal).file_id)
             for piece in block_sized(named, BLOCK_VALUE_BYTES):
                 yield ordinal, encode_copied_rows(piece, located.block), piece.num_rows
 
     def _deletes(self, located: LocatedBlock, content: bytes) -> Iterator[tuple[int, bytes, int]]:
         batches = decode_own_deletes(located, content)
-        for ordinal, part in _split_deletes(batches, self._layout):
+        for ordinal, part in _split_deletes(batches, self._owners):
             count = sum(len(batch.rows) for batch in part)
             yield ordinal, encode_copied_deletes(part, located.block), count
 
@@ -213,7 +215,7 @@ class _SourceCopy:
 
     def _created(self, ordinal: int) -> WriteStat:
         copy = self._copies.pop(ordinal)
-        group, piece = self._layout.group(ordinal), self._pieces.get(ordinal, 0)
+        group, piece = self._owners.group(ordinal), self._pieces.get(ordinal, 0)
         if piece >= self._name.pieces_max:
             raise _too_many_pieces(group, self._name)
         self._pieces[ordinal] = piece + 1
@@ -244,22 +246,16 @@ class _SourceCopy:
         )
 
 
-def _split_rows(rows: pa.RecordBatch, layout: BucketLayout) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of each file group, in their order."""
-    for ordinal, indices in _by_owner(layout.assign(rows.column(RECORD_KEY))):
-        yield ordinal, rows if len(indices) == rows.num_rows else rows.take(pa.array(indices))
-
-
 def _split_deletes(
-    batches: Sequence[DeleteBatch], layout: BucketLayout
+    batches: Sequence[DeleteBatch], owners: KeyOwners
 ) -> Iterator[tuple[int, list[DeleteBatch]]]:
     """Yield the deletes of each file group, in their order, at most so many at once."""
     if not batches:
         return
-    owners = [layout.assign(batch.record_keys) for batch in batches]
+    found = [owners.assign(batch.record_keys) for batch in batches]
     places = [np.asarray(batch.rows) for batch in batches]
-    for ordinal in np.unique(np.concatenate(owners)).tolist():
-        own = [np.flatnonzero(found == ordinal) for found in owners]
+    for ordinal in np.unique(np.concatenate(found)).tolist():
+        own = [np.flatnonzero(numbers == ordinal) for numbers in found]
         kept = np.sort(np.concatenate([p[i] for p, i in zip(places, own, strict=True)]))
         for start in range(0, len(kept), _DELETES_A_BLOCK):
             block = kept[start : start + _DELETES_A_BLOCK]
@@ -282,14 +278,6 @@ def _taken(
         partition_paths=batch.partition_paths.take(taken),
         ordering=None if batch.ordering is None else batch.ordering.take(taken),
     )
-
-
-def _by_owner(owners: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Yield the indices of each owner, in their order; owners by number."""
-    order = np.argsort(owners, kind="stable")
-    starts = np.flatnonzero(np.diff(owners[order], prepend=-1))
-    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        yield int(owners[order[start]]), order[start:end]
 
 
 def _with_file_name(rows: pa.RecordBatch, file_id: str) -> pa.RecordBatch:
