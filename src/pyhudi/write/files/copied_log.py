@@ -45,6 +45,7 @@ from pyhudi.format.files.row_blocks import (
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.index.children import KeyOwners
+from pyhudi.plan.resize_copies import VERSIONS_A_WRITE
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import LogFile
 from pyhudi.table.log_blocks import (
@@ -69,8 +70,6 @@ from pyhudi.write.files.spool import Spool
 #: A copy that grows beyond this continues in the next piece. It is no setting, because all
 #: processes must cut at the same place.
 COPY_BYTES_MAX = 1 << 30
-#: Versions that one write has in a file group.
-PIECES_MAX = 1_000
 #: A source up to this size is read in one request.
 _WHOLE_LOG_BYTES = 8 << 20
 #: Deletes that are encoded at once, like those of a writer.
@@ -83,17 +82,17 @@ class CopyName:
 
     requested: InstantTime
     first: int  # the version of the first one
-    pieces_max: int = PIECES_MAX
+    pieces_max: int = VERSIONS_A_WRITE
 
     @classmethod
     def of_copy(cls, resize: str, number: int) -> CopyName:
         """Name copies of the write that completed as the given one, counted from the plan."""
-        return cls(InstantTime(resize), PIECES_MAX * number)
+        return cls(InstantTime(resize), VERSIONS_A_WRITE * number)
 
     @classmethod
     def of_move(cls, write: str) -> CopyName:
         """Name the moved logs of a write."""
-        return cls(InstantTime(write), 1, PIECES_MAX)
+        return cls(InstantTime(write), 1)
 
     def file_name(self, group: FileGroupId, piece: int) -> str:
         version = self.first + piece
