@@ -15,19 +15,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.index.children import Children
-from pyhudi.services.compaction.merge_slice import CompactionSpec, merged_rows, new_base_name
+from pyhudi.services.compaction.merge_slice import CompactionSpec, merged_rows
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.committed_files import LostFile, lost_file_error
 from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
-from pyhudi.write.files.base_file import base_stat
-from pyhudi.write.files.spec import data_path
 from pyhudi.write.files.split_base import write_bases
+from pyhudi.write.resizing.bases import found_bases
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ def write_children(
 ) -> tuple[WriteStat, ...]:
     """Write the children's base files; return their stats in the children's order."""
     children = rewrite.children
-    if (found := _found(storage, spec.requested, children.groups)) is not None:
+    if (found := found_bases(storage, spec.requested, children.groups)) is not None:
         return found
     slices = _sized(storage, spec, rewrite)
     rows = _rows(storage, spec, slices)
@@ -59,28 +56,6 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     for slice_ in slices:
         yield from merged_rows(storage, spec, slice_)
-
-
-def _found(
-    storage: Storage, requested: str, groups: Sequence[FileGroupId]
-) -> tuple[WriteStat, ...] | None:
-    """Return the stats of the base files if all are there."""
-    names = [new_base_name(group, requested) for group in groups]
-    paths = [data_path(g.partition, name) for g, name in zip(groups, names, strict=True)]
-    stats = []
-    found = storage.stat_all(paths)
-    for group, name, path, stat in zip(groups, names, paths, found, strict=True):
-        if stat is None:
-            return None
-        try:
-            with storage.open(path) as source:
-                rows = pq.read_metadata(source).num_rows
-        except FileNotFoundError:
-            return None  # cancelled
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise _not_sound(requested, path, error) from None
-        stats.append(base_stat(group, name, rows, stat.size, None))
-    return tuple(stats)
 
 
 def _sized(storage: Storage, spec: CompactionSpec, rewrite: Rewrite) -> list[FileSlice]:
@@ -114,13 +89,4 @@ def _gone(requested: str, path: str) -> CorruptTableError:
         why=f"{path!r}, which its plan names, is gone",
         next_step="Restore the file, because committed rows are lost with it. Or cancel the plan"
         " with cancel_resize, which loses no other rows",
-    )
-
-
-def _not_sound(requested: str, path: str, error: Exception) -> CorruptTableError:
-    return CorruptTableError(
-        f"the resize {requested} cannot be executed",
-        why=f"the base file that an earlier attempt left is not sound parquet ({error})",
-        next_step="Cancel it with cancel_resize, which removes the file and loses no row",
-        path=path,
     )

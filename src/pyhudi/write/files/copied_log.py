@@ -38,6 +38,7 @@ from pyhudi.format.files.file_names import FileGroupId, IoType, LogFileName
 from pyhudi.format.files.log_file import BlockType, CorruptSpan, LogBlock, decode_blocks
 from pyhudi.format.files.row_blocks import (
     BLOCK_VALUE_BYTES,
+    block_records,
     block_sized,
     encode_copied_deletes,
     encode_copied_rows,
@@ -94,9 +95,8 @@ class CopyName:
         """Name the moved logs of a write."""
         return cls(InstantTime(write), 1)
 
-    def file_name(self, group: FileGroupId, piece: int) -> str:
-        version = self.first + piece
-        return LogFileName(group.file_id, self.requested, version, WRITE_TOKEN).file_name
+    def of(self, group: FileGroupId, piece: int) -> LogFileName:
+        return LogFileName(group.file_id, self.requested, self.first + piece, WRITE_TOKEN)
 
 
 class SourceGoneError(CorruptTableError):
@@ -176,7 +176,9 @@ class _SourceCopy:
         self._copies: dict[int, _Copy] = {}
 
     def files(self) -> Iterator[WriteStat]:
-        for located, content in _blocks(self._storage, self._source):
+        source = self._source
+        blocks = _blocks(self._storage, source.path, source.size, source.name.requested)
+        for located, content in blocks:
             parts = (
                 self._deletes(located, content)
                 if located.block.type is BlockType.DELETE
@@ -218,31 +220,40 @@ class _SourceCopy:
         if piece >= self._name.pieces_max:
             raise _too_many_pieces(group, self._name)
         self._pieces[ordinal] = piece + 1
-        file_name = self._name.file_name(group, piece)
-        path = data_path(group.partition, file_name)
+        name = self._name.of(group, piece)
+        path = data_path(group.partition, name.file_name)
         create_marker(self._storage, WriteSpec(self._name.requested, ""), path, IoType.CREATE)
         size = self._storage.create_from(path, copy.spool.chunks())
         if size is None:
             size = _winner_size(self._storage, path, self._source, copy.records.counts)
         copy.spool.close()
-        return self._stat(group, file_name, piece, size, copy.records)
+        return _stat(group, name, size, copy.records)
 
-    def _stat(
-        self, group: FileGroupId, file_name: str, piece: int, size: int, records: _Records
-    ) -> WriteStat:
-        # Before the parts of rows come stand-ins for those that are new.
-        rows, inserts = (records.partial, records.whole) if records.partial else (records.whole, 0)
-        stat = file_stat(group, file_name, size, writes=rows, deletes=records.deletes)
-        return replace(
-            stat,
-            num_inserts=inserts,
-            num_update_writes=rows - inserts,
-            prev_commit=self._name.requested,
-            log_version=self._name.first + piece,
-            log_offset=0,
-            base_file="",
-            log_files=(file_name,),
-        )
+
+def _stat(group: FileGroupId, name: LogFileName, size: int, records: _Records) -> WriteStat:
+    # Before the parts of rows come stand-ins for those that are new.
+    rows, inserts = (records.partial, records.whole) if records.partial else (records.whole, 0)
+    stat = file_stat(group, name.file_name, size, writes=rows, deletes=records.deletes)
+    return replace(
+        stat,
+        num_inserts=inserts,
+        num_update_writes=rows - inserts,
+        prev_commit=name.requested,
+        log_version=name.version,
+        log_offset=0,
+        base_file="",
+        log_files=(name.file_name,),
+    )
+
+
+def copy_stat(
+    storage: Storage, partition: str, name: LogFileName, size: int, write: str
+) -> WriteStat:
+    """Return the stat of a copy that another process made of this write's log."""
+    records = _Records()
+    for located, content in _blocks(storage, data_path(partition, name.file_name), size, write):
+        records.add(located.block, block_records(located.block, content, located.path))
+    return _stat(FileGroupId(partition, name.file_id), name, size, records)
 
 
 def _split_deletes(
@@ -291,12 +302,13 @@ def _with_file_name(rows: pa.RecordBatch, file_id: str) -> pa.RecordBatch:
 # ---- the source
 
 
-def _blocks(storage: Storage, source: LogFile) -> Iterator[tuple[LocatedBlock, bytes]]:
-    """Yield the blocks of a log with their contents.
+def _blocks(
+    storage: Storage, path: str, size: int, write: str
+) -> Iterator[tuple[LocatedBlock, bytes]]:
+    """Yield the blocks of a write's log with their contents.
 
     A reader steps over bytes that hold no whole block. A copy would make that loss permanent.
     """
-    path, size = source.path, source.size
     whole = _read(storage, path, 0, size) if size <= _WHOLE_LOG_BYTES else None
 
     def read(start: int, end: int) -> bytes:
@@ -310,8 +322,8 @@ def _blocks(storage: Storage, source: LogFile) -> Iterator[tuple[LocatedBlock, b
         located = LocatedBlock(path, block)
         if block.type not in _COPIED_TYPES:
             raise no_data_block(located)
-        if block.instant_time != source.name.requested or block.compacted:
-            raise _damaged(path, block.start, "a block in it is not of the instant in its name")
+        if block.instant_time != write or block.compacted:
+            raise _damaged(path, block.start, "a block in it is not of the write that it is of")
         yield located, read(block.content_start, block.content_end)
 
 

@@ -1,0 +1,85 @@
+"""What a process needs to carry a resize out: its plan, the rings it leaves, and their children."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyhudi.commit.decision_log import DecisionLog
+from pyhudi.errors import InvalidRequestError
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.ring_file import Ring, RingFileName, encode_ring, ring_path
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.resize_plan import GroupChange, ResizePlan, decode_resize_plan
+from pyhudi.index.children import Children
+from pyhudi.index.ring_changes import RingChange, ring_after, unsound_change
+from pyhudi.index.ring_layout import RingLayout
+from pyhudi.storage.objects.timeline_files import load_timeline_file
+
+_FILE_ID_SUFFIX = "-0"
+
+#: The layout in force of a partition.
+LayoutOf = Callable[[str], RingLayout]
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeWork:
+    """A resize that is pending."""
+
+    requested: InstantTime
+    plan: ResizePlan
+    rings: tuple[Ring, ...]  # as it leaves them, one for each partition
+    children: tuple[Children, ...]  # of each change of the plan
+
+    @property
+    def groups(self) -> tuple[FileGroupId, ...]:
+        """All file groups that it makes."""
+        return tuple(group for children in self.children for group in children.groups)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        return tuple(ring.partition for ring in self.rings)
+
+    @property
+    def ring_files(self) -> tuple[tuple[str, bytes], ...]:
+        """Paths and bytes of the hashing files that come with its completion."""
+        name = RingFileName(self.requested)
+        return tuple((ring_path(ring.partition, name), encode_ring(ring)) for ring in self.rings)
+
+
+def load_resize(log: DecisionLog, requested: str, layout_of: LayoutOf) -> ResizeWork:
+    """Load the plan of a pending resize, and lay it on the rings in force.
+
+    CorruptTableError if the plan is damaged, or does not fit the rings.
+    """
+    instant = Instant(InstantTime(requested), Action.CLUSTERING, State.REQUESTED)
+    path = log.path(instant)
+    plan = decode_resize_plan(load_timeline_file(log.storage, path), path)
+    if plan is None:
+        raise _no_resize(requested)
+    rings: list[Ring] = []
+    layouts: dict[str, RingLayout] = {}
+    for partition, changes in plan.by_partition.items():
+        before = layout_of(partition)
+        numbers = {change.sequence_number for change in changes}
+        if numbers != {before.ring.sequence_number}:
+            why = f"it was planned on ring {min(numbers)}, and ring"
+            raise unsound_change(partition, f"{why} {before.ring.sequence_number} is in force")
+        ring = ring_after(before.ring, map(_ring_change, changes), InstantTime(requested))
+        rings.append(ring)
+        layouts[partition] = RingLayout(ring, before.hash_fields)
+    children = tuple(Children(layouts[change.partition], change.made) for change in plan.groups)
+    return ResizeWork(InstantTime(requested), plan, tuple(rings), children)
+
+
+def _ring_change(change: GroupChange) -> RingChange:
+    ids = (part.file_id.removesuffix(_FILE_ID_SUFFIX) for part in change.slices)
+    return RingChange(tuple(ids), change.children)
+
+
+def _no_resize(requested: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the clustering {requested} is not executed",
+        why="it sorts or merges files, and does not resize buckets",
+        next_step="Execute it with Apache Hudi, which planned it",
+    )
