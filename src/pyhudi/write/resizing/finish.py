@@ -54,10 +54,10 @@ class ResizeEnd:
         work: ResizeWork,
         copies: ResizeCopies,
         *,
-        encoded: Callable[[tuple[WriteStat, ...]], bytes],
+        encoded: Callable[[], bytes],
         exclusive: AbstractContextManager[Any],
     ) -> None:
-        """`encoded` makes the completed file, with these stats of copies. `exclusive` is held for
+        """`encoded` makes the completed file, with the copies made so far. `exclusive` is held for
         everything but the copying."""
         self._log = log
         self._work = work
@@ -86,8 +86,7 @@ class ResizeEnd:
                     self._close()
 
     def _complete(self) -> Outcome:
-        work, data = self._work, self._encoded(self._copies.stats)
-        rings = work.ring_files
+        work, data, rings = self._work, self._encoded(), self._work.ring_files
         # An executor need not have read the log since the plan's begin, so it names no begin entry.
         action, check = Action.CLUSTERING, partial(self._objection, 0, 0)
         return self._log.append(Complete(work.requested, action, None, data, check, rings))

@@ -13,7 +13,7 @@ from pyhudi.commit.proposals import AlreadyDone, Decided, Outcome
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.transaction import writer_identity
 from pyhudi.errors import CorruptTableError, HudiError
-from pyhudi.format.timeline.commit_metadata import WriteStat, encode_replace_commit_metadata
+from pyhudi.format.timeline.commit_metadata import encode_replace_commit_metadata
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.write.resizing.bases import found_bases
@@ -69,8 +69,9 @@ class ResizeHelp:
         copies.find()
         writer = writer_identity(log.world, self._settings)
 
-        def encoded(made: tuple[WriteStat, ...]) -> bytes:
-            metadata = resize_metadata(work, (*bases, *made), self._schema, writer)
+        def encoded() -> bytes:
+            stats = (*bases, *copies.stats)
+            metadata = resize_metadata(work, stats, self._schema, writer)
             return encode_replace_commit_metadata(metadata, log.world.random_bytes(16))
 
         return ResizeEnd(log, work, copies, encoded=encoded, exclusive=nullcontext()).run()

@@ -10,13 +10,11 @@ from pyhudi.errors import InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.ring_file import Ring, RingFileName, encode_ring, ring_path
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
-from pyhudi.format.timeline.resize_plan import GroupChange, ResizePlan, decode_resize_plan
+from pyhudi.format.timeline.resize_plan import ResizePlan, decode_resize_plan
 from pyhudi.index.children import Children
-from pyhudi.index.ring_changes import RingChange, ring_after, unsound_change
 from pyhudi.index.ring_layout import RingLayout
+from pyhudi.plan.resize_rings import rings_after
 from pyhudi.storage.objects.timeline_files import load_timeline_file
-
-_FILE_ID_SUFFIX = "-0"
 
 #: The layout in force of a partition.
 LayoutOf = Callable[[str], RingLayout]
@@ -57,24 +55,15 @@ def load_resize(log: DecisionLog, requested: str, layout_of: LayoutOf) -> Resize
     plan = decode_resize_plan(load_timeline_file(log.storage, path), path)
     if plan is None:
         raise _no_resize(requested)
-    rings: list[Ring] = []
-    layouts: dict[str, RingLayout] = {}
-    for partition, changes in plan.by_partition.items():
-        before = layout_of(partition)
-        numbers = {change.sequence_number for change in changes}
-        if numbers != {before.ring.sequence_number}:
-            why = f"it was planned on ring {min(numbers)}, and ring"
-            raise unsound_change(partition, f"{why} {before.ring.sequence_number} is in force")
-        ring = ring_after(before.ring, map(_ring_change, changes), InstantTime(requested))
-        rings.append(ring)
-        layouts[partition] = RingLayout(ring, before.hash_fields)
-    children = tuple(Children(layouts[change.partition], change.made) for change in plan.groups)
-    return ResizeWork(InstantTime(requested), plan, tuple(rings), children)
-
-
-def _ring_change(change: GroupChange) -> RingChange:
-    ids = (part.file_id.removesuffix(_FILE_ID_SUFFIX) for part in change.slices)
-    return RingChange(tuple(ids), change.children)
+    layouts = {partition: layout_of(partition) for partition in plan.by_partition}
+    before = {partition: layout.ring for partition, layout in layouts.items()}
+    rings = rings_after(plan, before, InstantTime(requested))
+    after = {
+        partition: RingLayout(ring, layouts[partition].hash_fields)
+        for partition, ring in rings.items()
+    }
+    children = tuple(Children(after[change.partition], change.made) for change in plan.groups)
+    return ResizeWork(InstantTime(requested), plan, tuple(rings.values()), children)
 
 
 def _no_resize(requested: str) -> InvalidRequestError:

@@ -1,0 +1,267 @@
+"""Executing resizes: what readers see before, meanwhile and after, and what is left to others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyhudi.errors import ConflictError, CorruptTableError, InvalidRequestError
+from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
+from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.index.ring_layout import RingLayout
+from pyhudi.services.resizing.execute import Resizes
+from pyhudi.services.resizing.run import resizes
+from pyhudi.storage.objects.rings import load_ring
+from pyhudi.storage.protocol import Storage
+from resize_tables import ResizeTable, one_bucket_ring
+
+MODES: dict[str, dict[str, Any]] = {
+    "event time": {"ordering": "ts"},
+    "commit time": {"concurrency": ConcurrencyMode.OPTIMISTIC},
+}
+
+
+@pytest.fixture(params=MODES)
+def table(request: pytest.FixtureRequest) -> ResizeTable:
+    return ResizeTable(**MODES[request.param])
+
+
+class Beside:
+    """A storage through which an executor works, and a writer beside it at some moments."""
+
+    def __init__(self, table: ResizeTable, deeds: dict[str, Any]) -> None:
+        self._storage: Storage = table.storage
+        self._deeds = deeds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def create(self, path: str, data: bytes) -> bool:
+        self._meet(path)
+        return self._storage.create(path, data)
+
+    def create_from(self, path: str, chunks: Any) -> int | None:
+        self._meet(path)
+        return self._storage.create_from(path, chunks)
+
+    def _meet(self, path: str) -> None:
+        for part in [part for part in self._deeds if part in path]:
+            self._deeds.pop(part)()
+
+
+def completed_file(table: ResizeTable, requested: str) -> str:
+    [path] = [s.path for s in table.storage.list(".hoodie/timeline") if f"/{requested}_" in s.path]
+    return path
+
+
+def test_readers_see_the_same_rows_after_a_resize(table: ResizeTable) -> None:
+    table.put("klmnopq", 1)
+    table.put("mnxyz", 2)
+    table.remove("ky")
+    before = table.rows()
+    requested = table.plan()
+    assert table.rows() == before
+    result = table.resizes().execute(requested)
+    assert result is not None
+    assert table.rows() == before
+    assert (result.inputs, result.children, result.copies) == (1, 4, 0)
+    assert result.rows == len(before)
+
+
+def test_the_completion_brings_the_rings_and_names_what_it_replaced(table: ResizeTable) -> None:
+    for day in ("d", "e"):
+        table.put("klm", 1, day)
+    requested = table.plan(3, ("d", "e"))
+    table.resizes().execute(requested)
+    data = table.storage.read(completed_file(table, requested))
+    metadata = decode_commit_metadata(data, "")
+    bucket = one_bucket_ring("").group(0).file_id
+    assert metadata.operation_type == "CLUSTER"
+    assert metadata.replaced_file_ids == {"d": (bucket,), "e": (bucket,)}
+    assert metadata.schema_json
+    folder = ".hoodie/.bucket_index/consistent_hashing_metadata"
+    for day in ("d", "e"):
+        names = [stat.path.rpartition("/")[2] for stat in table.storage.list(f"{folder}/{day}")]
+        assert names == [f"{requested}.commit", f"{requested}.hashing_meta"]
+
+
+def test_what_completes_while_base_files_are_made_is_copied(table: ResizeTable) -> None:
+    table.put("klmnopq", 1)
+    requested = table.plan()
+
+    def write() -> None:
+        table.put("kl", 2)
+        table.remove("m")
+        table.put("new", 3)
+
+    beside = Beside(table, {".parquet": write})
+    result = table.resizes(storage=beside).execute(requested)  # type: ignore[arg-type]
+    assert result is not None
+    assert result.copies >= 3
+    rows = table.rows()
+    assert len(rows) == 8
+    assert any("'k2'" in row for row in rows)
+
+
+def test_what_completes_during_the_copying_is_copied_too(table: ResizeTable) -> None:
+    table.put("klmnopq", 1)
+    requested = table.plan()
+    deeds = {
+        ".parquet": lambda: table.put("kl", 2),
+        "log.1000_": lambda: table.put("mn", 3),
+        "log.2000_": lambda: table.put("kn", 4),
+    }
+    result = table.resizes(storage=Beside(table, deeds)).execute(requested)  # type: ignore[arg-type]
+    assert not deeds
+    assert result is not None
+    values = {row.partition("'v': ")[2] for row in table.rows()}
+    assert values == {f"'{v}'}}" for v in ("k4", "l2", "m3", "n4", "o1", "p1", "q1")}
+
+
+def test_a_resize_that_writers_outrun_is_closed_and_completes(table: ResizeTable) -> None:
+    table.put("klmnopq", 1)
+    requested = table.plan()
+    stamps = iter(range(2, 100))
+    log = table.session("look").log
+    closed: list[bool] = []
+
+    def is_completion(data: bytes) -> bool:
+        return b'"kind":"complete"' in data and f'"instant":"{requested}"'.encode() in data
+
+    class Outrun(Beside):
+        def create(self, path: str, data: bytes) -> bool:
+            if "/.pyhudi/log/" in path and is_completion(data):
+                live = log.refresh()
+                closed.append(requested in live.closed)
+                if requested in live.pending and not closed[-1]:
+                    table.put("k", next(stamps))
+            return super().create(path, data)
+
+    service = table.resizes(storage=Outrun(table, {}))  # type: ignore[arg-type]
+    result = service.execute(requested)
+    assert result is not None
+    last = next(stamps) - 1
+    assert any(f"'k{last}'" in row for row in table.rows())
+    assert len(table.rows()) == 7
+    assert closed[-1], "the completion came after the close"
+    assert not table.storage.stat(f".hoodie/.pyhudi/closed/{requested}")
+
+
+def test_time_travel_and_changes_are_the_same_on_both_sides_of_a_resize(table: ResizeTable) -> None:
+    table.put("klmnopq", 1)
+    requested = table.plan()
+    table.put("kl", 2)
+    instants = [i.completed for i in table.session("s").log.live.completed_after("0")]
+    before = {time: table.rows(as_of=time) for time in instants if time}
+    table.resizes().execute(requested)
+    for time, rows in before.items():
+        assert table.rows(as_of=time) == rows
+
+
+def test_another_process_continues_where_one_died(table: ResizeTable) -> None:
+    table.put("klmnopq", 1)
+    requested = table.plan()
+    table.put("kl", 2)
+    table.put("mn", 3)
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    beside = Beside(table, {"log.2000_": die})
+    with pytest.raises(KeyboardInterrupt):
+        table.resizes(storage=beside).execute(requested)  # type: ignore[arg-type]
+    before = table.rows()
+    result = table.resizes("other").execute(requested, is_forced=True)
+    assert result is not None
+    assert table.rows() == before
+    assert result.copies == len(
+        [s for s in table.storage.list("d") if f"_{requested}.log" in s.path]
+    )
+
+
+def test_a_damaged_log_of_an_input_cancels_the_resize(table: ResizeTable) -> None:
+    table.put("klmnopq", 1)
+    requested = table.plan()
+    table.put("kl", 2)
+    newest = max(
+        (stat.path for stat in table.storage.list("d") if ".log." in stat.path),
+    )
+    table.storage.write(newest, table.storage.read(newest)[:-30])
+    with pytest.raises(CorruptTableError):
+        table.resizes().execute(requested)
+    assert requested not in table.session("s").log.refresh().pending
+    left = [stat.path for stat in table.storage.list("d") if requested in stat.path]
+    assert not left
+
+
+def test_a_resize_that_was_cancelled_leaves_nothing_and_may_be_planned_again(
+    table: ResizeTable,
+) -> None:
+    table.put("klmnopq", 1)
+    before = table.rows()
+    requested = table.plan()
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    table.put("k", 1)
+    before = table.rows()
+    beside = Beside(table, {f"_{requested}.log": die})
+    with pytest.raises(KeyboardInterrupt):
+        table.resizes(storage=beside).execute(requested)  # type: ignore[arg-type]
+    service = table.resizes("other")
+    service.cancel(requested, is_forced=True)
+    assert table.rows() == before
+    assert not [stat.path for stat in table.storage.list("d") if requested in stat.path]
+    with pytest.raises(InvalidRequestError):
+        service.execute(requested)
+    again = table.plan()
+    assert service.execute(again) is not None
+    assert table.rows() == before
+
+
+def test_an_executor_that_was_overtaken_returns_what_the_other_did(table: ResizeTable) -> None:
+    table.put("klmnopq", 1)
+    requested = table.plan()
+    other: list[Any] = []
+    deeds = {
+        ".parquet": lambda: other.append(table.resizes("b").execute(requested, is_forced=True))
+    }
+    result = table.resizes(storage=Beside(table, deeds)).execute(requested)  # type: ignore[arg-type]
+    assert result is not None
+    assert other[0].is_ours
+    assert not result.is_ours
+    assert result.completed == other[0].completed
+
+
+def test_an_executor_whose_resize_was_cancelled_meanwhile_reports_it(table: ResizeTable) -> None:
+    table.put("klmnopq", 1)
+    requested = table.plan()
+    deeds = {".parquet": lambda: table.resizes("b").cancel(requested, is_forced=True)}
+    with pytest.raises((ConflictError, InvalidRequestError)):
+        table.resizes(storage=Beside(table, deeds)).execute(requested)  # type: ignore[arg-type]
+    assert not [
+        s.path for s in table.storage.list("d") if requested in s.path and "log" not in s.path
+    ]
+
+
+def test_a_plan_of_an_older_ring_changes_nothing(table: ResizeTable) -> None:
+    table.put("klm", 1)
+    first = table.plan()
+    table.resizes().execute(first)
+    late = table.plan()
+    with pytest.raises(CorruptTableError, match="ring"):
+        after(table, first).execute(late)
+
+
+def after(table: ResizeTable, requested: str) -> Resizes:
+    """The resizes of a process that takes the ring of this one for the ring in force."""
+
+    def layout_of(partition: str) -> RingLayout:
+        ring = load_ring(table.storage, partition, InstantTime(requested))
+        assert ring is not None
+        return RingLayout(ring, ("id",))
+
+    return resizes(table.session("late"), layout_of=layout_of)
