@@ -39,12 +39,10 @@ def write_bases(
 
     The rows have their meta columns, and keep them but for the name of the file.
     """
-    files = [_ChildFile(spec, group) for group in groups]
-    for file in files:
-        create_marker(storage, spec, file.path, IoType.CREATE)
     with ExitStack() as stack:
+        files = [_ChildFile(spec, group, stack.enter_context(Spool())) for group in groups]
         for file in files:
-            stack.enter_context(file.spool)
+            create_marker(storage, spec, file.path, IoType.CREATE)
         for batch in rows:
             for ordinal, part in split_rows(batch, owners.assign(batch.column(RECORD_KEY))):
                 files[ordinal].add(part)
@@ -54,8 +52,8 @@ def write_bases(
 class _ChildFile:
     """One of the files while it is written."""
 
-    def __init__(self, spec: WriteSpec, group: FileGroupId) -> None:
-        self.spool = Spool()
+    def __init__(self, spec: WriteSpec, group: FileGroupId, spool: Spool) -> None:
+        self._spool = spool
         self._group = group
         self._layout: RowLayout = spec.layout
         self._name = BaseFileName(group.file_id, spec.write_token, spec.requested).file_name
@@ -67,14 +65,14 @@ class _ChildFile:
 
     def add(self, rows: pa.RecordBatch) -> None:
         for data in self._encoder.add(moved_rows(self._layout, rows, self._name)):
-            self.spool.write(data)
+            self._spool.write(data)
 
     def created(self, storage: Storage) -> WriteStat:
         for data in self._encoder.finish():
-            self.spool.write(data)
+            self._spool.write(data)
         count = self._encoder.rows
-        size = storage.create_from(self.path, self.spool.chunks())
+        size = storage.create_from(self.path, self._spool.chunks())
         if size is None:
             size = winner_size(storage, self.path, count)
-        self.spool.close()
+        self._spool.close()
         return base_stat(self._group, self._name, count, size, None)
