@@ -19,6 +19,7 @@ from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.index.children import Children
+from pyhudi.index.ring_layout import RingLayout
 from pyhudi.plan.scan import CommitFolders, merge_rule
 from pyhudi.read.plan import Reader
 from pyhudi.services.compaction.merge_slice import CompactionSpec, compact_slice
@@ -29,7 +30,7 @@ from pyhudi.table.file_group import FileSlice
 from pyhudi.table.file_slices import latest_slice
 from pyhudi.table.schema import FILE_NAME
 from pyhudi.timeline.completion import visible_now
-from ring_children import NodeLayout, equal_parts
+from ring_children import equal_parts
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.string(), nullable=False), ("ts", pa.int64()), ("v", pa.string())]
@@ -66,7 +67,7 @@ def spec_of(table: MemoryTable) -> CompactionSpec:
     )
 
 
-def rewrite(table: MemoryTable, layout: NodeLayout) -> Rewrite:
+def rewrite(table: MemoryTable, layout: RingLayout) -> Rewrite:
     children = tuple(layout.group(number) for number in range(layout.size))
     return Rewrite(slices_of(table), Children(layout, children))
 
@@ -85,7 +86,7 @@ def content(table: MemoryTable) -> list[str]:
     return sorted(without_file(table.table("r").read(meta=True).to_arrow().to_pylist()))
 
 
-def check(table: MemoryTable, layout: NodeLayout, stats: Sequence[WriteStat]) -> None:
+def check(table: MemoryTable, layout: RingLayout, stats: Sequence[WriteStat]) -> None:
     found = [rows_in(table, stat) for stat in stats]
     assert sorted(without_file([row for rows in found for row in rows])) == content(table)
     for ordinal, (stat, rows) in enumerate(zip(stats, found, strict=True)):

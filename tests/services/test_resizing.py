@@ -97,7 +97,7 @@ def test_what_completes_while_base_files_are_made_is_copied(table: ResizeTable) 
         table.put("new", 3)
 
     beside = Beside(table, {".parquet": write})
-    result = table.resizes(storage=beside).execute(requested)  # type: ignore[arg-type]
+    result = table.resizes(storage=beside).execute(requested)
     assert result is not None
     assert result.copies >= 3
     rows = table.rows()
@@ -113,7 +113,7 @@ def test_what_completes_during_the_copying_is_copied_too(table: ResizeTable) -> 
         "log.1000_": lambda: table.put("mn", 3),
         "log.2000_": lambda: table.put("kn", 4),
     }
-    result = table.resizes(storage=Beside(table, deeds)).execute(requested)  # type: ignore[arg-type]
+    result = table.resizes(storage=Beside(table, deeds)).execute(requested)
     assert not deeds
     assert result is not None
     values = {row.partition("'v': ")[2] for row in table.rows()}
@@ -139,7 +139,7 @@ def test_a_resize_that_writers_outrun_is_closed_and_completes(table: ResizeTable
                     table.put("k", next(stamps))
             return super().create(path, data)
 
-    service = table.resizes(storage=Outrun(table, {}))  # type: ignore[arg-type]
+    service = table.resizes(storage=Outrun(table, {}))
     result = service.execute(requested)
     assert result is not None
     last = next(stamps) - 1
@@ -171,7 +171,7 @@ def test_another_process_continues_where_one_died(table: ResizeTable) -> None:
 
     beside = Beside(table, {"log.2000_": die})
     with pytest.raises(KeyboardInterrupt):
-        table.resizes(storage=beside).execute(requested)  # type: ignore[arg-type]
+        table.resizes(storage=beside).execute(requested)
     before = table.rows()
     result = table.resizes("other").execute(requested, is_forced=True)
     assert result is not None
@@ -210,7 +210,7 @@ def test_a_resize_that_was_cancelled_leaves_nothing_and_may_be_planned_again(
     before = table.rows()
     beside = Beside(table, {f"_{requested}.log": die})
     with pytest.raises(KeyboardInterrupt):
-        table.resizes(storage=beside).execute(requested)  # type: ignore[arg-type]
+        table.resizes(storage=beside).execute(requested)
     service = table.resizes("other")
     service.cancel(requested, is_forced=True)
     assert table.rows() == before
@@ -229,7 +229,7 @@ def test_an_executor_that_was_overtaken_returns_what_the_other_did(table: Resize
     deeds = {
         ".parquet": lambda: other.append(table.resizes("b").execute(requested, is_forced=True))
     }
-    result = table.resizes(storage=Beside(table, deeds)).execute(requested)  # type: ignore[arg-type]
+    result = table.resizes(storage=Beside(table, deeds)).execute(requested)
     assert result is not None
     assert other[0].is_ours
     assert not result.is_ours
@@ -241,7 +241,7 @@ def test_an_executor_whose_resize_was_cancelled_meanwhile_reports_it(table: Resi
     requested = table.plan()
     deeds = {".parquet": lambda: table.resizes("b").cancel(requested, is_forced=True)}
     with pytest.raises((ConflictError, InvalidRequestError)):
-        table.resizes(storage=Beside(table, deeds)).execute(requested)  # type: ignore[arg-type]
+        table.resizes(storage=Beside(table, deeds)).execute(requested)
     assert not [
         s.path for s in table.storage.list("d") if requested in s.path and "log" not in s.path
     ]

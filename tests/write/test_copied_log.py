@@ -33,6 +33,7 @@ from pyhudi.format.files.log_file import (
 )
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.index.ring_layout import RingLayout
 from pyhudi.settings import LogBlockFormat
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.storage.open import open_storage
@@ -43,7 +44,7 @@ from pyhudi.write.files import copied_log
 from pyhudi.write.files.copied_log import CopyName, SourceGoneError, copied_logs
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.spec import KeyedRows, Part
-from ring_children import NodeLayout, equal_parts
+from ring_children import equal_parts
 from written_tables import GROUP, WrittenTable, deletes
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
@@ -99,7 +100,7 @@ def records_of(storage: Storage, path: str) -> Iterator[tuple[Any, ...]]:
         yield from (record for _, record in sorted(found, key=lambda pair: pair[0]))
 
 
-def check(storage: Storage, paths: list[str], stats: list[WriteStat], layout: NodeLayout) -> None:
+def check(storage: Storage, paths: list[str], stats: list[WriteStat], layout: RingLayout) -> None:
     """Hold copies to their sources."""
     expected = [record for path in paths for record in records_of(storage, path)]
     owners = layout.assign(pa.array([record[4] for record in expected], pa.string()))

@@ -74,7 +74,7 @@ def resizes(
 
 def ring_layout(session: TableSession, partition: str) -> RingLayout:
     """Return the layout in force of a partition with consistent buckets."""
-    layout = session.groups.layouts({partition}).get(partition)
+    layout = session.groups.layout(partition)
     if not isinstance(layout, RingLayout):
         raise InvalidRequestError(
             "this table cannot be resized",
