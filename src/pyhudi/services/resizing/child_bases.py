@@ -33,6 +33,7 @@ class Rewrite:
 
     slices: tuple[FileSlice, ...]  # in the order of the ring; sizes are not known yet
     children: Children
+    megabytes: float = 0.0  # read and written, by the plan
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -15,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from math import isfinite
 from typing import Any, NamedTuple, TypeAlias
 
 from pyhudi.commit.decision_log import DecisionLog
+from pyhudi.commit.pending_plans import load_service_plan
 from pyhudi.commit.proposals import LOCK_RULES, AlreadyDone, Outcome, Refused, Rule, refusal_error
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.transaction import writer_identity
@@ -85,6 +87,14 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
         self._layout_of = layout_of
         self._merge = merge
         self._schema = schema
+
+    def plans(self) -> list[Instant]:
+        """Return the pending resizes. A clustering of another kind is left to another engine."""
+        with self._exclusive:
+            return [plan for plan in super().plans() if self._is_resize(plan)]
+
+    def _is_resize(self, plan: Instant) -> bool:
+        return load_service_plan(self._log, plan).resize is not None
 
     # -- executing
 
@@ -204,7 +214,16 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
 def rewrites(work: ResizeWork) -> tuple[Rewrite, ...]:
     """Return what is read and made, split by split."""
     pairs = zip(work.plan.groups, work.children, strict=True)
-    return tuple(Rewrite(_slices(change), children) for change, children in pairs)
+    return tuple(
+        Rewrite(_slices(change), children, _megabytes(change)) for change, children in pairs
+    )
+
+
+def _megabytes(change: GroupChange) -> float:
+    """Return about how much is read, by the plan's own metrics."""
+    size = (change.metrics or {}).get("TOTAL_IO_MB", 0.0)
+    # Any program may have written the plan.
+    return size if isfinite(size) else 0.0
 
 
 def _slices(change: GroupChange) -> tuple[FileSlice, ...]:

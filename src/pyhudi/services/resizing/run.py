@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
-from pyhudi.errors import InvalidRequestError
+from pyhudi.errors import HudiError, InvalidRequestError, fault
+from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.index.ring_changes import unsound_change
 from pyhudi.index.ring_layout import RingLayout
+from pyhudi.plan.resize_policy import ResizePolicy
+from pyhudi.plan.resizing import ResizePreview, RingLimits
 from pyhudi.plan.scan import CommitFolders, merge_rule
 from pyhudi.progress import Listener, ProgressBoard
 from pyhudi.read.lost_files import CommitRecords
+from pyhudi.read.plan import Reader
 from pyhudi.services.compaction.merge_slice import CompactionSpec
 from pyhudi.services.resizing.child_bases import Rewrite, write_children
 from pyhudi.services.resizing.execute import Merge, Resizes
+from pyhudi.services.resizing.result import Resized, ResizeResult
+from pyhudi.services.resizing.schedule import ResizePlanning, RingFacts
 from pyhudi.session.session import TableSession
 from pyhudi.timeline.completion import visible_now
+from pyhudi.timeline.instant_time import clock_time
 from pyhudi.write.resizing.work import LayoutOf
+
+NOTHING = ResizePreview((), ())
 
 
 class LocalChildren:
@@ -65,20 +76,96 @@ def resizes(
             session.log,
             session.recovery,
             session.settings,
-            layout_of=layout_of or (lambda partition: ring_layout(session, partition)),
+            layout_of=layout_of or partial(ring_layout, session),
             merge=merge or LocalChildren(session),
             schema=session.schema.avro,
             exclusive=session.exclusive,
         )
 
 
+def resize_planning(session: TableSession) -> ResizePlanning:
+    """Return what makes plans of resizes of an open table."""
+    buckets = _ring_buckets(session)
+    with session.exclusive:
+        return ResizePlanning(
+            session.log,
+            RingFacts(
+                session.groups.ring, RingLimits(buckets.min, buckets.max), buckets.hash_fields
+            ),
+            load=session.current.load,
+            load_whole=partial(session.current.load, is_whole=True),
+            advance=session.loader.advanced,
+            times=Reader(session.loader).completion_times,
+            records=CommitRecords(session.loader),
+            now=lambda: clock_time(session.world.now_ms(), session.config.zone),
+        )
+
+
+def resize(
+    session: TableSession,
+    policy: ResizePolicy | None = None,
+    *,
+    dry_run: bool = False,
+    plan_only: bool = False,
+    merge: Merge | None = None,
+) -> Resized:
+    """Make a plan, and execute every pending resize that no other process is executing.
+
+    A resize that cannot be executed is cancelled if no attempt can succeed, and stays otherwise. It
+    does not keep others from being executed. Its error is in the result.
+    """
+    policy = policy or ResizePolicy()
+    planning, service = resize_planning(session), resizes(session, merge)
+    if dry_run:
+        with session.exclusive:
+            preview = planning.preview(policy)
+        return Resized(preview, pending=_pending(service))
+    with session.exclusive:
+        session.recover()
+    errors: list[HudiError] = []
+    preview, planned = NOTHING, None
+    try:
+        with session.exclusive:
+            preview, planned = planning.schedule(policy)
+    except HudiError as error:
+        errors.append(error)
+    results = [] if plan_only else list(_execute_pending(service, errors))
+    return Resized(preview, planned, _pending(service), tuple(results), tuple(errors))
+
+
+def _execute_pending(service: Resizes, errors: list[HudiError]) -> Iterator[ResizeResult]:
+    """Execute the pending resizes, each even if others fail, and yield the results."""
+    for requested in _pending(service):
+        try:
+            result = service.execute(requested)
+        except HudiError as error:
+            # A plan that was cancelled a moment ago is not a failure.
+            is_gone = isinstance(error, InvalidRequestError) and requested not in _pending(service)
+            errors += [] if is_gone else [error]
+        except Exception as error:  # a bug, here or in Spark, does not stop other plans
+            errors.append(fault(f"the resize {requested}", error))
+        else:
+            yield from [] if result is None else [result]
+
+
+def _pending(service: Resizes) -> tuple[str, ...]:
+    return tuple(instant.requested for instant in service.plans())
+
+
 def ring_layout(session: TableSession, partition: str) -> RingLayout:
     """Return the layout in force of a partition with consistent buckets."""
-    layout = session.groups.layout(partition)
-    if not isinstance(layout, RingLayout):
-        raise InvalidRequestError(
-            "this table cannot be resized",
-            why=f"partition {partition!r} has no consistent buckets",
-            next_step="Create a table with buckets=pyhudi.ConsistentBuckets()",
-        )
-    return layout
+    buckets, ring = _ring_buckets(session), session.groups.ring(partition)
+    if ring is None:
+        raise unsound_change(partition, "the partition has no ring")
+    return RingLayout(ring, buckets.hash_fields)
+
+
+def _ring_buckets(session: TableSession) -> ConsistentBuckets:
+    buckets = session.config.buckets
+    if isinstance(buckets, ConsistentBuckets):
+        return buckets
+    raise InvalidRequestError(
+        f"the table {session.config.name!r} cannot be resized",
+        why="its buckets are a fixed number in each partition",
+        next_step="Create a table with buckets=pyhudi.ConsistentBuckets(), and copy the rows",
+    )
