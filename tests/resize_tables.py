@@ -1,20 +1,18 @@
-"""Tables whose buckets can be resized by hand, before a table has rings of its own.
-
-Each partition has one simple bucket, and that bucket is the whole ring: it owns every key. So it
-can be split, and readers, who go by the timeline alone, see a table with consistent buckets.
-"""
+"""Tables of consistent buckets whose resizes are planned by hand, bucket by bucket."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
 
 from memory_tables import MemoryTable
 from pyhudi.commit.proposals import Begin, Decided
-from pyhudi.format.table.bucket_config import SimpleBuckets
-from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_MAX, NodeTag, Ring, RingNode
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.bucket_config import ConsistentBuckets
+from pyhudi.format.table.ring_file import Ring
 from pyhudi.format.timeline.instant import Action
 from pyhudi.format.timeline.resize_plan import (
     GroupChange,
@@ -22,41 +20,36 @@ from pyhudi.format.timeline.resize_plan import (
     ResizePlan,
     encode_resize_plan,
 )
-from pyhudi.index.ring_layout import RingLayout
-from pyhudi.index.simple_bucket import file_id
+from pyhudi.index.ring_changes import RingChange, arc_of, equal_points, merge, split
 from pyhudi.read.plan import Reader
 from pyhudi.services.resizing.execute import Resizes
 from pyhudi.services.resizing.run import resizes
 from pyhudi.session.session import TableSession
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import FileSlice
-from pyhudi.table.file_slices import latest_slice
 from pyhudi.table.schema import FILE_NAME
-from pyhudi.timeline.completion import visible_now
 
 _ID = pa.field("id", pa.string(), nullable=False)
 SCHEMA = pa.schema([_ID, ("day", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
-Row = dict[str, Any]
-
-
-def one_bucket_ring(partition: str) -> RingLayout:
-    prefix = file_id(0).removesuffix("-0")
-    nodes = (RingNode(RING_MAX, prefix),)
-    return RingLayout(Ring(partition, FIRST_INSTANT, 1, 0, nodes), ("id",))
 
 
 class ResizeTable(MemoryTable):
-    """A table partitioned by `day`."""
+    """A table partitioned by `day`, with one bucket in each partition at first."""
 
-    def __init__(self, **definition: Any) -> None:
-        asked = {"partition_by": "day", "buckets": SimpleBuckets(1), **definition}
+    def __init__(self, *, initial: int = 1, **definition: Any) -> None:
+        buckets = ConsistentBuckets(initial=initial)
+        asked = {"partition_by": "day", "buckets": buckets, **definition}
         super().__init__(definition.pop("schema", SCHEMA), **asked)
+        self._ids = count()
 
-    def put(self, keys: Sequence[str], stamp: int, day: str = "d", label: str = "w") -> None:
+    def put(self, keys: Iterable[str], stamp: int, day: str = "d", label: str = "w") -> None:
+        self.table(label).upsert(self.made(keys, stamp, day))
+
+    def made(self, keys: Iterable[str], stamp: int, day: str = "d") -> pa.Table:
         rows = [{"id": key, "day": day, "ts": stamp, "v": f"{key}{stamp}"} for key in keys]
-        self.table(label).upsert(pa.Table.from_pylist(rows, SCHEMA))
+        return pa.Table.from_pylist(rows, SCHEMA)
 
-    def remove(self, keys: Sequence[str]) -> None:
+    def remove(self, keys: Iterable[str]) -> None:
         self.table("d").delete(pa.table({"id": list(keys)}))
 
     def rows(self, **read: Any) -> list[str]:
@@ -64,14 +57,49 @@ class ResizeTable(MemoryTable):
         found = self.table("r").read(meta=True, **read).to_arrow().drop_columns([FILE_NAME])
         return sorted(map(repr, found.to_pylist()))
 
+    def values(self) -> dict[str, str]:
+        """Key → value of each row; every key is there once."""
+        found = self.table("r").read(columns=["id", "v"]).to_arrow().to_pylist()
+        values = {row["id"]: row["v"] for row in found}
+        assert len(values) == len(found)
+        return values
+
     # -- resizes
 
     def plan(self, parts: int = 4, days: Sequence[str] = ("d",), label: str = "p") -> str:
-        """Plan a split of the bucket of each of these partitions; return its requested time."""
+        """Plan a split of every bucket of these partitions; return its requested time."""
+        return self._begin(label, days, lambda ring: self._splits(ring, parts))
+
+    def plan_merge(self, day: str = "d", label: str = "p") -> str:
+        """Plan a merge of all buckets of a partition into one."""
+        return self._begin(
+            label, (day,), lambda ring: [merge(ring, range(len(ring.nodes)), self._new_id())]
+        )
+
+    def _splits(self, ring: Ring, parts: int) -> list[RingChange]:
+        nodes = range(len(ring.nodes))
+        return [
+            split(
+                ring,
+                node,
+                equal_points(arc_of(ring, node), parts),
+                [self._new_id() for _ in range(parts)],
+            )
+            for node in nodes
+        ]
+
+    def _new_id(self) -> str:
+        return f"{next(self._ids):08d}-0000-0000-0000-child"
+
+    def _begin(self, label: str, days: Sequence[str], changes_of: Any) -> str:
         session = self.session(label)
-        found = latest_slices(session)
-        plan = ResizePlan(tuple(split_into(parts, found[day]) for day in days))
-        data = encode_resize_plan(plan, session.storage.uri, bytes(16))
+        slices = latest_slices(session)
+        changes: list[GroupChange] = []
+        for day in days:
+            ring = session.groups.ring(day)
+            assert ring is not None
+            changes += (_planned(ring, change, slices) for change in changes_of(ring))
+        data = encode_resize_plan(ResizePlan(tuple(changes)), session.storage.uri, bytes(16))
         outcome = session.log.append(Begin(Action.CLUSTERING, data))
         assert isinstance(outcome, Decided), outcome
         assert outcome.entry.instant is not None
@@ -79,24 +107,22 @@ class ResizeTable(MemoryTable):
 
     def resizes(self, label: str = "e", storage: Storage | None = None, **settings: Any) -> Resizes:
         """The resizes as one process executes them."""
-        return resizes(self.session(label, storage, **settings), layout_of=one_bucket_ring)
+        return resizes(self.session(label, storage, **settings))
 
 
-def latest_slices(session: TableSession) -> dict[str, FileSlice]:
-    """The latest slice of the bucket of each partition."""
+def latest_slices(session: TableSession) -> dict[FileGroupId, FileSlice]:
+    """The latest slice of each file group that readers see."""
     state = session.current.load()
     times = Reader(session.loader).completion_times(state)
-    now = visible_now(state.timeline)
-    slices = (latest_slice(group, times, now) for group in state.groups())
-    return {slice_.partition: slice_ for slice_ in slices if slice_ is not None}
+    return session.groups.latest_slices(state, times)
 
 
-def split_into(parts: int, slice_: FileSlice) -> GroupChange:
-    base = slice_.base.name.file_name if slice_.base else None
-    logs = tuple(log.name.file_name for log in slice_.logs)
-    ends = [RING_MAX // parts * number for number in range(1, parts)]
-    children = tuple(
-        RingNode(end, f"{slice_.partition}-{number:04d}-child", NodeTag.REPLACE)
-        for number, end in enumerate([*ends, RING_MAX])
-    )
-    return GroupChange(slice_.partition, 0, (InputSlice(slice_.file_id, base, logs),), children)
+def _planned(ring: Ring, change: RingChange, slices: dict[FileGroupId, FileSlice]) -> GroupChange:
+    inputs = []
+    for prefix in change.inputs:
+        slice_ = slices.get(FileGroupId(ring.partition, f"{prefix}-0"))
+        base = slice_.base.name.file_name if slice_ and slice_.base else None
+        logs = tuple(log.name.file_name for log in slice_.logs) if slice_ else ()
+        inputs.append(InputSlice(f"{prefix}-0", base, logs))
+    number = ring.sequence_number
+    return GroupChange(ring.partition, number, tuple(inputs), change.children)

@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 
+from pyhudi.commit.proposals import Begin, Decided
 from pyhudi.errors import ConflictError, CorruptTableError, InvalidRequestError
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.format.table.ring_file import initial_ring
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
-from pyhudi.format.timeline.instant import InstantTime
-from pyhudi.index.ring_layout import RingLayout
-from pyhudi.services.resizing.execute import Resizes
-from pyhudi.services.resizing.run import resizes
-from pyhudi.storage.objects.rings import load_ring
+from pyhudi.format.timeline.instant import Action
 from pyhudi.storage.protocol import Storage
-from resize_tables import ResizeTable, one_bucket_ring
+from resize_tables import ResizeTable
 
 MODES: dict[str, dict[str, Any]] = {
     "event time": {"ordering": "ts"},
@@ -77,14 +75,14 @@ def test_the_completion_brings_the_rings_and_names_what_it_replaced(table: Resiz
     table.resizes().execute(requested)
     data = table.storage.read(completed_file(table, requested))
     metadata = decode_commit_metadata(data, "")
-    bucket = one_bucket_ring("").group(0).file_id
+    first = {day: initial_ring(day, 1).nodes[0].file_id for day in ("d", "e")}
     assert metadata.operation_type == "CLUSTER"
-    assert metadata.replaced_file_ids == {"d": (bucket,), "e": (bucket,)}
+    assert metadata.replaced_file_ids == {day: (file_id,) for day, file_id in first.items()}
     assert metadata.schema_json
     folder = ".hoodie/.bucket_index/consistent_hashing_metadata"
     for day in ("d", "e"):
         names = [stat.path.rpartition("/")[2] for stat in table.storage.list(f"{folder}/{day}")]
-        assert names == [f"{requested}.commit", f"{requested}.hashing_meta"]
+        assert names[2:] == [f"{requested}.commit", f"{requested}.hashing_meta"]
 
 
 def test_what_completes_while_base_files_are_made_is_copied(table: ResizeTable) -> None:
@@ -249,19 +247,55 @@ def test_an_executor_whose_resize_was_cancelled_meanwhile_reports_it(table: Resi
 
 def test_a_plan_of_an_older_ring_changes_nothing(table: ResizeTable) -> None:
     table.put("klm", 1)
-    first = table.plan()
-    table.resizes().execute(first)
     late = table.plan()
-    with pytest.raises(CorruptTableError, match="ring"):
-        after(table, first).execute(late)
+    plan = table.storage.read(f".hoodie/timeline/{late}.clustering.requested")
+    table.resizes().execute(late)
+    before = table.rows()
+    outcome = table.session("forger").log.append(Begin(Action.CLUSTERING, plan))
+    assert isinstance(outcome, Decided)
+    assert outcome.entry.instant is not None
+    with pytest.raises(CorruptTableError, match="planned on ring 0"):
+        table.resizes().execute(outcome.entry.instant)
+    table.resizes().cancel(outcome.entry.instant)
+    assert table.rows() == before
 
 
-def after(table: ResizeTable, requested: str) -> Resizes:
-    """The resizes of a process that takes the ring of this one for the ring in force."""
+def test_buckets_merge_and_writers_go_on_in_the_new_ones(table: ResizeTable) -> None:
+    table.put("klmnopq", 1)
+    table.resizes().execute(table.plan(4))
+    table.put("kmx", 2)
+    requested = table.plan_merge()
+    table.put("ly", 3)
+    before = table.rows()
+    result = table.resizes().execute(requested)
+    assert result is not None
+    assert (result.inputs, result.children) == (4, 1)
+    assert table.rows() == before
+    table.put("z", 4)
+    assert len(table.values()) == 10
 
-    def layout_of(partition: str) -> RingLayout:
-        ring = load_ring(table.storage, partition, InstantTime(requested))
-        assert ring is not None
-        return RingLayout(ring, ("id",))
 
-    return resizes(table.session("late"), layout_of=layout_of)
+def test_rounds_of_splits_and_merges_keep_every_row(table: ResizeTable) -> None:
+    expected: dict[str, str] = {}
+
+    def put(keys: str, stamp: int) -> None:
+        table.put(keys, stamp)
+        expected.update({key: f"{key}{stamp}" for key in keys})
+
+    put("abcdefghijklm", 1)
+    for stamp, parts in enumerate((2, 3, 0, 5, 0), 2):
+        requested = table.plan(parts) if parts else table.plan_merge()
+        put("aceg"[: stamp - 1] + "xyz"[stamp % 3], stamp)
+        assert table.resizes().execute(requested) is not None
+        assert table.values() == expected
+        assert bool(table.table("v").services.verify())
+
+
+def test_a_bucket_that_was_never_written_is_split_too(table: ResizeTable) -> None:
+    table.put("k", 1)
+    table.resizes().execute(table.plan(8))
+    before = table.rows()
+    result = table.resizes().execute(table.plan(2))
+    assert result is not None
+    assert result.children == 16
+    assert table.rows() == before

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
 from faulty_storage import Effect, Fault, FaultyStorage, Operation
 from pyhudi.errors import HudiError
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.services.resizing.run import ring_layout
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.write.resizing.help import ResizeHelp
-from resize_tables import ResizeTable, one_bucket_ring
+from resize_tables import ResizeTable
 
 
 class Outrun:
@@ -119,7 +121,7 @@ def helped(scene: Scene) -> None:
         session.log,
         session.recovery,
         session.settings,
-        layout_of=one_bucket_ring,
+        layout_of=partial(ring_layout, session),
         schema=session.schema.avro(),
     )
     help_.finish(scene.requested)
