@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 
 from faulty_storage import Effect, Fault, FaultyStorage, Operation
 from pyhudi.errors import HudiError
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
-from pyhudi.services.resizing.run import ring_layout
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
-from pyhudi.write.resizing.help import ResizeHelp
+from pyhudi.write.resizing.help import finish_resize
 from resize_tables import ResizeTable
 
 
@@ -117,14 +115,7 @@ def helped(scene: Scene) -> None:
     if scene.requested not in session.log.refresh().closed:
         continued(scene)
         return
-    help_ = ResizeHelp(
-        session.log,
-        session.recovery,
-        session.settings,
-        layout_of=partial(ring_layout, session),
-        schema=session.schema.avro(),
-    )
-    help_.finish(scene.requested)
+    finish_resize(session, scene.requested)
 
 
 _CHANGES = {"create", "create_from", "write", "replace", "delete"}

@@ -6,11 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from pyhudi.errors import HudiError, InvalidRequestError, fault
-from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
-from pyhudi.index.ring_changes import unsound_change
-from pyhudi.index.ring_layout import RingLayout
 from pyhudi.plan.resize_policy import ResizePolicy
 from pyhudi.plan.resizing import ResizePreview, RingLimits
 from pyhudi.plan.scan import CommitFolders, merge_rule
@@ -25,7 +22,7 @@ from pyhudi.services.resizing.schedule import ResizePlanning, RingFacts
 from pyhudi.session.session import TableSession
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import clock_time
-from pyhudi.write.resizing.work import LayoutOf
+from pyhudi.write.resizing.work import LayoutOf, ring_buckets, ring_layout
 
 NOTHING = ResizePreview((), ())
 
@@ -85,7 +82,7 @@ def resizes(
 
 def resize_planning(session: TableSession) -> ResizePlanning:
     """Return what makes plans of resizes of an open table."""
-    buckets = _ring_buckets(session)
+    buckets = ring_buckets(session)
     with session.exclusive:
         return ResizePlanning(
             session.log,
@@ -150,22 +147,3 @@ def _execute_pending(service: Resizes, errors: list[HudiError]) -> Iterator[Resi
 
 def _pending(service: Resizes) -> tuple[str, ...]:
     return tuple(instant.requested for instant in service.plans())
-
-
-def ring_layout(session: TableSession, partition: str) -> RingLayout:
-    """Return the layout in force of a partition with consistent buckets."""
-    buckets, ring = _ring_buckets(session), session.groups.ring(partition)
-    if ring is None:
-        raise unsound_change(partition, "the partition has no ring")
-    return RingLayout(ring, buckets.hash_fields)
-
-
-def _ring_buckets(session: TableSession) -> ConsistentBuckets:
-    buckets = session.config.buckets
-    if isinstance(buckets, ConsistentBuckets):
-        return buckets
-    raise InvalidRequestError(
-        f"the table {session.config.name!r} cannot be resized",
-        why="its buckets are a fixed number in each partition",
-        next_step="Create a table with buckets=pyhudi.ConsistentBuckets(), and copy the rows",
-    )

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.table.ring_file import Ring, RingFileName, encode_ring, ring_path
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.resize_plan import ResizePlan, decode_resize_plan
 from pyhudi.index.children import Children
+from pyhudi.index.ring_changes import unsound_change
 from pyhudi.index.ring_layout import RingLayout
 from pyhudi.plan.resize_rings import rings_after
+from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 
 #: The layout in force of a partition.
@@ -71,4 +74,24 @@ def _no_resize(requested: str) -> InvalidRequestError:
         f"the clustering {requested} is not executed",
         why="it sorts or merges files, and does not resize buckets",
         next_step="Execute it with Apache Hudi, which planned it",
+    )
+
+
+def ring_layout(session: TableSession, partition: str) -> RingLayout:
+    """Return the layout in force of a partition with consistent buckets."""
+    buckets, ring = ring_buckets(session), session.groups.ring(partition)
+    if ring is None:
+        raise unsound_change(partition, "the partition has no ring")
+    return RingLayout(ring, buckets.hash_fields)
+
+
+def ring_buckets(session: TableSession) -> ConsistentBuckets:
+    """Return the table's buckets; InvalidRequestError if they cannot be resized."""
+    buckets = session.config.buckets
+    if isinstance(buckets, ConsistentBuckets):
+        return buckets
+    raise InvalidRequestError(
+        f"the table {session.config.name!r} cannot be resized",
+        why="its buckets are a fixed number in each partition",
+        next_step="Create a table with buckets=pyhudi.ConsistentBuckets(), and copy the rows",
     )
