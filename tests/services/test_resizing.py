@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,11 @@ from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.ring_file import initial_ring
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
 from pyhudi.format.timeline.instant import Action
+from pyhudi.format.timeline.resize_plan import (
+    ResizePlan,
+    decode_resize_plan,
+    encode_resize_plan,
+)
 from pyhudi.storage.protocol import Storage
 from resize_tables import ResizeTable
 
@@ -298,4 +304,32 @@ def test_a_bucket_that_was_never_written_is_split_too(table: ResizeTable) -> Non
     result = table.resizes().execute(table.plan(2))
     assert result is not None
     assert result.children == 16
+    assert table.rows() == before
+
+
+@pytest.mark.parametrize("left_out", ["a log", "everything"])
+def test_a_plan_that_leaves_out_what_had_completed_is_not_executed(
+    table: ResizeTable, left_out: str
+) -> None:
+    """Its children would lack the rows, and the inputs be hidden."""
+    table.put("klm", 1)
+    table.put("kx", 2)
+    sound = table.plan()
+    path = f".hoodie/timeline/{sound}.clustering.requested"
+    plan = decode_resize_plan(table.storage.read(path), path)
+    assert plan is not None
+    table.resizes().cancel(sound)
+    before = table.rows()
+    [change] = plan.groups
+    [part] = change.slices
+    logs = part.log_files[:-1] if left_out == "a log" else ()
+    base = part.base_file if left_out == "a log" else None
+    cut = replace(change, slices=(replace(part, base_file=base, log_files=logs),))
+    data = encode_resize_plan(ResizePlan((cut,)), table.storage.uri, bytes(16))
+    outcome = table.session("forger").log.append(Begin(Action.CLUSTERING, data))
+    assert isinstance(outcome, Decided)
+    assert outcome.entry.instant is not None
+    with pytest.raises(CorruptTableError, match="leaves out"):
+        table.resizes().execute(outcome.entry.instant)
+    table.resizes().cancel(outcome.entry.instant)
     assert table.rows() == before

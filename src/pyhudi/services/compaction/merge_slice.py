@@ -243,9 +243,9 @@ def _sizes(storage: Storage, paths: Sequence[str], requested: str) -> dict[str, 
     return sizes
 
 
-def broken_plan(requested: str, why: str) -> CorruptTableError:
+def broken_plan(requested: str, why: str, service: str = "compaction") -> CorruptTableError:
     return CorruptTableError(
-        f"the compaction {requested} cannot be executed",
+        f"the {service} {requested} cannot be executed",
         why=f"its plan is not valid: {why}",
-        next_step="Find out which program wrote the plan, and cancel it with cancel_compaction",
+        next_step=f"Find out which program wrote the plan, and cancel it with cancel_{service}",
     )

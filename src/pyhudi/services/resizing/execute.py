@@ -24,20 +24,30 @@ from pyhudi.commit.proposals import LOCK_RULES, AlreadyDone, Outcome, Refused, R
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.transaction import writer_identity
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
-from pyhudi.format.files.file_names import BaseFileName, LogFileName, parse_data_file
+from pyhudi.format.files.file_names import (
+    BaseFileName,
+    FileGroupId,
+    LogFileName,
+    parse_data_file,
+)
 from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,
     WriteStat,
     encode_replace_commit_metadata,
 )
 from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.format.timeline.plan_files import CompactionOperation
 from pyhudi.format.timeline.resize_plan import GroupChange, InputSlice
 from pyhudi.format.timeline.stored_paths import path_in_partition
+from pyhudi.plan.compaction import operation_of
+from pyhudi.read.lost_files import CommitRecords
+from pyhudi.services.compaction.execute import refuse_omitted
 from pyhudi.services.planned_action import NOT_EXCLUSIVE, Execution, PlannedAction
 from pyhudi.services.resizing.child_bases import Rewrite
 from pyhudi.services.resizing.result import ResizeResult, resize_result
 from pyhudi.settings import WriteSettings
 from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
+from pyhudi.table.state import TableState
 from pyhudi.write.resizing.cancel import abort_resize, is_incurable, rollback_of
 from pyhudi.write.resizing.copies import ResizeCopies
 from pyhudi.write.resizing.finish import ResizeEnd, resize_metadata, tidy
@@ -76,6 +86,8 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
         recovery: FailedWriteRecovery,
         settings: WriteSettings,
         *,
+        load: Callable[[], TableState],
+        records: CommitRecords,
         layout_of: LayoutOf,
         merge: Merge,
         schema: Callable[[], str],
@@ -84,6 +96,8 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
         """`merge` makes base files, outside of `exclusive`."""
         super().__init__(log, settings, exclusive)
         self._recovery = recovery
+        self._load = load
+        self._records = records
         self._layout_of = layout_of
         self._merge = merge
         self._schema = schema
@@ -100,7 +114,12 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
 
     def _load_plan(self, requested: str) -> _Plan:
         self._pending(requested)
-        return _Plan(load_resize(self._log, requested, self._layout_of), self._schema())
+        work = load_resize(self._log, requested, self._layout_of)
+        slices = (slice_ for change in work.plan.groups for slice_ in _slices(change))
+        named = {FileGroupId(s.partition, s.file_id): operation_of(s) for s in slices}
+        planned = {group: named.get(group) or _nothing(group) for group in work.plan.inputs}
+        refuse_omitted(self._log, self._records, self._load(), planned, requested, "resize")
+        return _Plan(work, self._schema())
 
     def _work(self, run: Execution[_Plan]) -> _Made:
         work = run.plan.work
@@ -217,6 +236,11 @@ def rewrites(work: ResizeWork) -> tuple[Rewrite, ...]:
     return tuple(
         Rewrite(_slices(change), children, _megabytes(change)) for change, children in pairs
     )
+
+
+def _nothing(group: FileGroupId) -> CompactionOperation:
+    """Return what a plan names of a bucket that was never written."""
+    return CompactionOperation(None, (), None, group.file_id, group.partition)
 
 
 def _megabytes(change: GroupChange) -> float:

@@ -73,6 +73,8 @@ def resizes(
             session.log,
             session.recovery,
             session.settings,
+            load=session.current.load,
+            records=CommitRecords(session.loader),
             layout_of=layout_of or partial(ring_layout, session),
             merge=merge or LocalChildren(session),
             schema=session.schema.avro,
