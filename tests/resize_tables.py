@@ -57,6 +57,11 @@ class ResizeTable(MemoryTable):
         found = self.table("r").read(meta=True, **read).to_arrow().drop_columns([FILE_NAME])
         return sorted(map(repr, found.to_pylist()))
 
+    def changed(self, since: str | None, until: str | None) -> list[str]:
+        """The rows that changed, as `rows` has them."""
+        changes = self.table("r").changes(since=since, until=until, meta=True)
+        return sorted(map(repr, changes.to_arrow().drop_columns([FILE_NAME]).to_pylist()))
+
     def values(self) -> dict[str, str]:
         """Key → value of each row; every key is there once."""
         found = self.table("r").read(columns=["id", "v"]).to_arrow().to_pylist()

@@ -19,6 +19,7 @@ from pyhudi.format.timeline.resize_plan import (
     encode_resize_plan,
 )
 from pyhudi.storage.protocol import Storage
+from pyhudi.timeline.instant_time import RequestedTime
 from resize_tables import ResizeTable
 
 MODES: dict[str, dict[str, Any]] = {
@@ -153,15 +154,30 @@ def test_a_resize_that_writers_outrun_is_closed_and_completes(table: ResizeTable
     assert not table.storage.stat(f".hoodie/.pyhudi/closed/{requested}")
 
 
-def test_time_travel_and_changes_are_the_same_on_both_sides_of_a_resize(table: ResizeTable) -> None:
+def test_the_past_and_the_changes_are_what_they_were(table: ResizeTable) -> None:
+    """At every completion, as of every request, and between any two completions."""
     table.put("klmnopq", 1)
+    table.put("kx", 2)
     requested = table.plan()
-    table.put("kl", 2)
-    instants = [i.completed for i in table.session("s").log.live.completed_after("0")]
-    before = {time: table.rows(as_of=time) for time in instants if time}
+    table.put("kl", 3)
+    table.remove("m")
+    instants = table.session("s").log.live.completed_after("0")
+    completions = [instant.completed for instant in instants if instant.completed]
+    requests = [RequestedTime(instant.requested) for instant in instants]
+    points = [*completions, *requests]
+    ranges = [(a, b) for a in (None, *completions) for b in completions if a is None or a < b]
+    past = [table.rows(as_of=point) for point in points]
+    changes = [table.changed(*ends) for ends in ranges]
+    so_far = [table.changed(since, None) for since in completions]
+    assert any(map(bool, past))
+    assert any(map(bool, changes))
     table.resizes().execute(requested)
-    for time, rows in before.items():
-        assert table.rows(as_of=time) == rows
+    assert [table.rows(as_of=point) for point in points] == past
+    assert [table.changed(*ends) for ends in ranges] == changes
+    assert [table.changed(since, None) for since in completions] == so_far
+    table.put("z", 4)
+    done = table.session("s").log.live.completed[requested].completed
+    assert len(table.changed(done, None)) == 1, "a resize changes nothing"
 
 
 def test_another_process_continues_where_one_died(table: ResizeTable) -> None:
