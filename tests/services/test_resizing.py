@@ -151,7 +151,7 @@ def test_a_resize_that_writers_outrun_is_closed_and_completes(table: ResizeTable
     assert any(f"'k{last}'" in row for row in table.rows())
     assert len(table.rows()) == 7
     assert closed[-1], "the completion came after the close"
-    assert not table.storage.stat(f".hoodie/.pyhudi/closed/{requested}")
+    assert not table.storage.stat(f".hoodie/.pyhudi/closed_resizes/{requested}")
 
 
 def test_the_past_and_the_changes_are_what_they_were(table: ResizeTable) -> None:

@@ -154,7 +154,7 @@ class RingGroups:
     ) -> Routing:
         self._forget_resized()
         if not is_sent:
-            return Routing(self if creates else ExistingRings(self))
+            return Routing(RingsOfWrite(self, creates=creates))
         is_partitioned = bool(self._config.partition_fields)
         pinned = PinnedRings(
             self._storage, self._buckets, self._pinned(), is_partitioned, creates=creates
@@ -229,15 +229,25 @@ class RingGroups:
         return replaced_for_good(group) if is_on_ring else resized(group)
 
 
-@dataclass(frozen=True, slots=True)
-class ExistingRings:
-    """The rings that partitions have, for changes of rows that are there; none is created."""
+@dataclass(frozen=True)
+class RingsOfWrite:
+    """The ring that each partition has when a write first meets it there.
+
+    The write goes by it to its end, although the partition may be resized meanwhile. For changes of
+    rows that are there, none is created.
+    """
 
     groups: RingGroups
+    creates: bool
+    _met: dict[str, RingLayout] = field(default_factory=dict, compare=False)
     shared: None = None
 
     def layout(self, partition: str, size: float = 0) -> RingLayout:
-        return self.groups.existing(partition)
+        if (met := self._met.get(partition)) is None:
+            groups = self.groups
+            met = groups.layout(partition, size) if self.creates else groups.existing(partition)
+            self._met[partition] = met
+        return met
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from pyhudi.table.state import TableState
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.files.spec import KeyedRows
-from pyhudi.write.view import current_slices, group_view
+from pyhudi.write.view import current_slices, group_view, state_and_rings
 
 
 def only_new(
@@ -65,7 +65,7 @@ def check_buffered_keys(
     """
     if checked is not None and not has_newer_writes(session, checked):
         return checked
-    state = session.current.load()
+    state = state_and_rings(session)
     known, slices = known_keys(session, state), current_slices(session, state)
     rows.route(session.groups.routing_beside(slices, is_sent=False, creates=False))
     for group, part in rows.buffered():

@@ -8,7 +8,7 @@ are new, and empties those that are overwritten without rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -51,7 +51,7 @@ from pyhudi.write.tasks import (
     Target,
     UpdateTask,
 )
-from pyhudi.write.view import current_slices, group_view
+from pyhudi.write.view import current_slices, group_view, state_and_rings
 
 Task: TypeAlias = GroupTask | FoundDeletesTask
 
@@ -149,7 +149,7 @@ class _Planning:
         table and written again have the columns and types of that write.
         """
         session, requested = self._session, self._spec.requested
-        state = session.current.load()
+        state = state_and_rings(session)
         if any((write.completed or "") > requested for write in state.timeline.writes):
             now = text_in_force(session.loader, state)
             rows, config = self._intent.rows, session.config
@@ -275,7 +275,7 @@ def refuse_bad_predicate(session: TableSession, found: Found) -> None:
 def finish(session: TableSession, plan: WritePlan, stats: list[WriteStat]) -> list[WriteStat]:
     """Complete the files of a write whose tasks are done; return the stats of all files."""
     written = {_group(stat) for stat in stats}
-    _refuse_replaced(session, written)
+    _refuse_replaced(session, written, plan.spec.requested)
     replaces = plan.intent.replaces
     if replaces is not None:
         is_replaced = replaces.of(stats)
@@ -283,17 +283,17 @@ def finish(session: TableSession, plan: WritePlan, stats: list[WriteStat]) -> li
         return [*stats, *(plan.files.base(group, ()) for group in sorted(empty))]
     if session.is_mor:
         opened = {_group(stat) for stat in stats if stat.log_files is None}
-        appended = {_group(stat): None for stat in stats if stat.log_files is not None}
+        appended = {_group(stat) for stat in stats if stat.log_files is not None}
         partitions = sorted({group.partition for group in appended})
         seed_missing(session, partitions, opened, plan.schemas.own)
         _refuse_moved(session, appended)
     return stats
 
 
-def _refuse_moved(session: TableSession, groups: Collection[FileGroupId]) -> None:
+def _refuse_moved(session: TableSession, groups: Set[FileGroupId]) -> None:
     """Raise ConflictError if another engine has since opened a bucket, under another file id."""
     layouts = session.groups.layouts({group.partition for group in groups})
-    for group in groups:
+    for group in groups - session.replaced.load():
         layout = layouts.get(group.partition)
         if layout is not None and not layout.has(group):
             bucket, partition = layout.ordinal(group.file_id), group.partition
@@ -307,9 +307,18 @@ def _refuse_moved(session: TableSession, groups: Collection[FileGroupId]) -> Non
             )
 
 
-def _refuse_replaced(session: TableSession, groups: Iterable[FileGroupId]) -> None:
-    """Raise if one of the groups is no longer of the table: what is added to it is hidden."""
-    if hidden := session.replaced.load().intersection(groups):
+def _refuse_replaced(
+    session: TableSession, groups: Collection[FileGroupId], requested: str
+) -> None:
+    """Raise if one of the groups is no longer of the table: what is added to it is hidden.
+
+    Where buckets are resized, what was replaced since the write began is judged when it completes:
+    it may move its rows.
+    """
+    hidden = session.replaced.load().intersection(groups)
+    if session.groups.count is None:
+        hidden = frozenset(g for g in hidden if session.replaced.time(g) < requested)
+    if hidden:
         raise session.groups.error_of_replaced(hidden)
 
 

@@ -83,7 +83,7 @@ class CopyName:
 
     requested: InstantTime
     first: int  # the version of the first one
-    pieces_max: int = VERSIONS_A_WRITE
+    pieces_max: int | None = VERSIONS_A_WRITE
 
     @classmethod
     def of_copy(cls, resize: str, number: int) -> CopyName:
@@ -91,9 +91,12 @@ class CopyName:
         return cls(InstantTime(resize), VERSIONS_A_WRITE * number)
 
     @classmethod
-    def of_move(cls, write: str) -> CopyName:
-        """Name the moved logs of a write."""
-        return cls(InstantTime(write), 1)
+    def of_move(cls, write: str, above: int) -> CopyName:
+        """Name the moved logs of a write, by versions above those that its logs have so far.
+
+        It may have logs in the group that they come to, under the same token.
+        """
+        return cls(InstantTime(write), above + 1, None)
 
     def of(self, group: FileGroupId, piece: int) -> LogFileName:
         return LogFileName(group.file_id, self.requested, self.first + piece, WRITE_TOKEN)
@@ -217,7 +220,7 @@ class _SourceCopy:
     def _created(self, ordinal: int) -> WriteStat:
         copy = self._copies.pop(ordinal)
         group, piece = self._owners.group(ordinal), self._pieces.get(ordinal, 0)
-        if piece >= self._name.pieces_max:
+        if self._name.pieces_max is not None and piece >= self._name.pieces_max:
             raise _too_many_pieces(group, self._name)
         self._pieces[ordinal] = piece + 1
         name = self._name.of(group, piece)
