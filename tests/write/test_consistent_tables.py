@@ -22,10 +22,9 @@ from pyhudi.errors import (
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.column_owners import ColumnOwners
-from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_ROOT
-from pyhudi.format.table.table_config import TableType
-from pyhudi.plan.table_definition import TableDefinition
+from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_ROOT, initial_ring
 from pyhudi.storage.objects.column_owners import declare_owners
+from pyhudi.storage.objects.rings import create_first_ring
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("ts", pa.int64()), ("n", pa.int64())]
@@ -107,6 +106,24 @@ def test_changes_of_rows_that_are_not_there_lay_out_no_partition() -> None:
     table.delete(pa.table({"id": ["k0"], "day": ["y"]}))
     folders = {s.path.split("/")[-2] for s in made.storage.list(RING_ROOT)}
     assert folders == {"d0", "d1", "d2"}
+
+
+@pytest.mark.parametrize("days", [("d0", "d1", "d2"), ("d0",)])
+def test_keys_are_deleted_in_all_partitions_though_their_rings_differ(
+    days: tuple[str, ...],
+) -> None:
+    made = bench()
+    for day, count in zip(("d0", "d1", "d2"), (4, 3, 8), strict=True):
+        create_first_ring(made.storage, initial_ring(day, count))
+    table = made.table()
+    numbers = range(200)
+    for day in days:
+        table.upsert(rows(0, 200).set_column(1, "day", pa.array([day] * 200)))
+    table.delete(pa.table({"id": [f"k{n}" for n in numbers if n % 2]}))
+    found = made.table("reader").read(columns=["id", "day"]).to_arrow().to_pylist()
+    assert sorted((row["day"], row["id"]) for row in found) == sorted(
+        (day, f"k{n}") for day in days for n in numbers if n % 2 == 0
+    )
 
 
 def test_two_owners_write_parts_of_rows() -> None:
@@ -209,32 +226,6 @@ def test_a_recorded_kind_of_buckets_cannot_be_contradicted(tmp_path: Path) -> No
     with pytest.raises(pyhudi.TableExistsError, match="buckets"):
         pyhudi.create_table(uri, SCHEMA, record_key="id", buckets=2, exist_ok=True)
     pyhudi.create_table(uri, SCHEMA, record_key="id", exist_ok=True).upsert(rows(0, 1))
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"table_type": TableType.COPY_ON_WRITE}, "copy-on-write"),
-        ({"lock": LockKind.FILE}, "writers of Apache Hudi"),
-    ],
-)
-def test_buckets_stay_required_where_the_default_cannot_be_had(
-    options: dict[str, Any], why: str
-) -> None:
-    with pytest.raises(InvalidRequestError, match="number of buckets is missing") as caught:
-        TableDefinition.of("t", SCHEMA, record_key="id", buckets=None, **options)
-    assert why in caught.value.why
-
-
-def test_consistent_buckets_on_copy_on_write_are_refused_by_name() -> None:
-    with pytest.raises(InvalidRequestError, match="cannot have consistent buckets"):
-        TableDefinition.of(
-            "t",
-            SCHEMA,
-            record_key="id",
-            buckets=ConsistentBuckets(),
-            table_type=TableType.COPY_ON_WRITE,
-        )
 
 
 def test_a_damaged_ring_stops_writers_and_nothing_is_rewritten() -> None:

@@ -100,17 +100,15 @@ def create_table(
     """Create a Hudi table, or with `exist_ok` open the same one if it exists.
 
     `schema` is a schema or a frame of Arrow, Spark, pandas or Polars; no rows of a frame are read.
-    `buckets` is a number of buckets for each partition, which never changes, or a
-    `ConsistentBuckets`, whose number follows the size of the partition. It may be left out for
-    merge on read without a `lock`, and then it is the latter. With `ordering` the row
-    with the greatest value wins (event time) and writers never block each other; without it the
-    last commit wins and writers of one bucket conflict. `table_type` is "mor" or "cow",
-    `merge_mode` "event_time" or "commit_time", `concurrency` "non_blocking" or "optimistic".
-    `conflict_strategy` is "bucket", "simple" or "prefer_writer" (docs/concurrency.md). `lock` and
-    `lock_options` are needed only beside a Java writer (docs/locks.md). Of `buckets` and `lock`, an
-    existing table may have any that is not given here. With `owners`, each owner writes its own
-    columns (docs/partial_updates.md). The rest is as in `open_table`. Safe when several processes
-    create the table at once.
+    `buckets` is a number for each partition, which never changes, or a `ConsistentBuckets`, the
+    default for merge on read without a `lock`. With `ordering` the row with the greatest value wins
+    (event time) and writers never block each other; without it the last commit wins and writers of
+    one bucket conflict. `table_type` is "mor" or "cow", `merge_mode` "event_time" or "commit_time",
+    `concurrency` "non_blocking" or "optimistic", `conflict_strategy` "bucket", "simple" or
+    "prefer_writer" (docs/concurrency.md). `lock` and `lock_options` are needed only beside a Java
+    writer (docs/locks.md). Of `buckets` and `lock`, an existing table may have any not given here.
+    `owners` write columns of their own (docs/partial_updates.md). The rest is as in `open_table`.
+    Safe when several processes create the table at once.
     """
     upkeep, storage = parse_upkeep(upkeep), storage_at(uri, storage_options)
     name = table_name(uri) if name is None else name
@@ -133,13 +131,7 @@ def create_table(
     )
     opening = OpenTable(storage, real_world(), parse_settings(write_settings), Overrides())
     listener = progress_listener(progress, sys.stderr)
-    config = _created(
-        opening,
-        definition,
-        exist_ok=exist_ok,
-        any_lock=lock is None,
-        any_buckets=buckets is None,
-    )
+    config = _created(opening, definition, exist_ok, {"lock": lock, "buckets": buckets})
     return Table(TableLoader(storage, config), opening, upkeep, listener)
 
 
@@ -153,22 +145,14 @@ def _asked_lock(
 def _created(
     opening: OpenTable,
     definition: TableDefinition,
-    *,
     exist_ok: bool,
-    any_lock: bool,
-    any_buckets: bool,
+    given: Mapping[str, object],
 ) -> TableConfig:
     storage, world = opening.storage, opening.world
     # Refuses a lock that this storage cannot have, or whose library is missing.
     open_lock(definition.lock, storage, world, address=definition.lock_address)
-    config = create_table_files(
-        storage,
-        definition,
-        world,
-        exist_ok=exist_ok,
-        any_lock=any_lock,
-        any_buckets=any_buckets,
-    )
+    left_open = {part for part, asked in given.items() if asked is None}
+    config = create_table_files(storage, definition, world, exist_ok=exist_ok, left_open=left_open)
     if definition.owners is not None:
         declare_owners(storage, definition.owners)
     return config
