@@ -29,6 +29,7 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import FileSlice
 from pyhudi.table.schema import FILE_NAME
 
+_IDS = count()  # no two buckets share one, in whichever copy of a table
 _ID = pa.field("id", pa.string(), nullable=False)
 SCHEMA = pa.schema([_ID, ("day", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 
@@ -40,7 +41,6 @@ class ResizeTable(MemoryTable):
         buckets = ConsistentBuckets(initial=initial)
         asked = {"partition_by": "day", "buckets": buckets, **definition}
         super().__init__(definition.pop("schema", SCHEMA), **asked)
-        self._ids = count()
 
     def put(self, keys: Iterable[str], stamp: int, day: str = "d", label: str = "w") -> None:
         self.table(label).upsert(self.made(keys, stamp, day))
@@ -94,7 +94,7 @@ class ResizeTable(MemoryTable):
         ]
 
     def _new_id(self) -> str:
-        return f"{next(self._ids):08d}-0000-0000-0000-child"
+        return f"{next(_IDS):08d}-0000-0000-0000-child"
 
     def _begin(self, label: str, days: Sequence[str], changes_of: Any) -> str:
         session = self.session(label)

@@ -11,18 +11,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from counted_storage import CountedStorage
 from many_writers.scene import NBCC, OCC, SHARED, Scene, begun_scene, rows
 from many_writers.services_by_hand import archive, begin_service, plan_clustering, replacement
-from memory_tables import TIMELINE
+from memory_tables import TIMELINE, MemoryTable
 from pyhudi.errors import ConflictError, CorruptTableError, UnsupportedTableError
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_MAX, Ring, RingNode
 from pyhudi.format.timeline.instant import Action, InstantTime
 from pyhudi.format.timeline.resize_plan import ResizePlan, decode_resize_plan
+from pyhudi.index.consistent_bucket import bucket_ids
 from pyhudi.index.simple_bucket import file_id
 from pyhudi.plan.compaction import CompactionPolicy
 from pyhudi.plan.resize_policy import MIB, ResizePolicy
@@ -162,6 +165,30 @@ def test_nothing_is_begun_where_every_bucket_is_as_it_should_be() -> None:
     assert requested is None
     assert preview.is_empty
     assert scene.pending() == []
+
+
+def test_an_even_split_of_real_keys_gives_children_of_nearly_equal_size() -> None:
+    schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
+    memory = MemoryTable(schema, ordering="n", buckets=ConsistentBuckets(2))
+    for load in range(3):
+        keys = [f"k{load}_{number}" for number in range(4000)]
+        memory.table().upsert(pa.table({"id": keys, "n": [1] * len(keys)}, schema=schema))
+    session = memory.session("planner")
+    policy = ResizePolicy(target_bytes=8192, split="even", rest_seconds=0)
+    work = planning_of(session, session.groups.ring, LIMITS)
+    _, requested = work.schedule(policy)
+    assert requested is not None
+    path = f"{TIMELINE}/{requested}.clustering.requested"
+    plan = decode_resize_plan(memory.storage.read(path), path)
+    before = session.groups.ring("")
+    assert plan is not None
+    assert before is not None
+    after = rings_after(plan, {"": before}, InstantTime(requested))[""]
+    assert len(after.nodes) > 6
+    found = memory.table().read(columns=["id"]).to_arrow().column("id").combine_chunks()
+    counts = np.bincount(np.asarray(bucket_ids(found, ["id"], after)))
+    assert counts.sum() == 12_000
+    assert counts.max() <= 1.2 * 12_000 / len(after.nodes)
 
 
 def test_limits_of_the_table_and_of_the_plan_hold() -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pytest
 
 from faulty_storage import Effect, Fault, FaultyStorage, Operation
-from pyhudi.errors import HudiError
+from pyhudi.errors import ConflictError, HudiError, InvalidRequestError
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
@@ -31,7 +33,7 @@ class Outrun:
         self._scene = scene
         self._inner = inner
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def create(self, path: str, data: bytes) -> bool:
@@ -83,8 +85,7 @@ class Scene:
 
     def execute(self, *faults: Fault) -> FaultyStorage:
         """Execute the resize through storage that fails; return it."""
-        inner: Storage = Outrun(self, self.table.storage)  # type: ignore[assignment]
-        storage = FaultyStorage(inner, faults)
+        storage = FaultyStorage(Outrun(self, self.table.storage), faults)
         service = self.table.resizes("dying", storage)
         service.execute(self.requested)
         return storage
@@ -163,3 +164,128 @@ def test_another_process_continues_whatever_operation_was_the_last(
         if not is_outrun:  # else it depends on the crash how many writes there are
             assert scene.files() == undisturbed.files(), faults
     assert bool(was_closed) is is_outrun
+
+
+class Pausing:
+    """A storage that, before one of the operations that change something, lets another act."""
+
+    def __init__(self, inner: Storage, nth: int, meanwhile: Callable[[], object]) -> None:
+        self._inner = inner
+        self._left = nth
+        self._meanwhile = meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _CHANGES:
+            return getattr(self._inner, name)
+
+        def paused(*given: Any, **named: Any) -> Any:
+            self._left -= 1
+            if not self._left:
+                self._meanwhile()
+            return getattr(self._inner, name)(*given, **named)
+
+        return paused
+
+
+def changes_in(trace: Sequence[Operation]) -> range:
+    return range(1, 1 + sum(operation.name in _CHANGES for operation in trace))
+
+
+def test_an_executor_may_sleep_at_any_operation_while_another_executes_the_resize() -> None:
+    origin = Scene.made(is_outrun=False)
+    undisturbed = origin.copied()
+    moments = changes_in(undisturbed.execute().trace)
+    ours = 0
+    for nth in moments:
+        scene = origin.copied()
+        pausing = Pausing(scene.table.storage, nth, partial(continued, scene))
+        result = scene.table.resizes("slow", pausing).execute(scene.requested)
+        assert result is not None
+        ours += result.is_ours
+        assert result.copies == len(undisturbed.files()) - result.children
+        scene.check()
+        assert scene.files() == undisturbed.files(), nth
+        assert not scene.table.session("look").log.refresh().pending, nth
+    assert 0 < ours < len(moments)
+
+
+def test_a_resize_may_be_cancelled_at_any_operation_of_its_executor() -> None:
+    origin = Scene.made(is_outrun=False)
+    moments = changes_in(origin.copied().execute().trace)
+    completed = 0
+    for nth in moments:
+        scene = origin.copied()
+
+        def cancel(scene: Scene = scene) -> None:
+            with suppress(InvalidRequestError):  # it has completed
+                scene.table.resizes("c").cancel(scene.requested, is_forced=True)
+
+        pausing = Pausing(scene.table.storage, nth, cancel)
+        try:
+            result = scene.table.resizes("slow", pausing).execute(scene.requested)
+        except (ConflictError, InvalidRequestError):
+            result = None
+        assert (result is not None) is scene.is_done()
+        completed += result is not None
+        scene.check()
+        live = scene.table.session("look").log.refresh()
+        assert not live.pending, nth
+        assert not live.closed, nth
+        again = scene.table.plan(2, label="again")
+        assert scene.table.resizes("later").execute(again) is not None
+        scene.check()
+    assert 0 < completed < len(moments)
+
+
+# ---- writers that cannot finish a closed resize
+
+
+def closed(scene: Scene) -> Scene:
+    """The scene right after its resize was closed: its executor died."""
+    outrun = scene.copied()
+    outrun.is_outrun = True
+    with suppress(KeyboardInterrupt):
+        outrun.table.resizes("dying", StopsClosed(outrun)).execute(outrun.requested)
+    assert outrun.requested in outrun.table.session("look").log.refresh().closed
+    return outrun
+
+
+class StopsClosed(Outrun):
+    """A storage on which an executor is outrun, and dies when it has closed the resize."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene, scene.table.storage)
+
+    def create(self, path: str, data: bytes) -> bool:
+        created = super().create(path, data)
+        if path.endswith(f"/{self._scene.requested}") and not data and ".pyhudi" in path:
+            raise KeyboardInterrupt
+        return created
+
+
+def test_a_writer_finishes_what_another_closed() -> None:
+    scene = closed(Scene.made(is_outrun=False))
+    finish_resize(scene.table.session("writer"), scene.requested)
+    assert scene.is_done()
+    scene.check()
+    finish_resize(scene.table.session("late"), scene.requested)  # it has ended
+
+
+@pytest.mark.parametrize("lost", ["a base file", "a log"])
+def test_a_writer_cancels_a_closed_resize_that_cannot_be_finished(lost: str) -> None:
+    scene = closed(Scene.made(is_outrun=False))
+    storage = scene.table.storage
+    if lost == "a base file":
+        storage.delete(next(path for path in scene.files() if path.endswith(".parquet")))
+    else:
+        logs = [s.path for s in storage.list("d") if ".log." in s.path]
+        newest = max((p for p in logs if scene.requested not in p), key=lambda p: p.split("_")[1])
+        storage.write(newest, storage.read(newest)[:-9])
+    finish_resize(scene.table.session("writer"), scene.requested)
+    live = scene.table.session("look").log.refresh()
+    assert not live.pending
+    assert not live.closed
+    assert not scene.is_done()
+    assert not scene.files()
+    if lost == "a base file":
+        scene.check()

@@ -155,7 +155,7 @@ def test_parts_of_rows_and_their_stand_ins_stay_what_they_are(block_format: Any)
     given = KeyedRows(rows, rows.column("id"))
     known = pa.array([f"k{n}" for n in range(0, 20, 2)])
     stats = write_log(storage, spec, GROUP, rows=given, existing_keys=known)
-    copies = copied_logs(storage, CopyName.of_move(at(1)), sources(storage, stats), HALVES)
+    copies = copied_logs(storage, CopyName.of_move(at(1), 0), sources(storage, stats), HALVES)
     check(storage, [stat.data_path for stat in stats], copies, HALVES)
     assert sum(stat.num_writes or 0 for stat in copies) == 20
     assert sum(stat.num_inserts or 0 for stat in copies) == 10
@@ -253,7 +253,7 @@ def test_pieces_number_the_logs_in_a_child_from_a_thousand_for_each_completion()
 
 def test_moved_logs_bear_the_write_and_count_from_one() -> None:
     storage = a_storage()
-    moved = copied_logs(storage, CopyName.of_move(at(1)), some_logs(storage), HALVES)
+    moved = copied_logs(storage, CopyName.of_move(at(1), 0), some_logs(storage), HALVES)
     assert sorted(stat.data_path for stat in moved) == [
         f".{child}-child-0_{at(1)}.log.{version}_0-0-0"
         for child in ("00000000", "00000001")

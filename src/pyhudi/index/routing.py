@@ -133,6 +133,10 @@ class Routing:
             group = targets.group(int(order[start]))
             yield RoutedRows(group, keys[start:end], rows[start:end])
 
+    def has_successor(self, group: FileGroupId) -> bool:
+        """True if one group takes all rows of this one, which an earlier routing had."""
+        return self.layout(group.partition).ordinal(group.file_id) is not None
+
     def successor(self, group: FileGroupId) -> FileGroupId:
         """Return the group that now takes the rows of one that an earlier routing had.
 

@@ -1,4 +1,4 @@
-"""The life of a plan that any process may execute: compaction and cleaning, later clustering.
+"""The life of a plan that any process may execute: compaction, resizing and cleaning.
 
     schedule   the plan is appended to the log, and then is on the timeline
     execute    heartbeat → inflight → work → completed
