@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any
 
@@ -82,37 +82,47 @@ class ResizeTable(MemoryTable):
         )
 
     def _splits(self, ring: Ring, parts: int) -> list[RingChange]:
-        nodes = range(len(ring.nodes))
-        return [
-            split(
-                ring,
-                node,
-                equal_points(arc_of(ring, node), parts),
-                [self._new_id() for _ in range(parts)],
-            )
-            for node in nodes
-        ]
+        return splits(ring, parts, self._new_id)
 
     def _new_id(self) -> str:
         return f"{next(_IDS):08d}-0000-0000-0000-child"
 
     def _begin(self, label: str, days: Sequence[str], changes_of: Any) -> str:
-        session = self.session(label)
-        slices = latest_slices(session)
-        changes: list[GroupChange] = []
-        for day in days:
-            ring = session.groups.ring(day)
-            assert ring is not None
-            changes += (_planned(ring, change, slices) for change in changes_of(ring))
-        data = encode_resize_plan(ResizePlan(tuple(changes)), session.storage.uri, bytes(16))
-        outcome = session.log.append(Begin(Action.CLUSTERING, data))
-        assert isinstance(outcome, Decided), outcome
-        assert outcome.entry.instant is not None
-        return outcome.entry.instant
+        return begin_resize(self.session(label), days, changes_of)
 
     def resizes(self, label: str = "e", storage: Storage | None = None, **settings: Any) -> Resizes:
         """The resizes as one process executes them."""
         return resizes(self.session(label, storage, **settings))
+
+
+def splits(ring: Ring, parts: int, new_id: Callable[[], str]) -> list[RingChange]:
+    """Split every bucket of the ring."""
+    return [
+        split(
+            ring,
+            node,
+            equal_points(arc_of(ring, node), parts),
+            [new_id() for _ in range(parts)],
+        )
+        for node in range(len(ring.nodes))
+    ]
+
+
+def begin_resize(
+    session: TableSession, days: Sequence[str], changes_of: Callable[[Ring], Iterable[RingChange]]
+) -> str:
+    """Plan changes of the rings of these partitions; return the requested time."""
+    slices = latest_slices(session)
+    changes: list[GroupChange] = []
+    for day in days:
+        ring = session.groups.ring(day)
+        assert ring is not None
+        changes += (_planned(ring, change, slices) for change in changes_of(ring))
+    data = encode_resize_plan(ResizePlan(tuple(changes)), session.storage.uri, bytes(16))
+    outcome = session.log.append(Begin(Action.CLUSTERING, data))
+    assert isinstance(outcome, Decided), outcome
+    assert outcome.entry.instant is not None
+    return outcome.entry.instant
 
 
 def latest_slices(session: TableSession) -> dict[FileGroupId, FileSlice]:

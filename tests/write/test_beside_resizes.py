@@ -82,7 +82,6 @@ VERBS: dict[str, Verb] = {
 
 #: The write's steps in capitals, those of the resize in small letters.
 WRITE = {"B": Stop.BEGUN, "W": Stop.WRITTEN, "C": Stop.NEVER}
-RESIZE = "pbkc"
 
 
 def orders(resize: str) -> Iterator[str]:
@@ -119,7 +118,7 @@ class Bench:
             if step in WRITE:
                 self._go_on(WRITE[step])
             else:
-                getattr(self, {"p": "_plan", "b": "_bases", "k": "_close", "c": "_end"}[step])()
+                getattr(self, {"p": "_plan", "k": "_close", "c": "_end"}[step])()
 
     def _go_on(self, stop: Stop) -> None:
         if self.held is None:
@@ -135,8 +134,8 @@ class Bench:
         self.resize = self.table.plan(3)
         self._put("mz", 3)
 
-    def _bases(self) -> None:
-        """Make base files and copies, and die before the completion."""
+    def _close(self) -> None:
+        """Make base files and copies, close the resize, and die before the completion."""
 
         class Dying:
             def __init__(self, storage: Any) -> None:
@@ -154,13 +153,10 @@ class Bench:
         if self._is_pending():
             with pytest.raises(KeyboardInterrupt):
                 self.table.resizes("dying", Dying(self.table.storage)).execute(self.resize)
+            self.table.session("closing").log.append(Close(self.resize, lambda live: None))
 
     def _is_pending(self) -> bool:
         return self.resize in self.table.session("look").log.refresh().pending
-
-    def _close(self) -> None:
-        if self._is_pending():
-            self.table.session("closing").log.append(Close(self.resize, lambda live: None))
 
     def _end(self) -> None:
         if self._is_pending():
@@ -186,13 +182,25 @@ class Bench:
         return values
 
 
+def _played(verb: str, mode: str, order: str) -> Bench:
+    bench = Bench(VERBS[verb], mode)
+    try:
+        bench.play(order)
+        bench.check()
+    except (AssertionError, HudiError) as error:
+        raise AssertionError(f"{order}: {error}") from error
+    return bench
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_write_and_a_resize_in_every_order(verb: str, mode: str) -> None:
-    for order in orders(RESIZE):
-        bench = Bench(VERBS[verb], mode)
-        try:
-            bench.play(order)
-            bench.check()
-        except (AssertionError, HudiError) as error:
-            raise AssertionError(f"{order}: {error}") from error
+    for order in orders("pc"):
+        _played(verb, mode, order)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("verb", ["upsert", "update", "overwrite"])
+def test_a_write_and_a_resize_that_is_closed_in_every_order(verb: str, mode: str) -> None:
+    for order in orders("pkc"):
+        _played(verb, mode, order)
