@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -19,7 +20,11 @@ from many_writers.scene import HeldWrite, Stop
 from pyhudi.api.table import Table
 from pyhudi.commit.proposals import Close
 from pyhudi.errors import HudiError
+from pyhudi.format.table.column_owners import ColumnOwners
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.storage.objects.column_owners import declare_owners
+from pyhudi.storage.protocol import Storage
+from pyhudi.write.begin import commit_nothing
 from pyhudi.write.result import WriteResult
 from resize_tables import SCHEMA, ResizeTable
 
@@ -27,7 +32,9 @@ MODES: dict[str, dict[str, Any]] = {
     "event time": {"ordering": "ts"},
     "commit time": {"concurrency": ConcurrencyMode.OPTIMISTIC},
 }
-Values = dict[str, str]
+OWNERS = {"own": ("v",), "other": ("ts",)}
+JOINED = "joined"
+Values = dict[str, str | None]
 
 
 def _rows(keys: str, stamp: int) -> pa.Table:
@@ -80,6 +87,15 @@ VERBS: dict[str, Verb] = {
     "delete_partitions": Verb(lambda t: t.delete_partitions(["d"]), lambda _: {}),
 }
 
+PARTS: dict[str, Verb] = {
+    "upsert of a part": Verb(
+        lambda t: t.upsert(_keys("klu", "v"), owner="own"), lambda v: _put(v, "klu", 9)
+    ),
+    "delete by keys": Verb(
+        lambda t: t.delete(_keys("kl?").select(["id", "day"])), lambda v: _without(v, "kl")
+    ),
+}
+
 #: The write's steps in capitals, those of the resize in small letters.
 WRITE = {"B": Stop.BEGUN, "W": Stop.WRITTEN, "C": Stop.NEVER}
 
@@ -104,14 +120,22 @@ class Bench:
     result: WriteResult | None = None
 
     def __post_init__(self) -> None:
-        self.table = ResizeTable(**MODES[self.mode])
+        is_joined = self.mode == JOINED
+        self.table = ResizeTable(**({"owners": OWNERS} if is_joined else MODES[self.mode]))
+        if is_joined:
+            declare_owners(self.table.storage, ColumnOwners(OWNERS))
         self.effects: dict[str, Callable[[Values], Values]] = {}
         self._put("klmnopq", 1)
         self._put("kl", 2)
 
     def _put(self, keys: str, stamp: int) -> None:
-        done = self.table.table("other").upsert(_rows(keys, stamp))
-        self.effects[done.completed] = lambda values: _put(values, keys, stamp)
+        table, rows = self.table.table("other"), _rows(keys, stamp)
+        if self.mode == JOINED:
+            done = table.upsert(rows.drop_columns(["v"]), owner="other")
+            self.effects[done.completed] = lambda values: {**dict.fromkeys(keys), **values}
+        else:
+            done = table.upsert(rows)
+            self.effects[done.completed] = lambda values: _put(values, keys, stamp)
 
     def play(self, order: str) -> None:
         for step in order:
@@ -119,6 +143,12 @@ class Bench:
                 self._go_on(WRITE[step])
             else:
                 getattr(self, {"p": "_plan", "k": "_close", "c": "_end"}[step])()
+
+    def meet(self, steps: str) -> None:
+        """Play steps of the resize. What is decided is applied first: a plan by hand lists files,
+        and is not adjusted when it begins."""
+        commit_nothing(self.table.session("applying"), "the plan")
+        self.play(steps)
 
     def _go_on(self, stop: Stop) -> None:
         if self.held is None:
@@ -173,6 +203,9 @@ class Bench:
                 expected = effect(expected)
             assert self._now(as_of=instant.completed) == expected, instant
         assert self._now() == expected
+        if self.resize and self._is_pending():
+            self._end()
+            assert self._now() == expected
         assert not self.table.pending()
 
     def _now(self, **point: Any) -> Values:
@@ -183,7 +216,7 @@ class Bench:
 
 
 def _played(verb: str, mode: str, order: str) -> Bench:
-    bench = Bench(VERBS[verb], mode)
+    bench = Bench((PARTS if mode == JOINED else VERBS)[verb], mode)
     try:
         bench.play(order)
         bench.check()
@@ -204,3 +237,55 @@ def test_a_write_and_a_resize_in_every_order(verb: str, mode: str) -> None:
 def test_a_write_and_a_resize_that_is_closed_in_every_order(verb: str, mode: str) -> None:
     for order in orders("pkc"):
         _played(verb, mode, order)
+
+
+@pytest.mark.parametrize("verb", PARTS)
+def test_the_write_of_an_owner_and_a_resize_in_every_order(verb: str) -> None:
+    for order in orders("pkc" if verb == "upsert of a part" else "pc"):
+        _played(verb, JOINED, order)
+
+
+# -- at each storage operation
+
+
+class AtOperation:
+    """A storage that does something before the given change of the writer, counted from 0."""
+
+    def __init__(self, storage: Storage, number: int, deed: Callable[[], None]) -> None:
+        self._storage = storage
+        self.left = number
+        self._deed = deed
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._storage, name)
+        if name not in ("create", "create_from", "write", "replace", "delete", "delete_all"):
+            return found
+
+        def changed(*args: Any, **kwargs: Any) -> Any:
+            self.left -= 1
+            if self.left == -1:
+                self._deed()
+            return found(*args, **kwargs)
+
+        return changed
+
+
+#: What has happened before the write begins, and what happens in its midst.
+MOMENTS = {"a whole resize": ("", "pc"), "its end": ("p", "c"), "its close": ("p", "k")}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_resize_at_each_change_that_a_write_makes(moment: str, mode: str) -> None:
+    before, meanwhile = MOMENTS[moment]
+    for number in range(1, 100):
+        bench = Bench(VERBS["upsert"], mode)
+        bench.play(before)
+        deed = partial(bench.meet, meanwhile)
+        storage = AtOperation(bench.table.storage, number, deed)
+        result = VERBS["upsert"].run(bench.table.table("own", storage))
+        bench.effects[result.completed] = VERBS["upsert"].effect
+        if storage.left >= 0:
+            break
+        bench.check()
+    assert number > 5
