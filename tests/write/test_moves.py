@@ -16,7 +16,6 @@ from pyhudi.format.files.file_names import LogFileName, parse_data_file
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.session.session import TableSession
-from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.write import detached
@@ -69,7 +68,7 @@ def closed(table: ResizeTable, deed: Callable[[], object] = lambda: None) -> str
             return table.storage.create(path, data)
 
     with pytest.raises(KeyboardInterrupt):
-        table.resizes("dying", Dying()).execute(requested)  # type: ignore[arg-type]
+        table.resizes("dying", Dying()).execute(requested)
     table.session("closing").log.append(Close(requested, lambda live: None))
     return requested
 
@@ -85,7 +84,7 @@ def test_a_moved_write_leaves_only_its_logs_in_the_children(table: ResizeTable) 
     assert len(before) == 1
     assert not before.keys() & after.keys()
     assert result.files == len(after) > 1
-    assert load_markers(table.storage, result.requested) == []
+    assert not load_markers(table.storage, result.requested)
     assert table.values() == {**{k: f"{k}1" for k in KEYS}, **{k: f"{k}2" for k in "klmx"}}
     assert bool(table.table("v").services.verify())
 
@@ -99,9 +98,8 @@ def test_moved_logs_are_numbered_above_those_of_the_write(table: ResizeTable) ->
     assert {name.version for name in logs_of(table, result.requested).values()} == {2}
 
 
-def test_a_write_moves_as_often_as_its_buckets_are_resized(table: ResizeTable) -> None:
+def test_a_write_is_made_again_once_for_all_resizes_since(table: ResizeTable) -> None:
     write = held(table, "klmx")
-    # Both are planned before it begins again, and both are completed before it is.
     for parts in (2, 3):
         table.resizes().execute(table.plan(parts))
     assert write.finish().retries == 1
@@ -155,7 +153,6 @@ def test_a_resize_that_was_planned_later_is_no_counted_retry(table: ResizeTable)
     table.resizes().execute(table.plan())
     result = write.finish()
     assert (result.retries, result.moved) == (1, 0)
-    assert not logs_of(table, write.requested) or result.requested == write.requested
 
 
 def test_a_writer_finishes_a_resize_whose_executor_died(table: ResizeTable) -> None:
@@ -213,11 +210,12 @@ def test_a_write_whose_log_is_gone_says_so_and_is_made_again(table: ResizeTable)
 
 def test_a_write_that_fails_in_its_move_leaves_nothing(table: ResizeTable) -> None:
     requested = table.plan()
-    broken = FaultyStorage(table.storage)
+    # Moved logs are streams, and what writes create at first is not.
+    fault = Fault(Effect.FAIL, operation="create_from", path="d/*", times=None)
+    broken = FaultyStorage(table.storage, [fault])
     own = table.table("own", broken, conflict_retries=0)
     write = HeldWrite(lambda: own.upsert(table.made(KEYS, 2))).run_to(Stop.WRITTEN)
     table.resizes().execute(requested)
-    broken.add(Fault(Effect.FAIL, operation="create_from", path="d/*", times=None))
     with pytest.raises(UnavailableError):
         write.finish()
     assert not logs_of(table, write.requested)
@@ -312,4 +310,3 @@ def test_a_stream_that_a_resize_has_overtaken_is_rebased(table: ResizeTable) -> 
     assert write.finish().retries == 1
     assert len(table.values()) == 300 + len(KEYS)
     assert bool(table.table("v").services.verify())
-    assert WriteSettings().buffer_bytes_max > 1 << 10
