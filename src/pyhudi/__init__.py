@@ -26,6 +26,7 @@ _HOMES = {
     "CompactionResult": "pyhudi.services.compaction.result",
     "ConcurrentSchemaEvolutionError": "pyhudi.errors",
     "ConflictError": "pyhudi.errors",
+    "ConsistentBuckets": "pyhudi.format.table.bucket_config",
     "Consumer": "pyhudi.format.table.consumer_file",
     "CorruptBlockWarning": "pyhudi.read.slice",
     "CorruptTableError": "pyhudi.errors",
@@ -40,6 +41,10 @@ _HOMES = {
     "ReconcileSchemaStrategy": "pyhudi.conflict.schemas",
     "Repaired": "pyhudi.services.repair",
     "RequestedTime": "pyhudi.timeline.instant_time",
+    "ResizePolicy": "pyhudi.plan.resize_policy",
+    "ResizePreview": "pyhudi.plan.resizing",
+    "ResizeResult": "pyhudi.services.resizing.result",
+    "Resized": "pyhudi.services.resizing.result",
     "Scan": "pyhudi.api.scan",
     "SchemaContradiction": "pyhudi.conflict.schemas",
     "SchemaMode": "pyhudi.settings",
@@ -49,6 +54,8 @@ _HOMES = {
     "SchemaWarning": "pyhudi.session.write_schema",
     "SimpleBuckets": "pyhudi.format.table.bucket_config",
     "SimpleSchemaStrategy": "pyhudi.conflict.schemas",
+    "SplitBucket": "pyhudi.plan.resize_policy",
+    "SplitPolicy": "pyhudi.plan.resize_policy",
     "Table": "pyhudi.api.table",
     "TableExistsError": "pyhudi.errors",
     "TableNotFoundError": "pyhudi.errors",
@@ -89,6 +96,7 @@ if TYPE_CHECKING:
     from pyhudi.errors import TableNotFoundError as TableNotFoundError
     from pyhudi.errors import UnavailableError as UnavailableError
     from pyhudi.errors import UnsupportedTableError as UnsupportedTableError
+    from pyhudi.format.table.bucket_config import ConsistentBuckets as ConsistentBuckets
     from pyhudi.format.table.bucket_config import SimpleBuckets as SimpleBuckets
     from pyhudi.format.table.consumer_file import Consumer as Consumer
     from pyhudi.plan.archiving import ArchivePlan as ArchivePlan
@@ -97,6 +105,10 @@ if TYPE_CHECKING:
     from pyhudi.plan.cleaning import CleanPolicy as CleanPolicy
     from pyhudi.plan.compaction import CompactionPolicy as CompactionPolicy
     from pyhudi.plan.compaction import CompactionPreview as CompactionPreview
+    from pyhudi.plan.resize_policy import ResizePolicy as ResizePolicy
+    from pyhudi.plan.resize_policy import SplitBucket as SplitBucket
+    from pyhudi.plan.resize_policy import SplitPolicy as SplitPolicy
+    from pyhudi.plan.resizing import ResizePreview as ResizePreview
     from pyhudi.progress import Progress as Progress
     from pyhudi.read.slice import CorruptBlockWarning as CorruptBlockWarning
     from pyhudi.services.archiving.run import ArchiveResult as ArchiveResult
@@ -107,6 +119,8 @@ if TYPE_CHECKING:
     from pyhudi.services.maintenance import Upkeep as Upkeep
     from pyhudi.services.maintenance import UpkeepResult as UpkeepResult
     from pyhudi.services.repair import Repaired as Repaired
+    from pyhudi.services.resizing.result import Resized as Resized
+    from pyhudi.services.resizing.result import ResizeResult as ResizeResult
     from pyhudi.services.verification.result import Finding as Finding
     from pyhudi.services.verification.result import FindingKind as FindingKind
     from pyhudi.services.verification.result import Verified as Verified

@@ -43,6 +43,7 @@ PUBLIC = {
     "CompactionPreview",
     "CompactionResult",
     "ConflictError",
+    "ConsistentBuckets",
     "Consumer",
     "CorruptBlockWarning",
     "CorruptTableError",
@@ -56,6 +57,12 @@ PUBLIC = {
     "Progress",
     "Repaired",
     "RequestedTime",
+    "ResizePolicy",
+    "ResizePreview",
+    "ResizeResult",
+    "Resized",
+    "SplitBucket",
+    "SplitPolicy",
     "Scan",
     "SimpleBuckets",
     "Table",
@@ -128,7 +135,7 @@ def test_a_public_class_or_function_comes_through_a_pickle(name: str) -> None:
 
 #: Classes with verbs, and what verbs give whose types are not of Python or Arrow alone.
 VERBS = (pyhudi.Table, Services, Consumers, Alterations, Inspection)
-GIVEN = (pyhudi.UpkeepResult, pyhudi.Compacted, pyhudi.CleanResult)
+GIVEN = (pyhudi.UpkeepResult, pyhudi.Compacted, pyhudi.CleanResult, pyhudi.Resized)
 
 
 def named_types(hint: object) -> Iterator[type]:
@@ -155,9 +162,11 @@ GROUPS: dict[type, set[str]] = {
         "archive",
         "cancel_clean",
         "cancel_compaction",
+        "cancel_resize",
         "clean",
         "compact",
         "repair",
+        "resize",
         "run",
         "verify",
     },

@@ -32,6 +32,7 @@ from many_writers.services_by_hand import (
 from pyhudi.api.table import Table
 from pyhudi.errors import ConflictError, UnavailableError
 from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.table.column_owners import ColumnOwners
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
 from pyhudi.format.timeline.instant import Action
@@ -41,6 +42,7 @@ from pyhudi.format.timeline.plan_files import (
     encode_compaction_plan,
 )
 from pyhudi.index.simple_bucket import file_id
+from pyhudi.services.resizing.run import resizes
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.column_owners import declare_owners
 from pyhudi.storage.protocol import Storage
@@ -50,6 +52,7 @@ from pyhudi.write.begin import ready
 from pyhudi.write.intent import Reads, WholeRows, WriteIntent
 from pyhudi.write.result import WriteResult
 from pyhudi.write.seeds import seed_missing
+from resize_tables import begin_resize, splits
 from worlds import Clock
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "concurrency.md"
@@ -182,7 +185,8 @@ SERVICES = (
     *("log compaction pending", "log compaction completed"),
     *("clustering pending", "clustering completed"),
 )
-ALWAYS = (*SERVICES, "clean", "rollback")
+RESIZES = ("resize pending", "resize completed")
+ALWAYS = (*SERVICES, *RESIZES, "clean", "rollback")
 WHOLE_ROWS = tuple(WRITES)[:8]
 OF_OWNERS = tuple(WRITES)[4:]
 
@@ -229,9 +233,10 @@ class State(StrEnum):
 
 
 @cache
-def prepared(kind: str, state: State, *, is_shared: bool) -> Scene:
+def prepared(kind: str, state: State, other: str) -> Scene:
     """A table with the bucket in that state, to be copied."""
-    scene = Scene(**KINDS[kind], **(SHARED if is_shared else {}))
+    given = SHARED if other == SERVICES[0] else {"buckets": ConsistentBuckets(initial=1)}
+    scene = Scene(**KINDS[kind], **(given if other else {}))
     if kind == "Joined":
         declare_owners(scene.storage, ColumnOwners(OWNERS))
         _parts(scene.table("before"), "a")
@@ -259,7 +264,8 @@ class Bucket(Scene):
             state = State.EMPTY
         self.is_filled = state is State.FILLED
         self.is_joined = kind == "Joined"
-        scene = prepared(kind, state, is_shared=other in SERVICES)
+        alike = {**dict.fromkeys(SERVICES, SERVICES[0]), **dict.fromkeys(RESIZES, RESIZES[0])}
+        scene = prepared(kind, state, alike.get(other, ""))
         self.clock = Clock(scene.clock.ms)
         self.storage = MemoryStorage(lambda: self.clock.ms)
         self.skews_ms = {}
@@ -282,6 +288,13 @@ class Bucket(Scene):
             }
             service, result = begins[kind]()
             return (lambda: None) if state == "pending" else partial(service.complete, result)
+        if other in RESIZES:
+            ids = (f"{number:08d}-0000-0000-0000-child" for number in range(2))
+            changes_of = partial(splits, parts=2, new_id=lambda: next(ids))
+            requested = begin_resize(self._service_writer(), [DAY], changes_of)
+            if other == "resize pending":
+                return lambda: None
+            return lambda: resizes(self._service_writer()).execute(requested)
         raise NotImplementedError(f"{other} has one moment only")
 
     def run(self, other: str) -> None:
@@ -292,7 +305,7 @@ class Bucket(Scene):
             clean(self._service_writer(), [], "")
         elif other == "rollback":
             self._fail()
-        elif other in SERVICES:
+        elif other in (*SERVICES, *RESIZES):
             self.begin(other)()
         else:
             table = self.table("other")
@@ -344,7 +357,7 @@ class Bucket(Scene):
         if own == "seed":
             return self._seeded(meanwhile)
         # One retry, for without any a write is not committed behind another one either.
-        retries = 0 if other in SERVICES else 1
+        retries = 0 if other in (*SERVICES, *RESIZES) else 1
         act = WRITES[own]
         if other == "seed" and own in ("upsert", "append to logs"):
             act = partial(_logged, given=NEW)  # the other way opens the bucket before it begins
@@ -382,7 +395,7 @@ def earlier(kind: str, own: str, other: str) -> Cell:
 
 def has_two_orders(own: str, other: str) -> bool:
     """Whether the other one can be begun before ours in a bucket where both have work to do."""
-    if own == "seed" or other not in (*WRITES, *SERVICES):
+    if own == "seed" or other not in (*WRITES, *SERVICES, *RESIZES):
         return False
     return not (other in OF_ROWS and own == "append to base files")
 
@@ -408,7 +421,8 @@ def test_two_operations_meet_as_documented(section: str, own: str, other: str) -
     cell = documented()[section, own, other]
     if cell is Cell.NEVER:
         assert own == "seed"
-        assert other in (*OF_ROWS, "delete_partitions", *SERVICES), "they need a file to be there"
+        needy = (*OF_ROWS, "delete_partitions", *SERVICES, *RESIZES)
+        assert other in needy, "they need a file to be there"
         return
     is_order = cell is Cell.IF_LATER
     assert later(section, own, other) is (Cell.CONFLICT if is_order else cell)

@@ -64,7 +64,7 @@ CASES: dict[str, tuple[str, str, tuple[Resize, ...], object]] = {
     "rule 3, a plan since": ("g", "", (LATE,), MustRepeat(LATE, min(groups("g")))),
     "rule 4": ("a", "", (LATE,), MustRepeat(LATE, min(groups("a")))),
     "it wrote to the children": ("a", "", (DONE,), None),
-    "its base file is in a child": ("a", "a", (DONE,), None),
+    "rule 5": ("a", "a", (DONE,), MustRepeat(DONE, min(groups("a")))),
     "a completed one elsewhere": ("h", "", (DONE, LATE), None),
     "two in a row, the second planned since": (
         *("g", "", (NEXT, DONE)),

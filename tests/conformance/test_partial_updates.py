@@ -76,7 +76,7 @@ def write_block(path: Path, rows: Sequence[Row], *, is_partial: bool) -> None:
         schemas = WriteSchemas(session.schema.now(), None)
         intent = WriteIntent(operation="UPSERT", reads=Reads.LOCATIONS, rows=row_schema(session))
         plan = plan_write(session, intent, spec, schemas, Prepared())
-        complete(session, transaction, plan, [stat]).or_raise()
+        complete(session, transaction, plan, [stat]).outcome.or_raise()
 
 
 def create_table(path: Path, schema: pa.Schema, **options: Any) -> pyhudi.Table:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golden_tables import GoldenTables
@@ -225,6 +225,26 @@ def test_a_plan_that_contradicts_itself_is_refused_by_file_and_reason(
     data = stored(other_group(**change))
     with pytest.raises(CorruptTableError, match=why):
         decode_resize_plan(data, ".hoodie/timeline/x.clustering.requested")
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_damaged_file_is_a_plan_or_an_error_that_names_it(data: st.DataObject) -> None:
+    whole = bytearray(encode_resize_plan(ResizePlan((a_split(), a_merge())), BASE, SYNC))
+    body = len(whole) - 900  # behind the schema, which takes most of the file
+    for _ in range(data.draw(st.integers(1, 3))):
+        whole[data.draw(st.integers(body, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(body, len(whole)))
+    error = refusal(bytes(whole[:cut]))
+    assert error is None or error.path == "the file"
+
+
+def refusal(data: bytes) -> CorruptTableError | None:
+    try:
+        decode_resize_plan(data, "the file")
+    except CorruptTableError as error:
+        return error
+    return None
 
 
 def test_children_that_are_too_many_are_refused_before_they_are_parsed(

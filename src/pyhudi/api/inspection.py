@@ -10,13 +10,22 @@ from typing import Any
 import pyarrow as pa
 
 from pyhudi.api.inputs import checked_limit
+from pyhudi.api.inspected_buckets import (
+    BUCKETS,
+    PendingPlan,
+    bucket_rows,
+    decode_pending_plan,
+    is_behind,
+    load_rings,
+)
 from pyhudi.commit.conflict_notes import load_conflicts
 from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, decode_inflight_commit
 from pyhudi.format.timeline.instant import Action, Instant, State
-from pyhudi.format.timeline.plan_files import CompactionOperation, decode_compaction_plan
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity, parse_writer
+from pyhudi.plan.compaction import SERVICES
 from pyhudi.read.load import TableLoader
 from pyhudi.read.plan import Reader
 from pyhudi.read.schema_history import SchemaChange, schema_changes
@@ -36,6 +45,8 @@ from pyhudi.world import World, real_world
 _PLANS = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN})
 _WRITER_COLUMNS = ("job", "user", "host")
 _HEARTBEAT_BYTES_MAX = 8_192
+#: How often the table is loaded again because a resize completed meanwhile.
+_LOAD_ATTEMPTS_MAX = 3
 _TIMELINE = pa.schema(
     [
         ("requested", pa.string()),
@@ -194,6 +205,24 @@ class Inspection:
             rows += (_slice_row(slice_, latest=n == 0) for n, slice_ in enumerate(slices))
         return _table(_SLICES, rows)
 
+    def buckets(self, *, rows: bool = True) -> pa.Table:
+        """Return every bucket of every partition, with its size and how even the sizes are.
+
+        `bucket` counts from 0 in its partition, `range` has the hash values that a consistent
+        bucket takes (two ranges if they cross the end of the ring), and `share` is its part of the
+        partition's bytes. `state` is "normal", "empty" if it has no file yet, or the pending plan
+        that has it. Rows are counted as `table.read().count()` counts them; without `rows` no data
+        file is opened, and the column is null.
+        """
+        for _ in range(_LOAD_ATTEMPTS_MAX):
+            state = self._state()
+            rings = load_rings(self._loader, state)
+            if not is_behind(state, rings):
+                break
+        pending = self._pending_plans(state)
+        found = bucket_rows(self._loader, self._reader, state, rings, pending, counts_rows=rows)
+        return _table(BUCKETS, found)
+
     def writers(self, *, limit: int = 100) -> pa.Table:
         """Return what is pending, then completed writes, the latest first, each with its writer.
 
@@ -300,19 +329,28 @@ class Inspection:
         found = {}
         for instant in state.timeline.pending:
             if instant.action is Action.COMPACTION:
-                for operation in self._planned(instant):
-                    group = (operation.partition_path or "", operation.file_id or "")
-                    found[group] = instant.requested
+                for group in self._plan(instant).groups:
+                    found[group.partition, group.file_id] = instant.requested
         return found
 
-    def _planned(self, instant: Instant) -> Sequence[CompactionOperation]:
-        """Return the plan's operations; none if the plan is gone or broken, to show the rest."""
-        path = f"{self._loader.timeline_folder}/{instant.requested}.compaction.requested"
+    def _pending_plans(self, state: TableState) -> Mapping[FileGroupId, str]:
+        """Return file group → what pending plan rewrites it."""
+        found = {}
+        for instant in state.timeline.pending:
+            if instant.action in SERVICES:
+                plan = self._plan(instant)
+                found.update(dict.fromkeys(plan.groups, f"in {plan.name} {instant.requested}"))
+        return found
+
+    def _plan(self, instant: Instant) -> PendingPlan:
+        """Return the plan; one without groups if it is gone or broken, to show the rest."""
+        name = instant.in_state(State.REQUESTED).file_name
+        path = f"{self._loader.timeline_folder}/{name}"
         try:
             data = self._loader.storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
-            return decode_compaction_plan(data, path).operations or ()
+            return decode_pending_plan(instant.action, data, path)
         except (FileNotFoundError, CorruptTableError):
-            return ()
+            return PendingPlan(instant.action.value, ())
 
 
 def _history_row(instant: Instant, metadata: CommitMetadata, zone: tzinfo | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.resize_policy import ResizePolicy
 from pyhudi.progress import Listener
 from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.archiving.run import ArchiveResult
@@ -25,6 +26,9 @@ from pyhudi.services.maintenance import (
     run_services,
 )
 from pyhudi.services.repair import GRACE_MS, Repaired, repair_table
+from pyhudi.services.resizing.execute import Merge as MergeChildren
+from pyhudi.services.resizing.result import Resized
+from pyhudi.services.resizing.run import LocalChildren, resize, resizes
 from pyhudi.services.verification.result import Verified
 from pyhudi.services.verification.run import verify
 from pyhudi.session.open import OpenTable
@@ -127,6 +131,36 @@ class Services:
         """
         return compactions(self._session()).cancel(instant)
 
+    def resize(
+        self,
+        policy: ResizePolicy | None = None,
+        *,
+        dry_run: bool = False,
+        plan_only: bool = False,
+        spark: Any = None,
+    ) -> Resized:
+        """Split large buckets and merge small ones: plan it, and execute every pending plan.
+
+        For tables with `pyhudi.ConsistentBuckets`. Writers continue meanwhile. With `plan_only` the
+        plan is left to the next process that resizes. With `dry_run` nothing is changed, and the
+        printed result says of each bucket what would happen, or why nothing would. If `spark` is a
+        session, its tasks write the new base files. A plan that fails does not stop the others; its
+        error is raised at the end.
+        """
+        require_policy("policy", policy, ResizePolicy)
+        session = self._session(dry_run=dry_run)
+        merge = self._children(session, spark)
+        done = resize(session, policy, dry_run=dry_run, plan_only=plan_only, merge=merge)
+        return done.or_raise()
+
+    def cancel_resize(self, instant: str) -> str:
+        """Cancel a resize that is planned and not complete. Return the rollback's instant.
+
+        The buckets stay as they are, and no row is lost. It is refused while another process
+        executes the resize.
+        """
+        return resizes(self._session()).cancel(instant)
+
     @overload
     def clean(
         self, policy: CleanPolicy | None = None, *, dry_run: Literal[False] = False
@@ -182,6 +216,13 @@ class Services:
     def _session(self, *, dry_run: bool = False) -> TableSession:
         with self._table.exclusive:
             return self._table.session(is_read_only=dry_run)
+
+    def _children(self, session: TableSession, spark: Any) -> MergeChildren:
+        if spark is None:
+            return LocalChildren(session, self._listener)
+        from pyhudi.spark.resize import SparkChildren  # optional: it needs PySpark
+
+        return SparkChildren(session, spark)
 
     def _merge(self, session: TableSession, spark: Any) -> Merge:
         if spark is None:

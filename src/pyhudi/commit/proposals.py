@@ -49,6 +49,7 @@ class Rule(StrEnum):
     OTHER_LOCK = "the table has another lock since this process opened it"
     NOT_YET = "a Hudi writer has requested an instant but has not read the timeline yet"
     DENIED = "it may no longer complete"
+    NOT_COPIED = "a write that completed meanwhile is not in its new buckets yet"
     LAYOUT = "another engine broke the bucket layout"
     SCHEMA_EVOLVED = "another write evolved the table's schema in a way that contradicts its own"
     EVOLVE_FIRST = "its schema has to be on the timeline first"

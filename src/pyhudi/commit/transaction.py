@@ -304,6 +304,7 @@ class Transaction:
             and self._is_retried
             and self.action is Action.DELTACOMMIT,
             priority=self.writer.priority,
+            is_numbered=checks.is_numbered,
             left=touched - written,
         )
 
@@ -316,7 +317,14 @@ class Transaction:
     ) -> Lost:
         storage = self._log.storage
         seconds = (self._log.world.elapsed_ms() - self._began_ms) / 1000
-        loser = Loser(self.requested, self.writer, metadata.stats, seconds)
+        loser = Loser(
+            self.requested,
+            self.writer,
+            metadata.stats,
+            seconds,
+            checks.is_numbered,
+            checks.node,
+        )
         match refused.reason:
             case LayoutOffence() as offence:
                 return Lost(layout_error(offence), Retry.NO)

@@ -8,7 +8,8 @@ complete if, of the file groups that it has files in,
     1  none is an input of a pending resize that is closed;
     2  none in which it opened a base file is an input of any pending resize;
     3  none is replaced;
-    4  none was made by a resize that was requested later than the write.
+    4  none was made by a resize that was requested later than the write;
+    5  none in which it opened a base file was made by a resize that completed since it began.
 
     rule  the write                          because
     1     helps to finish the resize         its files would not be copied any more
@@ -17,6 +18,8 @@ complete if, of the file groups that it has files in,
                                              groups that it wrote to and those that there are now
     3, 4  otherwise is made again            its rows would lie before copies of writes that
                                              completed before it: a copy has the instant of C
+    5     is made again                      to readers, copies lie on its base file, since C
+                                             completed later than its base file's instant
 
 The rules are judged for exactly the number of the decision log that the write takes, so a resize
 that is decided in between is seen (`commit.validation`). Whether a write conflicts with others is
@@ -116,7 +119,7 @@ def resize_verdict(
     for resize in done:
         if resize.requested > requested and (hit := groups & (resize.inputs | resize.children)):
             return MustRepeat(resize, min(hit))
-        if hit := base_groups & resize.inputs:
+        if hit := base_groups & (resize.inputs | resize.children):
             return MustRepeat(resize, min(hit))
         if children := resize.children_of(groups):
             moved, groups = resize, groups - resize.inputs | children

@@ -6,6 +6,7 @@ rows are read, but only the columns that the merge and the predicate need.
 
 from __future__ import annotations
 
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, Split, counting
 from pyhudi.read.slice import load_base_row_count, read_split
 from pyhudi.storage.protocol import Storage
@@ -14,6 +15,15 @@ from pyhudi.storage.protocol import Storage
 def count_rows(storage: Storage, plan: ScanPlan) -> int:
     narrow = counting(plan)
     return sum(_rows_of(storage, narrow.spec, read) for read in narrow.reads)
+
+
+def rows_of_slices(storage: Storage, plan: ScanPlan) -> dict[FileGroupId, int]:
+    """Return how many rows each slice of a plan has."""
+    narrow = counting(plan)
+    return {
+        FileGroupId(read.slice.partition, read.slice.file_id): _rows_of(storage, narrow.spec, read)
+        for read in narrow.reads
+    }
 
 
 def _rows_of(storage: Storage, spec: ReadSpec, read: SliceRead) -> int:

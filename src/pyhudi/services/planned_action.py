@@ -1,4 +1,4 @@
-"""The life of a plan that any process may execute: compaction and cleaning, later clustering.
+"""The life of a plan that any process may execute: compaction, resizing and cleaning.
 
     schedule   the plan is appended to the log, and then is on the timeline
     execute    heartbeat → inflight → work → completed
@@ -203,8 +203,8 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
                 if (done := self._completed_meanwhile(requested, error)) is not None:
                     return self._ended_before(requested, done, run.started_ms)
                 raise
+            outcome = self._completion(run, work)
             with self._exclusive:
-                outcome = self._complete(run, work)
                 if not self._must_repeat(outcome, requested):
                     return self._finished(run, work, outcome)
         raise UnavailableError(
@@ -248,6 +248,11 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
             return done
 
     # -- completing
+
+    def _completion(self, run: Execution[Plan], work: Work) -> Outcome:
+        """Propose the completion. A service whose work goes on meanwhile does more."""
+        with self._exclusive:
+            return self._complete(run, work)
 
     def _complete(self, run: Execution[Plan], work: Work) -> Outcome:
         data = self._encoded(run, work)

@@ -16,6 +16,7 @@ class ReplacedGroups:
         self._log = log
         self._since = ""
         self._groups: frozenset[FileGroupId] = frozenset()
+        self._times: dict[FileGroupId, str] = {}
 
     def load(self) -> frozenset[FileGroupId]:
         """Return the groups as of the timeline that the process knows."""
@@ -23,10 +24,16 @@ class ReplacedGroups:
             if instant.action is Action.REPLACECOMMIT:
                 known = self._log.metadata(instant.requested)
                 replaced = self._loader.metadata(instant, known).replaced_file_ids
-                self._groups |= {
+                groups = {
                     FileGroupId(partition, file_id)
                     for partition, ids in replaced.items()
                     for file_id in ids
                 }
+                self._groups |= groups
+                self._times.update(dict.fromkeys(groups, instant.completed or ""))
             self._since = instant.completed or self._since
         return self._groups
+
+    def time(self, group: FileGroupId) -> str:
+        """Return when the replace commit completed that took out this group, which `load` has."""
+        return self._times[group]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +43,7 @@ from pyhudi.version import __version__
 from pyhudi.write.files.spec import WriteOverError, WriteSpec
 from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.plan import WritePlan
-from pyhudi.write.rebase import files_by_group
+from pyhudi.write.rebase import files_by_group, rebased_logs
 from pyhudi.write.row_shape import KeyShape, row_shape
 from pyhudi.write.tasks import FoundDeletesTask
 
@@ -65,6 +66,7 @@ class SparkExecutor:
     can_repeat = False  # computing the input again could give other rows
     buffered = None  # the rows are computed once, in the tasks
     partitions = ()
+    sizes: Mapping[str, float] = MappingProxyType({})
 
     def __init__(
         self,
@@ -81,6 +83,7 @@ class SparkExecutor:
         self._intent = intent
         self._board = board
         self._storage, self._config = session.storage, session.config
+        self._bytes_max = session.settings.buffer_bytes_max
         assert intent.rows is not None
         # On a table without logs, a base file holds more rows than this write's.
         brings_all = intent.adds_rows and intent.reads is Reads.NOTHING
@@ -116,12 +119,26 @@ class SparkExecutor:
 
     def rebase(self, plan: WritePlan, stats: Sequence[WriteStat]) -> list[WriteStat]:
         assert not isinstance(plan.task, FoundDeletesTask)
-        written = files_by_group(stats).items()
-        files = {plan.routing.successor(group): paths for group, paths in written}
+        routing, written = plan.routing, files_by_group(stats)
+        # Where a partition was resized meanwhile, rows of one file group belong to several by now.
+        # The driver places them: its names are those of a task that has the whole partition.
+        resized = {g.partition for g in written if not routing.has_successor(g)}
+        placed = [stat for stat in stats if (stat.partition_path or "") in resized]
+        results = list(self._placed(plan, placed))
+        kept = ((g, paths) for g, paths in written.items() if g.partition not in resized)
+        files = {routing.successor(group): paths for group, paths in kept}
+        if not files:
+            return results
         task = RebaseTask(plan.task, files, reports=self._board.is_watched)
-        tasks = min(len(files), REBASE_TASKS_MAX)
-        numbers = self._spark.range(0, len(files), 1, max(tasks, 1))
-        return self._results(numbers, plan.spec, task)
+        numbers = self._spark.range(0, len(files), 1, min(len(files), REBASE_TASKS_MAX))
+        return results + self._results(numbers, plan.spec, task)
+
+    def _placed(self, plan: WritePlan, stats: Sequence[WriteStat]) -> Iterator[WriteStat]:
+        if stats:
+            for stat in rebased_logs(plan, stats, self._bytes_max):
+                size = stat.total_write_bytes or 0
+                self._board.add(rows=stat.rows_written, bytes=size, files=1)
+                yield stat
 
     def _results(self, rows: DataFrame, spec: WriteSpec, task: Task) -> list[WriteStat]:
         storage, board = self._storage, self._board

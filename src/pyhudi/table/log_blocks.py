@@ -9,7 +9,7 @@ newest of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -88,19 +88,14 @@ def decode_log_block(
     block = located.block
     match block.type:
         case BlockType.AVRO_DATA:
-            batch = decode_avro_content(
-                content, _schema_json(located), located.path, block.content_start
-            )
+            batch = _avro_rows(located, content)
         case BlockType.PARQUET_DATA:
-            batch = _parquet_rows(located, content, schema, rule)
+            known = {*schema.names, IS_DELETED, OPERATION, rule.delete_column or IS_DELETED}
+            batch = _parquet_rows(located, content, known)
         case BlockType.DELETE:
             return _deletes(located, content, schema, rule)
         case _:
-            raise UnsupportedTableError(
-                f"the log block at byte {block.start} of {located.path!r} is {block.type.name}",
-                why="such blocks do not belong to the rows of a data table",
-                next_step="Compact the file group with the engine that wrote it",
-            )
+            raise no_data_block(located)
     if not batch.num_rows:
         return None
     columns = frozenset(batch.schema.names) if block.is_partial else None
@@ -110,6 +105,42 @@ def decode_log_block(
         raise _unreadable(located, f"its columns do not fit the table's ({error})") from None
     _refuse_null_keys(located, rows.column(RECORD_KEY))
     return LogRows(rows, deleting, columns)
+
+
+def decode_own_rows(located: LocatedBlock, content: bytes) -> pa.RecordBatch:
+    """Return the rows of a data block as it has them, in the schema of its header."""
+    own = decode_arrow_schema(_schema_json(located), located.path)
+    if located.block.type is BlockType.AVRO_DATA:
+        batch = _avro_rows(located, content)
+    else:
+        batch = _parquet_rows(located, content, None)
+        if len(batch.schema.names) != len(own) or {*batch.schema.names} != {*own.names}:
+            raise _unreadable(located, "its columns are not those that its header names")
+    if RECORD_KEY not in own.names:
+        raise _unreadable(located, "its rows have no keys")
+    try:
+        rows = conform(batch, own, located.path)
+    except pa.ArrowException as error:
+        raise _unreadable(located, f"its columns do not fit its header ({error})") from None
+    _refuse_null_keys(located, rows.column(RECORD_KEY))
+    return rows
+
+
+def decode_own_deletes(located: LocatedBlock, content: bytes) -> list[DeleteBatch]:
+    """Return the deletes of a block as it has them."""
+    batches = decode_delete_records(content, located.path, located.block.content_start)
+    for batch in batches:
+        _refuse_null_keys(located, batch.record_keys)
+    return batches
+
+
+def no_data_block(located: LocatedBlock) -> UnsupportedTableError:
+    block = located.block
+    return UnsupportedTableError(
+        f"the log block at byte {block.start} of {located.path!r} is {block.type.name}",
+        why="such blocks do not belong to the rows of a data table",
+        next_step="Compact the file group with the engine that wrote it",
+    )
 
 
 def _refuse_null_keys(located: LocatedBlock, keys: pa.Array) -> None:
@@ -131,14 +162,18 @@ def _schema_json(located: LocatedBlock) -> str:
         raise _unreadable(located, "its header has no schema") from None
 
 
-def _parquet_rows(
-    located: LocatedBlock, content: bytes, schema: pa.Schema, rule: MergeRule
-) -> pa.RecordBatch:
-    known = {*schema.names, IS_DELETED, OPERATION, rule.delete_column or IS_DELETED}
+def _avro_rows(located: LocatedBlock, content: bytes) -> pa.RecordBatch:
+    start = located.block.content_start
+    return decode_avro_content(content, _schema_json(located), located.path, start)
+
+
+def _parquet_rows(located: LocatedBlock, content: bytes, known: Set[str] | None) -> pa.RecordBatch:
+    """Return the known columns of the rows; None: all that the block has."""
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         _refuse_bomb(located, file.metadata, len(content))
-        wanted = [name for name in file.schema_arrow.names if name in known]
+        names = file.schema_arrow.names
+        wanted = [name for name in names if known is None or name in known]
         # In batches: `read` would make room for as many rows as the footer says there are.
         batches = list(file.iter_batches(columns=wanted, use_threads=False))
         if sum(batch.num_rows for batch in batches) != file.metadata.num_rows:
@@ -190,11 +225,9 @@ def deleting_rows(batch: pa.RecordBatch, rule: MergeRule) -> pa.BooleanArray:
 def _deletes(
     located: LocatedBlock, content: bytes, schema: pa.Schema, rule: MergeRule
 ) -> LogDeletes | None:
-    batches = decode_delete_records(content, located.path, located.block.content_start)
+    batches = decode_own_deletes(located, content)
     if not batches:
         return None
-    for batch in batches:
-        _refuse_null_keys(located, batch.record_keys)
     parts = [delete_rows_batch(batch, schema, rule) for batch in batches]
     position = pc.sort_indices(pa.concat_arrays([batch.rows for batch in batches]))
     return LogDeletes(

@@ -1,10 +1,14 @@
-"""How does a write complete? Its fence is raised, its checks collected, its metadata published."""
+"""How does a write complete? Its fence is raised, its checks collected, its metadata published.
+
+A resize of its buckets may be in the way. Then the write does what has to be done about it, and
+proposes its completion again (`write.resizing.meet`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyhudi.commit.pruning import prune
@@ -19,10 +23,19 @@ from pyhudi.session.session import TableSession
 from pyhudi.write.files.spec import refuse_unknown
 from pyhudi.write.intent import WriteIntent
 from pyhudi.write.plan import WritePlan
+from pyhudi.write.resizing.meet import ResizesMet, WrittenFiles
 from pyhudi.write.result import commit_metadata
 
 #: After each such number of entries, the writer of the last one prunes the decision log.
 PRUNE_EVERY = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the completion ended, and the files that the write has by then."""
+
+    outcome: Completed | Lost
+    files: WrittenFiles
 
 
 def complete(
@@ -32,35 +45,51 @@ def complete(
     stats: Collection[WriteStat],
     *,
     keeps_files: bool = False,
-) -> Completed | Lost:
+) -> Ended:
     """Validate a write that created these files, and publish it."""
-    intent, spec = plan.intent, plan.spec
+    spec = plan.spec
     if spec.is_fenced:
         refuse_unknown(transaction.close([stat.data_path for stat in stats]))
-    metadata = commit_metadata(stats, intent.operation, intent.write_id)
-    checks = _checks(session, intent, stats, keeps_files=keeps_files)
-    ended = transaction.complete(metadata, replace(checks, schemas=plan.schemas))
-    if isinstance(ended, Held):
-        transaction.abandon()
-        return Lost(ended.error(spec.requested), Retry.LATER, is_counted=False)
+    files, resizes = WrittenFiles(tuple(stats), tuple(stats)), ResizesMet(session, spec.requested)
+    while True:
+        ended = _proposed(session, transaction, plan, files, keeps_files=keeps_files)
+        if not isinstance(ended, Held):
+            break
+        dealt_with = resizes.deal_with(ended.met, files)
+        if dealt_with is None:
+            transaction.abandon()
+            return Ended(Lost(ended.error(spec.requested), Retry.LATER), files)
+        files = dealt_with
     if isinstance(ended, Completed):
+        files.remove_left(session.storage)
         time = InstantTime(ended.time)
         done = Instant(spec.requested, transaction.action, State.COMPLETED, time)
         if ended.schema is not None:
             session.schema.note(done, ended.schema)
         _prune(session, transaction)
-    return ended
+    return Ended(ended, files)
+
+
+def _proposed(
+    session: TableSession,
+    transaction: Transaction,
+    plan: WritePlan,
+    files: WrittenFiles,
+    *,
+    keeps_files: bool,
+) -> Completed | Lost | Held:
+    """Propose the completion with the files that the write has now."""
+    intent = plan.intent
+    metadata = commit_metadata(files.stats, intent.operation, intent.write_id)
+    checks = _checks(session, intent, files, keeps_files=keeps_files)
+    return transaction.complete(metadata, replace(checks, schemas=plan.schemas))
 
 
 def _checks(
-    session: TableSession,
-    intent: WriteIntent,
-    stats: Collection[WriteStat],
-    *,
-    keeps_files: bool,
+    session: TableSession, intent: WriteIntent, files: WrittenFiles, *, keeps_files: bool
 ) -> Checks:
     """Return what must hold when the write completes, by its intent and by the table."""
-    config = session.config
+    config, stats = session.config, files.stats
     # Logs of a table with non-blocking concurrency control never conflict.
     is_optimistic = config.concurrency is not ConcurrencyMode.NON_BLOCKING
     opens_all = session.is_mor and intent.replaces is None
@@ -70,6 +99,9 @@ def _checks(
         layout=_layout(session, stats) if config.lock.is_shared else None,
         has_replaced_bucket=partial(session.groups.has_replaced_bucket, opens_all=opens_all),
         strategy=config.conflict_strategy,
+        node=session.groups.node,
+        is_numbered=session.groups.count is not None,
+        moved=files.left,
     )
 
 
@@ -80,7 +112,7 @@ def _layout(session: TableSession, stats: Iterable[WriteStat]) -> KnownLayout:
         partition: tuple(layout.group(n).file_id for n in range(layout.size))
         for partition, layout in layouts.items()
     }
-    return KnownLayout(session.groups.rule.buckets.count, known)
+    return KnownLayout(session.groups.count, known)
 
 
 def _prune(session: TableSession, transaction: Transaction) -> None:

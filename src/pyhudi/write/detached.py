@@ -15,18 +15,20 @@ While no task runs yet, the write is as silent as a dead one, and other writers 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import pyarrow as pa
 
 from pyhudi.commit.proposals import Refused, Rule, refusal_error
-from pyhudi.commit.transaction import Transaction
+from pyhudi.commit.transaction import Lost, Transaction
 from pyhudi.commit.validation import SchemaConflict
 from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import WriteToken
 from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.progress import ProgressBoard
 from pyhudi.session.lock_setting import difference
 from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.session.session import TableSession
@@ -39,12 +41,14 @@ from pyhudi.write.begin import make_beginning, write_spec
 from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.column_owners import refuse_joined
 from pyhudi.write.complete import complete as complete_write
-from pyhudi.write.intent import WriteIntent
+from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.plan import Prepared, WritePlan, finish, plan_write
+from pyhudi.write.rebase import rebased_logs
 from pyhudi.write.result import WriteResult, write_result
 from pyhudi.write.schemas import schemas_at_begin
 from pyhudi.write.spill import spilled_deletes, spilled_logs
 from pyhudi.write.tasks import DeleteTask, RowsTask
+from pyhudi.write.write import write as write_rows
 from pyhudi.write.write_id import finished, registered
 
 
@@ -167,19 +171,67 @@ class _HeartbeatRenewal:
 
 def complete(write: DetachedWrite, world: World, stats: Sequence[WriteStat]) -> WriteResult:
     """Make what the tasks wrote visible; on any error, abandon the write instead."""
-    started, plan = world.elapsed_ms(), write.plan
+    started, plan, intent = world.elapsed_ms(), write.plan, write.plan.intent
+    table = write.table(world)
     with renewing_heartbeat(write, world):
-        session, transaction = _resumed(write, world)
+        session, transaction = _resumed(write, table)
+        # Then the rows of the input are the rows of the files.
+        has_rows = session.is_mor and intent.adds_rows and intent.reads is Reads.NOTHING
         try:
             _require_same_lock(write, session)
             stats = finish(session, plan, list(stats))
-            completed = complete_write(session, transaction, plan, stats).or_raise()
+            done = complete_write(session, transaction, plan, stats, keeps_files=has_rows)
+            ended, files = done.outcome, done.files
+            if isinstance(ended, Lost) and ended.keeps_files and not ended.is_counted:
+                return _written_again(table, session, write, transaction, files.stats)
+            completed = ended.or_raise()
         except BaseException:
             transaction.abandon()
             raise
     seconds = (world.elapsed_ms() - started) / 1000
-    result = write_result(write.requested, completed.time, stats, 0, seconds)
-    return replace(result, recommits=len(completed.behind))
+    result = write_result(write.requested, completed.time, files.stats, 0, seconds)
+    return replace(result, recommits=len(completed.behind), moved=files.moved)
+
+
+def _written_again(
+    table: OpenTable,
+    session: TableSession,
+    write: DetachedWrite,
+    lost: Transaction,
+    stats: Sequence[WriteStat],
+) -> WriteResult:
+    """Write the rows again in this process, since a resize has overtaken the write.
+
+    Other conflicts are left to the caller, who can write again. A resize is nothing that he has to
+    know of.
+    """
+    session.own.add(write.requested)
+    executor = _FromFiles(stats, write.settings.buffer_bytes_max)
+    with ProgressBoard(None, table.world) as board:
+        result = write_rows(table, session, write.plan.intent, executor, board)
+    lost.abandon()  # its files are no longer needed
+    return result
+
+
+class _FromFiles:
+    """Writes the rows of a write that was lost, and whose instant stays until it is abandoned."""
+
+    is_fenced = False
+    can_repeat = True
+    can_rebase = False
+    buffered = None
+    partitions = ()
+    sizes: Mapping[str, float] = MappingProxyType({})
+
+    def __init__(self, stats: Sequence[WriteStat], bytes_max: int) -> None:
+        self._stats = stats
+        self._bytes_max = bytes_max
+
+    def run(self, plan: WritePlan) -> list[WriteStat]:
+        return list(rebased_logs(plan, self._stats, self._bytes_max))
+
+    def rebase(self, plan: WritePlan, stats: Sequence[WriteStat]) -> list[WriteStat]:
+        raise NotImplementedError("it can be repeated")
 
 
 def _require_same_lock(write: DetachedWrite, session: TableSession) -> None:
@@ -191,7 +243,7 @@ def _require_same_lock(write: DetachedWrite, session: TableSession) -> None:
 def abandon(write: DetachedWrite, world: World) -> None:
     """Abandon the write, unless its end has been decided. Repeating the call does no harm."""
     storage, requested = write.storage, write.requested
-    session, transaction = _resumed(write, world)
+    session, transaction = _resumed(write, write.table(world))
     if requested in session.log.live.pending:
         raise_fence(storage, requested)  # tasks that still run can stop
         transaction.abandon()
@@ -199,8 +251,8 @@ def abandon(write: DetachedWrite, world: World) -> None:
         remove_fence(storage, requested)
 
 
-def _resumed(write: DetachedWrite, world: World) -> tuple[TableSession, Transaction]:
-    session = write.table(world).session()
+def _resumed(write: DetachedWrite, table: OpenTable) -> tuple[TableSession, Transaction]:
+    session = table.session()
     log = session.log
     log.read_from(write.number)
     log.refresh()

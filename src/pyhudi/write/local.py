@@ -7,7 +7,7 @@ half of the buffer is spilled to log files whenever it is full.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.deletes import are_located
 from pyhudi.write.intent import Keys, Reads, WholeRows, WriteIntent
 from pyhudi.write.plan import WritePlan
-from pyhudi.write.rebase import files_by_group, rebased_rows
+from pyhudi.write.rebase import rebased_logs
 from pyhudi.write.row_shape import row_shape
 from pyhudi.write.spill import spilled_logs
 from pyhudi.write.tasks import FoundDeletesTask, is_load
@@ -76,9 +76,14 @@ class LocalExecutor:
     def partitions(self) -> Collection[str]:
         return self._rows.partitions() if self._gets_logs else ()
 
+    @property
+    def sizes(self) -> Mapping[str, float]:
+        return self._rows.sizes
+
     def run(self, plan: WritePlan) -> list[WriteStat]:
         if not self.can_repeat:
-            return self._streamed(plan, self._rows, self._batches)
+            logs = spilled_logs(plan.files, self._rows, self._batches, self._bytes_max)
+            return list(self._noted(logs))
         return list(self._noted(self._written(plan)))
 
     def _written(self, plan: WritePlan) -> Iterator[WriteStat]:
@@ -92,16 +97,7 @@ class LocalExecutor:
             yield from task.write(group, iter([rows]))
 
     def rebase(self, plan: WritePlan, stats: Sequence[WriteStat]) -> list[WriteStat]:
-        layout, storage = plan.spec.layout, plan.files.storage
-        files = files_by_group(stats).values()
-        written = (rebased_rows(storage, layout, paths) for paths in files)
-        batches = (part.rows for parts in written for part in parts)
-        return self._streamed(plan, RowBuffer(self._shape), batches)
-
-    def _streamed(
-        self, plan: WritePlan, rows: RowBuffer, batches: Iterable[pa.RecordBatch]
-    ) -> list[WriteStat]:
-        return list(self._noted(spilled_logs(plan.files, rows, batches, self._bytes_max)))
+        return list(self._noted(rebased_logs(plan, stats, self._bytes_max)))
 
     def _noted(self, stats: Iterable[WriteStat]) -> Iterator[WriteStat]:
         for stat in stats:

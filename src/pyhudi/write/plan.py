@@ -8,22 +8,21 @@ are new, and empties those that are overwritten without rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pyhudi.conflict.schema_to_record import TableSchemaText, WriteSchemas, own_schema
 from pyhudi.errors import ConflictError
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.table.bucket_config import BUCKET_COUNT
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.format.table.table_config import TableConfig
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.index.routing import Routing
+from pyhudi.index.routing import Routing, resized
 from pyhudi.plan.scan import ScanPlan
 from pyhudi.read.lookup import GroupView
 from pyhudi.read.plan import AtRequest, Now, Point, Question, Reader
 from pyhudi.read.schema_in_force import text_in_force
-from pyhudi.session.bucket_groups import replaced_for_good
 from pyhudi.session.session import TableSession
 from pyhudi.table.file_group import FileSlice
 from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
@@ -33,6 +32,7 @@ from pyhudi.write.deletes import are_located, lookup_columns
 from pyhudi.write.files.spec import WriteSpec
 from pyhudi.write.group_files import Files
 from pyhudi.write.intent import (
+    Change,
     Found,
     Keys,
     NewValues,
@@ -42,7 +42,7 @@ from pyhudi.write.intent import (
     WriteIntent,
 )
 from pyhudi.write.new_keys import has_newer_writes, known_keys
-from pyhudi.write.row_shape import RowShape, row_shape
+from pyhudi.write.row_shape import UNKNOWN_PARTITION, RowShape, row_shape
 from pyhudi.write.seeds import seed_missing
 from pyhudi.write.tasks import (
     DeleteTask,
@@ -52,7 +52,7 @@ from pyhudi.write.tasks import (
     Target,
     UpdateTask,
 )
-from pyhudi.write.view import current_slices, group_view
+from pyhudi.write.view import current_slices, group_view, state_and_rings
 
 Task: TypeAlias = GroupTask | FoundDeletesTask
 
@@ -150,7 +150,7 @@ class _Planning:
         table and written again have the columns and types of that write.
         """
         session, requested = self._session, self._spec.requested
-        state = session.current.load()
+        state = state_and_rings(session)
         if any((write.completed or "") > requested for write in state.timeline.writes):
             now = text_in_force(session.loader, state)
             rows, config = self._intent.rows, session.config
@@ -191,11 +191,16 @@ class _Planning:
         return replace(self._files(state), existing=existing)
 
     def _key_deletes(self, given: Collection[str], *, unconditional: bool) -> DeleteTask:
-        state, view = None, None
-        if not are_located(given, self._config, unconditional=unconditional):
-            state = self._load()
-            view = self._view(state, lookup_columns(self._config))
-        return DeleteTask(self._files(state), self._shape, view, unconditional=unconditional)
+        if are_located(given, self._config, unconditional=unconditional):
+            return DeleteTask(self._files(), self._shape, None, unconditional=unconditional)
+        state = self._load()
+        view = self._view(state, lookup_columns(self._config))
+        files = self._files(state)
+        if not set(self._config.partition_fields) <= set(given):
+            anywhere = self._session.groups.gathering(view.partitions)
+            layouts = {**files.routing.layouts, UNKNOWN_PARTITION: anywhere}
+            files = replace(files, routing=replace(files.routing, layouts=layouts))
+        return DeleteTask(files, self._shape, view, unconditional=unconditional)
 
     def _found_deletes(self, found: Found) -> FoundDeletesTask:
         state = self._load()
@@ -215,7 +220,7 @@ class _Planning:
         """Return how tasks write. Rows go to the file groups of the state, if it was loaded.
 
         A merge-on-read table whose partitions were prepared needs no state: the session knows their
-        file groups. Without other engines, every bucket has the file id that our writers give it.
+        file groups. Otherwise it is needed only if file ids do not follow from the layout.
         """
         session = self._session
         if not session.is_mor:
@@ -226,9 +231,7 @@ class _Planning:
         if self._prepared.partitions:
             routing = session.groups.routing(self._prepared.partitions)
             return Files(session.storage, self._spec, self._config, routing)
-        is_recorded = BUCKET_COUNT in self._config.properties.values
-        has_own_ids = is_recorded and not self._config.lock.is_shared
-        return self._files_for({} if has_own_ids else current_slices(session))
+        return self._files_for({} if session.groups.names_are_known else current_slices(session))
 
     def _files_for(
         self, slices: dict[FileGroupId, FileSlice], *, replaces_bases: bool = False
@@ -236,8 +239,10 @@ class _Planning:
         bases = {}
         if replaces_bases:
             bases = {group: s.base for group, s in slices.items() if s.base is not None}
-        rule = self._session.groups.rule
-        routing = Routing(rule, rule.layouts_of(slices))
+        creates = brings_rows(self._intent.change, self._config)
+        routing = self._session.groups.routing_beside(
+            slices, is_sent=self._spec.is_fenced, creates=creates
+        )
         known = {group.partition for group in slices}
         return Files(
             self._session.storage, self._spec, self._config, routing, bases, with_metadata=known
@@ -247,6 +252,19 @@ class _Planning:
         self, state: TableState, columns: list[str] | None, point: Point | None = None
     ) -> GroupView:
         return group_view(self._session, state, columns, point or Now())
+
+
+def brings_rows(change: Change, config: TableConfig) -> bool:
+    """True if the change may add files to partitions that have none yet.
+
+    Other changes are of rows that are there, and the partitions of those have file groups.
+    """
+    match change:
+        case Keys(given, unconditional):
+            return are_located(given, config, unconditional=unconditional)
+        case NewValues() | Found():
+            return False
+    return True
 
 
 def _found_scan(session: TableSession, state: TableState, found: Found) -> ScanPlan:
@@ -265,7 +283,7 @@ def refuse_bad_predicate(session: TableSession, found: Found) -> None:
 def finish(session: TableSession, plan: WritePlan, stats: list[WriteStat]) -> list[WriteStat]:
     """Complete the files of a write whose tasks are done; return the stats of all files."""
     written = {_group(stat) for stat in stats}
-    _refuse_replaced(session, written)
+    _refuse_replaced(session, written, plan.spec.requested)
     replaces = plan.intent.replaces
     if replaces is not None:
         is_replaced = replaces.of(stats)
@@ -273,20 +291,22 @@ def finish(session: TableSession, plan: WritePlan, stats: list[WriteStat]) -> li
         return [*stats, *(plan.files.base(group, ()) for group in sorted(empty))]
     if session.is_mor:
         opened = {_group(stat) for stat in stats if stat.log_files is None}
-        appended = {_group(stat): None for stat in stats if stat.log_files is not None}
+        appended = {_group(stat) for stat in stats if stat.log_files is not None}
         partitions = sorted({group.partition for group in appended})
         seed_missing(session, partitions, opened, plan.schemas.own)
         _refuse_moved(session, appended)
     return stats
 
 
-def _refuse_moved(session: TableSession, groups: Collection[FileGroupId]) -> None:
+def _refuse_moved(session: TableSession, groups: Set[FileGroupId]) -> None:
     """Raise ConflictError if another engine has since opened a bucket, under another file id."""
     layouts = session.groups.layouts({group.partition for group in groups})
-    for group in groups:
+    for group in groups - session.replaced.load():
         layout = layouts.get(group.partition)
         if layout is not None and not layout.has(group):
             bucket, partition = layout.ordinal(group.file_id), group.partition
+            if bucket is None:
+                raise resized(group)
             known = layout.group(bucket).file_id
             raise ConflictError(
                 f"bucket {bucket} of partition {partition!r} was opened by another writer",
@@ -295,10 +315,19 @@ def _refuse_moved(session: TableSession, groups: Collection[FileGroupId]) -> Non
             )
 
 
-def _refuse_replaced(session: TableSession, groups: Iterable[FileGroupId]) -> None:
-    """Raise UnsupportedTableError if another engine removed one of the groups from the table."""
-    if hidden := session.replaced.load().intersection(groups):
-        raise replaced_for_good(hidden)
+def _refuse_replaced(
+    session: TableSession, groups: Collection[FileGroupId], requested: str
+) -> None:
+    """Raise if one of the groups is no longer of the table: what is added to it is hidden.
+
+    Where buckets are resized, what was replaced since the write began is judged when it completes:
+    it may move its rows.
+    """
+    hidden = session.replaced.load().intersection(groups)
+    if session.groups.count is None:
+        hidden = frozenset(g for g in hidden if session.replaced.time(g) < requested)
+    if hidden:
+        raise session.groups.error_of_replaced(hidden)
 
 
 def _group(stat: WriteStat) -> FileGroupId:

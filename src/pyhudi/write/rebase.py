@@ -2,6 +2,9 @@
 
 A write that met a conflict no longer has its input: it was a stream, or Spark would have to compute
 it again and might compute other rows. But all of its rows are in its files, which no reader sees.
+
+If nothing else has changed, the rows of a file group stay together. In a partition that was resized
+meanwhile each row is placed by its key again (`rebased_logs`).
 """
 
 from __future__ import annotations
@@ -22,7 +25,11 @@ from pyhudi.table.log_blocks import LocatedBlock, decode_log_block
 from pyhudi.table.merge import LogRows, MergeRule
 from pyhudi.table.rows.row_layout import RowLayout
 from pyhudi.table.schema import RECORD_KEY, conform
+from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.files.spec import KeyedRows, not_whole, taken_away
+from pyhudi.write.plan import WritePlan
+from pyhudi.write.spill import spilled_logs
+from pyhudi.write.tasks import FoundDeletesTask
 
 _BATCH_ROWS = 1 << 16
 
@@ -50,6 +57,17 @@ def rebased_rows(storage: Storage, layout: RowLayout, paths: Iterable[str]) -> I
                 yield KeyedRows(batch.select(layout.data.names), keys)
         except FileNotFoundError:
             raise taken_away(path) from None
+
+
+def rebased_logs(
+    plan: WritePlan, stats: Iterable[WriteStat], bytes_max: int
+) -> Iterator[WriteStat]:
+    """Write the rows of these files as logs, each where its key belongs by now."""
+    assert not isinstance(plan.task, FoundDeletesTask)
+    layout, storage = plan.spec.layout, plan.files.storage
+    files = files_by_group(stats).values()
+    batches = (part.rows for paths in files for part in rebased_rows(storage, layout, paths))
+    return spilled_logs(plan.files, RowBuffer(plan.task.shape), batches, bytes_max)
 
 
 def _without_placeholders(batch: pa.RecordBatch, layout: RowLayout) -> pa.RecordBatch:

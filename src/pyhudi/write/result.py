@@ -33,6 +33,9 @@ class WriteResult:
     seconds: float
     # conflicts that were solved by committing the same files behind the other write
     recommits: int = 0
+    #: Rows and deletes that were moved, since a resize that was planned before the write began put
+    #: their buckets elsewhere meanwhile.
+    moved: int = 0
     #: True if an earlier write has this write_id. This is its result, and nothing was written now.
     repeated: bool = False
 

@@ -32,7 +32,8 @@ from pyhudi.write.complete import complete
 from pyhudi.write.executor import Executor
 from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.new_keys import check_buffered_keys
-from pyhudi.write.plan import Prepared, WritePlan, finish, plan_write
+from pyhudi.write.plan import Prepared, WritePlan, brings_rows, finish, plan_write
+from pyhudi.write.resizing.meet import WrittenFiles
 from pyhudi.write.result import WriteResult, write_result
 from pyhudi.write.retry import Retries
 from pyhudi.write.schemas import schemas_at_begin
@@ -97,6 +98,8 @@ class _Write:
         if self._intent.write_id is not None:  # an attempt of it may have been rolled back
             session.recover()
         make_beginning(session)
+        if brings_rows(self._intent.change, session.config):
+            session.groups.prepare(executor.sizes)
         # Before it begins, so that time travel to its requested time finds the buckets too.
         rows = None if self._intent.rows is None else self._intent.rows.rows
         seed_missing(session, executor.partitions, schema=rows)
@@ -132,25 +135,26 @@ class _Write:
         stats: list[WriteStat],
     ) -> WriteResult | Lost:
         executor = self._executor
-        ended = complete(session, transaction, plan, stats, keeps_files=executor.can_rebase)
+        done = complete(session, transaction, plan, stats, keeps_files=executor.can_rebase)
+        ended, files = done.outcome, done.files
         if isinstance(ended, Completed):
-            return self._result(transaction, ended, stats)
+            return self._result(transaction, ended, files)
         if not executor.can_rebase or not ended.keeps_files or not self._retries.may_follow(ended):
             transaction.abandon()
             return ended
         session = self._again(ended)
-        result = self._written(session, Prepared(), lambda plan: executor.rebase(plan, stats))
+        result = self._written(session, Prepared(), lambda plan: executor.rebase(plan, files.stats))
         transaction.abandon()  # its files are no longer needed
         return result
 
     def _result(
-        self, transaction: Transaction, completed: Completed, stats: list[WriteStat]
+        self, transaction: Transaction, completed: Completed, files: WrittenFiles
     ) -> WriteResult:
         seconds = (self._table.world.elapsed_ms() - self._started) / 1000
         result = write_result(
-            transaction.requested, completed.time, stats, self._retries.count, seconds
+            transaction.requested, completed.time, files.stats, self._retries.count, seconds
         )
-        return replace(result, recommits=len(completed.behind))
+        return replace(result, recommits=len(completed.behind), moved=files.moved)
 
     def _again(self, lost: Lost) -> TableSession:
         self._board.set_totals(Totals())  # rows counted so far are written again

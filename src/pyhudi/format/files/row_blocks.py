@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -27,6 +27,7 @@ from pyhudi.format.avro.records import encode_avro_content
 from pyhudi.format.avro.schema import AvroType
 from pyhudi.format.files.base_file import BaseFileFooter, encode_footer
 from pyhudi.format.files.delete_records import (
+    DeleteBatch,
     decode_delete_records,
     delete_batch,
     encode_delete_records,
@@ -34,6 +35,7 @@ from pyhudi.format.files.delete_records import (
 from pyhudi.format.files.log_file import (
     BLOCK_BYTES_MAX,
     BlockType,
+    Header,
     HeaderKey,
     LogBlock,
     encode_block,
@@ -79,12 +81,38 @@ def encode_deletes_block(
     return _block(BlockType.DELETE, content, avro_json, requested)
 
 
+#: What a block that is copied in part keeps of its header. Record positions are of the base file
+#: below the original.
+_COPIED_KEYS = (HeaderKey.INSTANT_TIME, HeaderKey.SCHEMA, HeaderKey.IS_PARTIAL)
+
+
+def encode_copied_rows(batch: pa.RecordBatch, source: LogBlock) -> bytes:
+    """Return a data block of some rows of another block, with its type, instant and schema."""
+    avro_json = source.header[HeaderKey.SCHEMA]
+    encode = _avro_content if source.type is BlockType.AVRO_DATA else _parquet_content
+    return _copied_block(source, encode(batch, avro_json))
+
+
+def encode_copied_deletes(batches: Sequence[DeleteBatch], source: LogBlock) -> bytes:
+    """Return a delete block of some deletes of another block, with its instant and schema."""
+    return _copied_block(source, encode_delete_records(batches))
+
+
+def _copied_block(source: LogBlock, content: bytes) -> bytes:
+    header = {key: source.header[key] for key in _COPIED_KEYS if key in source.header}
+    return _framed(source.type, header, content)
+
+
 def _block(
     kind: BlockType, content: bytes, avro_json: str, requested: str, *, is_partial: bool = False
 ) -> bytes:
     header = {HeaderKey.INSTANT_TIME: requested, HeaderKey.SCHEMA: avro_json}
     if is_partial:
         header[HeaderKey.IS_PARTIAL] = "true"
+    return _framed(kind, header, content)
+
+
+def _framed(kind: BlockType, header: Header, content: bytes) -> bytes:
     data = encode_block(kind, header, content)
     if len(data) > BLOCK_BYTES_MAX:
         raise InvalidRequestError(

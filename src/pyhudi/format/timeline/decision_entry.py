@@ -33,7 +33,7 @@ from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State, 
 LOG_FOLDER: Final = ".hoodie/.pyhudi/log"
 STAGED_FOLDER: Final = ".hoodie/.pyhudi/staged"
 #: An empty object for each resize whose inputs are closed, named by its requested time.
-CLOSED_FOLDER: Final = ".hoodie/.pyhudi/closed"
+CLOSED_FOLDER: Final = ".hoodie/.pyhudi/closed_resizes"
 #: The version of entries with `close` or `also`, and of all others.
 ENTRY_VERSION: Final = 2
 PLAIN_VERSION: Final = 1

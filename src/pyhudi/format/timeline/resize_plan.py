@@ -168,7 +168,10 @@ def _change(group: ClusteringGroup, path: str) -> GroupChange:
     extra = group.extra_metadata or {}
     if missing := {_PARTITION_KEY, CHILDREN_KEY, _SEQUENCE_KEY} - extra.keys():
         raise _refusal(path, f"a group lacks {min(missing)}")
-    partition = table_folder(extra[_PARTITION_KEY])
+    try:
+        partition = table_folder(extra[_PARTITION_KEY])
+    except CorruptTableError as error:
+        raise _refusal(path, f"{error.what} ({error.why})") from None
     children = extra[CHILDREN_KEY]
     if len(children) > _CHILDREN_LENGTH_MAX:
         raise _refusal(path, f"the children of a group take {len(children)} characters", partition)

@@ -280,6 +280,7 @@ def refuse_omitted(
     state: TableState,
     operations: Mapping[FileGroupId, CompactionOperation],
     requested: str,
+    service: str = "compaction",
 ) -> None:
     """Raise CorruptTableError if the plan would hide the rows of a file.
 
@@ -298,10 +299,11 @@ def refuse_omitted(
         return
     listed = {file.path for group in state.groups() for file in group.files}
     if omitted in listed:
-        raise broken_plan(requested, f"it leaves out {omitted!r}, which had completed by then")
+        why = f"it leaves out {omitted!r}, which had completed by then"
+        raise broken_plan(requested, why, service)
     file = next(file for file in committed.files if file.path == omitted)
     lost = LostFile(file.path, file.commit, file.size, None)
-    what = f"the compaction {requested} cannot be executed"
+    what = f"the {service} {requested} cannot be executed"
     raise loss_error(log.storage, timeline, lost, what)
 
 

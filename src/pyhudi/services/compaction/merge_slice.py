@@ -64,7 +64,7 @@ def compact_slice(
     slice_ = _slice(storage, group, operation, spec)
     stat, tally = _found(storage, spec, slice_), Tally()
     if stat is None:
-        rows = _merged(storage, spec, slice_, tally)
+        rows = merged_rows(storage, spec, slice_, tally)
         stat = write_base(storage, spec.write, group, rows, previous=slice_.base)
     fresh, updates = (0, 0) if tally.logs is None else (tally.logs.fresh(), tally.logs.updates())
     gone = max(0, tally.base_rows + fresh - (stat.num_writes or 0)) if tally.logs else 0
@@ -83,9 +83,10 @@ def compact_slice(
     )
 
 
-def _merged(
-    storage: Storage, spec: CompactionSpec, slice_: FileSlice, tally: Tally
+def merged_rows(
+    storage: Storage, spec: CompactionSpec, slice_: FileSlice, tally: Tally | None = None
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that a reader of the slice would show, with meta columns."""
     schema = with_meta_columns(spec.write.layout.data)
     read = ReadSpec(
         schema,
@@ -242,9 +243,9 @@ def _sizes(storage: Storage, paths: Sequence[str], requested: str) -> dict[str, 
     return sizes
 
 
-def broken_plan(requested: str, why: str) -> CorruptTableError:
+def broken_plan(requested: str, why: str, service: str = "compaction") -> CorruptTableError:
     return CorruptTableError(
-        f"the compaction {requested} cannot be executed",
+        f"the {service} {requested} cannot be executed",
         why=f"its plan is not valid: {why}",
-        next_step="Find out which program wrote the plan, and cancel it with cancel_compaction",
+        next_step=f"Find out which program wrote the plan, and cancel it with cancel_{service}",
     )

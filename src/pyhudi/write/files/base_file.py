@@ -62,7 +62,7 @@ def write_base(
     if size is None:
         for _ in chunks:
             pass  # a store may see that the name is taken before it has read all chunks
-        size = _winner_size(storage, file.path, file.rows)
+        size = winner_size(storage, file.path, file.rows)
     return _base_stat(file, size, previous)
 
 
@@ -71,7 +71,7 @@ def write_seed(storage: Storage, spec: WriteSpec, group: FileGroupId) -> WriteSt
     file = _BaseFile(spec, group, ())
     create_marker(storage, spec, file.path, IoType.CREATE)
     data = _empty_base(spec.avro_schema)
-    size = len(data) if storage.create(file.path, data) else _winner_size(storage, file.path, 0)
+    size = len(data) if storage.create(file.path, data) else winner_size(storage, file.path, 0)
     return _base_stat(file, size, None)
 
 
@@ -125,7 +125,7 @@ def base_stat(
     )
 
 
-def _winner_size(storage: Storage, path: str, rows: int) -> int:
+def winner_size(storage: Storage, path: str, rows: int) -> int:
     """Return the size of the file that another attempt left, if it can replace this attempt's."""
     found = storage.stat(path)
     if found is None:
@@ -148,26 +148,44 @@ def _winner_size(storage: Storage, path: str, rows: int) -> int:
 
 def _encoded(layout: RowLayout, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     """Yield the bytes of a base file, piece by piece."""
-    sink = PieceSink()
-    encoder = ParquetEncoder(sink, layout.stored)
-    keys = KeyDigest()
-    for row_group in _row_groups(batches):
-        encoder.write(row_group)
-        keys.add(row_group.column(RECORD_KEY).combine_chunks())
-        yield sink.taken()
-    encoder.close(keys.footer(layout.avro_json))
-    yield sink.taken()
+    encoder = BaseFileEncoder(layout)
+    for batch in batches:
+        yield from encoder.add(batch)
+    yield from encoder.finish()
 
 
-def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    buffered: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in (piece for given in batches for piece in block_sized(given, ROW_GROUP_BYTES)):
-        buffered.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
-            yield pa.Table.from_batches(buffered)
-            buffered, rows, size = [], 0, 0
-    if rows:
-        yield pa.Table.from_batches(buffered)
+class BaseFileEncoder:
+    """The bytes of a base file while its rows arrive. It holds one row group."""
+
+    def __init__(self, layout: RowLayout) -> None:
+        self.rows = 0
+        self._layout = layout
+        self._sink = PieceSink()
+        self._parquet = ParquetEncoder(self._sink, layout.stored)
+        self._keys = KeyDigest()
+        self._buffered: list[pa.RecordBatch] = []
+        self._buffered_rows = self._buffered_bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[bytes]:
+        """Take rows in the layout of the file, and yield the bytes of row groups that are full."""
+        for piece in block_sized(batch, ROW_GROUP_BYTES):
+            self.rows += piece.num_rows
+            self._buffered.append(piece)
+            self._buffered_rows += piece.num_rows
+            self._buffered_bytes += piece.nbytes
+            if self._buffered_rows >= ROW_GROUP_ROWS or self._buffered_bytes >= ROW_GROUP_BYTES:
+                yield self._row_group()
+
+    def finish(self) -> Iterator[bytes]:
+        """Yield the rest of the bytes, with the footer."""
+        if self._buffered_rows:
+            yield self._row_group()
+        self._parquet.close(self._keys.footer(self._layout.avro_json))
+        yield self._sink.taken()
+
+    def _row_group(self) -> bytes:
+        table = pa.Table.from_batches(self._buffered)
+        self._buffered, self._buffered_rows, self._buffered_bytes = [], 0, 0
+        self._parquet.write(table)
+        self._keys.add(table.column(RECORD_KEY).combine_chunks())
+        return self._sink.taken()

@@ -247,7 +247,7 @@ def _winner_size(storage: Storage, target: _LogFileTarget, file: _LogFile) -> in
     try:
         if found.size == file.size and _is_same(storage, path, file):
             return file.size
-        counts = _stored_counts(storage, target, found.size)
+        counts = stored_counts(storage, path, found.size, target.name.requested)
     except FileNotFoundError:
         raise taken_away(path) from None
     if counts != file.counts:
@@ -267,14 +267,14 @@ def _is_same(storage: Storage, path: str, file: _LogFile) -> bool:
     return True
 
 
-def _stored_counts(storage: Storage, target: _LogFileTarget, size: int) -> tuple[int, int]:
-    """Return the numbers of rows and deletes in the existing file."""
-    path = target.path
+def stored_counts(storage: Storage, path: str, size: int, instant: str) -> tuple[int, int]:
+    """Return the numbers of rows and deletes in an existing file, whose blocks are of the
+    instant."""
     counts = {True: 0, False: 0}  # by whether they are deletes
     for block in decode_blocks(lambda start, end: storage.read(path, start, end), size, path):
         if isinstance(block, CorruptSpan):
             raise not_whole(path, block.why)
-        if block.instant_time != target.name.requested:
+        if block.instant_time != instant:
             raise not_whole(path, f"a block in it is of the instant {block.instant_time}")
         content = storage.read(path, block.content_start, block.content_end)
         counts[block.type is BlockType.DELETE] += block_records(block, content, path)

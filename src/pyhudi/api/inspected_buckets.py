@@ -1,0 +1,163 @@
+"""The buckets of a table, one row each: what `table.inspect.buckets()` shows.
+
+On a table of consistent buckets the rows are the nodes of each partition's ring. A file group that
+is on no ring is listed behind them, because something is wrong with it. On any other table the rows
+are the file groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.ring_file import FIRST_INSTANT, Ring
+from pyhudi.format.timeline.instant import Action
+from pyhudi.format.timeline.plan_files import decode_compaction_plan, decode_requested_replace
+from pyhudi.format.timeline.resize_plan import resize_of
+from pyhudi.index.ring_changes import owner_ranges
+from pyhudi.index.simple_bucket import bucket_number
+from pyhudi.read.counting import rows_of_slices
+from pyhudi.read.load import TableLoader
+from pyhudi.read.plan import Now, Question, Reader
+from pyhudi.read.rings import Rings, known_by
+from pyhudi.session.live_groups import live_slices
+from pyhudi.storage.objects.rings import load_all_ring_files
+from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
+from pyhudi.table.schema import RECORD_KEY
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import CompletionTimes
+from pyhudi.timeline.instant_time import utc_moment
+
+BUCKETS = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("bucket", pa.int64()),
+        ("range", pa.list_(pa.struct([("first", pa.int64()), ("last", pa.int64())]))),
+        ("file_id", pa.string()),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("share", pa.float64()),
+        ("last_change", pa.timestamp("ms", "UTC")),
+        ("state", pa.string()),
+    ]
+)
+
+_NORMAL, _EMPTY, _OFF_RING = "normal", "empty", "on no ring"
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    group: FileGroupId
+    number: int | None = None
+    ranges: tuple[tuple[int, int], ...] | None = None
+    state: str = _NORMAL
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPlan:
+    """A pending table service, and the file groups that it rewrites."""
+
+    name: str
+    groups: tuple[FileGroupId, ...]
+
+
+def decode_pending_plan(action: Action, data: bytes, path: str) -> PendingPlan:
+    """Return the plan that the requested file of a table service holds."""
+    if action is not Action.CLUSTERING:
+        operations = decode_compaction_plan(data, path).operations or ()
+        return PendingPlan(action.value, tuple(operation.file_group for operation in operations))
+    asked = decode_requested_replace(data, path)
+    if (resize := resize_of(asked, path)) is not None:
+        return PendingPlan("resize", tuple(resize.inputs))
+    ids = {} if not asked or not asked.clustering_plan else asked.clustering_plan.file_ids
+    groups = (FileGroupId(partition, id_) for partition, found in ids.items() for id_ in found)
+    return PendingPlan(action.value, tuple(groups))
+
+
+def load_rings(loader: TableLoader, state: TableState) -> dict[str, Ring]:
+    """Return the rings in force of the partitions that have one."""
+    if isinstance(loader.config.buckets, SimpleBuckets):
+        return {}
+    rings = Rings(loader.storage, loader.history, known_by(state))
+    found = (rings.load(partition) for partition in load_all_ring_files(loader.storage))
+    return {loaded.ring.partition: loaded.ring for loaded in found if loaded is not None}
+
+
+def is_behind(state: TableState, rings: Mapping[str, Ring]) -> bool:
+    """True if a resize completed between the load of the state and that of the rings."""
+    instants = {ring.instant for ring in rings.values()} - {FIRST_INSTANT}
+    return any(not state.timeline.is_committed(instant) for instant in instants)
+
+
+def bucket_rows(
+    loader: TableLoader,
+    reader: Reader,
+    state: TableState,
+    rings: Mapping[str, Ring],
+    pending: Mapping[FileGroupId, str],
+    *,
+    counts_rows: bool,
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each bucket. `pending` says which plan has a file group."""
+    times = reader.completion_times(state)
+    slices = live_slices(state, times)
+    counts: dict[FileGroupId, int] = {}
+    if counts_rows and slices:
+        plan = reader.plan_snapshot(state, Now(), Question((RECORD_KEY,)))
+        counts = rows_of_slices(loader.storage, plan)
+    totals: dict[str, int] = {}
+    for group, slice_ in slices.items():
+        totals[group.partition] = totals.get(group.partition, 0) + slice_.bytes
+    for bucket in _buckets(slices, rings):
+        found = slices.get(bucket.group)
+        size = 0 if found is None else found.bytes
+        total = totals.get(bucket.group.partition)
+        last = None if found is None else _last_change(found, times)
+        is_plain = bucket.state == _NORMAL
+        yield {
+            "partition": bucket.group.partition,
+            "bucket": bucket.number,
+            "range": bucket.ranges and [{"first": a, "last": b} for a, b in bucket.ranges],
+            "file_id": bucket.group.file_id,
+            "rows": (counts.get(bucket.group, 0) if counts_rows else None),
+            "bytes": size,
+            "share": size / total if total else None,
+            "last_change": last and utc_moment(last, loader.config.zone),
+            "state": pending.get(bucket.group, bucket.state) if is_plain else bucket.state,
+        }
+
+
+def _buckets(
+    slices: Mapping[FileGroupId, FileSlice], rings: Mapping[str, Ring]
+) -> Iterator[_Bucket]:
+    on_rings: set[FileGroupId] = set()
+    grouped: dict[str, list[FileGroupId]] = {partition: [] for partition in rings}
+    for group in slices:
+        grouped.setdefault(group.partition, []).append(group)
+    for partition in sorted(grouped):
+        if (ring := rings.get(partition)) is not None:
+            for bucket in _nodes(ring):
+                on_rings.add(bucket.group)
+                yield bucket if bucket.group in slices else replace(bucket, state=_EMPTY)
+        for group in sorted(grouped[partition]):
+            if ring is None:
+                yield _Bucket(group, None if rings else bucket_number(group.file_id))
+            elif group not in on_rings:
+                yield _Bucket(group, state=_OFF_RING)
+
+
+def _nodes(ring: Ring) -> Iterator[_Bucket]:
+    for number, node in enumerate(ring.nodes):
+        yield _Bucket(FileGroupId(ring.partition, node.file_id), number, owner_ranges(ring, number))
+
+
+def _last_change(slice_: FileSlice, times: CompletionTimes) -> str:
+    """Return when the last write of the slice completed; its request, if that is forgotten."""
+    files: list[BaseFile | LogFile] = [*([slice_.base] if slice_.base else []), *slice_.logs]
+    requested = (file.name.requested for file in files)
+    return max(times.of(time) or time for time in requested)

@@ -1,0 +1,142 @@
+"""Which completed writes must a resize copy, and which of their logs?
+
+Writers go on while a resize is pending, and write to its inputs. A resize may complete only if
+everything that completed since its plan is in the children. The slices that the plan names are in
+their base files. Every write that completed later, with files in an input, is *owed*: its logs are
+copied, under names that its number among the completed writes gives.
+
+A write that opened a base file in an input, or replaced one, cannot be copied. No write of ours
+completes so beside a pending resize, because it cancels the resize first. Where another program
+did, the resize must be cancelled.
+
+Copies are made in one order: write by write as they completed, then split by split as the plan has
+them. So if there is a copy of a write, all copies of the writes before it are there, whichever
+process made them. The process that continues begins with the last write of which there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyhudi.errors import CorruptTableError
+from pyhudi.format.files.file_names import FileGroupId, LogFileName, parse_data_file
+from pyhudi.format.paths import file_name
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
+from pyhudi.format.timeline.resize_plan import GroupChange, ResizePlan
+from pyhudi.table.file_group import LogFile
+
+#: Versions that the copies of one write have in a child, the first of them its number times this.
+VERSIONS_A_WRITE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class OwedCopy:
+    """What one write has in the inputs of a resize."""
+
+    number: int  # of the writes that completed since the plan, counted from 1
+    requested: str
+    logs: Mapping[int, tuple[LogFile, ...]]  # by the number of the change in the plan, in order
+
+    @property
+    def bytes(self) -> int:
+        return sum(log.size for logs in self.logs.values() for log in logs)
+
+    @property
+    def files(self) -> int:
+        return sum(map(len, self.logs.values()))
+
+
+def owed_copy(
+    plan: ResizePlan, number: int, requested: str, metadata: CommitMetadata
+) -> OwedCopy | None:
+    """Return what must be copied of a completed write; None if it has nothing in an input.
+
+    CorruptTableError if it did what cannot be copied.
+    """
+    places = _places(plan)
+    for partition, ids in metadata.replaced_file_ids.items():
+        if replaced := places.keys() & {FileGroupId(partition, id_) for id_ in ids}:
+            raise _cannot_copy(requested, min(replaced), "it replaced the file group")
+    found: dict[int, list[tuple[tuple[int, int, str], LogFile]]] = {}
+    for group, stat in metadata.group_stats:
+        if group not in places:
+            continue
+        log = _log(requested, group, stat)
+        if log is not None:
+            change, place = places[group]
+            order = (place, log.name.version, log.name.write_token)
+            found.setdefault(change, []).append((order, log))
+    logs = {change: tuple(log for _, log in sorted(found[change])) for change in sorted(found)}
+    return OwedCopy(number, requested, logs) if logs else None
+
+
+def _places(plan: ResizePlan) -> dict[FileGroupId, tuple[int, int]]:
+    """Return the change in the plan of each input, and its place there."""
+    return {
+        group: (number, place)
+        for number, change in enumerate(plan.groups)
+        for place, group in enumerate(change.inputs)
+    }
+
+
+def _log(requested: str, group: FileGroupId, stat: WriteStat) -> LogFile | None:
+    """Return the log that a stat is about; None for row images of change capture."""
+    name = parse_data_file(file_name(stat.data_path))
+    if not isinstance(name, LogFileName) or name.requested != requested:
+        raise _cannot_copy(requested, group, f"it wrote {stat.data_path!r} there, which is no log")
+    if name.suffix:
+        return None
+    size = stat.file_size_in_bytes
+    if size is None or len(stat.log_files or (name.file_name,)) > 1:
+        raise _cannot_copy(requested, group, "its commit does not say how long its logs are")
+    return LogFile(stat.data_path, size, name)
+
+
+def _cannot_copy(requested: str, group: FileGroupId, why: str) -> CorruptTableError:
+    return CorruptTableError(
+        f"the write {requested} in {group.file_id!r} cannot be copied",
+        why=f"{why}, beside a resize that is pending",
+        next_step="Nothing is lost: the resize is cancelled. Plan it again",
+    )
+
+
+# ---- what is there
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCopies:
+    """Copies that executors of a resize have made so far."""
+
+    paths: Mapping[int, tuple[tuple[str, int], ...]]  # by the number of the write: path and bytes
+
+    @property
+    def last(self) -> int:
+        """The last write of which there is a copy; 0 if there is none."""
+        return max(self.paths, default=0)
+
+    def whole(self) -> Mapping[int, tuple[tuple[str, int], ...]]:
+        """Return the copies of writes of which all are there."""
+        return {number: files for number, files in self.paths.items() if number < self.last}
+
+
+def found_copies(
+    requested: str, changes: Iterable[GroupChange], files: Iterable[tuple[str, int]]
+) -> FoundCopies:
+    """Return which copies are among these files, each a path and its bytes."""
+    children = {group for change in changes for group in change.made}
+    found: dict[int, list[tuple[int, str, int]]] = {}
+    for path, size in files:
+        partition, _, bare = path.rpartition("/")
+        name = parse_data_file(bare)
+        if not isinstance(name, LogFileName) or name.requested != requested:
+            continue
+        if FileGroupId(partition, name.file_id) in children:
+            number = name.version // VERSIONS_A_WRITE
+            found.setdefault(number, []).append((name.version, path, size))
+    return FoundCopies(
+        {
+            number: tuple((path, size) for _, path, size in sorted(found[number]))
+            for number in sorted(found)
+        }
+    )

@@ -1,0 +1,193 @@
+"""When a bucket is too large or too small, and where a large one is cut.
+
+A split policy sees one bucket at a time, with a sample of where its rows lie, and returns the
+places to cut it at. `"middle"` cuts the range into parts of equal width, as RFC-42 begins with. It
+reads little into the sample, so skewed buckets take several rounds. `"even"` cuts where the sample
+says that equally many rows lie on both sides, so one round is usually enough.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from operator import index
+from typing import Any, Final, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from pyhudi.errors import InvalidRequestError
+from pyhudi.index.ring_changes import Arc, equal_points
+
+MIB: Final = 1 << 20
+TARGET_BYTES_LEAST: Final = 4096
+_TARGET_BYTES_SENSIBLE = MIB
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitBucket:
+    """A bucket that is to be split.
+
+    It owns the places above `low`, up to and including `high`. Places are positions on the ring;
+    of the first bucket of a ring that does not end at 2^31 - 1, those below zero stand for the
+    positions 2^31 higher.
+    """
+
+    partition: str
+    file_id: str
+    low: int
+    high: int
+    bytes: int
+    parts: int  # how many buckets it may become, at most
+    places: npt.NDArray[np.int64]  # of a sample of its rows, ascending; may be empty
+
+
+@runtime_checkable
+class SplitPolicy(Protocol):
+    """Where to cut a bucket."""
+
+    def points(self, bucket: SplitBucket) -> Sequence[int]:
+        """Return the last place of each new bucket but the one that ends at `high`.
+
+        Each lies above `low` and below `high`, none comes twice, and there are fewer than `parts`.
+        Without points the bucket stays as it is.
+        """
+        ...
+
+
+class SplitAt(StrEnum):
+    """The split policies that have a name."""
+
+    MIDDLE = "middle"
+    EVEN = "even"
+
+
+class ResizeWrites(StrEnum):
+    """What becomes of writes to a bucket while it is resized."""
+
+    COPIED = "copied"  # the resize copies what completed, and later writers move their rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizePolicy:
+    """Which buckets to split and to merge, and how much at once."""
+
+    target_bytes: int = 120 * MIB  # how large a bucket should be
+    split_above: float = 2.0  # times the target
+    merge_below: float = 0.2  # times the target
+    split: str | SplitPolicy = SplitAt.MIDDLE
+    bytes_max: int = 2048 * MIB  # of the buckets that one plan replaces; one change is always in
+    buckets_max: int = 256  # that one plan replaces
+    partitions_max: int = 16
+    rest_seconds: float = 600  # between two resizes of one partition
+    writes: str = ResizeWrites.COPIED
+
+    def __post_init__(self) -> None:
+        _check_whole("target_bytes", self.target_bytes, TARGET_BYTES_LEAST)
+        for name in ("bytes_max", "buckets_max", "partitions_max"):
+            _check_whole(name, getattr(self, name), 1)
+        _check_number("split_above", self.split_above, 1, math.inf)
+        _check_number("merge_below", self.merge_below, 0, 1)
+        _check_number("rest_seconds", self.rest_seconds, 0, math.inf)
+        if isinstance(self.split, str):
+            object.__setattr__(self, "split", _word("split", self.split, SplitAt))
+        elif isinstance(self.split, type) or not isinstance(self.split, SplitPolicy):
+            raise _unusable("split", self.split, "a split policy has a method points(bucket)")
+        object.__setattr__(self, "writes", _word("writes", self.writes, ResizeWrites))
+        if self.target_bytes < _TARGET_BYTES_SENSIBLE:
+            warnings.warn(
+                f"target_bytes={self.target_bytes} makes buckets smaller than 1 MiB: reading many"
+                " small files costs more than their rows",
+                stacklevel=3,
+            )
+
+    @property
+    def split_bytes(self) -> float:
+        """A bucket larger than this is split."""
+        return self.target_bytes * self.split_above
+
+    @property
+    def merge_bytes(self) -> float:
+        """A bucket smaller than this is merged with neighbours."""
+        return self.target_bytes * self.merge_below
+
+
+def split_points(split: str | SplitPolicy, bucket: SplitBucket) -> tuple[int, ...]:
+    """Return where the policy cuts the bucket, in order.
+
+    InvalidRequestError if a caller's policy returns places at which it cannot be cut.
+    """
+    arc = Arc(bucket.low, bucket.high)
+    if split == SplitAt.EVEN and len(bucket.places):
+        return _even_points(bucket.places, bucket.parts)
+    if isinstance(split, str):
+        return equal_points(arc, bucket.parts)
+    returned = split.points(bucket)
+    try:
+        points = sorted(map(index, returned))
+    except TypeError:
+        raise _bad_points(bucket, returned, "they are not whole numbers") from None
+    if any(not arc.low < point < arc.high for point in points):
+        raise _bad_points(bucket, points, f"they must lie above {arc.low} and below {arc.high}")
+    if len(set(points)) < len(points):
+        raise _bad_points(bucket, points, "one comes twice")
+    if len(points) >= bucket.parts:
+        raise _bad_points(bucket, points, f"the bucket may become {bucket.parts} buckets at most")
+    return tuple(points)
+
+
+def _even_points(places: npt.NDArray[np.int64], parts: int) -> tuple[int, ...]:
+    """Return the cuts that are nearest to equal shares of the sampled rows.
+
+    A cut lies half-way between two sampled places. A place that many rows share is cut off on both
+    sides, if its share is large enough.
+    """
+    values, counts = np.unique(places, return_counts=True)
+    below = np.cumsum(counts)[:-1]  # rows up to each place at which a cut is possible
+    if not len(below):
+        return ()
+    wanted = len(places) * np.arange(1, parts) / parts
+    above = np.searchsorted(below, wanted)
+    right, left = np.minimum(above, len(below) - 1), np.maximum(above - 1, 0)
+    nearest = np.where(wanted - below[left] <= below[right] - wanted, left, right)
+    cuts = np.unique(nearest)
+    return tuple(((values[cuts] + values[cuts + 1]) // 2).tolist())
+
+
+def _bad_points(bucket: SplitBucket, points: object, why: str) -> InvalidRequestError:
+    shown = str(points)
+    return InvalidRequestError(
+        f"the split policy's points {shown[:200]} of bucket {bucket.file_id} in partition"
+        f" {bucket.partition!r} cannot be used",
+        why=why,
+        next_step='Correct the split policy, or use "middle" or "even"',
+    )
+
+
+def _check_whole(name: str, value: Any, lowest: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+        raise _unusable(name, value, f"it must be a whole number, at least {lowest:,}")
+
+
+def _check_number(name: str, value: Any, lowest: float, highest: float) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not lowest <= value <= highest or math.isinf(value):
+        bounds = f"at least {lowest}" if math.isinf(highest) else f"from {lowest} to {highest}"
+        raise _unusable(name, value, f"it must be a number {bounds}")
+
+
+def _word(name: str, value: Any, words: type[StrEnum]) -> StrEnum:
+    try:
+        return words(value)
+    except ValueError:
+        listed = " or ".join(repr(word.value) for word in words)
+        raise _unusable(name, value, f"it is {listed}") from None
+
+
+def _unusable(name: str, value: object, why: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{name}={value!r} cannot be used", why=why, next_step="Change the resize policy"
+    )

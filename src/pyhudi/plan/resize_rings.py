@@ -1,0 +1,51 @@
+"""The rings that a plan of a resize leaves, and whether the plan fits the rings that there are.
+
+A plan is read from a file that another process, or another engine, has made. Before its first file
+is written, and again when it completes, its groups are compared with the ring in force: by the
+sequence number, which every resize of the partition raises, and by what the children own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyhudi.format.table.ring_file import Ring
+from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.format.timeline.resize_plan import GroupChange, ResizePlan
+from pyhudi.index.ring_changes import RingChange, ring_after, unsound_change
+
+
+def rings_after(
+    plan: ResizePlan, rings: Mapping[str, Ring], instant: InstantTime
+) -> dict[str, Ring]:
+    """Return the next ring of each partition of the plan.
+
+    `rings` are those in force. CorruptTableError if the plan was built on an older one, or does not
+    fit it.
+    """
+    return {
+        partition: _ring_after(changes, rings.get(partition), partition, instant)
+        for partition, changes in plan.by_partition.items()
+    }
+
+
+def _ring_after(
+    changes: tuple[GroupChange, ...], ring: Ring | None, partition: str, instant: InstantTime
+) -> Ring:
+    if ring is None:
+        raise unsound_change(partition, "the partition has no ring")
+    for change in changes:
+        if change.sequence_number != ring.sequence_number:
+            planned, now = change.sequence_number, ring.sequence_number
+            why = f"it was planned on ring {planned} of the partition, and ring {now} is in force"
+            raise unsound_change(partition, why)
+        for part in change.slices:
+            if not part.file_id.endswith("-0"):
+                raise unsound_change(partition, f"{part.file_id} is no file group of a ring")
+    return ring_after(ring, map(ring_change, changes), instant)
+
+
+def ring_change(change: GroupChange) -> RingChange:
+    """Return a group of a plan as a change of its ring."""
+    prefixes = (part.file_id.removesuffix("-0") for part in change.slices)
+    return RingChange(tuple(prefixes), change.children)

@@ -1,0 +1,467 @@
+"""Which buckets a resize splits and merges, and what it leaves alone.
+
+Sizes decide. A bucket larger than `split_bytes` is split into as many as bring each near the
+target. Neighbours that are all smaller than `merge_bytes` are merged, as long as they fit into the
+target together, and never across the end of the ring. A merged bucket is therefore never so large
+that it is split again, and since only what is above the target is split, nor are the buckets of a
+split ever merged back as they were.
+
+**What no split helps.** All rows of one hash value stay together. If what else a bucket holds is
+less than a bucket that would be merged, cutting it off is of no use: the bucket is named and left
+alone. Where rows lie is known from a sample, which is read only of buckets that are about to be
+split. So planning is repeated: `plan_resize` says of which buckets it needs a sample
+(`ResizePreview.unsampled`), and a bucket that turns out to be of one hash value makes room for
+another.
+
+**The limits of one plan** are those of RFC-42: by bytes first, then by buckets, then by partitions.
+The largest buckets come first, and merges behind all splits. One change is always in, however
+large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.ring_file import Ring
+from pyhudi.format.timeline.resize_plan import GroupChange, InputSlice, ResizePlan
+from pyhudi.index.ring_changes import RING_SIZE, Arc, arc_of, merge, split
+from pyhudi.plan.compaction import PendingPlans, group_name, held_by, metrics_of
+from pyhudi.plan.resize_policy import ResizePolicy, SplitBucket, split_points
+from pyhudi.table.file_group import FileSlice
+from pyhudi.timeline.instant_time import milliseconds_between, shifted_time
+from pyhudi.wording import by_reason, counted, first_reasons, readable
+
+#: Buckets that one bucket becomes at once: a resize holds one row group of each in memory.
+PARTS_MAX = 64
+
+_FITS = "its size is within bounds"
+_LISTED_MAX = 20
+
+
+class RingLimits(NamedTuple):
+    """How few and how many buckets a partition may have."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class SizedPartition:
+    """What planning knows of one partition."""
+
+    ring: Ring
+    slices: Mapping[str, FileSlice]  # the latest, by file id
+    resized: str | None = None  # when its last resize completed
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeFacts:
+    """What a resize is planned from."""
+
+    partitions: Mapping[str, SizedPartition]
+    plans: PendingPlans
+    clusterings: Mapping[str, str]  # partition → the pending clustering or resize that is in it
+    now: str  # by the timeline's clock
+    broken: Mapping[FileGroupId, str] = field(default_factory=dict)  # what cannot be read, and why
+
+
+#: Where a sample of the rows of some buckets lies: positions on the ring.
+Samples = Mapping[FileGroupId, npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeChange:
+    """One split, or one merge of neighbours."""
+
+    ring: Ring
+    nodes: range  # numbers of the buckets on the ring
+    slices: tuple[FileSlice, ...]  # of each
+    parts: int  # how many buckets they become
+    points: tuple[int, ...] | None = ()  # of a split; None until a sample was seen
+    note: str = ""
+
+    @property
+    def partition(self) -> str:
+        return self.ring.partition
+
+    @property
+    def inputs(self) -> tuple[FileGroupId, ...]:
+        nodes = (self.ring.nodes[number] for number in self.nodes)
+        return tuple(FileGroupId(self.partition, node.file_id) for node in nodes)
+
+    @property
+    def bytes(self) -> int:
+        return sum(slice_.bytes for slice_ in self.slices)
+
+    @property
+    def is_split(self) -> bool:
+        return len(self.nodes) == 1
+
+    def planned(self, new_ids: Iterator[str]) -> GroupChange:
+        """Return the change as a plan has it; each new bucket takes the next file id prefix."""
+        if self.is_split:
+            ids = [next(new_ids) for _ in range(self.parts)]
+            change = split(self.ring, self.nodes.start, self.points or (), ids)
+        else:
+            change = merge(self.ring, self.nodes, next(new_ids))
+        return GroupChange(
+            self.partition,
+            self.ring.sequence_number,
+            tuple(map(_input_slice, self.slices)),
+            change.children,
+            _metrics(self.slices),
+        )
+
+
+def _input_slice(slice_: FileSlice) -> InputSlice:
+    base = slice_.base.name.file_name if slice_.base else None
+    return InputSlice(slice_.file_id, base, tuple(log.name.file_name for log in slice_.logs))
+
+
+def _metrics(slices: Iterable[FileSlice]) -> dict[str, float]:
+    found = [metrics_of(slice_) for slice_ in slices]
+    return {name: sum(each[name] for each in found) for name in found[0]}
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """A bucket that the plan does not change."""
+
+    group: FileGroupId
+    bytes: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResizePreview:
+    """What a resize would do with each bucket that it looked at."""
+
+    changes: tuple[ResizeChange, ...]
+    left: tuple[LeftAlone, ...]
+    later: int = 0  # partitions that were not looked at, because the plan is full
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.changes
+
+    @property
+    def unsampled(self) -> tuple[FileGroupId, ...]:
+        """Buckets that are to be split, and of whose rows a sample is needed first."""
+        return tuple(each.inputs[0] for each in self.changes if each.points is None)
+
+    def plan(self, new_ids: Iterator[str]) -> ResizePlan:
+        return ResizePlan(tuple(change.planned(new_ids) for change in self.changes))
+
+    def without(self, dropped: Mapping[FileGroupId, str]) -> ResizePreview:
+        """Return the preview without the changes of these buckets, each with its reason."""
+        kept, left = [], list(self.left)
+        for change in self.changes:
+            why = next((dropped[group] for group in change.inputs if group in dropped), None)
+            if why is None:
+                kept.append(change)
+            else:
+                left += _all_left(change, why)
+        return replace(self, changes=tuple(kept), left=tuple(left))
+
+    def __str__(self) -> str:
+        buckets = sum(len(change.nodes) for change in self.changes)
+        head = "nothing to resize"
+        if self.changes:
+            partitions = len({change.partition for change in self.changes})
+            size = readable(sum(change.bytes for change in self.changes), "B")
+            made = sum(change.parts for change in self.changes)
+            head = (
+                f"{counted(buckets, 'bucket')} become {made:,}, in"
+                f" {counted(partitions, 'partition')}: {size} to rewrite"
+            )
+        shown = [f"  {_change_line(change)}" for change in self.changes[:_LISTED_MAX]]
+        if len(self.changes) > _LISTED_MAX:
+            shown.append(f"  ... and {len(self.changes) - _LISTED_MAX} more")
+        lines = [head, *shown]
+        if self.left:
+            lines.append(f"not changed: {counted(len(self.left), 'bucket')}")
+            reasons = by_reason((each, each.why) for each in self.left)
+            lines += first_reasons([_left_line(*of) for of in reasons], indent="  ")
+        if self.later:
+            lines.append(f"left to the next plan: {counted(self.later, 'other partition')}")
+        return "\n".join(lines)
+
+
+def _change_line(change: ResizeChange) -> str:
+    size = readable(change.bytes, "B")
+    first = group_name(change.inputs[0])
+    if change.is_split:
+        return f"{first}: {size}, split into {change.parts}{change.note}"
+    return f"{first} and {counted(len(change.nodes) - 1, 'neighbour')}: {size}, merged into one"
+
+
+def _left_line(why: str, left: Sequence[LeftAlone]) -> str:
+    first = left[0]
+    size = readable(first.bytes, "B")
+    if len(left) == 1:
+        return f"{group_name(first.group)} ({size}): {why}"
+    return f"{counted(len(left), 'bucket')} such as {group_name(first.group)} ({size}): {why}"
+
+
+# ---- planning
+
+
+def worst_partitions(sizes: Mapping[str, Iterable[int]], policy: ResizePolicy) -> list[str]:
+    """Return the partitions whose buckets, by their sizes, may have to change, the worst first.
+
+    Only there the ring is needed. Those with buckets to split come first, by the largest bucket,
+    then those with most buckets to merge.
+    """
+    ranks: dict[str, tuple[int, int, str]] = {}
+    for partition, found in sizes.items():
+        small = largest = 0
+        for size in found:
+            small += size < policy.merge_bytes
+            largest = max(largest, size)
+        if largest > policy.split_bytes:
+            ranks[partition] = 0, -largest, partition
+        elif small > 1:
+            ranks[partition] = 1, -small, partition
+    return sorted(ranks, key=ranks.__getitem__)
+
+
+def plan_resize(
+    facts: ResizeFacts, policy: ResizePolicy, limits: RingLimits, samples: Samples
+) -> ResizePreview:
+    """Return what to split and merge, as far as the samples go."""
+    changes: list[ResizeChange] = []
+    left: list[LeftAlone] = []
+    holder = facts.plans.holders()
+    for found in facts.partitions.values():
+        buckets = [_bucket(found, number) for number in range(len(found.ring.nodes))]
+        why = _standstill(found, facts, policy)
+        for bucket in buckets:
+            if policy.merge_bytes <= bucket.bytes <= policy.split_bytes:
+                bucket.stays(_FITS)
+            elif why is not None:
+                bucket.stays(why)
+            elif (plan := holder(bucket.group)) is not None:
+                bucket.stays(held_by(plan))
+            else:
+                bucket.stays(facts.broken.get(bucket.group))
+        splits = list(_splits(found, buckets, policy, limits, samples))
+        grown = len(buckets) + sum(change.parts - 1 for change in splits)
+        changes += splits
+        changes += _merges(found, buckets, policy, limits.least, spare=grown - limits.least)
+        left += (LeftAlone(b.group, b.bytes, b.why) for b in buckets if b.why is not None)
+    chosen, beyond = _within(sorted(changes, key=_worst_first), policy)
+    return ResizePreview(tuple(chosen), (*left, *beyond))
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """A bucket while its partition is planned; `why` it stays, once that is known."""
+
+    number: int
+    group: FileGroupId
+    bytes: int
+    slice: FileSlice | None
+    why: str | None = None
+
+    def stays(self, why: str | None) -> bool:
+        """Note why it stays, unless that is None; return whether it does."""
+        self.why = why
+        return why is not None
+
+
+def _bucket(found: SizedPartition, number: int) -> _Bucket:
+    file_id = found.ring.nodes[number].file_id
+    slice_ = found.slices.get(file_id)
+    size = 0 if slice_ is None else slice_.bytes
+    return _Bucket(number, FileGroupId(found.ring.partition, file_id), size, slice_)
+
+
+def _standstill(found: SizedPartition, facts: ResizeFacts, policy: ResizePolicy) -> str | None:
+    """Return why no bucket of the partition may change now; None if they may.
+
+    The ring that a resize leaves says that each of its buckets has a file, so each must have one.
+    """
+    if plan := facts.clusterings.get(found.ring.partition):
+        return in_partition(plan)
+    bare = (node.file_id for node in found.ring.nodes if node.file_id not in found.slices)
+    if (first := next(bare, None)) is not None:
+        return f"bucket {first} of its partition has no file yet; the next write makes one"
+    if found.resized is None:
+        return None
+    rest_ms = math.ceil(policy.rest_seconds * 1000)
+    if milliseconds_between(found.resized, facts.now) >= rest_ms:
+        return None
+    until = shifted_time(found.resized, rest_ms)
+    return f"its partition was resized at {found.resized}, and rests until {until}"
+
+
+def in_partition(plan: str) -> str:
+    return f"the pending plan {plan} is in its partition"
+
+
+def _splits(
+    found: SizedPartition,
+    buckets: Iterable[_Bucket],
+    policy: ResizePolicy,
+    limits: RingLimits,
+    samples: Samples,
+) -> Iterator[ResizeChange]:
+    """Yield the splits of a partition, as many as the ring has room for, the largest first."""
+    large = [b for b in buckets if b.why is None and b.bytes > policy.split_bytes]
+    room = limits.most - len(found.ring.nodes)
+    for bucket in sorted(large, key=lambda bucket: -bucket.bytes):
+        arc = arc_of(found.ring, bucket.number)
+        sample = samples.get(bucket.group)
+        places = None if sample is None else places_on(arc, sample)
+        why = _indivisible(bucket, arc, places, policy)
+        if why is None and room < 1:
+            why = f"its partition may have {counted(limits.most, 'bucket')} at most"
+        if bucket.stays(why):
+            continue
+        parts = min(math.ceil(bucket.bytes / policy.target_bytes), PARTS_MAX, room + 1, arc.width)
+        assert bucket.slice is not None
+        numbers = range(bucket.number, bucket.number + 1)
+        change = ResizeChange(found.ring, numbers, (bucket.slice,), parts, None)
+        if places is not None:
+            change = _cut(change, arc, places, policy)
+        if change.points == ():
+            bucket.stays("its split policy returns no point")
+            continue
+        room -= change.parts - 1
+        yield change
+
+
+def _cut(
+    change: ResizeChange, arc: Arc, places: npt.NDArray[np.int64], policy: ResizePolicy
+) -> ResizeChange:
+    """Return the split with its points."""
+    group = change.inputs[0]
+    points = split_points(
+        policy.split,
+        SplitBucket(
+            change.partition, group.file_id, *arc, change.bytes, change.parts, np.sort(places)
+        ),
+    )
+    return replace(change, points=points, parts=len(points) + 1)
+
+
+def places_on(arc: Arc, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return positions as places on an arc; those that are not on it are left out.
+
+    >>> places_on(Arc(-8, 4), np.array([3, 2**31 - 2, 100])).tolist()
+    [3, -2]
+    """
+    places = np.where(positions > arc.high, positions - RING_SIZE, positions)
+    return places[places > arc.low]
+
+
+def _indivisible(
+    bucket: _Bucket, arc: Arc, places: npt.NDArray[np.int64] | None, policy: ResizePolicy
+) -> str | None:
+    """Return why no split would help; None if one would, or that is not known yet."""
+    if arc.width == 1:
+        return f"its range is too narrow: it is the one hash value {arc.high}"
+    if places is None or not len(places):
+        return None
+    values, counts = np.unique(places, return_counts=True)
+    most = int(np.argmax(counts))
+    hot = int(values[most]) % RING_SIZE
+    if len(values) == 1:
+        return f"its rows have one hash value, {hot}"
+    rest = 1 - float(counts[most]) / len(places)
+    if bucket.bytes * rest < policy.merge_bytes:
+        return f"nearly all of its rows have one hash value, {hot}"
+    return None
+
+
+def _merges(
+    found: SizedPartition,
+    buckets: Sequence[_Bucket],
+    policy: ResizePolicy,
+    least: int,
+    spare: int,
+) -> Iterator[ResizeChange]:
+    """Yield the merges of a partition, as many as leave it enough buckets."""
+    for run in _small_runs(buckets, policy):
+        if len(run) == 1:
+            run[0].stays("no small neighbour fits into one bucket with it")
+            continue
+        if policy.buckets_max < 2:
+            _leave(run, f"buckets_max={policy.buckets_max} lets no two buckets merge")
+            continue
+        if spare < 1:
+            _leave(run, f"its partition has {counted(least, 'bucket')} at least")
+            continue
+        size = min(len(run), spare + 1, policy.buckets_max)
+        chosen, rest = run[:size], run[size:]
+        _leave(rest, "it is left to the next plan")
+        spare -= size - 1
+        numbers = range(chosen[0].number, chosen[-1].number + 1)
+        slices = tuple(b.slice for b in chosen if b.slice is not None)
+        yield ResizeChange(found.ring, numbers, slices, 1)
+
+
+def _leave(buckets: Iterable[_Bucket], why: str) -> None:
+    for bucket in buckets:
+        bucket.stays(why)
+
+
+def _small_runs(buckets: Iterable[_Bucket], policy: ResizePolicy) -> Iterator[list[_Bucket]]:
+    """Yield runs of small neighbours, each as long as it fits into the target."""
+    run: list[_Bucket] = []
+    total = 0
+    for bucket in buckets:
+        is_small = bucket.why is None and bucket.bytes < policy.merge_bytes
+        if run and (not is_small or total + bucket.bytes > policy.target_bytes):
+            yield run
+            run, total = [], 0
+        if is_small:
+            run.append(bucket)
+            total += bucket.bytes
+    if run:
+        yield run
+
+
+def _worst_first(change: ResizeChange) -> tuple[bool, int, int, str, int]:
+    """Return the sort key: splits by size, then merges by how many buckets they save."""
+    by = -change.bytes if change.is_split else change.bytes
+    return not change.is_split, -len(change.nodes), by, change.partition, change.nodes.start
+
+
+def _within(
+    changes: Iterable[ResizeChange], policy: ResizePolicy
+) -> tuple[list[ResizeChange], list[LeftAlone]]:
+    """Return the changes that one plan may hold, and the buckets of the others."""
+    chosen: list[ResizeChange] = []
+    left: list[LeftAlone] = []
+    rewritten = buckets = 0
+    partitions: set[str] = set()
+    for change in changes:
+        is_new = change.partition not in partitions
+        if chosen and rewritten + change.bytes > policy.bytes_max:
+            left += _all_left(change, f"with it the plan exceeds bytes_max={policy.bytes_max:,}")
+        elif buckets + len(change.nodes) > policy.buckets_max:
+            left += _all_left(change, f"with it the plan exceeds buckets_max={policy.buckets_max}")
+        elif is_new and len(partitions) == policy.partitions_max:
+            why = f"the plan has partitions_max={policy.partitions_max} other partitions"
+            left += _all_left(change, why)
+        else:
+            is_huge = change.bytes > policy.bytes_max
+            note = f"; bytes_max={policy.bytes_max:,} cannot be kept" if is_huge else ""
+            chosen.append(replace(change, note=note))
+            rewritten += change.bytes
+            buckets += len(change.nodes)
+            partitions.add(change.partition)
+    return chosen, left
+
+
+def _all_left(change: ResizeChange, why: str) -> Iterator[LeftAlone]:
+    for group, slice_ in zip(change.inputs, change.slices, strict=True):
+        yield LeftAlone(group, slice_.bytes, why)

@@ -1,0 +1,151 @@
+"""Resizing an open table: what its services call, and making base files in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from pyhudi.errors import HudiError, InvalidRequestError, fault
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.plan.resize_policy import ResizePolicy
+from pyhudi.plan.resizing import ResizePreview, RingLimits
+from pyhudi.plan.scan import CommitFolders, merge_rule
+from pyhudi.progress import Listener, ProgressBoard
+from pyhudi.read.lost_files import CommitRecords
+from pyhudi.read.plan import Reader
+from pyhudi.services.compaction.merge_slice import CompactionSpec
+from pyhudi.services.resizing.child_bases import Rewrite, write_children
+from pyhudi.services.resizing.execute import Merge, Resizes
+from pyhudi.services.resizing.result import Resized, ResizeResult
+from pyhudi.services.resizing.schedule import ResizePlanning, RingFacts
+from pyhudi.session.session import TableSession
+from pyhudi.timeline.completion import visible_now
+from pyhudi.timeline.instant_time import clock_time
+from pyhudi.write.resizing.work import LayoutOf, ring_buckets, ring_layout
+
+NOTHING = ResizePreview((), ())
+
+
+class LocalChildren:
+    """Makes the children's base files in this process, one split or merge after the other."""
+
+    def __init__(self, session: TableSession, listener: Listener | None = None) -> None:
+        self._session = session
+        self._listener = listener
+
+    def __call__(
+        self, requested: str, schema: str, rewrites: Sequence[Rewrite]
+    ) -> Iterator[WriteStat]:
+        session = self._session
+        spec = children_spec(session, requested, schema, rewrites)
+        with ProgressBoard(self._listener, session.world) as board:
+            for rewrite in rewrites:
+                for stat in write_children(session.storage, spec, rewrite):
+                    board.add(rows=stat.num_writes or 0, bytes=stat.total_write_bytes or 0, files=1)
+                    yield stat
+
+
+def children_spec(
+    session: TableSession, requested: str, schema: str, rewrites: Sequence[Rewrite]
+) -> CompactionSpec:
+    """Return what tasks need to make the children's base files."""
+    with session.exclusive:
+        state = session.current.load()
+        slices = [slice_ for rewrite in rewrites for slice_ in rewrite.slices]
+        return CompactionSpec(
+            InstantTime(requested),
+            schema,
+            merge_rule(session.config),
+            visible_now(state.timeline),
+            CommitFolders.of(session.config),
+            CommitRecords(session.loader).load(state, slices).sizes,
+            session.schema.dropped() if session.config.lock.is_shared else None,
+        )
+
+
+def resizes(
+    session: TableSession, merge: Merge | None = None, layout_of: LayoutOf | None = None
+) -> Resizes:
+    """Return the resizes of an open table. `layout_of` returns the layout in force."""
+    with session.exclusive:
+        return Resizes(
+            session.log,
+            session.recovery,
+            session.settings,
+            load=session.current.load,
+            records=CommitRecords(session.loader),
+            layout_of=layout_of or partial(ring_layout, session),
+            merge=merge or LocalChildren(session),
+            schema=session.schema.avro,
+            exclusive=session.exclusive,
+        )
+
+
+def resize_planning(session: TableSession) -> ResizePlanning:
+    """Return what makes plans of resizes of an open table."""
+    buckets = ring_buckets(session)
+    with session.exclusive:
+        return ResizePlanning(
+            session.log,
+            RingFacts(
+                session.groups.ring, RingLimits(buckets.min, buckets.max), buckets.hash_fields
+            ),
+            load=session.current.load,
+            load_whole=partial(session.current.load, is_whole=True),
+            advance=session.loader.advanced,
+            times=Reader(session.loader).completion_times,
+            records=CommitRecords(session.loader),
+            now=lambda: clock_time(session.world.now_ms(), session.config.zone),
+        )
+
+
+def resize(
+    session: TableSession,
+    policy: ResizePolicy | None = None,
+    *,
+    dry_run: bool = False,
+    plan_only: bool = False,
+    merge: Merge | None = None,
+) -> Resized:
+    """Make a plan, and execute every pending resize that no other process is executing.
+
+    A resize that cannot be executed is cancelled if no attempt can succeed, and stays otherwise. It
+    does not keep others from being executed. Its error is in the result.
+    """
+    policy = policy or ResizePolicy()
+    planning, service = resize_planning(session), resizes(session, merge)
+    if dry_run:
+        with session.exclusive:
+            preview = planning.preview(policy)
+        return Resized(preview, pending=_pending(service))
+    with session.exclusive:
+        session.recover()
+    errors: list[HudiError] = []
+    preview, planned = NOTHING, None
+    try:
+        with session.exclusive:
+            preview, planned = planning.schedule(policy)
+    except HudiError as error:
+        errors.append(error)
+    results = [] if plan_only else list(_execute_pending(service, errors))
+    return Resized(preview, planned, _pending(service), tuple(results), tuple(errors))
+
+
+def _execute_pending(service: Resizes, errors: list[HudiError]) -> Iterator[ResizeResult]:
+    """Execute the pending resizes, each even if others fail, and yield the results."""
+    for requested in _pending(service):
+        try:
+            result = service.execute(requested)
+        except HudiError as error:
+            # A plan that was cancelled a moment ago is not a failure.
+            is_gone = isinstance(error, InvalidRequestError) and requested not in _pending(service)
+            errors += [] if is_gone else [error]
+        except Exception as error:  # a bug, here or in Spark, does not stop other plans
+            errors.append(fault(f"the resize {requested}", error))
+        else:
+            yield from [] if result is None else [result]
+
+
+def _pending(service: Resizes) -> tuple[str, ...]:
+    return tuple(instant.requested for instant in service.plans())

@@ -1,0 +1,30 @@
+"""Cancelling a resize: its children's files go, and writers go on as if it had never been."""
+
+from __future__ import annotations
+
+from pyhudi.commit.proposals import Decided, Outcome, Refused, Rule
+from pyhudi.commit.rollback import FailedWriteRecovery
+from pyhudi.errors import CorruptTableError, HudiError, UnsupportedTableError
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+
+
+def abort_resize(recovery: FailedWriteRecovery, requested: str) -> Outcome:
+    """Abort a pending resize, closed or not, and remove its files."""
+    instant = Instant(InstantTime(requested), Action.CLUSTERING, State.REQUESTED)
+    outcome = recovery.abort(instant)
+    if (rollback := rollback_of(outcome)) is not None:
+        recovery.undo(rollback)
+    return outcome
+
+
+def rollback_of(outcome: Outcome) -> str | None:
+    """Return the rollback by which an abort ends its target, of this process or another."""
+    if isinstance(outcome, Decided):
+        return outcome.entry.instant
+    is_aborted = isinstance(outcome, Refused) and outcome.rule is Rule.ROLLED_BACK
+    return outcome.instant if isinstance(outcome, Refused) and is_aborted else None
+
+
+def is_incurable(error: HudiError) -> bool:
+    """True if no attempt can carry out a resize that failed so: it has to be cancelled."""
+    return isinstance(error, CorruptTableError | UnsupportedTableError)

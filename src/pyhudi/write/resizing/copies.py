@@ -1,0 +1,125 @@
+"""The copies of one resize, as far as this process has made them or found them.
+
+A resize completes only if every write that completed since its plan, and has files in an input, was
+copied by the process that asks for its completion. So a process starts with what others have left:
+of the last write of which it finds a copy it makes the copies again, because some may be missing,
+and those of all writes before are whole (`plan.resize_copies`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pyhudi.commit.decision_log import DecisionLog
+from pyhudi.errors import CorruptTableError
+from pyhudi.format.files.file_names import LogFileName, parse_data_file
+from pyhudi.format.paths import file_name
+from pyhudi.format.timeline.commit_metadata import (
+    CommitMetadata,
+    WriteStat,
+    decode_commit_metadata,
+)
+from pyhudi.format.timeline.instant import Instant
+from pyhudi.plan.resize_copies import FoundCopies, OwedCopy, found_copies, owed_copy
+from pyhudi.storage.objects.timeline_files import load_timeline_file
+from pyhudi.storage.protocol import Storage
+from pyhudi.timeline.live import LiveTimeline, NumberedWrite
+from pyhudi.write.files.copied_log import CopyName, copied_logs, copy_stat
+from pyhudi.write.resizing.work import ResizeWork
+
+
+class ResizeCopies:
+    """The copies of one resize."""
+
+    def __init__(self, log: DecisionLog, work: ResizeWork) -> None:
+        self._log = log
+        self._storage = log.storage
+        self._work = work
+        self._copied = 0  # the last write up to which nothing is owed
+        self._stats: list[WriteStat] = []
+        self._owed: dict[int, OwedCopy | None] = {}
+
+    @property
+    def stats(self) -> tuple[WriteStat, ...]:
+        """The stats of all copies so far."""
+        return tuple(self._stats)
+
+    def find(self) -> None:
+        """Take what other processes have copied."""
+        found = _found(self._storage, self._work)
+        if not found.paths:
+            return
+        writes = self._log.completions_since(self._work.requested)
+        requested = {write.number: write.instant.requested for write in writes}
+        for number, files in found.whole().items():
+            if number not in requested:
+                raise _unknown_copy(files[0][0])
+            for path, size in files:
+                self._stats.append(_stat_of(self._storage, path, size, requested[number]))
+        self._copied = found.last - 1
+
+    # -- what is owed
+
+    def owed(self, live: LiveTimeline) -> list[OwedCopy]:
+        """Return what completed since and is not copied, oldest first. Ask the log's owner only."""
+        writes = live.writes_since(self._work.requested)
+        return [owed for write in writes[self._copied :] if (owed := self._owed_of(write))]
+
+    def _owed_of(self, write: NumberedWrite) -> OwedCopy | None:
+        if write.number not in self._owed:
+            metadata = _load_metadata(self._log, write.instant)
+            requested = write.instant.requested
+            owed = owed_copy(self._work.plan, write.number, requested, metadata)
+            self._owed[write.number] = owed
+        return self._owed[write.number]
+
+    # -- copying
+
+    def copy(self, owed: Iterable[OwedCopy]) -> None:
+        """Copy these writes, the oldest that are owed, in their order."""
+        for each in owed:
+            name = CopyName.of_copy(self._work.requested, each.number)
+            stats: list[WriteStat] = []
+            for change, logs in each.logs.items():
+                stats += copied_logs(self._storage, name, logs, self._work.children[change])
+            self._stats += stats
+            self._copied = each.number
+
+
+def bytes_owed(owed: Sequence[OwedCopy]) -> int:
+    return sum(each.bytes for each in owed)
+
+
+def files_owed(owed: Sequence[OwedCopy]) -> int:
+    return sum(each.files for each in owed)
+
+
+def _load_metadata(log: DecisionLog, instant: Instant) -> CommitMetadata:
+    if (known := log.metadata(instant.requested)) is not None:
+        return known
+    path = log.path(instant)
+    return decode_commit_metadata(load_timeline_file(log.storage, path), path)
+
+
+def _found(storage: Storage, work: ResizeWork) -> FoundCopies:
+    files = (
+        (stat.path, stat.size)
+        for partition in work.partitions
+        for stat in storage.list_folder(partition).objects
+    )
+    return found_copies(work.requested, work.plan.groups, files)
+
+
+def _stat_of(storage: Storage, path: str, size: int, write: str) -> WriteStat:
+    name = parse_data_file(file_name(path))
+    assert isinstance(name, LogFileName), path
+    return copy_stat(storage, path.rpartition("/")[0], name, size, write)
+
+
+def _unknown_copy(path: str) -> CorruptTableError:
+    return CorruptTableError(
+        "a resize has a copy of no write",
+        why="its name counts more completed writes than the timeline has since the plan",
+        next_step="Cancel the resize with cancel_resize, which loses no row",
+        path=path,
+    )

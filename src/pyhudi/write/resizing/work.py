@@ -1,0 +1,97 @@
+"""What a process needs to carry a resize out: its plan, the rings it leaves, and their children."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyhudi.commit.decision_log import DecisionLog
+from pyhudi.errors import InvalidRequestError
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.bucket_config import ConsistentBuckets
+from pyhudi.format.table.ring_file import Ring, RingFileName, encode_ring, ring_path
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.resize_plan import ResizePlan, decode_resize_plan
+from pyhudi.index.children import Children
+from pyhudi.index.ring_changes import unsound_change
+from pyhudi.index.ring_layout import RingLayout
+from pyhudi.plan.resize_rings import rings_after
+from pyhudi.session.session import TableSession
+from pyhudi.storage.objects.timeline_files import load_timeline_file
+
+#: The layout in force of a partition.
+LayoutOf = Callable[[str], RingLayout]
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeWork:
+    """A resize that is pending."""
+
+    requested: InstantTime
+    plan: ResizePlan
+    rings: tuple[Ring, ...]  # as it leaves them, one for each partition
+    children: tuple[Children, ...]  # of each change of the plan
+
+    @property
+    def groups(self) -> tuple[FileGroupId, ...]:
+        """All file groups that it makes."""
+        return tuple(group for children in self.children for group in children.groups)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        return tuple(ring.partition for ring in self.rings)
+
+    @property
+    def ring_files(self) -> tuple[tuple[str, bytes], ...]:
+        """Paths and bytes of the hashing files that come with its completion."""
+        name = RingFileName(self.requested)
+        return tuple((ring_path(ring.partition, name), encode_ring(ring)) for ring in self.rings)
+
+
+def load_resize(log: DecisionLog, requested: str, layout_of: LayoutOf) -> ResizeWork:
+    """Load the plan of a pending resize, and lay it on the rings in force.
+
+    CorruptTableError if the plan is damaged, or does not fit the rings.
+    """
+    instant = Instant(InstantTime(requested), Action.CLUSTERING, State.REQUESTED)
+    path = log.path(instant)
+    plan = decode_resize_plan(load_timeline_file(log.storage, path), path)
+    if plan is None:
+        raise _no_resize(requested)
+    layouts = {partition: layout_of(partition) for partition in plan.by_partition}
+    before = {partition: layout.ring for partition, layout in layouts.items()}
+    rings = rings_after(plan, before, InstantTime(requested))
+    after = {
+        partition: RingLayout(ring, layouts[partition].hash_fields)
+        for partition, ring in rings.items()
+    }
+    children = tuple(Children(after[change.partition], change.made) for change in plan.groups)
+    return ResizeWork(InstantTime(requested), plan, tuple(rings.values()), children)
+
+
+def _no_resize(requested: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the clustering {requested} is not executed",
+        why="it sorts or merges files, and does not resize buckets",
+        next_step="Execute it with Apache Hudi, which planned it",
+    )
+
+
+def ring_layout(session: TableSession, partition: str) -> RingLayout:
+    """Return the layout in force of a partition with consistent buckets."""
+    buckets, ring = ring_buckets(session), session.groups.ring(partition)
+    if ring is None:
+        raise unsound_change(partition, "the partition has no ring")
+    return RingLayout(ring, buckets.hash_fields)
+
+
+def ring_buckets(session: TableSession) -> ConsistentBuckets:
+    """Return the table's buckets; InvalidRequestError if they cannot be resized."""
+    buckets = session.config.buckets
+    if isinstance(buckets, ConsistentBuckets):
+        return buckets
+    raise InvalidRequestError(
+        f"the table {session.config.name!r} cannot be resized",
+        why="its buckets are a fixed number in each partition",
+        next_step="Create a table with buckets=pyhudi.ConsistentBuckets(), and copy the rows",
+    )
