@@ -33,6 +33,7 @@ from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity
 from pyhudi.storage.objects.markers import marker_objects
 from pyhudi.storage.objects.rings import write_mark
 from pyhudi.timeline.live import LiveTimeline
+from pyhudi.write.resizing.bases import note_made
 from pyhudi.write.resizing.copies import ResizeCopies, bytes_owed, files_owed
 from pyhudi.write.resizing.work import ResizeWork
 
@@ -52,6 +53,7 @@ class ResizeEnd:
         self,
         log: DecisionLog,
         work: ResizeWork,
+        bases: tuple[WriteStat, ...],
         copies: ResizeCopies,
         *,
         encoded: Callable[[], bytes],
@@ -61,6 +63,7 @@ class ResizeEnd:
         everything but the copying."""
         self._log = log
         self._work = work
+        self._bases = bases
         self._copies = copies
         self._encoded = encoded
         self._exclusive = exclusive
@@ -95,6 +98,8 @@ class ResizeEnd:
         """Close the resize, unless too much is owed; a resize that has ended shows in `run`."""
         doubled = CLOSE_BYTES << (self._close_refusals // CLOSE_REFUSALS)
         check = partial(self._objection, min(doubled, CLOSE_BYTES_MAX), CLOSE_FILES)
+        stats = (*self._bases, *self._copies.stats)
+        note_made(self._log.storage, self._work.requested, stats)
         if _is_owed(self._log.append(Close(self._work.requested, check))):
             self._close_refusals += 1
 
