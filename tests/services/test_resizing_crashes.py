@@ -278,7 +278,7 @@ class StopsClosed(Outrun):
 
 @pytest.mark.parametrize("note", ["there", "gone", "wrong", "damaged"])
 def test_a_writer_finishes_what_another_closed(note: str) -> None:
-    """With what the other noted of its files, it reads only the last copies, and counts the same."""
+    """With the note it reads the last copies alone; without it the same is counted."""
     scene = closed(Scene.made(is_outrun=False))
     path = made_path(InstantTime(scene.requested))
     data = scene.table.storage.read(path)
