@@ -46,19 +46,24 @@ class ResizeCopies:
         return tuple(self._stats)
 
     def find(self, made: Mapping[str, MadeFile]) -> None:
-        """Take what other processes have copied; `made` is what was noted of it."""
-        found = _found(self._storage, self._work)
-        if not found.paths:
+        """Take what other processes have copied; `made` is what was noted of it.
+
+        A listing of a local folder may show a file and miss one that was created before it, while
+        it runs. A second listing shows all that had been created when the first one ended.
+        """
+        last = _found(self._storage, self._work).last
+        if not last:
             return
+        whole = _found(self._storage, self._work).before(last)
         writes = self._log.completions_since(self._work.requested)
         requested = {write.number: write.instant.requested for write in writes}
-        for number, files in found.whole().items():
+        for number, files in whole.items():
             if number not in requested:
                 raise _unknown_copy(files[0][0])
             for path, size in files:
                 stat = _found_stat(self._storage, path, size, requested[number], made.get(path))
                 self._stats.append(stat)
-        self._copied = found.last - 1
+        self._copied = last - 1
 
     # -- what is owed
 
