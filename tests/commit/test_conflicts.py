@@ -493,9 +493,7 @@ def test_nobody_waits_for_long_for_a_writer_of_hudi_that_died_at_its_beginning()
 def test_a_check_that_storage_does_not_answer_leaves_nothing_in_doubt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "pyhudi.commit.decision_log.INLINE_BYTES_MAX", 0
-    )  # the log has no bytes of it
+    monkeypatch.setattr("pyhudi.commit.proposals.INLINE_BYTES_MAX", 0)  # the log has no bytes of it
     table = made()
     table.table().upsert(rows("0", "a"))
 

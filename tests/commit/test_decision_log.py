@@ -153,7 +153,7 @@ def test_what_a_crashed_writer_decided_is_carried_out_by_the_next(bench: Bench) 
 
 def decided_and_not_published(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> str:
     """A writer dies between its entry and the completed file, whose bytes are staged; the path."""
-    monkeypatch.setattr("pyhudi.commit.decision_log.INLINE_BYTES_MAX", 3)
+    monkeypatch.setattr("pyhudi.commit.proposals.INLINE_BYTES_MAX", 3)
     entry = begun(bench.log("a"))
     crash = Fault(Effect.FAIL, operation="create", path=f"{TIMELINE}/*_*", times=None)
     dying = bench.log("a", storage=FaultyStorage(bench.storage, [crash]))
@@ -187,7 +187,7 @@ def test_missing_staged_bytes_are_reported_and_nothing_is_invented(
 def test_what_was_staged_is_removed_when_the_append_ends(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyhudi.commit.decision_log.INLINE_BYTES_MAX", 3)
+    monkeypatch.setattr("pyhudi.commit.proposals.INLINE_BYTES_MAX", 3)
     log = bench.log("a")
     entry = begun(log)
     decided(log.append(completion(entry, b"large")))
@@ -197,7 +197,7 @@ def test_what_was_staged_is_removed_when_the_append_ends(
 
 
 def test_a_refused_proposal_stages_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyhudi.commit.decision_log.INLINE_BYTES_MAX", 3)
+    monkeypatch.setattr("pyhudi.commit.proposals.INLINE_BYTES_MAX", 3)
     log, watched = bench.log("a"), FaultyStorage(bench.storage)
     entry = begun(log)
     decided(bench.log("b").append(abort(entry)))
@@ -414,7 +414,7 @@ def test_the_cost_of_a_commit_does_not_grow_with_the_table(bench: Bench) -> None
 
 
 def test_kinds_of_entries_are_those_of_the_protocol() -> None:
-    assert {kind.value for kind in EntryKind} == {"begin", "complete", "abort", "void"}
+    assert {kind.value for kind in EntryKind} == {"begin", "complete", "abort", "close", "void"}
 
 
 def test_a_foreign_engine_that_comes_later_is_noticed(bench: Bench) -> None:

@@ -33,7 +33,7 @@ from conformance.rivals import Deed, Shared, hudi_write, shared_numbers
 from conformance.rows import assert_same_rows
 from conformance.sample_rows import Row
 from conformance.writing import ExpectedTable, create_table
-from pyhudi.commit.transaction import Completed, Lost, Transaction
+from pyhudi.commit.transaction import Completed, Held, Lost, Transaction
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State, is_timeline_file
 from pyhudi.format.timeline.plan_files import decode_rollback_plan
 from pyhudi.storage.locks.file_lock import LOCK_PATH
@@ -272,7 +272,7 @@ def held_write(
     go = threading.Event()
     complete = Transaction.complete
 
-    def waiting(self: Transaction, *arguments: Any, **named: Any) -> Completed | Lost:
+    def waiting(self: Transaction, *arguments: Any, **named: Any) -> Completed | Held | Lost:
         if threading.current_thread().name.startswith("held"):
             begun.append(self.requested)
             go.wait()

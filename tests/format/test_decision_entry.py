@@ -9,12 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyhudi.errors import CorruptTableError
+from pyhudi.errors import CorruptTableError, UnsupportedTableError
+from pyhudi.format.table.ring_file import encode_ring, initial_ring, ring_folder
 from pyhudi.format.timeline.decision_entry import (
+    ALSO_MAX,
     ENTRY_BYTES_MAX,
+    ENTRY_VERSION,
     Entry,
     EntryKind,
     Target,
+    closed_path,
     creation,
     decode_entry,
     encode_entry,
@@ -70,12 +74,56 @@ ABORT = Entry(
     target=Target(R, Action.COMMIT, 7),
     creates=creation(f"{T}.rollback.requested", b"plan"),
 )
+CLOSE = Entry(
+    n=4,
+    id="f",
+    prev="c",
+    kind=EntryKind.CLOSE,
+    time=T,
+    instant=R,
+    action=Action.CLUSTERING,
+    creates=creation(closed_path(R), b""),
+)
+
+
+def ring(partition: str, requested: str = R) -> str:
+    return f"{ring_folder(partition)}/{requested}.hashing_meta"
+
+
+RESIZE = Entry(
+    n=1,
+    id="g",
+    prev=None,
+    kind=EntryKind.COMPLETE,
+    time=T,
+    instant=R,
+    action=Action.CLUSTERING,
+    creates=creation(f"{R}_{T}.replacecommit", b"done"),
+    also=(
+        creation(ring("day=1"), encode_ring(initial_ring("day=1", 4))),
+        creation(ring(""), b"large", staged_path(R, "y")),
+    ),
+)
 VOID = Entry(n=1001, id="e", prev="d", kind=EntryKind.VOID, voids=1000)
 
 
-@pytest.mark.parametrize("entry", [BEGIN, COMPLETE, STAGED, ABORT, VOID], ids=lambda e: e.kind)
+@pytest.mark.parametrize(
+    "entry", [BEGIN, COMPLETE, STAGED, ABORT, CLOSE, RESIZE, VOID], ids=lambda e: e.id
+)
 def test_an_entry_comes_back_as_it_was(entry: Entry) -> None:
     assert decode_entry(encode_entry(entry), entry_path(entry.n)) == entry
+
+
+@pytest.mark.parametrize("entry", [CLOSE, RESIZE], ids=lambda e: e.kind)
+def test_a_process_that_knows_no_resizes_refuses_their_entries(entry: Entry) -> None:
+    """It takes version 1 only, and would pass over the rings."""
+    assert json.loads(encode_entry(entry))["v"] == 2
+    assert json.loads(encode_entry(COMPLETE))["v"] == 1
+
+
+def test_an_entry_of_a_newer_pyhudi_is_named_as_such() -> None:
+    with pytest.raises(UnsupportedTableError, match="newer pyhudi"):
+        decode_entry(changed(BEGIN, v=ENTRY_VERSION + 1, kind="grow"), entry_path(1))
 
 
 def test_the_bytes_of_an_entry_are_readable_and_stay_the_same() -> None:
@@ -131,12 +179,23 @@ def creates(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in made.items() if value is not ...}
 
 
+def with_bytes(name: str) -> dict[str, Any]:
+    """A record of an object with some bytes."""
+    made = creation(name, b"x")
+    return {"name": name, "size": 1, "sha256": made.sha256, "inline": "eA=="}
+
+
+def ring_record(partition: str) -> dict[str, Any]:
+    return with_bytes(ring(partition))
+
+
 FORGED = [
     ("not JSON", b"{"),
     ("no object", b"[]"),
     ("deep", b"[" * 100_000),
     ("large", b" " * (ENTRY_BYTES_MAX + 1)),
-    ("another version", changed(BEGIN, v=2)),
+    ("no version", changed(BEGIN, v=0)),
+    ("a version that is none", changed(BEGIN, v=True)),
     ("another number", changed(BEGIN, n=2)),
     ("no number", changed(BEGIN, n="1")),
     ("a negative number", changed(BEGIN, n=-1)),
@@ -157,6 +216,25 @@ FORGED = [
     ("another time than its instant", changed(BEGIN, time=T)),
     ("an abort of nothing", changed(ABORT, n=1, target=...)),
     ("a void of nothing", changed(VOID, n=1, voids=...)),
+    ("a close of version 1", changed(CLOSE, n=1, v=1)),
+    ("a close of another instant", changed(CLOSE, n=1, instant="20260101000000000")),
+    ("a close that creates a timeline file", changed(CLOSE, n=1, creates=creates())),
+    ("a close with bytes", changed(CLOSE, n=1, creates=with_bytes(closed_path(R)))),
+    ("a close of a write", changed(CLOSE, n=1, action="deltacommit")),
+    ("a close of itself", changed(CLOSE, n=1, time=R)),
+    ("rings of version 1", changed(RESIZE, v=1)),
+    ("a write that brings rings", changed(COMPLETE, n=1, v=2, also=[ring_record("day=1")])),
+    ("a begin that brings rings", changed(BEGIN, v=2, also=[ring_record("day=1")])),
+    ("rings that are an object", changed(RESIZE, also={})),
+    ("a ring that is text", changed(RESIZE, also=["x"])),
+    ("a ring twice", changed(RESIZE, also=[ring_record("day=1"), ring_record("day=1")])),
+    ("another resize's ring", changed(RESIZE, also=[with_bytes(ring("day=1", T))])),
+    ("the first ring", changed(RESIZE, also=[with_bytes(ring("day=1", "00000000000000"))])),
+    ("a mark", changed(RESIZE, also=[with_bytes(f"{ring_folder('day=1')}/{R}.commit")])),
+    ("a ring outside", changed(RESIZE, also=[with_bytes(ring("../../day=1"))])),
+    ("a ring elsewhere", changed(RESIZE, also=[with_bytes(f"day=1/{R}.hashing_meta")])),
+    ("a large ring", changed(RESIZE, also=[{**with_bytes(ring("day=1")), "size": 1 << 40}])),
+    ("many rings", changed(RESIZE, also=[ring_record(str(n)) for n in range(ALSO_MAX + 1)])),
 ]
 
 

@@ -1361,7 +1361,7 @@ def test_a_clean_that_dies_at_any_point_is_finished_by_the_next(
 ) -> None:
     """Large plans are staged beside the log."""
     if is_large:
-        monkeypatch.setattr("pyhudi.commit.decision_log.INLINE_BYTES_MAX", 16)
+        monkeypatch.setattr("pyhudi.commit.proposals.INLINE_BYTES_MAX", 16)
     policy = CleanPolicy.commits(1)
     scene = written(kind, 4)
     before = states(scene)

@@ -403,7 +403,7 @@ def test_other_threads_may_write_while_base_files_are_made() -> None:
 
 def test_a_plan_that_is_too_large_for_an_entry_is_staged(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = scene_with_logs()
-    monkeypatch.setattr("pyhudi.commit.decision_log.INLINE_BYTES_MAX", 100)
+    monkeypatch.setattr("pyhudi.commit.proposals.INLINE_BYTES_MAX", 100)
     assert INLINE_BYTES_MAX > 100
     with no_row_is_lost(scene):
         done = compact(scene.session("compactor"))

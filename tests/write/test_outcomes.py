@@ -266,9 +266,7 @@ def test_a_failure_right_after_the_begin_ends_the_heartbeat(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another writer commits meanwhile, so its schema is read after our begin; that fails."""
-    monkeypatch.setattr(
-        "pyhudi.commit.decision_log.INLINE_BYTES_MAX", 0
-    )  # the log has no bytes of it
+    monkeypatch.setattr("pyhudi.commit.proposals.INLINE_BYTES_MAX", 0)  # the log has no bytes of it
     bench = Bench()
     table = bench.table()
     table.upsert(rows("a"))

@@ -300,7 +300,7 @@ def test_no_commit_of_others_is_read_while_the_schema_stays(
     size: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if size == "staged":  # bytes that are too large for an entry
-        monkeypatch.setattr("pyhudi.commit.decision_log.INLINE_BYTES_MAX", 10)
+        monkeypatch.setattr("pyhudi.commit.proposals.INLINE_BYTES_MAX", 10)
     made = evolving_table("non-blocking")
     other = made.table("other")
     other.upsert(rows("theirs"))

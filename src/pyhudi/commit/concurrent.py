@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyhudi.commit.decision_log import DecisionLog
-from pyhudi.commit.pending_plans import load_planned_groups
+from pyhudi.commit.pending_plans import ServicePlan, load_resize_plan, load_service_plan
 from pyhudi.conflict.file_groups import touched_groups
+from pyhudi.conflict.resizes import BucketChange, Resize
 from pyhudi.conflict.rules import OtherWrite, OwnWrite, WriteKind
 from pyhudi.conflict.schema_to_record import TableSchemaText
 from pyhudi.errors import HudiError, UnavailableError
@@ -25,6 +26,7 @@ from pyhudi.format.timeline.commit_metadata import (
     decode_inflight_commit,
 )
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.resize_plan import ResizePlan
 from pyhudi.format.timeline.writer_identity import WriterIdentity, parse_writer
 from pyhudi.plan.changes import CompletedWrite
 from pyhudi.read.archive import History
@@ -61,7 +63,8 @@ class ConcurrentWrites:
         self._pending = pending
         self._history = History(log.storage, log.history_folder)
         self._identities: dict[str, WriterIdentity] = {}
-        self._plans: dict[str, frozenset[FileGroupId] | None] = {}
+        self._plans: dict[str, ServicePlan] = {}
+        self._resize_plans: dict[str, ResizePlan | None] = {}  # of completed clusterings
         self._is_mor = action is Action.DELTACOMMIT
         self._completed: dict[str, OtherWrite] = {}
         self._metadata: dict[str, CommitMetadata] = {}
@@ -165,12 +168,49 @@ class ConcurrentWrites:
 
     def _kind(self, instant: Instant, metadata: CommitMetadata) -> WriteKind:
         if instant.action is Action.REPLACECOMMIT:
-            return WriteKind.REPLACE
+            is_resize = self._resize_plan(instant) is not None
+            return WriteKind.RESIZE if is_resize else WriteKind.REPLACE
         if self._is_mor and instant.action is Action.COMMIT:
             return WriteKind.COMPACTION
         if metadata.operation_type == "LOG_COMPACT":
             return WriteKind.LOG_COMPACTION
         return WriteKind.SEED if is_seed(metadata) else WriteKind.WRITE
+
+    # -- resizes
+
+    def resizes(self, own: OwnWrite, live: LiveTimeline) -> list[Resize]:
+        """Return the resizes that are pending, or completed since our write began.
+
+        On a table that another engine may write, a resize is a clustering like any other.
+        """
+        if self._log.is_shared or not own.touched:
+            return []
+        found = []
+        for instant in live.completed_after(self._requested):  # none is archived while ours pends
+            if instant.action is Action.REPLACECOMMIT:
+                plan = self._resize_plan(instant)
+                if plan is not None:
+                    found.append(_resize(instant, plan, live))
+        for instant in live.pending_of(Action.CLUSTERING):
+            plan = self._plan(instant).resize
+            if plan is not None and not self._is_cancelled(instant, live):
+                found.append(_resize(instant, plan, live))
+        return found
+
+    def _resize_plan(self, instant: Instant) -> ResizePlan | None:
+        """Return the plan of a completed replace commit, if it is a resize of ours."""
+        requested = instant.requested
+        began_as = self._log.live.began_as.get(requested)
+        if self._log.is_shared or began_as is not Action.CLUSTERING:
+            return None
+        if requested not in self._resize_plans:
+            self._resize_plans[requested] = load_resize_plan(self._log, requested)
+        return self._resize_plans[requested]
+
+    def _plan(self, instant: Instant) -> ServicePlan:
+        if instant.requested not in self._plans:
+            self._plans[instant.requested] = load_service_plan(self._log, instant)
+        return self._plans[instant.requested]
 
     # -- pending
 
@@ -185,9 +225,10 @@ class ConcurrentWrites:
                 own.touched if kind is WriteKind.CLUSTERING else own.new_slices | own.new_keys
             )
             if has_cause and not self._is_cancelled(instant, live):
-                if instant.requested not in self._plans:
-                    self._plans[instant.requested] = load_planned_groups(self._log, instant)
-                yield OtherWrite(instant.requested, None, self._plans[instant.requested], kind)
+                plan = self._plan(instant)
+                if plan.resize is not None and not self._log.is_shared:
+                    kind = WriteKind.RESIZE
+                yield OtherWrite(instant.requested, None, plan.groups, kind)
 
     def _is_cancelled(self, instant: Instant, live: LiveTimeline) -> bool:
         """True if a pending rollback cancels the plan for good, so that no process executes it."""
@@ -256,6 +297,14 @@ class ConcurrentWrites:
                 return WriterIdentity()  # it may still be written
             self._identities[instant.requested] = parse_writer(found.extra_metadata)
         return self._identities[instant.requested]
+
+
+def _resize(instant: Instant, plan: ResizePlan, live: LiveTimeline) -> Resize:
+    changes = tuple(
+        BucketChange(frozenset(change.inputs), frozenset(change.made)) for change in plan.groups
+    )
+    is_closed = instant.requested in live.closed
+    return Resize(instant.requested, instant.completed, is_closed, changes)
 
 
 def is_seed(metadata: CommitMetadata) -> bool:

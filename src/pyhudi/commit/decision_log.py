@@ -44,17 +44,17 @@ from pyhudi.commit.superseded import has_removed_plan, is_superseded, reissued_a
 from pyhudi.errors import HudiError, UnavailableError
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.decision_entry import (
-    INLINE_BYTES_MAX,
     Entry,
     EntryKind,
     entry_path,
     staged_path,
 )
-from pyhudi.format.timeline.instant import Instant
+from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.read.log_view import KnownLog
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.locks.lock import HeldLock, Lock
 from pyhudi.storage.objects.decision_log import (
+    closed_resizes,
     create_entry,
     entries_after,
     last_entries,
@@ -64,7 +64,7 @@ from pyhudi.storage.objects.store_clock import StoreClock
 from pyhudi.storage.objects.timeline_listing import list_timeline
 from pyhudi.storage.protocol import ObjectStat, Storage
 from pyhudi.timeline.instant_time import clock_time
-from pyhudi.timeline.live import LiveTimeline
+from pyhudi.timeline.live import LiveTimeline, NumberedWrite
 from pyhudi.world import World, jittered_ms, new_uuid
 
 #: A process that read the log's end longer ago than this reads it again before it continues.
@@ -212,6 +212,13 @@ class DecisionLog:
         """Return the number of the entry that began the instant, if this process has read it."""
         return None if self._known is None else self._known.number_of(requested)
 
+    def completions_since(self, requested: str) -> list[NumberedWrite]:
+        """Return the writes that completed since the instant, which is pending, was requested.
+
+        They are numbered from 1, by completion; all processes number them alike.
+        """
+        return self.refresh().writes_since(requested)
+
     def rollback_of(self, requested: str) -> str | None:
         """Return the rollback, of any state, of the instant; for instants that are long gone."""
         return self._rollbacks.naming(requested, self.live)
@@ -279,23 +286,24 @@ class DecisionLog:
             )
         return outcome
 
-    def _staged(self, draft: Draft, tried: AppendRounds) -> str | None:
-        """Stage bytes that are too large for an entry, and return their path; None if they fit.
+    def _staged(self, draft: Draft, tried: AppendRounds) -> dict[bytes, str]:
+        """Stage bytes that are too large for an entry, and return where they are.
 
         A round that drafts the same bytes again uses what an earlier one staged.
         """
-        if len(draft.data) <= INLINE_BYTES_MAX:
-            return None
-        if draft.data not in tried.staged:
+        oversized = draft.oversized()
+        for data in oversized:
+            if data in tried.staged:
+                continue
             path = staged_path(draft.label, new_uuid(self.world))
             try:
-                self.storage.create(path, draft.data)
+                self.storage.create(path, data)
             except UnavailableError as error:
                 if tried.may_stand is None:
                     raise unstaged(self.storage.uri, error) from error
                 raise
-            tried.staged[draft.data] = path
-        return tried.staged[draft.data]
+            tried.staged[data] = path
+        return {data: tried.staged[data] for data in oversized}
 
     def _remove_staged(self, tried: AppendRounds) -> None:
         """Remove what was staged, once no entry of this append needs it.
@@ -506,6 +514,8 @@ class DecisionLog:
             # What is on the timeline counts: another engine may have planned a rollback since.
             if abort.instant is not None and target not in live.rolled_back_by:
                 live.add_rollback(target, abort.instant)
+        if live.pending_of(Action.CLUSTERING):
+            live.add_closed(closed_resizes(self.storage))
         return live
 
     def _foreign(self, live: LiveTimeline, proposal: Proposal | None) -> Refused | None:

@@ -8,13 +8,21 @@ that this one needs. The table of proposals is section 3 of `docs/protocol/READM
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar, Protocol
 
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
-from pyhudi.format.timeline.decision_entry import Entry, EntryKind, Target, creation
+from pyhudi.format.timeline.decision_entry import (
+    INLINE_BYTES_MAX,
+    Creation,
+    Entry,
+    EntryKind,
+    Target,
+    closed_path,
+    creation,
+)
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.plan.writable import USE_LOCK
 from pyhudi.read.log_view import KnownLog
@@ -36,6 +44,7 @@ class Rule(StrEnum):
     NOT_PENDING = "it is not pending"
     COMPLETED = "it has completed"
     CONFLICT = "another write completed on the same file groups"
+    RESIZE = "a resize of its file groups has to be dealt with first"
     FOREIGN = "another engine writes this table"
     OTHER_LOCK = "the table has another lock since this process opened it"
     NOT_YET = "a Hudi writer has requested an instant but has not read the timeline yet"
@@ -52,12 +61,13 @@ class Draft:
 
     kind: EntryKind
     action: Action  # as it is called while pending
-    data: bytes  # of the timeline file that the entry creates
+    data: bytes  # of the file that applies the entry
     requested: str | None = None  # the instant; None if the entry's own time begins it
     begin: int | None = None  # number of the entry that began the instant
     target: Target | None = None
     whole: bool = False  # a completion that begins its instant, too
     schema: str | None = None  # fingerprint of the schema that a write records
+    also: tuple[tuple[str, bytes], ...] = ()  # paths and bytes of what is created before
     basis: object = None  # what the verdict was based on, for the proposer
 
     @property
@@ -66,15 +76,24 @@ class Draft:
         none."""
         return self.requested or (self.target.instant if self.target else "plan")
 
-    def entry(self, blank: Entry, time: str, staged: str | None) -> Entry:
-        """Return the entry, from one that has its number and place in the chain."""
+    def oversized(self) -> list[bytes]:
+        """Return the bytes that do not fit into the entry, and have to be staged."""
+        left, staged = INLINE_BYTES_MAX, []
+        for data in (self.data, *(data for _, data in self.also)):
+            if len(data) > left:
+                staged.append(data)
+            else:
+                left -= len(data)
+        return staged
+
+    def entry(self, blank: Entry, time: str, staged: Mapping[bytes, str]) -> Entry:
+        """Return the entry, from one that has its number and place in the chain.
+
+        `staged` maps bytes that were too large to where they are.
+        """
         requested = self.requested or time
         if self.whole:
             time = following_time(requested)
-        file = Instant(InstantTime(requested), self.action, State.REQUESTED)
-        if self.kind is EntryKind.COMPLETE:
-            done = self.action.completed_as
-            file = Instant(InstantTime(requested), done, State.COMPLETED, InstantTime(time))
         return replace(
             blank,
             kind=self.kind,
@@ -85,8 +104,22 @@ class Draft:
             target=self.target,
             whole=self.whole,
             schema=self.schema,
-            creates=creation(file.file_name, self.data, staged),
+            creates=self._creation(self._name(requested, time), self.data, staged),
+            also=tuple(self._creation(path, data, staged) for path, data in self.also),
         )
+
+    def _name(self, requested: str, time: str) -> str:
+        """Return the name of the file that applies the entry."""
+        if self.kind is EntryKind.CLOSE:
+            return closed_path(requested)
+        file = Instant(InstantTime(requested), self.action, State.REQUESTED)
+        if self.kind is EntryKind.COMPLETE:
+            done = self.action.completed_as
+            file = Instant(InstantTime(requested), done, State.COMPLETED, InstantTime(time))
+        return file.file_name
+
+    def _creation(self, name: str, data: bytes, staged: Mapping[bytes, str]) -> Creation:
+        return creation(name, data, staged.get(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +286,8 @@ class Complete:
     begin: int | None  # number of the entry that began it; None if a foreign engine did
     data: bytes = b""
     check: Check = lambda _: None
+    #: Of a resize: the paths and bytes of its rings, which are there before it is visible.
+    also: tuple[tuple[str, bytes], ...] = ()
 
     announce: ClassVar[None] = None
 
@@ -271,13 +306,45 @@ class Complete:
         return self.check(live)
 
     def drafted(self, data: bytes, basis: object = None, schema: str | None = None) -> Draft:
-        kind = EntryKind.COMPLETE
         return Draft(
-            kind, self.action, data, self.requested, self.begin, schema=schema, basis=basis
+            EntryKind.COMPLETE,
+            self.action,
+            data,
+            self.requested,
+            self.begin,
+            schema=schema,
+            also=self.also,
+            basis=basis,
         )
 
     def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
         return self.refusal(facts, live) or self.drafted(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The close of a resize: until it ends, no write that has files in an input completes."""
+
+    requested: str
+    check: Check = lambda _: None
+
+    announce: ClassVar[None] = None
+
+    def refusal(self, facts: Facts, live: LiveTimeline) -> Refused | AlreadyDone | None:
+        if done := live.completed.get(self.requested):
+            return AlreadyDone(done)
+        if rollback := live.rolled_back_by.get(self.requested):
+            return Refused(Rule.ROLLED_BACK, rollback)
+        pending = live.pending.get(self.requested)
+        if pending is None or pending.action is not Action.CLUSTERING:
+            return Refused(Rule.NOT_PENDING, self.requested)
+        if self.requested in live.closed:
+            return AlreadyDone(pending)
+        return self.check(live)
+
+    def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
+        made = Draft(EntryKind.CLOSE, Action.CLUSTERING, b"", self.requested)
+        return self.refusal(facts, live) or made
 
 
 @dataclass(frozen=True, slots=True)

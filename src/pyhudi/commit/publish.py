@@ -1,21 +1,33 @@
 """Publishing entries of the decision log: the one place that writes to Hudi's timeline.
 
-An entry fixes the name and the bytes of the file that it creates. So it may be published twice,
-late, or by two processes at once: the second finds the file there, and that is success.
+An entry fixes the name and the bytes of each file that it creates. So it may be published twice,
+late, or by two processes at once: the second finds the file there, and that is success. The rings
+of a resize are created before its completed file, and never after it: once the resize is visible,
+rings that it brought may be cleaned.
 
 An abort removes its target's inflight file if a Java writer began the target, because that writer
 completes only what is inflight. A target of pyhudi keeps the file: the log is its fence, and Hudi,
 should it finish the rollback, deletes files only of instants that are inflight. A plan is removed
-altogether, because Hudi executes any plan that it finds.
+altogether, because Hudi executes any plan that it finds; and what closed a resize goes with it.
 """
 
 from __future__ import annotations
 
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
-from pyhudi.format.timeline.commit_metadata import decode_inflight_commit
-from pyhudi.format.timeline.decision_entry import Entry, Target, begun_files, entry_path
-from pyhudi.format.timeline.instant import Instant, InstantTime, State
+from pyhudi.format.table.ring_file import decode_ring
+from pyhudi.format.timeline.commit_metadata import decode_commit_metadata, decode_inflight_commit
+from pyhudi.format.timeline.decision_entry import (
+    Creation,
+    Entry,
+    Target,
+    begun_files,
+    closed_path,
+    effect_path,
+    entry_path,
+    ring_partition,
+)
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.writer_identity import WRITER_KEY
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.live import PLANNED_ACTIONS
@@ -23,32 +35,67 @@ from pyhudi.timeline.live import PLANNED_ACTIONS
 
 def has_effect(storage: Storage, timeline_folder: str, entry: Entry) -> bool:
     """True if the entry was published."""
-    assert entry.creates is not None
-    return storage.stat(f"{timeline_folder}/{entry.creates.name}") is not None
+    return storage.stat(effect_path(timeline_folder, entry)) is not None
 
 
 def publish(storage: Storage, timeline_folder: str, entry: Entry) -> None:
-    """Create the file of the entry, or find it created."""
+    """Create what the entry creates, or find it created; the file that applies it comes last."""
     if entry.creates is None:
         return
     if entry.target is not None:
         _fence_off(storage, timeline_folder, entry.target)  # first of all
-    path = f"{timeline_folder}/{entry.creates.name}"
-    data = _bytes(storage, timeline_folder, entry)
+    data = _bytes(storage, timeline_folder, entry, entry.creates)
     if data is None:
         return
-    if entry.whole and not has_effect(storage, timeline_folder, entry):
+    if (entry.whole or entry.also) and not has_effect(storage, timeline_folder, entry):
         for name in begun_files(entry):
             storage.create(f"{timeline_folder}/{name}", b"")
+        if not _create_rings(storage, timeline_folder, entry, data):
+            return
+    _create(storage, effect_path(timeline_folder, entry), entry, entry.creates, data)
+
+
+def _create_rings(storage: Storage, timeline_folder: str, entry: Entry, completed: bytes) -> bool:
+    """Create the rings of a resize; False if the entry turns out to be published.
+
+    The entry's bytes show that they are rings of partitions in which the resize replaces buckets.
+    """
+    if not entry.also:
+        return True
+    rings: list[tuple[Creation, bytes]] = []
+    for made in entry.also:
+        data = _bytes(storage, timeline_folder, entry, made)
+        if data is None:
+            return False
+        rings.append((made, data))
+    path = effect_path(timeline_folder, entry)
+    replaced = decode_commit_metadata(completed, path).replaced_file_ids
+    for made, data in rings:
+        ring = decode_ring(data, made.name)
+        of_path = ring_partition(made.name, entry.instant)
+        if ring.partition != of_path or ring.instant != entry.instant or of_path not in replaced:
+            raise CorruptTableError(
+                f"entry {entry.n} of the decision log cannot be published",
+                why=f"the ring that it brings is not one of partition {of_path!r} and"
+                f" {entry.instant}",
+                next_step="Find the program that appended it before anything else is written",
+                path=made.name,
+            )
+    for made, data in rings:
+        _create(storage, made.name, entry, made, data)
+    return True
+
+
+def _create(storage: Storage, path: str, entry: Entry, made: Creation, data: bytes) -> None:
     if storage.create(path, data):
         return
     try:
-        found = storage.read(path, 0, entry.creates.size + 1)
+        found = storage.read(path, 0, made.size + 1)
     except FileNotFoundError:
-        return  # it was there, and its instant has been rolled back since
-    if not entry.creates.is_of(found):
+        return  # it was there, and its instant has been rolled back or archived since
+    if not made.is_of(found):
         raise CorruptTableError(
-            "a timeline file differs from the decision log",
+            "a file differs from the decision log",
             why=f"entry {entry.n} of the decision log gives it other bytes",
             next_step="Find the program that wrote it before anything else is written",
             path=path,
@@ -63,6 +110,8 @@ def _fence_off(storage: Storage, timeline_folder: str, target: Target) -> None:
         plan = late.in_state(State.REQUESTED)
         storage.delete(inflight)
         storage.delete(f"{timeline_folder}/{plan.file_name}")
+        if target.action is Action.CLUSTERING:
+            storage.delete(closed_path(target.instant))
     elif not _is_ours(storage, inflight):
         storage.delete(inflight)
 
@@ -82,10 +131,8 @@ def _has_successor(storage: Storage, entry: Entry) -> bool:
     return storage.stat(entry_path(entry.n + 1)) is not None
 
 
-def _bytes(storage: Storage, timeline_folder: str, entry: Entry) -> bytes | None:
-    """Return the bytes to create; None if the owner made the file, and removed what it staged."""
-    made = entry.creates
-    assert made is not None
+def _bytes(storage: Storage, timeline_folder: str, entry: Entry, made: Creation) -> bytes | None:
+    """Return the bytes to create; None if the owner published, and removed what it staged."""
     if made.inline is not None:
         return made.inline
     assert made.staged is not None

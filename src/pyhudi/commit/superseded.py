@@ -35,9 +35,9 @@ def is_superseded(entry: Entry, live: LiveTimeline, is_inflight: Callable[[], bo
         return target in live.completed or rollback != entry.instant
     if entry.whole:  # half published, its files look like those of a failed write
         return entry.instant in live.rolled_back_by
-    if entry.kind is EntryKind.COMPLETE:
+    if entry.kind in (EntryKind.COMPLETE, EntryKind.CLOSE):
         is_open = entry.instant in live.pending and entry.instant not in live.rolled_back_by
-        return not is_open or not is_inflight()
+        return not is_open or (entry.kind is EntryKind.COMPLETE and not is_inflight())
     return False
 
 

@@ -40,6 +40,7 @@ from pyhudi.commit.validation import (
     Checks,
     CompletionCheck,
     Denied,
+    ResizeInTheWay,
     SchemaConflict,
     WriteCompletion,
 )
@@ -50,6 +51,7 @@ from pyhudi.conflict.rules import (
     ConflictRule,
     OwnWrite,
     Retry,
+    WriteKind,
 )
 from pyhudi.conflict.schema_to_record import TableSchemaText
 from pyhudi.errors import (
@@ -60,7 +62,12 @@ from pyhudi.errors import (
     UnavailableError,
 )
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
+from pyhudi.format.timeline.commit_metadata import (
+    CommitMetadata,
+    WriteStat,
+    encode_commit_metadata,
+    stats_by_partition,
+)
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.writer_identity import (
     WRITER_KEY,
@@ -101,9 +108,28 @@ class Lost:
     retry: Retry  # what helps
     waits_for: str | None = None  # the write of higher priority that goes first
     keeps_files: bool = False  # the instant stays, since its files are to be read
+    is_counted: bool = True  # among the retries; a resize is nothing that a caller has to avoid
 
     def or_raise(self) -> NoReturn:
         raise self.error
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The write is pending still, and may complete once the resize is dealt with."""
+
+    met: ResizeInTheWay
+
+    def error(self, requested: str) -> ConflictError:
+        """Return the error for a write that is not completed because of it."""
+        return ConflictError(
+            f"the write {requested} was not completed",
+            why=f"{Rule.RESIZE} ({self.met.resize})",
+            next_step="Write again; nothing of this write is visible",
+        )
+
+    def or_raise(self) -> NoReturn:
+        raise self.error("that another one needs")
 
 
 class Transaction:
@@ -212,9 +238,12 @@ class Transaction:
         announced = (marker.data_file for marker in load_markers(storage, self.requested))
         return sorted(set(announced) - set(files))
 
-    def complete(self, metadata: CommitMetadata, checks: Checks | None = None) -> Completed | Lost:
+    def complete(
+        self, metadata: CommitMetadata, checks: Checks | None = None
+    ) -> Completed | Lost | Held:
         """Make the write visible, unless another write prevents it (`commit.validation`).
 
+        If it is held, the caller either does what is asked and completes it again, or abandons it.
         If it raises, nothing of the write is ever visible, unless the error says that the outcome
         is unknown.
         """
@@ -227,6 +256,10 @@ class Transaction:
         identity = self.requested, self.action, self.number
         outcome = self._decide(WriteCompletion(*identity, check, metadata, sync), checks)
         if isinstance(outcome, Refused):
+            if isinstance(outcome.reason, ResizeInTheWay):
+                self._is_over = False
+                self._heartbeat.start()  # until the resize is out of the way
+                return Held(outcome.reason)
             return self._lost(outcome, own, checks, metadata)
         self._tidy()
         if isinstance(outcome, AlreadyDone):
@@ -255,7 +288,10 @@ class Transaction:
         return lost
 
     def _own(self, metadata: CommitMetadata, checks: Checks) -> OwnWrite:
-        touched, new_slices = touched_groups(metadata), self._new_slices(metadata)
+        written, new_slices = touched_groups(metadata), self._new_slices(metadata)
+        before = CommitMetadata(stats_by_partition(checks.moved))
+        touched = written | touched_groups(before)
+        inserted = _with_inserts(metadata) | _with_inserts(before)
         return OwnWrite(
             self.requested,
             touched,
@@ -263,12 +299,13 @@ class Transaction:
             touched - new_slices if checks.is_checked else frozenset(),
             checks.replaces,
             partial=touched if checks.is_part else frozenset(),
-            new_keys=_with_inserts(metadata) if checks.is_part else frozenset(),
+            new_keys=inserted if checks.is_part else frozenset(),
             reads_nothing=checks.reads_nothing
             and self._is_retried
             and self.action is Action.DELTACOMMIT,
             priority=self.writer.priority,
             is_numbered=checks.is_numbered,
+            left=touched - written,
         )
 
     @property
@@ -313,7 +350,9 @@ class Transaction:
         error = conflict_error(self._log.storage, loser, conflict, winner)
         is_ranked = conflict.rule is ConflictRule.PRIORITY
         waits_for = conflict.other.requested if is_ranked else None
-        return Lost(error, conflict.retry, waits_for, keeps_files=checks.keeps_files)
+        is_resize = conflict.other.kind is WriteKind.RESIZE
+        keeps = checks.keeps_files
+        return Lost(error, conflict.retry, waits_for, keeps_files=keeps, is_counted=not is_resize)
 
     def _rolled_back(self, refused: Refused, loser: Loser) -> ConflictError:
         done = self._log.live.completed.get(refused.instant or "")

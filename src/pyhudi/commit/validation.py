@@ -16,12 +16,24 @@ from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.ownership import OwnedPart, ownership_lost
 from pyhudi.commit.proposals import AlreadyDone, Complete, Draft, Facts, Refused, Rule
 from pyhudi.conflict.bucket_layout import LayoutOffence, first_offence
+from pyhudi.conflict.resizes import (
+    MeetsClosed,
+    MustCancel,
+    MustMove,
+    MustRepeat,
+    Resize,
+    other_through,
+    own_through,
+    resize_verdict,
+)
 from pyhudi.conflict.rules import (
     Conflict,
     ConflictRule,
+    OtherWrite,
     OwnWrite,
     PartitionFilter,
     Retry,
+    WriteKind,
     first_conflict,
 )
 from pyhudi.conflict.schema_to_record import (
@@ -39,7 +51,11 @@ from pyhudi.errors import (
 )
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.conflict_strategy import Strategy
-from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit_metadata
+from pyhudi.format.timeline.commit_metadata import (
+    CommitMetadata,
+    WriteStat,
+    encode_commit_metadata,
+)
 from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.timeline.live import LiveTimeline
 from pyhudi.timeline.timeline import WRITE_ACTIONS
@@ -78,6 +94,8 @@ class Checks:
     node: Callable[[FileGroupId], int | None] | None = None
     owned: OwnedPart | None = None  # columns that its owner must still own
     schemas: WriteSchemas | None = None  # None: the metadata has the schema to record, if any
+    #: Files that it no longer has, since it moved their rows to where resizes have put the buckets.
+    moved: tuple[WriteStat, ...] = ()
 
 
 class CheckFailedError(UnavailableError):
@@ -129,9 +147,13 @@ class EvolveFirst:
     later: str
 
 
-Verdict: TypeAlias = (
-    Accepted | NotYet | Denied | Conflict | LayoutOffence | SchemaConflict | EvolveFirst
+#: What can be done about a resize, after which the same write may complete.
+ResizeInTheWay: TypeAlias = MeetsClosed | MustCancel | MustMove
+#: Why a write may not complete now.
+Refusal: TypeAlias = (
+    NotYet | Denied | Conflict | LayoutOffence | SchemaConflict | EvolveFirst | ResizeInTheWay
 )
+Verdict: TypeAlias = Accepted | Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +252,22 @@ class CompletionCheck:
         return None if lost is None else Denied(lost)
 
     def _judged(self, live: LiveTimeline) -> Verdict:
-        own, checks, others = self._own, self._checks, self._others
+        own, others = self._own, self._others
         if self._must_wait(live):
             return NotYet()
+        resizes = others.resizes(own, live)
+        present = own.touched - own.left
+        met = resize_verdict(own.requested, own.new_slices, present, resizes)
+        if isinstance(met, MustRepeat):
+            return _must_repeat(met)
+        judged = self._judged_beside(own_through(own, resizes), resizes, live)
+        return judged if met is None or not isinstance(judged, Accepted) else met
+
+    def _judged_beside(
+        self, own: OwnWrite, resizes: Sequence[Resize], live: LiveTimeline
+    ) -> Verdict:
+        """Judge the write by what others did, whatever has to be done about resizes."""
+        checks, others = self._checks, self._others
         conflict = first_conflict(own, others.services(own, live), checks.strategy)
         if conflict is not None:
             return conflict
@@ -241,7 +276,7 @@ class CompletionCheck:
             offence = self._layout_offence(checks.layout, live)
             if offence is not None and offence.kind.breaks_table:
                 return offence
-        found = self._overlap(live)
+        found = self._overlap(own, resizes, live)
         if offence is not None and isinstance(
             found, Accepted
         ):  # in a bucket in which it has no file
@@ -249,16 +284,19 @@ class CompletionCheck:
             return Conflict(ConflictRule.REPLACED, other, offence.group, Retry.WRITE)
         return found
 
-    def _overlap(self, live: LiveTimeline) -> Conflict | Accepted:
+    def _overlap(
+        self, own: OwnWrite, resizes: Sequence[Resize], live: LiveTimeline
+    ) -> Conflict | Accepted:
         """Return the conflict with a write, unless committing behind that write resolves it.
 
         A write whose logs are in the right slices need not be done again: it is committed as if it
         had begun after the other one completed.
         """
-        own, others = self._own, self._others
+        others = self._others
         behind: set[str] = set()
         for other in chain(others.completed(own, live), others.pending(own, live)):
-            conflict = first_conflict(own, [other], self._checks.strategy)
+            compared = other_through(other, resizes)
+            conflict = first_conflict(own, [compared], self._checks.strategy)
             if conflict is None:
                 continue
             if conflict.retry is not Retry.COMMIT:
@@ -302,6 +340,13 @@ class CompletionCheck:
         return None
 
 
+def _must_repeat(met: MustRepeat) -> Conflict:
+    resize = met.resize
+    groups = resize.inputs | resize.children
+    other = OtherWrite(resize.requested, resize.completed, groups, WriteKind.RESIZE)
+    return Conflict(ConflictRule.RESIZED, other, met.group, Retry.WRITE)
+
+
 @dataclass(frozen=True, slots=True)
 class WriteCompletion:
     """The proposal that makes a write visible: validated first, encoded afterwards."""
@@ -331,9 +376,7 @@ class WriteCompletion:
         return complete.drafted(data, verdict, mark)
 
 
-def _refused(
-    verdict: NotYet | Denied | Conflict | LayoutOffence | SchemaConflict | EvolveFirst,
-) -> Refused:
+def _refused(verdict: Refusal) -> Refused:
     match verdict:
         case NotYet():
             return Refused(Rule.NOT_YET)
@@ -350,3 +393,5 @@ def _refused(
             return Refused(Rule.SCHEMA_EVOLVED, other, reason=verdict)
         case EvolveFirst(later):
             return Refused(Rule.EVOLVE_FIRST, later, reason=verdict)
+        case MeetsClosed(resize) | MustCancel(resize) | MustMove(resize):
+            return Refused(Rule.RESIZE, resize, reason=verdict)

@@ -8,6 +8,7 @@ one is later follows from completion times, which Hudi's own strategy compares w
     write of the same file group      conflict            -                conflict
     log compaction of the file group  conflict            -                conflict
     compaction planned since, seed    -                   -                conflict
+    resize                            -                   -                -
     replace commit, clustering        conflict            conflict         conflict
     any write of a replaced partition conflict, for overwrite and delete of partitions
 
@@ -19,7 +20,7 @@ one is later follows from completion times, which Hudi's own strategy compares w
     write of higher priority          conflict, if it has announced a file of the file group
 
     clean and rollback conflict with nothing, and are not among the others; a rollback of this write
-    refuses it by itself
+    refuses it by itself. What a write does about resizes is in `conflict.resizes`
 
 **A write that reads nothing** (an upsert of rows as they come) means the same wherever it stands in
 the order. If the other's requested time is smaller than its own, its logs already lie behind the
@@ -29,7 +30,7 @@ other's, and it is enough to commit it again. Otherwise its files must be writte
 partial row alone is not a row, and one that was written with a placeholder for a new key hides the
 row that a base file has. So the key must still exist, or still not exist, as the writer found it. A
 delete or a new base file that completed meanwhile is a conflict, and for keys that the writer took
-for new also a compaction that was planned meanwhile.
+for new also a compaction or a resize that was planned meanwhile.
 
 **Strategies.** `bucket` compares buckets, since engines that race for the first file of a bucket
 give it different file ids. `simple` compares file ids, and so does every strategy on a table of
@@ -60,6 +61,7 @@ class WriteKind(StrEnum):
     COMPACTION = "compaction"
     LOG_COMPACTION = "log compaction"
     CLUSTERING = "clustering"
+    RESIZE = "resize"  # a clustering of buckets whose children are named in its plan
     SEED = "seed"
 
 
@@ -76,7 +78,10 @@ class ConflictRule(StrEnum):
     REPLACE_PENDING = "a later overwrite under way writes the file group"
     PRIORITY = "a writer of higher priority is writing the file group"
     PARTS_ALONE = "rows that it has new values for may be gone"
-    KEYS_TAKEN_FOR_NEW = "keys that it took for new may be in the base file of a compaction"
+    KEYS_TAKEN_FOR_NEW = (
+        "keys that it took for new may be in the base file of a compaction or a resize"
+    )
+    RESIZED = "a resize that was planned after it began gave the rows of the file group to others"
 
 
 class Retry(StrEnum):
@@ -93,7 +98,7 @@ class OwnWrite:
     """What a write must not share with others."""
 
     requested: str
-    touched: frozenset[FileGroupId]
+    touched: frozenset[FileGroupId]  # also where it has moved its rows from
     new_slices: frozenset[FileGroupId] = frozenset()  # where it puts a base file among logs
     appended: frozenset[FileGroupId] = frozenset()  # the others, if it is checked at all
     replaces: PartitionFilter | None = None
@@ -102,6 +107,7 @@ class OwnWrite:
     reads_nothing: bool = False  # it read nothing of the table
     priority: int = 0
     is_numbered: bool = True  # file ids begin with the numbers of buckets
+    left: frozenset[FileGroupId] = frozenset()  # out of which it has moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +163,16 @@ def _conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> Conflict 
 def _completed_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> Conflict | None:
     if other.kind is WriteKind.COMPACTION and other.requested < own.requested:
         return None  # its base files are older than ours, and than what we found
+    if other.kind is WriteKind.RESIZE:
+        return _new_keys_conflict(own, other, strategy)
     if other.kind is WriteKind.REPLACE and (
         group := _shared(own, own.touched, other.groups, strategy)
     ):
         return Conflict(ConflictRule.REPLACED, other, group, Retry.WRITE)
     if (group := _shared(own, own.new_slices, other.groups, strategy)) is not None:
         return Conflict(ConflictRule.HIDDEN_ROWS, other, group, Retry.WRITE)
-    if (group := _known_since(own, other, strategy)) is not None:
-        return Conflict(ConflictRule.KEYS_TAKEN_FOR_NEW, other, group, Retry.WRITE)
+    if (conflict := _new_keys_conflict(own, other, strategy)) is not None:
+        return conflict
     if other.passes_logs:
         return None
     if (group := _shared(own, own.partial, other.removals, strategy)) is not None:
@@ -180,14 +188,20 @@ def _completed_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) ->
     return None
 
 
-def _known_since(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> FileGroupId | None:
-    """Return a file group whose keys that we took for new may be in a newer base file.
+def _new_keys_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> Conflict | None:
+    """Return the conflict if keys that we took for new may be in a newer base file.
 
-    It is the base file of a compaction that was planned since our write began.
+    It is the base file of a compaction or a resize that was planned since our write began.
     """
-    compacts = other.kind in (WriteKind.COMPACTION, WriteKind.LOG_COMPACTION)
-    is_late = compacts and other.requested > own.requested
-    return _shared(own, own.new_keys, other.groups, strategy) if is_late else None
+    if other.kind not in _MERGING or other.requested < own.requested:
+        return None
+    if (group := _shared(own, own.new_keys, other.groups, strategy)) is None:
+        return None
+    return Conflict(ConflictRule.KEYS_TAKEN_FOR_NEW, other, group, Retry.WRITE)
+
+
+#: What puts rows of logs into a base file.
+_MERGING = (WriteKind.COMPACTION, WriteKind.LOG_COMPACTION, WriteKind.RESIZE)
 
 
 def _retry(own: OwnWrite, other: OtherWrite) -> Retry:
@@ -200,8 +214,8 @@ def _retry(own: OwnWrite, other: OtherWrite) -> Retry:
 
 
 def _pending_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> Conflict | None:
-    if (group := _known_since(own, other, strategy)) is not None:
-        return Conflict(ConflictRule.KEYS_TAKEN_FOR_NEW, other, group, Retry.WRITE)
+    if (conflict := _new_keys_conflict(own, other, strategy)) is not None:
+        return conflict
     rule, groups = _pending_rule(own, other, strategy)
     if rule is None or (group := _shared(own, groups, other.groups, strategy)) is None:
         return None

@@ -51,7 +51,7 @@ class KnownLog:
 
     def note(self, entry: Entry) -> None:
         if self.tail is not None:  # published by now, so its bytes are no longer needed
-            self.by_number[self.tail.n] = replace(self.tail, creates=None)
+            self.by_number[self.tail.n] = replace(self.tail, creates=None, also=())
         self.tail = entry
         self.by_number[entry.n] = entry
         self.ids.add(entry.id)

@@ -22,7 +22,7 @@ from pyhudi.commit.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
 from pyhudi.commit.write_ids import WRITE_ID_FOLDER
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.paths import file_name
-from pyhudi.format.timeline.decision_entry import STAGED_FOLDER
+from pyhudi.format.timeline.decision_entry import STAGED_FOLDER, closed_path
 from pyhudi.format.timeline.instant import (
     Action,
     Instant,
@@ -35,7 +35,7 @@ from pyhudi.read.archive import History
 from pyhudi.read.empty_table import missing_timeline_error
 from pyhudi.read.load import list_data_files
 from pyhudi.session.session import TableSession
-from pyhudi.storage.objects.decision_log import completed_by_log
+from pyhudi.storage.objects.decision_log import closed_resizes, completed_by_log
 from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
 from pyhudi.storage.objects.markers import load_markers, marker_stats
 from pyhudi.storage.objects.progress import PROGRESS_FOLDER
@@ -89,6 +89,7 @@ class Repair:
         marked = self._marked_instants()
         heartbeats = list(self._storage.list(HEARTBEAT_FOLDER))
         staged = list(self._storage.list(STAGED_FOLDER))
+        closed = closed_resizes(self._storage)
         scratch = [s for folder in _SCRATCH_FOLDERS for s in self._storage.list(folder)]
         write_ids = list(self._storage.list(WRITE_ID_FOLDER))
         conflicts = list(self._storage.list(CONFLICT_FOLDER))
@@ -106,6 +107,9 @@ class Repair:
             requested = file_name(stat.path).partition(".")[0]
             if requested in live.completed or now - stat.modified_ms >= self._grace_ms:
                 self._remove(stat.path)
+        for requested in closed:
+            if requested not in live.closed:
+                self._remove(closed_path(requested))
         of_fences = self._storage.stat_all([heartbeat_path(file_name(s.path)) for s in fences])
         for stat, heartbeat in zip(fences, of_fences, strict=True):
             if heartbeat is None:  # a fence stays as long as the heartbeat

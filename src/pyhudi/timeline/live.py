@@ -5,24 +5,33 @@ together with the entries since is the timeline as it is now (`docs/protocol/REA
 A writer therefore lists once and then only folds entries; the age of a table costs nothing. Unlike
 `Timeline`, it is mutable.
 
-The fold knows `begin`, `complete` and `abort`. It does not know inflight files, which are created
-without an entry. A caller that needs one looks for that file.
+The fold knows `begin`, `complete`, `abort` and `close`. It does not know inflight files, which are
+created without an entry. A caller that needs one looks for that file.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from pyhudi.format.timeline.decision_entry import Entry, EntryKind
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
-from pyhudi.timeline.timeline import Timeline
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
 
 #: Below every time of a timeline.
 BEFORE_ALL: Final = "0" * 17
 #: Actions whose requested file is a plan that any process may execute, however often one fails.
 PLANNED_ACTIONS: Final = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedWrite:
+    """A completed write, and its place among those that completed since some instant."""
+
+    number: int
+    instant: Instant
 
 
 class LiveTimeline:
@@ -36,6 +45,7 @@ class LiveTimeline:
         self.pending: dict[str, Instant] = {}
         self.completed: dict[str, Instant] = {}
         self.rolled_back_by: dict[str, str] = {}
+        self.closed: set[str] = set()  # pending resizes whose inputs are closed
         self.began_as: dict[str, Action] = {}  # how completed services began, as in a timeline
         self.highest = BEFORE_ALL
         self.is_ours = False  # whether all its times were found in the log
@@ -75,8 +85,12 @@ class LiveTimeline:
         if entry.kind is EntryKind.COMPLETE:
             self._complete(entry.instant, entry.action, entry.time)
             return
+        if entry.kind is EntryKind.CLOSE:
+            self.add_closed((entry.instant,))
+            return
         if entry.target is not None:
             self.rolled_back_by[entry.target.instant] = entry.instant
+            self.closed.discard(entry.target.instant)
         if entry.instant in self.completed:
             return  # the listing was later than the entry
         begun = Instant(InstantTime(entry.instant), entry.action, State.REQUESTED)
@@ -84,6 +98,7 @@ class LiveTimeline:
 
     def _complete(self, requested: str, action: Action, time: str) -> None:
         self.pending.pop(requested, None)
+        self.closed.discard(requested)
         if action is not action.completed_as:
             self.began_as[requested] = action
         if action is Action.ROLLBACK:
@@ -105,8 +120,14 @@ class LiveTimeline:
         if rollback in self.completed and not is_final:
             return
         self.rolled_back_by[target] = rollback
+        self.closed.discard(target)
         if rollback in self.completed:
             self.pending.pop(target, None)
+
+    def add_closed(self, resizes: Iterable[str]) -> None:
+        """Note that these were closed; what is left of one that has ended counts for nothing."""
+        open_ = self.pending.keys() - self.rolled_back_by.keys()
+        self.closed.update(open_.intersection(resizes))
 
     # -- questions
 
@@ -134,6 +155,15 @@ class LiveTimeline:
         """Return instants whose completion is later than the time, oldest completion first."""
         start = bisect_right(self._by_completion, (time, "\uffff"))
         return [self.completed[requested] for _, requested in self._by_completion[start:]]
+
+    def writes_since(self, requested: str) -> list[NumberedWrite]:
+        """Return the writes that completed since the instant was requested, numbered from 1.
+
+        As long as the instant is pending, every process numbers them alike, however late it lists:
+        of writes that complete while an instant is pending, none is archived.
+        """
+        since = (i for i in self.completed_after(requested) if i.action in WRITE_ACTIONS)
+        return [NumberedWrite(number, instant) for number, instant in enumerate(since, 1)]
 
     @property
     def last_completion(self) -> str:

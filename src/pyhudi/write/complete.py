@@ -8,8 +8,9 @@ from dataclasses import replace
 from functools import partial
 
 from pyhudi.commit.pruning import prune
-from pyhudi.commit.transaction import Completed, Lost, Transaction
+from pyhudi.commit.transaction import Completed, Held, Lost, Transaction
 from pyhudi.commit.validation import Checks, KnownLayout
+from pyhudi.conflict.rules import Retry
 from pyhudi.errors import HudiError
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.timeline.commit_metadata import WriteStat
@@ -39,6 +40,9 @@ def complete(
     metadata = commit_metadata(stats, intent.operation, intent.write_id)
     checks = _checks(session, intent, stats, keeps_files=keeps_files)
     ended = transaction.complete(metadata, replace(checks, schemas=plan.schemas))
+    if isinstance(ended, Held):
+        transaction.abandon()
+        return Lost(ended.error(spec.requested), Retry.LATER, is_counted=False)
     if isinstance(ended, Completed):
         time = InstantTime(ended.time)
         done = Instant(spec.requested, transaction.action, State.COMPLETED, time)

@@ -3,6 +3,10 @@
 **A write of higher priority** is waited for until it ends, or is found dead and rolled back. A dead
 writer seems alive until its heartbeat is too old. So the wait for each such write lasts that long
 and no longer, because a writer that is alive may take hours.
+
+**A resize** of the write's buckets is nothing that its caller has to avoid. Repeating a write
+because of one is not limited by `conflict_retries`. A partition rests between two resizes, so the
+write is not overtaken each time.
 """
 
 from __future__ import annotations
@@ -27,13 +31,14 @@ class Retries:
 
     def __init__(self, table: OpenTable) -> None:
         self._table = table
-        self.count = 0
+        self.count = 0  # of all repetitions
+        self._counted = 0  # of those that conflict_retries limits
         self._waited_for: set[str] = set()
 
     def may_follow(self, lost: Lost) -> bool:
         """True if the write may be tried again after it was lost in this way."""
-        is_left = self.count < self._table.settings.conflict_retries
-        return is_left and lost.retry is not Retry.NO
+        is_left = self._counted < self._table.settings.conflict_retries
+        return (is_left or not lost.is_counted) and lost.retry is not Retry.NO
 
     def reopened_after(self, lost: Lost) -> TableSession:
         """Open the table again, after the other pending write has had some time to end."""
@@ -47,6 +52,7 @@ class Retries:
                 longer = LATER_MS << min(self.count, 10)
                 world.sleep_ms(jittered_ms(world, min(longer, LATER_MAX_MS)))
         self.count += 1
+        self._counted += lost.is_counted
         return ready(self._table)  # the other may be dead now, and the table may have another lock
 
     def _wait_for(self, other: str) -> None:

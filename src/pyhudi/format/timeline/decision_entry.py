@@ -5,6 +5,13 @@ that reads the entry can apply it, and applying it twice makes the same file. `i
 the entries: a number may be pruned and taken again by a process that slept, and then only the chain
 shows which entry counts. `docs/protocol/README.md` is the protocol.
 
+An entry may create more than the one file. What comes before that file is in `also`: the rings of a
+resize, of which no process may see one before the resize is decided, and which have to be there
+when it is visible. The file itself comes last, so it shows that the entry was applied.
+
+**Versions.** A process of version 1 knows neither `close` nor `also`. It would pass over the rings,
+and publish the resize without them. So an entry with either has version 2, which it refuses.
+
 Entries lie in folders of 1,000: the first 17 of a number's 20 digits name the folder. A file
 system lists whole folders, and this keeps the listed one small.
 """
@@ -18,16 +25,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from pyhudi.errors import CorruptTableError
-from pyhudi.format.paths import file_name
+from pyhudi.errors import CorruptTableError, UnsupportedTableError
+from pyhudi.format.paths import file_name, table_path
+from pyhudi.format.table.ring_file import RING_BYTES_MAX, RING_ROOT, RingFileName, ring_folder
 from pyhudi.format.timeline.instant import Action, Instant, State, is_instant_time
 
 LOG_FOLDER: Final = ".hoodie/.pyhudi/log"
 STAGED_FOLDER: Final = ".hoodie/.pyhudi/staged"
-ENTRY_VERSION: Final = 1
-#: Longer bytes are staged in an object of their own, so that reading the log stays cheap.
+#: An empty object for each resize whose inputs are closed, named by its requested time.
+CLOSED_FOLDER: Final = ".hoodie/.pyhudi/closed"
+#: The version of entries with `close` or `also`, and of all others.
+ENTRY_VERSION: Final = 2
+PLAIN_VERSION: Final = 1
+#: More bytes are staged in objects of their own, so that reading the log stays cheap.
 INLINE_BYTES_MAX: Final = 32 << 10
 ENTRY_BYTES_MAX: Final = 1 << 20
+#: Objects that one entry creates beside its timeline file.
+ALSO_MAX: Final = 1_000
 
 _NUMBER_DIGITS = 20
 _FOLDER_DIGITS = 17
@@ -37,14 +51,15 @@ class EntryKind(StrEnum):
     BEGIN = "begin"
     COMPLETE = "complete"
     ABORT = "abort"
+    CLOSE = "close"
     VOID = "void"
 
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """The timeline file that applies an entry, with its bytes or where they are staged."""
+    """A file that an entry creates, with its bytes or where they are staged."""
 
-    name: str
+    name: str  # of a timeline file; the path in the table of what lies elsewhere
     size: int
     sha256: str
     inline: bytes | None = None
@@ -77,7 +92,8 @@ class Entry:
     begin: int | None = None  # complete: number of the instant's own begin or abort
     target: Target | None = None
     voids: int | None = None
-    creates: Creation | None = None
+    creates: Creation | None = None  # applies the entry
+    also: tuple[Creation, ...] = ()  # complete of a resize: its rings, created before
     whole: bool = False  # complete: the entry also begins the instant
     schema: str | None = None  # complete of a write: fingerprint of the schema that it records
     guarded: bool = False  # whether it was appended under a lock that a foreign engine takes too
@@ -93,6 +109,18 @@ def begun_files(entry: Entry) -> tuple[str, ...]:
     assert entry.action is not None
     requested = Instant(entry.instant, entry.action, State.REQUESTED)  # type: ignore[arg-type]
     return requested.file_name, requested.in_state(State.INFLIGHT).file_name
+
+
+def closed_path(requested: str) -> str:
+    """Return the object that shows that the inputs of this resize are closed."""
+    return f"{CLOSED_FOLDER}/{requested}"
+
+
+def effect_path(timeline_folder: str, entry: Entry) -> str:
+    """Return the file that shows that the entry was applied."""
+    assert entry.creates is not None
+    name = entry.creates.name
+    return name if entry.kind is EntryKind.CLOSE else f"{timeline_folder}/{name}"
 
 
 def creation(name: str, data: bytes, staged: str | None = None) -> Creation:
@@ -125,7 +153,7 @@ def staged_path(instant: str, entry_id: str) -> str:
 
 def encode_entry(entry: Entry) -> bytes:
     record: dict[str, Any] = {
-        "v": ENTRY_VERSION,
+        "v": ENTRY_VERSION if _is_new(entry) else PLAIN_VERSION,
         "n": entry.n,
         "id": entry.id,
         "prev": entry.prev,
@@ -137,6 +165,7 @@ def encode_entry(entry: Entry) -> bytes:
         "target": entry.target and _target_record(entry.target),
         "voids": entry.voids,
         "creates": entry.creates and _creation_record(entry.creates),
+        "also": [_creation_record(made) for made in entry.also] or None,
         "whole": entry.whole or None,
         "schema": entry.schema,
         "guarded": entry.guarded or None,
@@ -146,6 +175,10 @@ def encode_entry(entry: Entry) -> bytes:
     always = ("v", "n", "id", "prev", "kind")
     kept = {key: value for key, value in record.items() if key in always or value is not None}
     return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _is_new(entry: Entry) -> bool:
+    return bool(entry.also) or entry.kind is EntryKind.CLOSE
 
 
 def _target_record(target: Target) -> dict[str, Any]:
@@ -176,14 +209,19 @@ def decode_entry(data: bytes, path: str) -> Entry:
     """Return the entry in the bytes.
 
     CorruptTableError unless it is an entry, and the one that belongs at the path.
+    UnsupportedTableError if a newer pyhudi wrote it.
     """
     try:
         if len(data) > ENTRY_BYTES_MAX:
             raise ValueError(f"it has more than {ENTRY_BYTES_MAX} bytes")
         record = json.loads(data)
-        if not isinstance(record, dict) or record.get("v") != ENTRY_VERSION:
-            raise ValueError("it is not an entry of version 1")
+        if not isinstance(record, dict) or not _is_version(record.get("v")):
+            raise ValueError("it has no version of an entry")
+        if record["v"] > ENTRY_VERSION:
+            raise _too_new(record["v"], path)
         entry = _entry(record)
+        if _is_new(entry) and record["v"] == PLAIN_VERSION:
+            raise ValueError(f"an entry of version {PLAIN_VERSION} has no such kind or objects")
         if parse_entry_path(path) != entry.n:
             raise ValueError(f"it calls itself number {entry.n}")
     except _MALFORMED as error:
@@ -194,6 +232,18 @@ def decode_entry(data: bytes, path: str) -> Entry:
             path=path,
         ) from None
     return entry
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= PLAIN_VERSION
+
+
+def _too_new(version: int, path: str) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        "an entry of the decision log was written by a newer pyhudi",
+        why=f"{path} has version {version}, and this pyhudi knows versions up to {ENTRY_VERSION}",
+        next_step="Use a pyhudi that is as new as the one that writes the table",
+    )
 
 
 def _entry(record: dict[str, Any]) -> Entry:
@@ -210,6 +260,7 @@ def _entry(record: dict[str, Any]) -> Entry:
         target=_optional(record.get("target"), _target),
         voids=_optional(record.get("voids"), _number),
         creates=_optional(record.get("creates"), _creation),
+        also=_optional(record.get("also"), _creations) or (),
         whole=record.get("whole") is True,
         schema=_optional(record.get("schema"), _text),
         guarded=record.get("guarded") is True,
@@ -221,6 +272,7 @@ def _entry(record: dict[str, Any]) -> Entry:
     if missing:
         raise ValueError(f"{', '.join(missing)} missing from a {kind}")
     _check_creation(entry)
+    _check_also(entry)
     return entry
 
 
@@ -228,6 +280,7 @@ _NEEDED = {
     EntryKind.BEGIN: ("time", "instant", "action", "creates"),
     EntryKind.COMPLETE: ("time", "instant", "action", "creates"),
     EntryKind.ABORT: ("time", "instant", "action", "target", "creates"),
+    EntryKind.CLOSE: ("time", "instant", "action", "creates"),
     EntryKind.VOID: ("voids",),
 }
 
@@ -243,6 +296,9 @@ def _check_creation(entry: Entry) -> None:
     assert entry.instant is not None
     assert entry.action is not None
     assert entry.creates is not None
+    if entry.kind is EntryKind.CLOSE:
+        _check_close(entry, entry.creates)
+        return
     named = Instant.parse(entry.creates.name)
     completes = entry.kind is EntryKind.COMPLETE
     expected = Instant(
@@ -257,6 +313,39 @@ def _check_creation(entry: Entry) -> None:
         raise ValueError(f"a {entry.kind} brings the time of another instant")
     if entry.whole and not (completes and entry.instant < entry.time and entry.begin is None):
         raise ValueError(f"a {entry.kind} of {entry.instant} cannot begin it")
+
+
+def _check_close(entry: Entry, made: Creation) -> None:
+    assert entry.instant is not None
+    if made.name != closed_path(entry.instant) or made.size:
+        raise ValueError(f"a close of {entry.instant} does not create {made.name}")
+    if entry.action is not Action.CLUSTERING or entry.whole or entry.instant == entry.time:
+        raise ValueError(f"{entry.instant} cannot be closed")
+
+
+def _check_also(entry: Entry) -> None:
+    """Raise unless these are rings that the completion of a resize brings, each once."""
+    if not entry.also:
+        return
+    is_resize = entry.kind is EntryKind.COMPLETE and entry.action is Action.CLUSTERING
+    if not is_resize or entry.whole:
+        raise ValueError(f"a {entry.kind} creates no other objects")
+    if len({made.name for made in entry.also}) < len(entry.also):
+        raise ValueError("it creates an object twice")
+    for made in entry.also:
+        if ring_partition(made.name, entry.instant) is None:
+            raise ValueError(f"the completion of {entry.instant} does not create {made.name}")
+        if made.size > RING_BYTES_MAX:
+            raise ValueError(f"{made.name} has {made.size} bytes, more than {RING_BYTES_MAX}")
+
+
+def ring_partition(path: str, requested: str | None) -> str | None:
+    """Return the partition whose ring of that resize lies at the path; None for another path."""
+    folder, _, name = table_path(path).rpartition("/")
+    ring = RingFileName.parse(name)
+    partition = folder[len(RING_ROOT) + 1 :]
+    is_ring = ring is not None and not ring.is_commit_mark and ring.instant == requested
+    return partition if is_ring and folder == ring_folder(partition) else None
 
 
 def _optional(value: Any, parse: Any) -> Any:
@@ -284,6 +373,12 @@ def _time(value: Any) -> str:
 def _target(value: dict[str, Any]) -> Target:
     begin = _optional(value.get("begin"), _number)
     return Target(_time(value["instant"]), Action(value["action"]), begin)
+
+
+def _creations(value: Any) -> tuple[Creation, ...]:
+    if not isinstance(value, list) or len(value) > ALSO_MAX:
+        raise ValueError(f"it does not list up to {ALSO_MAX} objects")
+    return tuple(map(_creation, value))
 
 
 def _creation(value: dict[str, Any]) -> Creation:

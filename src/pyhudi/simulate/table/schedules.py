@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from unittest.mock import patch
 
-from pyhudi.commit import decision_log as decide
-from pyhudi.commit import pruning, transaction
+from pyhudi.commit import proposals, pruning, transaction
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import FileGroupId
@@ -217,7 +216,7 @@ def _figures(chance: random.Random) -> Iterator[None]:
     inline = 64 if happens(chance, 0.25) else INLINE_BYTES_MAX
     kept, kept_ms = (2, 0) if happens(chance, 0.25) else (100, pruning.ENTRIES_KEPT_MS)
     with (
-        patch.object(decide, "INLINE_BYTES_MAX", inline),
+        patch.object(proposals, "INLINE_BYTES_MAX", inline),
         patch.object(transaction, "LOOK_AROUND_PAUSE_MS", 1_000),
         patch.object(pruning, "ENTRIES_KEPT", kept),
         patch.object(pruning, "ENTRIES_KEPT_MS", kept_ms),

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Set
 
 from pyhudi.errors import UnavailableError
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.decision_entry import (
+    CLOSED_FOLDER,
     ENTRY_BYTES_MAX,
     LOG_FOLDER,
     Entry,
@@ -79,6 +81,11 @@ def completed_by_log(storage: Storage, instants: Set[str]) -> set[str]:
         if first is not None and first < min(instants):
             break
     return {instant for number, instant in completed.items() if number not in voided}
+
+
+def closed_resizes(storage: Storage) -> list[str]:
+    """Return the requested times of resizes that were closed; some may have ended since."""
+    return [file_name(stat.path) for stat in storage.list(CLOSED_FOLDER)]
 
 
 def create_entry(storage: Storage, entry: Entry) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.rollback import FailedWriteRecovery
-from pyhudi.commit.transaction import Completed, Lost, Transaction
+from pyhudi.commit.transaction import Completed, Held, Lost, Transaction
 from pyhudi.commit.validation import Checks, SchemaConflict
 from pyhudi.conflict.schema_to_record import WriteSchemas
 from pyhudi.errors import (
@@ -328,6 +328,7 @@ class _Attempt:
         for _ in range(_RESOLVE_ATTEMPTS):
             try:
                 ended = transaction.complete(metadata, checks)
+                assert not isinstance(ended, Held), "no actor resizes"
                 return self._ended(transaction, ended, is_part=owned is not None)
             except OutcomeUnknownError:
                 is_open = True

@@ -1,0 +1,155 @@
+"""What a write has to do about the resizes that it meets when it completes.
+
+A resize C gives the rows of its *inputs* to its *children*. Writers go on writing to the inputs,
+and the process that executes C copies into the children what has completed there. C completes only
+if nothing is missing in the children, and from then on readers hide the inputs. So a write may
+complete if, of the file groups that it has files in,
+
+    1  none is an input of a pending resize that is closed;
+    2  none in which it opened a base file is an input of any pending resize;
+    3  none is replaced;
+    4  none was made by a resize that was requested later than the write.
+
+    rule  the write                          because
+    1     helps to finish the resize         its files would not be copied any more
+    2     cancels the resize                 what replaces rows wins over a resize
+    3     moves its logs into the children   it was requested later than the resizes between the
+                                             groups that it wrote to and those that there are now
+    3, 4  otherwise is made again            its rows would lie before copies of writes that
+                                             completed before it: a copy has the instant of C
+
+The rules are judged for exactly the number of the decision log that the write takes, so a resize
+that is decided in between is seen (`commit.validation`). Whether a write conflicts with others is
+another question (`conflict.rules`). But there file groups are compared *through* resizes: a write
+that touched an input has touched each child that its rows may be in by now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeAlias
+
+from pyhudi.conflict.rules import OtherWrite, OwnWrite
+from pyhudi.format.files.file_names import FileGroupId
+
+
+@dataclass(frozen=True, slots=True)
+class BucketChange:
+    """One split or merge: the file groups that are replaced, and those that take their rows."""
+
+    inputs: frozenset[FileGroupId]
+    children: frozenset[FileGroupId]
+
+
+@dataclass(frozen=True)
+class Resize:
+    """A resize that is pending, or completed since the write began."""
+
+    requested: str
+    completed: str | None  # None: it is pending
+    is_closed: bool
+    changes: tuple[BucketChange, ...]
+
+    @cached_property
+    def inputs(self) -> frozenset[FileGroupId]:
+        return frozenset(group for change in self.changes for group in change.inputs)
+
+    @cached_property
+    def children(self) -> frozenset[FileGroupId]:
+        return frozenset(group for change in self.changes for group in change.children)
+
+    def children_of(self, groups: frozenset[FileGroupId]) -> frozenset[FileGroupId]:
+        """Return the children that may have got rows of these groups."""
+        found = (c.children for c in self.changes if not groups.isdisjoint(c.inputs))
+        return frozenset(group for children in found for group in children)
+
+
+@dataclass(frozen=True, slots=True)
+class MeetsClosed:
+    """The write completes once this resize has ended, and any process can finish it."""
+
+    resize: str
+
+
+@dataclass(frozen=True, slots=True)
+class MustCancel:
+    """The write opened a base file in an input of this resize, which is cancelled for it."""
+
+    resize: str
+
+
+@dataclass(frozen=True, slots=True)
+class MustMove:
+    """The write has logs in inputs of resizes, of which this one completed last."""
+
+    resize: str
+
+
+@dataclass(frozen=True, slots=True)
+class MustRepeat:
+    """The write is made again under a new instant, because of this resize."""
+
+    resize: Resize
+    group: FileGroupId
+
+
+ResizeVerdict: TypeAlias = MeetsClosed | MustCancel | MustMove | MustRepeat
+
+
+def resize_verdict(
+    requested: str,
+    base_groups: frozenset[FileGroupId],
+    groups: frozenset[FileGroupId],
+    resizes: Sequence[Resize],
+) -> ResizeVerdict | None:
+    """Return what a write must do before it may complete; None if no resize is in its way.
+
+    `groups` are the file groups that it has files in, and `base_groups` those in which it opened a
+    base file. `resizes` are the pending ones, and those that completed since it was requested. A
+    resize may stand in the way of a write in two ways. Then what costs the other side nothing comes
+    first: a write that has to be made again neither cancels a resize nor waits for one.
+    """
+    done = _by_completion(resizes)
+    moved: Resize | None = None
+    for resize in done:
+        if resize.requested > requested and (hit := groups & (resize.inputs | resize.children)):
+            return MustRepeat(resize, min(hit))
+        if hit := base_groups & resize.inputs:
+            return MustRepeat(resize, min(hit))
+        if children := resize.children_of(groups):
+            moved, groups = resize, groups - resize.inputs | children
+    pending = [resize for resize in resizes if resize.completed is None]
+    for resize in pending:
+        if not base_groups.isdisjoint(resize.inputs):
+            return MustCancel(resize.requested)
+    for resize in pending:  # also if the write would move there
+        if resize.is_closed and not groups.isdisjoint(resize.inputs):
+            return MeetsClosed(resize.requested)
+    return None if moved is None else MustMove(moved.requested)
+
+
+def through(groups: frozenset[FileGroupId], resizes: Iterable[Resize]) -> frozenset[FileGroupId]:
+    """Return the groups, and all that may have got rows of theirs in a completed resize."""
+    for resize in _by_completion(resizes):
+        groups |= resize.children_of(groups)
+    return groups
+
+
+def own_through(own: OwnWrite, resizes: Sequence[Resize]) -> OwnWrite:
+    """Return our write as a compaction of a child meets it, which may have its new keys."""
+    return replace(own, new_keys=through(own.new_keys, resizes))
+
+
+def other_through(other: OtherWrite, resizes: Sequence[Resize]) -> OtherWrite:
+    """Return another write as a write of a child meets it."""
+    if other.groups is None:
+        return other
+    groups, removals = through(other.groups, resizes), through(other.removals, resizes)
+    return replace(other, groups=groups, removals=removals)
+
+
+def _by_completion(resizes: Iterable[Resize]) -> list[Resize]:
+    done = ((resize.completed, resize) for resize in resizes if resize.completed is not None)
+    return [resize for _, resize in sorted(done, key=lambda found: found[0])]
