@@ -84,7 +84,7 @@ def _parts_left_alone() -> AbstractContextManager[Any]:
 
 def _keys_taken_for_new() -> AbstractContextManager[Any]:
     """A placeholder completes although a compaction has put the key into a base file meanwhile."""
-    return patch.object(rules, "_known_since", lambda own, other, strategy: None)
+    return patch.object(rules, "_new_keys_conflict", lambda own, other, strategy: None)
 
 
 def _priority_ignored() -> AbstractContextManager[Any]:
