@@ -16,6 +16,7 @@ from golden_tables import GoldenTables
 from many_writers.services_by_hand import begin_service, plan_clustering
 from memory_tables import MemoryTable
 from pyhudi.api.inspected_buckets import BUCKETS
+from pyhudi.commit.proposals import Close, Decided
 from pyhudi.format.files.file_names import FileGroupId, parse_data_file
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.ring_file import RING_MAX, RING_ROOT, Ring, encode_ring, initial_ring
@@ -126,6 +127,10 @@ def test_buckets_of_any_pending_plan_name_it() -> None:
         f"in clustering {clustering.requested}",
         "normal",
     ]
+    outcome = session.log.append(Close(resize.requested))
+    assert isinstance(outcome, Decided)
+    closed = [row["state"] for row in shown(memory.table())]
+    assert closed == [*[f"in resize {resize.requested}, closed"] * 2, *states[2:]]
     memory.storage.write(session.log.path(session.log.live.pending[resize.requested]), b"x")
     assert [row["state"] for row in shown(memory.table())][:2] == ["normal"] * 2
 

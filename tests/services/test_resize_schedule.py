@@ -34,6 +34,7 @@ from pyhudi.plan.resizing import RingLimits
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.read.plan import Reader
 from pyhudi.services.compaction.run import compact, compactions
+from pyhudi.services.resizing import schedule
 from pyhudi.services.resizing.schedule import ResizeDraft, ResizePlanning, RingFacts
 from pyhudi.session.session import TableSession
 from pyhudi.storage.protocol import Storage
@@ -214,6 +215,25 @@ def test_rings_are_loaded_only_where_sizes_ask_for_it_and_until_the_plan_is_full
     assert asked == []
     planning(scene, noted).preview(ResizePolicy(target_bytes=MIB, partitions_max=1))
     assert asked == ["mo"]
+
+
+def test_buckets_that_one_plan_cannot_sample_are_left_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(schedule, "SAMPLES_MAX", 3)
+    scene = scene_of()
+    one = ResizePolicy(target_bytes=4096, split_above=1, merge_below=0, buckets_max=2)
+    preview = planning(scene).preview(one)
+    assert len(preview.changes) == 2
+
+    def damaged(*_: object) -> None:
+        raise CorruptTableError("it cannot be read", why="it is damaged", next_step="Restore it")
+
+    monkeypatch.setattr(schedule, "sample_keys", damaged)
+    preview = planning(scene).preview(one)
+    assert preview.is_empty
+    assert "it cannot be read (it is damaged)" in str(preview)
+    assert "the plan has sampled enough buckets without it" in str(preview)
 
 
 def test_a_partition_without_a_ring_is_left_alone() -> None:

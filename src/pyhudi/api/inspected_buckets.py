@@ -47,6 +47,7 @@ BUCKETS = pa.schema(
     ]
 )
 
+RESIZE = "resize"
 _NORMAL, _EMPTY, _OFF_RING = "normal", "empty", "on no ring"
 
 
@@ -73,7 +74,7 @@ def decode_pending_plan(action: Action, data: bytes, path: str) -> PendingPlan:
         return PendingPlan(action.value, tuple(operation.file_group for operation in operations))
     asked = decode_requested_replace(data, path)
     if (resize := resize_of(asked, path)) is not None:
-        return PendingPlan("resize", tuple(resize.inputs))
+        return PendingPlan(RESIZE, tuple(resize.inputs))
     ids = {} if not asked or not asked.clustering_plan else asked.clustering_plan.file_ids
     groups = (FileGroupId(partition, id_) for partition, found in ids.items() for id_ in found)
     return PendingPlan(action.value, tuple(groups))

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyhudi.api.inputs import checked_limit
 from pyhudi.api.inspected_buckets import (
     BUCKETS,
+    RESIZE,
     PendingPlan,
     bucket_rows,
     decode_pending_plan,
@@ -23,6 +24,7 @@ from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, decode_inflight_commit
+from pyhudi.format.timeline.decision_entry import closed_path
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity, parse_writer
 from pyhudi.plan.compaction import SERVICES
@@ -211,8 +213,8 @@ class Inspection:
         `bucket` counts from 0 in its partition, `range` has the hash values that a consistent
         bucket takes (two ranges if they cross the end of the ring), and `share` is its part of the
         partition's bytes. `state` is "normal", "empty" if it has no file yet, or the pending plan
-        that has it. Rows are counted as `table.read().count()` counts them; without `rows` no data
-        file is opened, and the column is null.
+        that has it, and whether that is closed. Rows are counted as `table.read().count()` counts
+        them; without `rows` no data file is opened, and the column is null.
         """
         for _ in range(_LOAD_ATTEMPTS_MAX):
             state = self._state()
@@ -339,8 +341,15 @@ class Inspection:
         for instant in state.timeline.pending:
             if instant.action in SERVICES:
                 plan = self._plan(instant)
-                found.update(dict.fromkeys(plan.groups, f"in {plan.name} {instant.requested}"))
+                what = f"in {plan.name} {instant.requested}"
+                if plan.groups and plan.name == RESIZE and self._is_closed(instant):
+                    what += ", closed"
+                found.update(dict.fromkeys(plan.groups, what))
         return found
+
+    def _is_closed(self, resize: Instant) -> bool:
+        """True if writes to the resize's buckets wait for it, or finish it."""
+        return self._loader.storage.stat(closed_path(resize.requested)) is not None
 
     def _plan(self, instant: Instant) -> PendingPlan:
         """Return the plan; one without groups if it is gone or broken, to show the rest."""

@@ -21,8 +21,9 @@ large.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +62,7 @@ class SizedPartition:
     resized: str | None = None  # when its last resize completed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ResizeFacts:
     """What a resize is planned from."""
 
@@ -70,6 +71,11 @@ class ResizeFacts:
     clusterings: Mapping[str, str]  # partition → the pending clustering or resize that is in it
     now: str  # by the timeline's clock
     broken: Mapping[FileGroupId, str] = field(default_factory=dict)  # what cannot be read, and why
+
+    @cached_property
+    def holder(self) -> Callable[[FileGroupId], str | None]:
+        """Returns the pending plan that has a file group, or may have it."""
+        return self.plans.holders()
 
 
 #: Where a sample of the rows of some buckets lies: positions on the ring.
@@ -236,27 +242,54 @@ def plan_resize(
     facts: ResizeFacts, policy: ResizePolicy, limits: RingLimits, samples: Samples
 ) -> ResizePreview:
     """Return what to split and merge, as far as the samples go."""
-    changes: list[ResizeChange] = []
-    left: list[LeftAlone] = []
-    holder = facts.plans.holders()
-    for found in facts.partitions.values():
-        buckets = [_bucket(found, number) for number in range(len(found.ring.nodes))]
-        why = _standstill(found, facts, policy)
-        for bucket in buckets:
-            if policy.merge_bytes <= bucket.bytes <= policy.split_bytes:
-                bucket.stays(_FITS)
-            elif why is not None:
-                bucket.stays(why)
-            elif (plan := holder(bucket.group)) is not None:
-                bucket.stays(held_by(plan))
-            else:
-                bucket.stays(facts.broken.get(bucket.group))
-        splits = list(_splits(found, buckets, policy, limits, samples))
-        grown = len(buckets) + sum(change.parts - 1 for change in splits)
-        changes += splits
-        changes += _merges(found, buckets, policy, limits.least, spare=grown - limits.least)
-        left += (LeftAlone(b.group, b.bytes, b.why) for b in buckets if b.why is not None)
-    chosen, beyond = _within(sorted(changes, key=_worst_first), policy)
+    options = (options_of(path, facts, policy, limits, samples) for path in facts.partitions)
+    return chosen_of(options, policy)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOptions:
+    """What might be changed in one partition, and the buckets that cannot be."""
+
+    changes: tuple[ResizeChange, ...]
+    left: tuple[LeftAlone, ...]
+
+
+def options_of(
+    partition: str,
+    facts: ResizeFacts,
+    policy: ResizePolicy,
+    limits: RingLimits,
+    samples: Samples,
+) -> PartitionOptions:
+    """Return what the sizes call for in a partition, whatever else the plan has."""
+    found = facts.partitions[partition]
+    buckets = [_bucket(found, number) for number in range(len(found.ring.nodes))]
+    why = _standstill(found, facts, policy)
+    for bucket in buckets:
+        if policy.merge_bytes <= bucket.bytes <= policy.split_bytes:
+            bucket.stays(_FITS)
+        elif why is not None:
+            bucket.stays(why)
+        elif (plan := facts.holder(bucket.group)) is not None:
+            bucket.stays(held_by(plan))
+        else:
+            bucket.stays(facts.broken.get(bucket.group))
+    splits = tuple(_splits(found, buckets, policy, limits, samples))
+    grown = len(buckets) + sum(change.parts - 1 for change in splits)
+    merges = _merges(found, buckets, policy, limits.least, spare=grown - limits.least)
+    changes = (*splits, *merges)  # which also notes why buckets stay
+    return PartitionOptions(
+        changes,
+        tuple(LeftAlone(b.group, b.bytes, b.why) for b in buckets if b.why is not None),
+    )
+
+
+def chosen_of(options: Iterable[PartitionOptions], policy: ResizePolicy) -> ResizePreview:
+    """Return as much of the options as one plan may hold, the worst first."""
+    given = list(options)
+    changes = sorted((change for each in given for change in each.changes), key=_worst_first)
+    chosen, beyond = _within(changes, policy)
+    left = (alone for each in given for alone in each.left)
     return ResizePreview(tuple(chosen), (*left, *beyond))
 
 

@@ -43,11 +43,13 @@ from pyhudi.plan.resize_policy import ResizePolicy
 from pyhudi.plan.resize_rebase import FactsNow, only_inputs, rebased
 from pyhudi.plan.resizing import (
     LeftAlone,
+    PartitionOptions,
     ResizeFacts,
     ResizePreview,
     RingLimits,
     SizedPartition,
-    plan_resize,
+    chosen_of,
+    options_of,
     worst_partitions,
 )
 from pyhudi.read.bucket_sample import sample_keys
@@ -174,19 +176,18 @@ class ResizePlanning:
         wanted = worst_partitions({path: _sizes(slices[path]) for path in slices}, policy)
         known: dict[str, SizedPartition] = {}
         ringless: list[LeftAlone] = []
-        clusterings = clusterings_of(live, plans)
-        preview, sampling = ResizePreview((), ()), _Sampling(self._log, self._rings.hash_fields)
+        facts = ResizeFacts(known, plans, clusterings_of(live, plans), self._now())
+        gathered = _Gathered(self._log, self._rings, facts, policy)
         for start in range(0, len(wanted), policy.partitions_max):
             for path in wanted[start : start + policy.partitions_max]:
                 if (ring := self._rings.ring(path)) is None:
                     ringless += _without_ring(path, slices[path])
                 else:
-                    resized = _resized(ring, state)
-                    known[path] = SizedPartition(ring, slices[path], resized)
-            facts = ResizeFacts(known, plans, clusterings, self._now())
-            preview = sampling.planned(facts, policy, self._rings.limits)
-            if _is_full(preview, policy):
+                    known[path] = SizedPartition(ring, slices[path], _resized(ring, state))
+                    gathered.add(path)
+            if _is_full(gathered.sampled(), policy):
                 break
+        preview = gathered.preview()
         later = len(wanted) - len(known) - len({each.group.partition for each in ringless})
         return ResizePreview(preview.changes, (*preview.left, *ringless), later)
 
@@ -258,37 +259,64 @@ class Scheduling:
         return is_changed or not self._planning.is_current(planned)
 
 
-class _Sampling:
-    """The samples that one plan has read, of buckets that are about to be split."""
+class _Gathered:
+    """What might be changed in the partitions that were looked at so far.
 
-    def __init__(self, log: DecisionLog, hash_fields: tuple[str, ...]) -> None:
+    The options of a partition are worked out once, and again when one of its buckets was sampled.
+    So the cost does not grow with the square of the partitions, if nothing can be done in most.
+    """
+
+    def __init__(
+        self, log: DecisionLog, rings: RingFacts, facts: ResizeFacts, policy: ResizePolicy
+    ) -> None:
         self._storage = log.storage
-        self._hash_fields = hash_fields
+        self._rings = rings
+        self._facts = facts
+        self._policy = policy
+        self._options: dict[str, PartitionOptions] = {}
+        self._open: set[str] = set()  # partitions with something to change
         self._samples: dict[FileGroupId, npt.NDArray[np.int64]] = {}
-        self._broken: dict[FileGroupId, str] = {}
 
-    def planned(
-        self, facts: ResizeFacts, policy: ResizePolicy, limits: RingLimits
-    ) -> ResizePreview:
-        """Return the plan, with the samples that it needs."""
+    def add(self, partition: str) -> None:
+        """Work out the options of a partition, with the samples that there are."""
+        limits = self._rings.limits
+        found = options_of(partition, self._facts, self._policy, limits, self._samples)
+        self._options[partition] = found
+        self._open.discard(partition)
+        if found.changes:
+            self._open.add(partition)
+
+    def sampled(self) -> ResizePreview:
+        """Return the changes of the plan; what they need is sampled first."""
         while True:
-            facts = replace(facts, broken=self._broken)
-            preview = plan_resize(facts, policy, limits, self._samples)
-            if not preview.unsampled:
+            options = (self._options[partition] for partition in sorted(self._open))
+            preview = chosen_of(options, self._policy)
+            if not preview.unsampled or self._has_enough:
                 return preview
-            if len(self._samples) + len(self._broken) >= SAMPLES_MAX:
-                return preview.without(dict.fromkeys(preview.unsampled, _SAMPLED_ENOUGH))
             for change in preview.changes:
                 if change.points is None:
                     self._sample(change.inputs[0], change.slices[0])
+            for partition in {group.partition for group in preview.unsampled}:
+                self.add(partition)
+
+    def preview(self) -> ResizePreview:
+        """Return the plan, and why everything else stays."""
+        preview = chosen_of(self._options.values(), self._policy)
+        return preview.without(dict.fromkeys(preview.unsampled, _SAMPLED_ENOUGH))
+
+    @property
+    def _has_enough(self) -> bool:
+        return len(self._samples) + len(self._facts.broken) >= SAMPLES_MAX
 
     def _sample(self, group: FileGroupId, slice_: FileSlice) -> None:
         try:
             keys = sample_keys(self._storage, slice_)
         except CorruptTableError as error:
-            self._broken[group] = f"{error.what} ({error.why})"
+            broken = {**self._facts.broken, group: f"{error.what} ({error.why})"}
+            self._facts = replace(self._facts, broken=broken)
             return
-        self._samples[group] = np.asarray(ring_positions(keys, self._hash_fields), np.int64)
+        positions = ring_positions(keys, self._rings.hash_fields)
+        self._samples[group] = np.asarray(positions, np.int64)
 
 
 def _latest_slices(state: TableState, times: CompletionTimes) -> dict[str, dict[str, FileSlice]]:
