@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.table.bucket_config import (
     BUCKETS_MAX,
+    NODES_MAX,
+    TARGET_BYTES,
+    Buckets,
+    ConsistentBuckets,
     SimpleBuckets,
     bucket_properties,
     buckets_of,
@@ -27,7 +31,7 @@ BUCKET = {
 KEY = ("a", "b")
 
 
-def kept(**changes: str) -> SimpleBuckets | None:
+def kept(**changes: str) -> Buckets | None:
     values = BUCKET | {key.replace("__", "."): value for key, value in changes.items()}
     return buckets_of(TableProperties(values), KEY)
 
@@ -81,12 +85,17 @@ def test_buckets_are_stored_under_the_names_of_hudis_options() -> None:
         ({"hoodie__bucket__index__hash__field": ""}, SimpleBuckets(8, ("a", "b"))),
         ({"hoodie__index__type": ""}, None),
         ({"hoodie__index__type": "BLOOM"}, None),
-        ({"hoodie__index__bucket__engine": "CONSISTENT_HASHING"}, None),
+        (
+            {"hoodie__index__bucket__engine": "CONSISTENT_HASHING"},
+            ConsistentBuckets(8, hash_fields=("a",)),
+        ),
+        ({"hoodie__index__bucket__engine": "simple_hashing"}, SimpleBuckets(8, ("a",))),
+        ({"hoodie__index__bucket__engine": "EXTENDIBLE_HASHING"}, None),
         ({"hoodie__bucket__index__num__buckets": ""}, None),
     ],
 )
 def test_what_the_properties_tell_of_buckets(
-    changes: dict[str, str], found: SimpleBuckets | None
+    changes: dict[str, str], found: Buckets | None
 ) -> None:
     assert kept(**changes) == found
 
@@ -123,3 +132,72 @@ def test_what_the_properties_tell_of_concurrency(value: str, mode: ConcurrencyMo
 def test_a_malformed_concurrency_mode_is_refused_by_key() -> None:
     with pytest.raises(CorruptTableError, match=r"concurrency\.mode"):
         concurrency_of(TableProperties({"hoodie.write.concurrency.mode": "HOPE"}))
+
+
+# ---- consistent buckets
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"min": 0}, "min=0"),
+        ({"max": NODES_MAX + 1}, "max=262145"),
+        ({"max": True}, "max=True"),
+        ({"initial": 0}, "initial=0"),
+        ({"initial": 32769, "max": 100_000}, "initial=32769"),
+        ({"initial": "many"}, "initial='many'"),
+        ({"initial": 2, "min": 4}, "min <= initial <= max"),
+        ({"initial": 8, "max": 4}, "min <= initial <= max"),
+        ({"min": 8, "max": 4}, "min <= initial <= max"),
+        ({"hash_fields": "id"}, "tuple of different column names"),
+    ],
+)
+def test_limits_that_no_ring_can_keep_are_refused(arguments: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidRequestError, match=why):
+        ConsistentBuckets(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "size", "count"),
+    [
+        (ConsistentBuckets(), 0, 1),
+        (ConsistentBuckets(), TARGET_BYTES, 1),
+        (ConsistentBuckets(), TARGET_BYTES + 1, 2),
+        (ConsistentBuckets(), 5 * TARGET_BYTES, 8),
+        (ConsistentBuckets(), float("inf"), 64),
+        (ConsistentBuckets(min=3), 0, 3),
+        (ConsistentBuckets(max=5), 1e12, 5),
+        (ConsistentBuckets(7), 1e12, 7),
+    ],
+)
+def test_the_first_write_sizes_a_ring(buckets: ConsistentBuckets, size: float, count: int) -> None:
+    assert buckets.first_count(size) == count
+
+
+@pytest.mark.parametrize(
+    "buckets",
+    [
+        ConsistentBuckets(hash_fields=("a", "b")),
+        ConsistentBuckets(16, 2, 64, ("a",)),
+        ConsistentBuckets(min=8, hash_fields=("b",)),
+        ConsistentBuckets(max=2, hash_fields=("b",)),
+    ],
+)
+def test_consistent_buckets_are_recorded_under_hudis_names(buckets: ConsistentBuckets) -> None:
+    recorded = bucket_properties(buckets, KEY)
+    assert recorded["hoodie.index.bucket.engine"] == "CONSISTENT_HASHING"
+    assert recorded["hoodie.bucket.index.max.num.buckets"] == str(buckets.max)
+    assert buckets_of(TableProperties(recorded), KEY) == buckets
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hoodie__bucket__index__min__num__buckets": "9"},
+        {"hoodie__bucket__index__max__num__buckets": "7"},
+        {"pyhudi__buckets__initial": "some"},
+    ],
+)
+def test_recorded_limits_that_no_ring_can_keep_are_an_error(changes: dict[str, str]) -> None:
+    with pytest.raises(CorruptTableError, match="table property cannot be used"):
+        kept(hoodie__index__bucket__engine="CONSISTENT_HASHING", **changes)

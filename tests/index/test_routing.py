@@ -165,8 +165,18 @@ class HalfLayout:
     def assignment(self) -> str:
         return self.letter
 
-    def assign(self, keys: pa.Array) -> npt.NDArray[np.int32]:
+    @property
+    def hashing(self) -> str:
+        return self.letter
+
+    def hashes(self, keys: pa.Array) -> npt.NDArray[np.int32]:
         return np.array([key >= self.letter for key in keys.to_pylist()], np.int32)
+
+    def place(self, hashes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        return hashes
+
+    def assign(self, keys: pa.Array) -> npt.NDArray[np.int32]:
+        return self.place(self.hashes(keys))
 
     def group(self, ordinal: int) -> FileGroupId:
         return FileGroupId(self.partition, f"{self.letter}-{ordinal}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,11 +35,21 @@ def _joined(values: pa.ListArray) -> pa.Array:
     return pc.binary_join(lists, pa.scalar("", texts.type))
 
 
+def ring_ends(ring: Ring) -> npt.NDArray[np.int32]:
+    """Return the last position of each node, ascending."""
+    return np.fromiter((node.position for node in ring.nodes), np.int32, len(ring.nodes))
+
+
+def owners(positions: npt.NDArray[np.int32], ends: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """Return the owner of each position, as its number among the nodes that end there."""
+    found = np.searchsorted(ends, positions, side="left").astype(np.int32)
+    found[found == len(ends)] = 0
+    return found
+
+
 def bucket_of(positions: pa.Int32Array, ring: Ring) -> pa.Int32Array:
     """Return the owner of each position, as its number among the ring's nodes."""
-    ends = np.fromiter((node.position for node in ring.nodes), np.int32, len(ring.nodes))
-    owners = np.searchsorted(ends, positions.to_numpy(), side="left")
-    return pa.array(owners % len(ends), pa.int32())
+    return pa.array(owners(positions.to_numpy(), ring_ends(ring)), pa.int32())
 
 
 def bucket_ids(record_keys: pa.Array, hash_fields: Sequence[str], ring: Ring) -> pa.Int32Array:

@@ -2,10 +2,11 @@
 
 A *layout* is a value that numbers the file groups of one partition. A group's number is its
 *ordinal*, and `assign` gives each record key the ordinal of the group that takes it. Of simple
-buckets the ordinal is the bucket; of a ring (RFC-42) it would be the node.
+buckets the ordinal is the bucket; of a ring (`index.ring_layout`) it is the node.
 
-Partitions of one table may have different layouts. Keys of many partitions are nevertheless hashed
-at once wherever the layouts agree, which is what `assignment` says.
+Partitions of one table may have different layouts. A key is nevertheless hashed once for all of
+them (`hashes`), and each layout finds the owner of a hash (`place`). Layouts of one `assignment`
+agree about the owners, too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import SimpleBuckets
-from pyhudi.index.simple_bucket import bucket_ids, bucket_number, bucket_of_file, file_id
+from pyhudi.index.simple_bucket import bucket_number, bucket_of_file, file_id, key_hashes
 
 
 class BucketLayout(Protocol):
@@ -39,14 +40,30 @@ class BucketLayout(Protocol):
         """Equal for two layouts if `assign` gives the same ordinals for all keys."""
         ...
 
+    @property
+    def hashing(self) -> Hashable:
+        """Equal for two layouts if `hashes` gives the same hashes for all keys."""
+        ...
+
+    def hashes(self, keys: pa.Array) -> npt.NDArray[np.int32]:
+        """Return the hash of each record key."""
+        ...
+
+    def place(self, hashes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Return the ordinal of the group that takes each hash."""
+        ...
+
     def assign(self, keys: pa.Array) -> npt.NDArray[np.int32]:
         """Return the ordinal of the group that takes each record key."""
         ...
 
     def group(self, ordinal: int) -> FileGroupId: ...
 
-    def ordinal(self, file_id: str) -> int:
-        """Return the ordinal of a group, or of the one that stood in its place or will."""
+    def ordinal(self, file_id: str) -> int | None:
+        """Return the ordinal of a group, or of the one that stood in its place or will.
+
+        None if no group of the layout takes its place.
+        """
         ...
 
     def has(self, group: FileGroupId) -> bool:
@@ -57,7 +74,14 @@ class BucketLayout(Protocol):
 class LayoutRule(Protocol):
     """How partitions are laid out of which nothing else is known."""
 
-    def layout(self, partition: str) -> BucketLayout: ...
+    @property
+    def shared(self) -> BucketLayout | None:
+        """A layout that assigns keys as those of all partitions do; None if they may differ."""
+        ...
+
+    def layout(self, partition: str, size: float = 0) -> BucketLayout:
+        """Return the layout of a partition. If it has none yet, it gets one for `size` bytes."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +108,18 @@ class SimpleLayout:
     def assignment(self) -> SimpleBuckets:
         return self.buckets
 
+    @property
+    def hashing(self) -> tuple[str, ...]:
+        return self.buckets.hash_fields
+
+    def hashes(self, keys: pa.Array) -> npt.NDArray[np.int32]:
+        return key_hashes(keys, self.buckets.hash_fields)
+
+    def place(self, hashes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        return hashes % np.int32(self.buckets.count)
+
     def assign(self, keys: pa.Array) -> npt.NDArray[np.int32]:
-        return np.asarray(bucket_ids(keys, self.buckets.hash_fields, self.buckets.count))
+        return self.place(self.hashes(keys))
 
     def group(self, ordinal: int) -> FileGroupId:
         return FileGroupId(self.partition, self.others.get(ordinal) or file_id(ordinal))
@@ -104,7 +138,11 @@ class SimpleRule:
 
     buckets: SimpleBuckets
 
-    def layout(self, partition: str) -> SimpleLayout:
+    @property
+    def shared(self) -> SimpleLayout:
+        return SimpleLayout("", self.buckets)
+
+    def layout(self, partition: str, size: float = 0) -> SimpleLayout:
         return SimpleLayout(partition, self.buckets)
 
     def layout_of(self, partition: str, file_ids: Iterable[str]) -> SimpleLayout:

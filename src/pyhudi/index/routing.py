@@ -9,7 +9,7 @@ that come sorted from elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyhudi.errors import ConflictError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.index.layout import BucketLayout, LayoutRule
@@ -60,33 +61,59 @@ class Routing:
     default: LayoutRule  # of partitions that have no layout of their own
     layouts: Mapping[str, BucketLayout] = field(default_factory=dict)
 
-    def layout(self, partition: str) -> BucketLayout:
+    def layout(self, partition: str, size: float = 0) -> BucketLayout:
+        """Return the layout of a partition; a new one is laid out for `size` bytes."""
         known = self.layouts.get(partition)
-        return self.default.layout(partition) if known is None else known
+        return self.default.layout(partition, size) if known is None else known
 
-    def layouts_of(self, paths: pa.DictionaryArray) -> list[BucketLayout]:
-        """Return the layout of each partition of the dictionary."""
-        return [self.layout(path) for path in paths.dictionary.to_pylist()]
+    def layouts_of(self, paths: pa.DictionaryArray, size: float = 0) -> dict[int, BucketLayout]:
+        """Return the layout of each path of the dictionary that a row has, by its index there.
+
+        New partitions are laid out for `size` bytes in all.
+        """
+        rows = np.bincount(np.asarray(paths.indices), minlength=len(paths.dictionary))
+        used = np.flatnonzero(rows)
+        shares = (rows[used] * (size / max(len(paths), 1))).tolist()
+        partitions = paths.dictionary.take(pa.array(used)).to_pylist()
+        return {
+            n: self.layout(partition, share)
+            for n, partition, share in zip(used.tolist(), partitions, shares, strict=True)
+        }
 
     @cached_property
     def shared(self) -> BucketLayout | None:
         """A layout that assigns keys as all of them do; None if they differ."""
-        any_ = self.default.layout("")
+        if (any_ := self.default.shared) is None:
+            return None
         differ = any(known.assignment != any_.assignment for known in self.layouts.values())
         return None if differ else any_
 
-    def ordinals(self, batch: PreparedBatch) -> npt.NDArray[np.int32]:
-        """Return the ordinal of each row in the layout of its partition."""
+    def ordinals(self, batch: PreparedBatch, size: float | None = None) -> npt.NDArray[np.int32]:
+        """Return the ordinal of each row in the layout of its partition.
+
+        New partitions are laid out for `size` bytes in all, by default those of the batch.
+        """
         if self.shared is not None:
             return self.shared.assign(batch.keys)
-        layouts = self.layouts_of(batch.paths)
-        numbers = {layout.assignment: n for n, layout in enumerate(layouts)}
-        by_path = np.array([numbers[layout.assignment] for layout in layouts], np.int64)
+        if not len(batch.keys):
+            return np.empty(0, np.int32)
+        layouts = self.layouts_of(batch.paths, batch.rows.nbytes if size is None else size)
+        numbers = {layout.assignment: n for n, layout in layouts.items()}
+        if len(numbers) == 1:
+            return layouts[next(iter(numbers.values()))].assign(batch.keys)
+        by_path = np.full(len(batch.paths.dictionary), -1)
+        for n, layout in layouts.items():
+            by_path[n] = numbers[layout.assignment]
         by_row = by_path[np.asarray(batch.paths.indices)]
+        order = np.argsort(by_row, kind="stable")
+        starts = np.flatnonzero(np.diff(by_row[order], prepend=-1))
+        hashes: dict[Hashable, npt.NDArray[np.int32]] = {}
         ordinals = np.empty(len(batch.keys), np.int32)
-        for number in numbers.values():
-            rows = np.flatnonzero(by_row == number)
-            ordinals[rows] = layouts[number].assign(batch.keys.take(pa.array(rows)))
+        for rows in np.split(order, starts[1:]):
+            layout = layouts[int(by_row[rows[0]])]
+            if layout.hashing not in hashes:
+                hashes[layout.hashing] = layout.hashes(batch.keys)
+            ordinals[rows] = layout.place(hashes[layout.hashing][rows])
         return ordinals
 
     def targets(self, batch: PreparedBatch) -> Targets:
@@ -110,16 +137,24 @@ class Routing:
         """Return the group that now takes the rows of one that an earlier routing had.
 
         Another engine may have given a bucket its first file, and a file id of its own, since.
+        ConflictError if the partition was resized, so that several groups may take them.
         """
         layout = self.layout(group.partition)
-        return layout.group(layout.ordinal(group.file_id))
+        ordinal = layout.ordinal(group.file_id)
+        if ordinal is None:
+            raise resized(group)
+        return layout.group(ordinal)
 
     def groups_of(self, keys: pa.Array, partitions: Collection[str]) -> Iterator[FileGroupId]:
         """Yield the groups that take one of the keys, in each of the partitions."""
-        assigned: dict[object, list[int]] = {}
+        assigned: dict[Hashable, list[int]] = {}
+        hashes: dict[Hashable, npt.NDArray[np.int32]] = {}
         for layout in map(self.layout, partitions):
             if layout.assignment not in assigned:
-                assigned[layout.assignment] = np.unique(layout.assign(keys)).tolist()
+                if layout.hashing not in hashes:
+                    hashes[layout.hashing] = layout.hashes(keys)
+                ordinals = layout.place(hashes[layout.hashing])
+                assigned[layout.assignment] = np.unique(ordinals).tolist()
             yield from map(layout.group, assigned[layout.assignment])
 
 
@@ -136,8 +171,11 @@ class Targets:
         """A number for each row, the same for those of one group; it grows with the index of the
         partition in the dictionary, then with the ordinal."""
         routing = self.routing
-        layouts = [routing.shared] if routing.shared else routing.layouts_of(self.paths)
-        width = max((layout.size for layout in layouts), default=1)
+        if (shared := routing.shared) is not None:
+            width = shared.size
+        else:
+            layouts = routing.layouts_of(self.paths).values()
+            width = max((layout.size for layout in layouts), default=1)
         codes: npt.NDArray[np.int64] = np.asarray(self.paths.indices, np.int64) * width
         return codes + self.ordinals
 
@@ -147,6 +185,15 @@ class Targets:
 
     def take(self, indices: npt.NDArray[np.int64]) -> Targets:
         return Targets(self.routing, self.paths.take(pa.array(indices)), self.ordinals[indices])
+
+
+def resized(group: FileGroupId) -> ConflictError:
+    return ConflictError(
+        f"partition {group.partition!r} was resized",
+        why=f"the file group {group.file_id}, to which the rows were written, is on its ring no"
+        " more",
+        next_step="Write again",
+    )
 
 
 def _sorted_dictionary(paths: pa.DictionaryArray) -> pa.DictionaryArray:

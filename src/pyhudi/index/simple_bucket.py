@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pyhudi.errors import UnsupportedTableError
@@ -24,8 +25,13 @@ _FIXED_TAIL = "-0000-0000-0000-000000000000-0"
 def bucket_ids(record_keys: pa.Array, hash_fields: Sequence[str], count: int) -> pa.Int32Array:
     """Return the bucket of each record key, from 0 to count - 1."""
     assert 0 < count <= BUCKETS_MAX, count
+    return pa.array(key_hashes(record_keys, hash_fields) % np.int32(count), pa.int32())
+
+
+def key_hashes(record_keys: pa.Array, hash_fields: Sequence[str]) -> npt.NDArray[np.int32]:
+    """Return the hash of each record key, made positive; modulo the count it is the bucket."""
     hashes = java_list_hashes(extracted_key_values(record_keys, hash_fields))
-    return pa.array((hashes & np.int32(0x7FFFFFFF)) % np.int32(count), pa.int32())
+    return hashes & np.int32(0x7FFFFFFF)
 
 
 def file_id(bucket: int) -> str:

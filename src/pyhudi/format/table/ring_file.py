@@ -20,12 +20,12 @@ from itertools import pairwise
 from typing import Any, Final, Self
 
 from pyhudi.errors import CorruptTableError, InvalidRequestError
+from pyhudi.format.table.bucket_config import FIRST_NODES_MAX
 from pyhudi.format.timeline.instant import InstantTime, instant_time, is_instant_time
 
 RING_ROOT: Final = ".hoodie/.bucket_index/consistent_hashing_metadata"
 RING_MAX: Final = 0x7FFFFFFF  # the greatest position
 FIRST_INSTANT: Final = InstantTime("00000000000000")
-FIRST_BUCKETS_MAX: Final = 32768  # from 46,410 on, rounding may leave the last node none
 RING_BYTES_MAX: Final = 64 * 1024 * 1024
 
 _RING_SUFFIX = ".hashing_meta"
@@ -95,9 +95,34 @@ class RingFileName:
         return replace(self, is_commit_mark=True)
 
 
+@dataclass(frozen=True, slots=True)
+class RingFiles:
+    """The rings of a partition that are on storage."""
+
+    partition: str
+    instants: tuple[InstantTime, ...] = ()  # of the files, ascending
+    marks: frozenset[InstantTime] = frozenset()
+
+
 def ring_folder(partition: str) -> str:
     """Return the folder of a partition's rings; a table without partitions uses the root itself."""
     return f"{RING_ROOT}/{partition}" if partition else RING_ROOT
+
+
+def ring_partition(path: str) -> str | None:
+    """Return the partition whose folder of rings the file lies in; None if it lies elsewhere.
+
+    >>> ring_partition(f"{RING_ROOT}/a/b/00000000000000.hashing_meta")
+    'a/b'
+    """
+    folder = path.rpartition("/")[0]
+    if folder != RING_ROOT and not folder.startswith(f"{RING_ROOT}/"):
+        return None
+    return folder[len(RING_ROOT) + 1 :]
+
+
+def ring_path(partition: str, name: RingFileName) -> str:
+    return f"{ring_folder(partition)}/{name.file_name}"
 
 
 def initial_ring(partition: str, bucket_count: int) -> Ring:
@@ -105,10 +130,10 @@ def initial_ring(partition: str, bucket_count: int) -> Ring:
 
     Equal ranges, file ids derived from range and partition.
     """
-    if not 1 <= bucket_count <= FIRST_BUCKETS_MAX:
+    if not 1 <= bucket_count <= FIRST_NODES_MAX:
         raise InvalidRequestError(
             f"a ring cannot begin with {bucket_count} buckets",
-            why=f"the count goes from 1 to {FIRST_BUCKETS_MAX}",
+            why=f"the count goes from 1 to {FIRST_NODES_MAX}",
             next_step="Choose another count; a ring can grow later",
         )
     step = -(-RING_MAX // bucket_count)
@@ -197,6 +222,20 @@ def decode_ring(data: bytes, path: str | None = None) -> Ring:
     return decoded
 
 
+def decode_own_ring(data: bytes, partition: str, instant: InstantTime) -> Ring:
+    """Return the ring that the partition's file of this instant holds.
+
+    CorruptTableError, which names both, if it is damaged or belongs elsewhere.
+    """
+    path = ring_path(partition, RingFileName(instant))
+    ring = decode_ring(data, path)
+    if ring.partition != partition:
+        raise _damaged(f"it is the ring of partition {ring.partition!r}", path)
+    if ring.instant != instant:
+        raise _damaged(f"it is the ring of instant {ring.instant}", path)
+    return ring
+
+
 def decode_nodes(text: str, path: str | None = None) -> tuple[RingNode, ...]:
     """Return the children of a resize from a clustering plan, in the order in which they apply."""
     try:
@@ -237,8 +276,10 @@ def _count(value: object) -> int:
 
 
 def _damaged(why: str, path: str | None) -> CorruptTableError:
+    partition = None if path is None else ring_partition(path)
+    named = "a partition" if partition is None else f"partition {partition!r}"
     return CorruptTableError(
-        "the ring of a partition cannot be read",
+        f"the ring of {named} cannot be read",
         why=why,
         next_step="Restore the file; without it no record of the partition can be found",
         path=path,

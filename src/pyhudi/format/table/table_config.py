@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from pyhudi.format.lock.lock_address import LockAddress, recorded_lock_address
 from pyhudi.format.lock.lock_kind import LockKind
-from pyhudi.format.table.bucket_config import SimpleBuckets, buckets_of
+from pyhudi.format.table.bucket_config import Buckets, buckets_of
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode, concurrency_of
 from pyhudi.format.table.conflict_strategy import CONFLICT_STRATEGY, Strategy, parse_strategy
 from pyhudi.format.table.merge_rules import (
@@ -143,7 +143,7 @@ class TableConfig:
     metadata_partitions_inflight: tuple[str, ...]
     bootstrap_base_path: str | None
     legacy_payload_class: str | None
-    buckets: SimpleBuckets | None  # with every hashed column named; None if the table records none
+    buckets: Buckets | None  # with every hashed column named; None if the table records none
     concurrency: ConcurrencyMode | None
     lock: LockKind
     lock_address: LockAddress | None  # of a lock that is in a service; None if none is recorded
