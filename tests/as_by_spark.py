@@ -6,8 +6,9 @@ checked where the rows are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from pyhudi.api.table import Table
@@ -28,6 +29,7 @@ class LateExecutor(LocalExecutor):
 
     buffered = None
     partitions = ()
+    sizes: Mapping[str, float] = MappingProxyType({})
 
 
 def written_as_by_spark(table: Table, given: Any, intent: WriteIntent) -> WriteResult:
@@ -49,6 +51,7 @@ class FencedExecutor:
     can_rebase = False
     buffered = None
     partitions = ()
+    sizes: Mapping[str, float] = MappingProxyType({})
 
     def run(self, plan: WritePlan) -> list[WriteStat]:
         raise NotImplementedError

@@ -26,6 +26,7 @@ _HOMES = {
     "CompactionResult": "pyhudi.services.compaction.result",
     "ConcurrentSchemaEvolutionError": "pyhudi.errors",
     "ConflictError": "pyhudi.errors",
+    "ConsistentBuckets": "pyhudi.format.table.bucket_config",
     "Consumer": "pyhudi.format.table.consumer_file",
     "CorruptBlockWarning": "pyhudi.read.slice",
     "CorruptTableError": "pyhudi.errors",
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from pyhudi.errors import TableNotFoundError as TableNotFoundError
     from pyhudi.errors import UnavailableError as UnavailableError
     from pyhudi.errors import UnsupportedTableError as UnsupportedTableError
+    from pyhudi.format.table.bucket_config import ConsistentBuckets as ConsistentBuckets
     from pyhudi.format.table.bucket_config import SimpleBuckets as SimpleBuckets
     from pyhudi.format.table.consumer_file import Consumer as Consumer
     from pyhudi.plan.archiving import ArchivePlan as ArchivePlan

@@ -57,7 +57,7 @@ def table_html(
     record_key: Sequence[str],
     partition_by: Sequence[str],
     ordering: Sequence[str],
-    buckets: int | None,
+    buckets: str | None,
     concurrency: str | None,
     columns: Iterable[tuple[str, object]] | None,
 ) -> str:
@@ -68,7 +68,7 @@ def table_html(
         ("Record key", ", ".join(record_key) or "none"),
         ("Partitioned by", ", ".join(partition_by) or "nothing"),
         ("Ordering", ", ".join(ordering) or "none: the last commit wins"),
-        ("Buckets", "unknown" if buckets is None else f"{buckets:,} in each partition"),
+        ("Buckets", "unknown" if buckets is None else buckets),
         ("Concurrency", concurrency or "left to the writers"),
     ]
     shown = "" if columns is None else _columns_html(list(columns))

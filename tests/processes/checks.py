@@ -23,8 +23,8 @@ from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.files.partition_metadata import PARTITION_METADATA_FILE
 from pyhudi.format.timeline.decision_entry import LOG_FOLDER, EntryKind
 from pyhudi.index.simple_bucket import bucket_of_file
-from pyhudi.session.bucket_groups import BUCKETS_FOLDER
 from pyhudi.session.open import PROBED
+from pyhudi.session.simple_groups import BUCKETS_FOLDER
 from pyhudi.simulate.table.overlap import first_overlap
 
 Check = Callable[[Evidence], Iterator[str]]

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 import pyhudi
+from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.properties import TableProperties
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.index.layout import SimpleRule
@@ -53,7 +54,7 @@ def config(key: str, partition: str = "", **more: str) -> TableConfig:
 
 
 def routing(config: TableConfig) -> Routing:
-    assert config.buckets is not None
+    assert isinstance(config.buckets, SimpleBuckets)
     return Routing(SimpleRule(config.buckets))
 
 

@@ -23,8 +23,8 @@ from pyhudi.format.timeline.commit_metadata import (
 )
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.read.load import PROPERTIES
-from pyhudi.session.bucket_groups import BUCKETS_FOLDER
 from pyhudi.session.properties import update_properties
+from pyhudi.session.simple_groups import BUCKETS_FOLDER
 from pyhudi.timeline.instant_time import following_time
 from pyhudi.write.files.base_file import write_base
 from pyhudi.write.files.spec import KeyedRows, WriteSpec

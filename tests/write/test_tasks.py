@@ -18,7 +18,6 @@ from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.merge_rules import MergeMode
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.index.routing import Routing
 from pyhudi.index.simple_bucket import file_id
 from pyhudi.read.lookup import GroupView
 from pyhudi.read.plan import Now, Question, Reader
@@ -71,7 +70,7 @@ class Bench(MemoryTable):
         session = ready(self.writing)
         slices = current_slices(session)
         bases = {group: s.base for group, s in slices.items() if s.base is not None}
-        spec, routing = write_spec(session, REQUESTED), Routing(session.groups.rule)
+        spec, routing = write_spec(session, REQUESTED), session.groups.routing([])
         return Files(self.storage, spec, session.config, routing, bases)
 
     def view(self) -> GroupView:

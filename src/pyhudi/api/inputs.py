@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from pyhudi.errors import InvalidRequestError
-from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.bucket_config import Buckets, SimpleBuckets
 from pyhudi.plan.table_definition import legal_table_name
 from pyhudi.services.maintenance import Upkeep
 from pyhudi.settings import WriteSettings
@@ -165,15 +165,15 @@ def _frame_schema(frame: Any) -> pa.Schema:
         raise _unreadable(frame, "columns", error) from error
 
 
-def parse_buckets(given: int | SimpleBuckets | None) -> SimpleBuckets | None:
+def parse_buckets(given: int | Buckets | None) -> Buckets | None:
     """Return the buckets; a number means `SimpleBuckets` of that number."""
-    if given is None or isinstance(given, SimpleBuckets):
+    if given is None or isinstance(given, Buckets):
         return given
     if isinstance(given, bool) or not isinstance(given, int):
         raise InvalidRequestError(
             f"buckets={given!r:.100} cannot be used",
-            why="it is neither a whole number nor a SimpleBuckets",
-            next_step="Write buckets=8, or buckets=pyhudi.SimpleBuckets(8, ...)",
+            why="it is neither a whole number nor a SimpleBuckets or ConsistentBuckets",
+            next_step="Write buckets=8, or buckets=pyhudi.ConsistentBuckets()",
         )
     return SimpleBuckets(given)
 

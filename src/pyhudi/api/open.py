@@ -21,7 +21,7 @@ from pyhudi.api.inputs import (
 from pyhudi.api.table import Table
 from pyhudi.format.lock.lock_address import parse_lock_address
 from pyhudi.format.lock.lock_kind import LockKind, parse_lock_kind
-from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.bucket_config import Buckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.format.table.merge_rules import MergeMode
@@ -47,7 +47,7 @@ def open_table(
     *,
     storage_options: Mapping[str, str] | None = None,
     write_settings: WriteSettings | None = None,
-    buckets: int | SimpleBuckets | None = None,
+    buckets: int | Buckets | None = None,
     lock: str | None = None,
     lock_options: Mapping[str, object] | None = None,
     upkeep: Upkeep | None = None,
@@ -77,7 +77,7 @@ def create_table(
     schema: Any,
     *,
     record_key: Columns,
-    buckets: int | SimpleBuckets,
+    buckets: int | Buckets | None = None,
     partition_by: Columns = (),
     ordering: Columns = (),
     name: str | None = None,
@@ -100,14 +100,17 @@ def create_table(
     """Create a Hudi table, or with `exist_ok` open the same one if it exists.
 
     `schema` is a schema or a frame of Arrow, Spark, pandas or Polars; no rows of a frame are read.
-    `buckets` is the number of buckets in each partition, and never changes. With `ordering` the row
+    `buckets` is a number of buckets for each partition, which never changes, or a
+    `ConsistentBuckets`, whose number follows the size of the partition. It may be left out for
+    merge on read without a `lock`, and then it is the latter. With `ordering` the row
     with the greatest value wins (event time) and writers never block each other; without it the
     last commit wins and writers of one bucket conflict. `table_type` is "mor" or "cow",
     `merge_mode` "event_time" or "commit_time", `concurrency` "non_blocking" or "optimistic".
     `conflict_strategy` is "bucket", "simple" or "prefer_writer" (docs/concurrency.md). `lock` and
-    `lock_options` are needed only beside a Java writer (docs/locks.md); without them, an existing
-    table may have any. With `owners`, each owner writes its own columns (docs/partial_updates.md).
-    The rest is as in `open_table`. Safe when several processes create the table at once.
+    `lock_options` are needed only beside a Java writer (docs/locks.md). Of `buckets` and `lock`, an
+    existing table may have any that is not given here. With `owners`, each owner writes its own
+    columns (docs/partial_updates.md). The rest is as in `open_table`. Safe when several processes
+    create the table at once.
     """
     upkeep, storage = parse_upkeep(upkeep), storage_at(uri, storage_options)
     name = table_name(uri) if name is None else name
@@ -130,7 +133,13 @@ def create_table(
     )
     opening = OpenTable(storage, real_world(), parse_settings(write_settings), Overrides())
     listener = progress_listener(progress, sys.stderr)
-    config = _created(opening, definition, exist_ok=exist_ok, any_lock=lock is None)
+    config = _created(
+        opening,
+        definition,
+        exist_ok=exist_ok,
+        any_lock=lock is None,
+        any_buckets=buckets is None,
+    )
     return Table(TableLoader(storage, config), opening, upkeep, listener)
 
 
@@ -142,12 +151,24 @@ def _asked_lock(
 
 
 def _created(
-    opening: OpenTable, definition: TableDefinition, *, exist_ok: bool, any_lock: bool
+    opening: OpenTable,
+    definition: TableDefinition,
+    *,
+    exist_ok: bool,
+    any_lock: bool,
+    any_buckets: bool,
 ) -> TableConfig:
     storage, world = opening.storage, opening.world
     # Refuses a lock that this storage cannot have, or whose library is missing.
     open_lock(definition.lock, storage, world, address=definition.lock_address)
-    config = create_table_files(storage, definition, world, exist_ok=exist_ok, any_lock=any_lock)
+    config = create_table_files(
+        storage,
+        definition,
+        world,
+        exist_ok=exist_ok,
+        any_lock=any_lock,
+        any_buckets=any_buckets,
+    )
     if definition.owners is not None:
         declare_owners(storage, definition.owners)
     return config

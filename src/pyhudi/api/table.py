@@ -19,6 +19,7 @@ from pyhudi.api.schema_update import SchemaUpdateBlock
 from pyhudi.api.services import Services
 from pyhudi.api.writes import OVERWRITE_TOUCHED, Writing, run_services_after
 from pyhudi.errors import HudiError, InvalidRequestError
+from pyhudi.format.table.bucket_config import Buckets, SimpleBuckets
 from pyhudi.format.table.table_config import TableType
 from pyhudi.hudi_options.read_options import parse_read_options
 from pyhudi.notebook import table_html
@@ -322,7 +323,7 @@ class Table:
             record_key=self.record_key,
             partition_by=self.partition_by,
             ordering=config.ordering_fields,
-            buckets=None if config.buckets is None else config.buckets.count,
+            buckets=None if config.buckets is None else _shown_buckets(config.buckets),
             concurrency=None if config.concurrency is None else _words(config.concurrency),
             columns=self._columns_to_show(),
         )
@@ -374,3 +375,9 @@ def _question(
         )
     chosen = None if columns is None else tuple(columns)
     return Question(chosen, where, read_optimized, meta=meta)
+
+
+def _shown_buckets(buckets: Buckets) -> str:
+    if isinstance(buckets, SimpleBuckets):
+        return f"{buckets.count:,} in each partition"
+    return f"as many as each partition fills, {buckets.min:,} to {buckets.max:,}"

@@ -8,7 +8,7 @@ where `table.inspect.conflicts()` finds them later.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -56,6 +56,9 @@ class Loser:
     writer: WriterIdentity
     stats: Collection[WriteStat]
     seconds: float
+    is_numbered: bool = True  # file ids begin with the numbers of buckets
+    #: The position of a file group's node, on a table whose buckets have no numbers.
+    node: Callable[[FileGroupId], int | None] | None = None
 
 
 def conflict_error(
@@ -152,7 +155,8 @@ def conflict_facts(
         **_facts(loser, winning, conflict.rule, conflict.retry),
         "partition": group.partition,
         "file_group": group.file_id,
-        "bucket": bucket_number(group.file_id),
+        "bucket": bucket_number(group.file_id) if loser.is_numbered else None,
+        "node": None if loser.is_numbered or loser.node is None else loser.node(group),
         "keys": _keys(storage, loser, conflict),
     }
 
@@ -160,8 +164,9 @@ def conflict_facts(
 def _keys(storage: Storage, loser: Loser, conflict: Conflict) -> list[str] | None:
     """Return some keys that both wrote in the file group; an empty list only if that is certain."""
     other, group = conflict.other, conflict.group
-    own = [s for s in loser.stats if s.path and _lies_in(s.path, group)]
-    theirs = [path for path in other.files if _lies_in(path, group)]
+    key = conflict_key if loser.is_numbered else _itself
+    own = [s for s in loser.stats if s.path and _lies_in(s.path, group, key)]
+    theirs = [path for path in other.files if _lies_in(path, group, key)]
     is_compaction = other.kind is WriteKind.COMPACTION
     paths = [s.path for s in own if s.path]
     keys = shared_keys(storage, paths, theirs, _KEYS_SHOWN, is_compaction=is_compaction)
@@ -183,6 +188,7 @@ def _facts(
         "partition": None,
         "file_group": None,
         "bucket": None,
+        "node": None,
         "keys": None,
         "lost": {
             "rows": sum(s.rows_written + (s.num_deletes or 0) for s in loser.stats),
@@ -193,10 +199,14 @@ def _facts(
     }
 
 
-def _lies_in(path: str, group: FileGroupId) -> bool:
-    """True if the file is of the file group, or of another one of its bucket."""
+def _lies_in(path: str, group: FileGroupId, key: Callable[[FileGroupId], Hashable]) -> bool:
+    """True if the file is of the file group, or of another one with its key."""
     other = group_of_path(path)
-    return other is not None and conflict_key(other) == conflict_key(group)
+    return other is not None and key(other) == key(group)
+
+
+def _itself(group: FileGroupId) -> FileGroupId:
+    return group
 
 
 def _identity(requested: str | None, writer: WriterIdentity) -> dict[str, Any]:
@@ -207,6 +217,8 @@ def _why(facts: Mapping[str, Any], conflict: Conflict, winner: WriterIdentity) -
     other, group = conflict.other, conflict.group
     state = f"completed at {other.completed}" if other.completed else "is pending"
     bucket = "" if facts["bucket"] is None else f" (bucket {facts['bucket']})"
+    if facts["node"] is not None:
+        bucket = f" (node {facts['node']})"
     keys = ""
     if facts["keys"]:
         keys = f"; both wrote keys such as {', '.join(map(repr, facts['keys'][:3]))}"

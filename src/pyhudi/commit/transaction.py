@@ -305,6 +305,7 @@ class Transaction:
             and self.action is Action.DELTACOMMIT,
             priority=self.writer.priority,
             left=touched - written,
+            is_numbered=checks.is_numbered,
         )
 
     @property
@@ -316,7 +317,14 @@ class Transaction:
     ) -> Lost:
         storage = self._log.storage
         seconds = (self._log.world.elapsed_ms() - self._began_ms) / 1000
-        loser = Loser(self.requested, self.writer, metadata.stats, seconds)
+        loser = Loser(
+            self.requested,
+            self.writer,
+            metadata.stats,
+            seconds,
+            checks.is_numbered,
+            checks.node,
+        )
         match refused.reason:
             case LayoutOffence() as offence:
                 return Lost(layout_error(offence), Retry.NO)

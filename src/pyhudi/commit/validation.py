@@ -66,9 +66,12 @@ LOOK_AROUND_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class KnownLayout:
-    """How many buckets there are, and by partition the file ids that they are known to have."""
+    """How many buckets there are, and by partition the file ids that they are known to have.
 
-    count: int
+    There is no such number where each partition has a ring.
+    """
+
+    count: int | None
     known: Mapping[str, Sequence[str]]
 
 
@@ -86,6 +89,9 @@ class Checks:
     #: True if buckets of these file groups can no longer be written, since another engine replaced
     #: them.
     has_replaced_bucket: Callable[[frozenset[FileGroupId]], bool] | None = None
+    is_numbered: bool = True  # file ids begin with the numbers of buckets
+    #: The position of a file group's node, for a report, if file ids have no numbers.
+    node: Callable[[FileGroupId], int | None] | None = None
     owned: OwnedPart | None = None  # columns that its owner must still own
     schemas: WriteSchemas | None = None  # None: the metadata has the schema to record, if any
     #: Files that it no longer has, since it moved their rows to where resizes have put the buckets.

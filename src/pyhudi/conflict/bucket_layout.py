@@ -48,17 +48,21 @@ class LayoutOffence:
 
 
 def first_offence(
-    requested: str, metadata: CommitMetadata, count: int, known: Mapping[str, Sequence[str]]
+    requested: str,
+    metadata: CommitMetadata,
+    count: int | None,
+    known: Mapping[str, Sequence[str]],
 ) -> LayoutOffence | None:
     """Return what a completed foreign write did against a layout of `count` buckets, if anything.
 
     `known` has, by partition, the file ids of the buckets in order; of partitions it lacks, only
     what the write itself says is judged. Pass those of the partitions that are being written: a
     bucket that moves elsewhere does not concern the caller. An offence that breaks the table comes
-    first.
+    first. Without a count, file ids have no numbers: they are those of rings, and which of them a
+    partition has at that time is not judged here.
     """
     offences = (
-        *_written_out_of_place(requested, metadata, count, known),
+        *(_written_out_of_place(requested, metadata, count, known) if count is not None else ()),
         *_moved(requested, metadata, known),
     )
     return next(iter(offences), None)

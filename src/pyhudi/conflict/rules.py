@@ -33,7 +33,8 @@ delete or a new base file that completed meanwhile is a conflict, and for keys t
 for new also a compaction or a resize that was planned meanwhile.
 
 **Strategies.** `bucket` compares buckets, since engines that race for the first file of a bucket
-give it different file ids. `simple` compares file ids. `prefer_writer` lets a pending clustering
+give it different file ids. `simple` compares file ids, and so does every strategy on a table of
+consistent buckets, whose file ids have no numbers. `prefer_writer` lets a pending clustering
 yield to the write instead of the write to the clustering.
 """
 
@@ -106,6 +107,7 @@ class OwnWrite:
     reads_nothing: bool = False  # it read nothing of the table
     priority: int = 0
     left: frozenset[FileGroupId] = frozenset()  # out of which it has moved
+    is_numbered: bool = True  # file ids begin with the numbers of buckets
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +165,19 @@ def _completed_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) ->
         return None  # its base files are older than ours, and than what we found
     if other.kind is WriteKind.RESIZE:
         return _new_keys_conflict(own, other, strategy)
-    if other.kind is WriteKind.REPLACE and (group := _shared(own.touched, other.groups, strategy)):
+    if other.kind is WriteKind.REPLACE and (
+        group := _shared(own, own.touched, other.groups, strategy)
+    ):
         return Conflict(ConflictRule.REPLACED, other, group, Retry.WRITE)
-    if (group := _shared(own.new_slices, other.groups, strategy)) is not None:
+    if (group := _shared(own, own.new_slices, other.groups, strategy)) is not None:
         return Conflict(ConflictRule.HIDDEN_ROWS, other, group, Retry.WRITE)
     if (conflict := _new_keys_conflict(own, other, strategy)) is not None:
         return conflict
     if other.passes_logs:
         return None
-    if (group := _shared(own.partial, other.removals, strategy)) is not None:
+    if (group := _shared(own, own.partial, other.removals, strategy)) is not None:
         return Conflict(ConflictRule.PARTS_ALONE, other, group, Retry.WRITE)
-    if (group := _shared(own.appended, other.groups, strategy)) is not None:
+    if (group := _shared(own, own.appended, other.groups, strategy)) is not None:
         return Conflict(ConflictRule.SAME_FILE_GROUP, other, group, _retry(own, other))
     replaced = own.replaces
     if replaced is None:
@@ -191,7 +195,7 @@ def _new_keys_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> 
     """
     if other.kind not in _MERGING or other.requested < own.requested:
         return None
-    if (group := _shared(own.new_keys, other.groups, strategy)) is None:
+    if (group := _shared(own, own.new_keys, other.groups, strategy)) is None:
         return None
     return Conflict(ConflictRule.KEYS_TAKEN_FOR_NEW, other, group, Retry.WRITE)
 
@@ -213,7 +217,7 @@ def _pending_conflict(own: OwnWrite, other: OtherWrite, strategy: Strategy) -> C
     if (conflict := _new_keys_conflict(own, other, strategy)) is not None:
         return conflict
     rule, groups = _pending_rule(own, other, strategy)
-    if rule is None or (group := _shared(groups, other.groups, strategy)) is None:
+    if rule is None or (group := _shared(own, groups, other.groups, strategy)) is None:
         return None
     return Conflict(rule, other, group, Retry.LATER)
 
@@ -239,15 +243,19 @@ def _pending_rule(
 
 
 def _shared(
-    own: frozenset[FileGroupId], theirs: frozenset[FileGroupId] | None, strategy: Strategy
+    own: OwnWrite,
+    groups: frozenset[FileGroupId],
+    theirs: frozenset[FileGroupId] | None,
+    strategy: Strategy,
 ) -> FileGroupId | None:
-    """Return one of our file groups that the other has too, or may have."""
-    if not own:
+    """Return one of these file groups of ours that the other has too, or may have."""
+    if not groups:
         return None
     if theirs is None:
-        return min(own)
-    key = _file_group if strategy is Strategy.SIMPLE else conflict_key
-    keys = {key(group): group for group in sorted(own, reverse=True)}
+        return min(groups)
+    by_number = own.is_numbered and strategy is not Strategy.SIMPLE
+    key = conflict_key if by_number else _file_group
+    keys = {key(group): group for group in sorted(groups, reverse=True)}
     found = (keys.get(key(group)) for group in sorted(theirs))
     return next((group for group in found if group is not None), None)
 
@@ -257,6 +265,6 @@ def _file_group(group: FileGroupId) -> tuple[str, str]:
 
 
 def conflict_key(group: FileGroupId) -> tuple[str, str]:
-    """Return the bucket of a file group; the file group itself if its file id names no bucket."""
+    """Return the simple bucket of a file group; the file group itself if it has no number."""
     bucket = bucket_number(group.file_id)
     return group.partition, group.file_id if bucket is None else str(bucket)

@@ -269,7 +269,7 @@ def _found_table(config: TableConfig) -> dict[str, Any]:
         "record_key": config.record_key_fields,
         "partition_by": config.partition_fields,
         "ordering": config.ordering_fields,
-        "bucket_count": buckets.count if buckets else None,
+        "bucket_count": buckets.count if isinstance(buckets, SimpleBuckets) else None,
         "hash_fields": buckets.hash_fields if buckets else None,
         "hive_style": config.hive_style,
         "url_encode": config.url_encode,

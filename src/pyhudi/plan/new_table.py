@@ -62,7 +62,7 @@ def table_properties(definition: TableDefinition) -> dict[str, str]:
         **bucket_properties(definition.buckets, definition.record_key),
         CONCURRENCY_MODE: definition.concurrency.value,
         **lock_properties(definition.lock, definition.lock_address),
-        **_conflict_strategy(definition.conflict_strategy),
+        **_conflict_strategy(definition.judged_by),
         keys.METADATA_TABLE_ENABLED: "false",
     }
 

@@ -26,7 +26,7 @@ from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.avro.schema import avro_record_schema, decode_arrow_schema
 from pyhudi.format.lock.lock_address import LockAddress, require_fitting_address
 from pyhudi.format.lock.lock_kind import LockKind
-from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.bucket_config import Buckets, ConsistentBuckets
 from pyhudi.format.table.column_owners import (
     RANK_COLUMN,
     ColumnOwners,
@@ -75,7 +75,7 @@ class TableDefinition:
     version: int
     hive_style: bool
     url_encode: bool
-    buckets: SimpleBuckets  # ends up with every hashed column named
+    buckets: Buckets  # ends up with every hashed column named
     concurrency: ConcurrencyMode
     lock: LockKind
     database: str = ""
@@ -90,7 +90,7 @@ class TableDefinition:
         schema: pa.Schema,
         *,
         record_key: Columns,
-        buckets: SimpleBuckets | None,
+        buckets: Buckets | None,
         partition_by: Columns = (),
         ordering: Columns = (),
         merge_mode: MergeMode | None = None,
@@ -111,12 +111,8 @@ class TableDefinition:
             _refuse_unjoinable(schema, order, merge_mode, table_type, concurrency)
             schema, order = schema.append(pa.field(RANK_COLUMN, pa.int32())), (RANK_COLUMN,)
         merge_mode = merge_mode or _default_merge_mode(order)
-        if not isinstance(buckets, SimpleBuckets):
-            raise _refused(
-                "the number of buckets is missing" if buckets is None else f"{buckets!r} is given",
-                "a table with a record key keeps its rows in buckets",
-                "Give buckets=8, or as many as the largest partition will need",
-            )
+        if buckets is None:
+            buckets = _default_buckets(table_type, lock)
         return cls(
             name=name,
             schema=schema,
@@ -138,6 +134,12 @@ class TableDefinition:
         )
 
     def __post_init__(self) -> None:
+        if not isinstance(self.buckets, Buckets):
+            raise _refused(
+                f"{self.buckets!r:.100} is given for buckets",
+                "it is neither a SimpleBuckets nor a ConsistentBuckets",
+                "Write buckets=8, or buckets=pyhudi.ConsistentBuckets()",
+            )
         _check_names(self)
         _check_modes(self)
         _check_schema(self.schema)
@@ -149,6 +151,13 @@ class TableDefinition:
         _check_owners(self)
         require_fitting_address(self.lock, self.lock_address)
         _check_size(self.schema_json)
+
+    @property
+    def judged_by(self) -> Strategy:
+        """The conflict strategy; that of buckets needs file ids with numbers."""
+        is_numbered = not isinstance(self.buckets, ConsistentBuckets)
+        asked = self.conflict_strategy
+        return asked if is_numbered or asked is not Strategy.BUCKET else Strategy.SIMPLE
 
     @property
     def key_generator(self) -> KeyGenerator:
@@ -189,6 +198,23 @@ def _default_concurrency(table_type: TableType, merge_mode: MergeMode) -> Concur
     if by_event and table_type is TableType.MERGE_ON_READ:
         return ConcurrencyMode.NON_BLOCKING
     return ConcurrencyMode.OPTIMISTIC
+
+
+def _default_buckets(table_type: TableType, lock: LockKind) -> ConsistentBuckets:
+    why = None
+    if table_type is TableType.COPY_ON_WRITE:
+        why = "buckets that split and merge by themselves need logs, and a copy-on-write table has"
+        why += " none"
+    elif lock.is_shared:
+        why = "the table's lock is for writers of Apache Hudi beside pyhudi's, which must all have"
+        why += " the same buckets"
+    if why is not None:
+        raise _refused(
+            "the number of buckets is missing",
+            why,
+            "Give buckets=8, or as many as the largest partition will need",
+        )
+    return ConsistentBuckets()
 
 
 # -- what no table can have
@@ -320,6 +346,13 @@ def _check_modes(definition: TableDefinition) -> None:
 
 
 def _check_buckets(definition: TableDefinition) -> None:
+    is_cow = definition.table_type is TableType.COPY_ON_WRITE
+    if isinstance(definition.buckets, ConsistentBuckets) and is_cow:
+        raise _refused(
+            "a copy-on-write table cannot have consistent buckets",
+            "rows that are written while a bucket is split wait in logs, and it has none",
+            "Use merge on read, or buckets=pyhudi.SimpleBuckets(...)",
+        )
     hashed, last = definition.buckets.hash_fields, definition.record_key[-1]
     if last not in hashed and pa.types.is_string(definition.schema.field(last).type):
         raise _refused(

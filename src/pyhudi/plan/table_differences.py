@@ -11,7 +11,7 @@ from enum import Enum
 
 import pyarrow as pa
 
-from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.column_owners import RANK_COLUMN
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.plan.table_definition import TableDefinition
@@ -38,7 +38,7 @@ def definition_differences(requested: TableDefinition, found: TableConfig) -> tu
         "URL encoded partitions": (found.url_encode, requested.url_encode),
         "buckets": (found.buckets, requested.buckets),
         "concurrency mode": (found.concurrency, requested.concurrency),
-        "conflict strategy": (found.conflict_strategy, requested.conflict_strategy),
+        "conflict strategy": (found.conflict_strategy, requested.judged_by),
         "lock": (found.lock, requested.lock),
         "address of the lock": (found.lock_address, requested.lock_address),
     }
@@ -79,6 +79,9 @@ def _shown(value: object) -> str:
     match value:
         case SimpleBuckets(count, hash_fields):
             return f"{count} by {', '.join(hash_fields)}"
+        case ConsistentBuckets(initial, least, most, hash_fields):
+            shown = f"consistent from {initial} (min={least}, max={most})"
+            return f"{shown} by {', '.join(hash_fields)}"
         case tuple():
             return ", ".join(value) or "none"
         case Enum():

@@ -15,7 +15,12 @@ from pyhudi.errors import InvalidRequestError, UnsupportedTableError
 from pyhudi.format.lock.lock_address import LockAddress
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.lock.lock_properties import LOCK_PROVIDER, has_recorded_lock, lock_properties
-from pyhudi.format.table.bucket_config import BUCKET_COUNT, SimpleBuckets
+from pyhudi.format.table.bucket_config import (
+    BUCKET_COUNT,
+    Buckets,
+    ConsistentBuckets,
+    is_extendible,
+)
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.merge_rules import MergeMode
 from pyhudi.format.table.properties import TableProperties
@@ -41,7 +46,7 @@ USE_LOCK: Final = "table.alter.use_lock(...)"
 
 def with_overrides(
     config: TableConfig,
-    buckets: SimpleBuckets | None,
+    buckets: Buckets | None,
     lock: LockKind | None,
     lock_address: LockAddress | None = None,
 ) -> TableConfig:
@@ -50,11 +55,11 @@ def with_overrides(
     InvalidRequestError if the table records something else: all its writers must agree.
     """
     if buckets is not None:
-        if not isinstance(buckets, SimpleBuckets):
+        if not isinstance(buckets, Buckets):
             raise InvalidRequestError(
                 f"buckets={buckets!r:.100} cannot be used",
-                why="it is not a SimpleBuckets",
-                next_step="Write buckets=8, or buckets=pyhudi.SimpleBuckets(8, ...)",
+                why="it is neither a SimpleBuckets nor a ConsistentBuckets",
+                next_step="Write buckets=8, or buckets=pyhudi.ConsistentBuckets()",
             )
         resolved = buckets.resolved(config.record_key_fields)
         if config.buckets not in (None, resolved):
@@ -149,6 +154,10 @@ def _obstacles(config: TableConfig) -> dict[str, bool]:
             and config.key_generator is KeyGenerator.COMPLEX
             and len(config.record_key_fields) == 1
             and BUCKET_COUNT not in config.properties.values
+        ),
+        "its buckets are those of extendible hashing": is_extendible(config.properties),
+        "it is copy on write, and its buckets are those of consistent hashing": (
+            copy_on_write and isinstance(config.buckets, ConsistentBuckets)
         ),
         "it is copy on write, and its concurrency mode is non-blocking": (
             copy_on_write and config.concurrency is ConcurrencyMode.NON_BLOCKING

@@ -6,6 +6,9 @@ the smallest log files. It begins with the largest slice of a few buckets, which
 rows, and takes more until one number of buckets is left, or enough was read to see that none will
 be.
 
+Rings of consistent buckets are there to be read. What they do not tell is which columns are hashed;
+that, too, a few keys show.
+
 If a number is not certain, the caller has to pass it. Writers that disagree on it would put one key
 into two file groups, and nothing could detect that later.
 """
@@ -21,24 +24,30 @@ import pyarrow as pa
 
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.table.bucket_config import BUCKET_COUNT, SimpleBuckets
+from pyhudi.format.table.bucket_config import (
+    BUCKET_COUNT,
+    Buckets,
+    ConsistentBuckets,
+    SimpleBuckets,
+)
+from pyhudi.format.table.ring_file import RING_ROOT, Ring
+from pyhudi.format.timeline.instant import Action
 from pyhudi.index.bucket_inference import NoSimpleBuckets, PossibleCounts, possible_counts
+from pyhudi.index.ring_layout import RingLayout
 from pyhudi.index.simple_bucket import bucket_number
 from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, Split
 from pyhudi.read.load import TableLoader
 from pyhudi.read.plan import Now, Question, Reader
+from pyhudi.read.rings import Rings, known_by
 from pyhudi.read.slice import read_split
+from pyhudi.storage.objects.rings import load_all_ring_files
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.schema import RECORD_KEY
+from pyhudi.table.state import TableState
 
 BUCKET_INDEX: Final = ".hoodie/.bucket_index"
-#: Folders there of indexes whose buckets are not simple ones, and what they mean.
-_OTHER_BUCKETS: Final = {
-    f"{BUCKET_INDEX}/consistent_hashing_metadata": "its buckets are those of consistent hashing",
-    f"{BUCKET_INDEX}/partition_bucket_index_meta": (
-        "its partitions have different numbers of buckets"
-    ),
-}
+#: The folder there of an index with a number of buckets for each partition.
+_BY_PARTITION: Final = f"{BUCKET_INDEX}/partition_bucket_index_meta"
 
 #: Slices whose keys are read before their first evaluation; then as many again.
 SLICES_FIRST = 4
@@ -55,15 +64,18 @@ _USE_HUDI = "Write it with Apache Hudi; pyhudi can read it as before"
 _Keys = Mapping[FileGroupId, pa.Array]
 
 
-def found_buckets(loader: TableLoader) -> SimpleBuckets:
+def found_buckets(loader: TableLoader) -> Buckets:
     """Return the table's buckets, with every hashed column named.
 
-    UnsupportedTableError if it has no simple buckets, InvalidRequestError if their number is not
-    certain.
+    UnsupportedTableError if it has no buckets that pyhudi writes, InvalidRequestError if their
+    number is not certain.
     """
     name = loader.config.name
-    refuse_other_buckets(loader.storage, name)
-    plan = Reader(loader).plan_snapshot(loader.load(), Now(), Question((RECORD_KEY,)))
+    has_rings = is_laid_out_by_rings(loader.storage, name)
+    state = loader.load()
+    plan = Reader(loader).plan_snapshot(state, Now(), Question((RECORD_KEY,)))
+    if has_rings:
+        return _consistent_buckets(loader, state, plan)
     groups = [_group(read) for read in plan.reads]
     fits = _fits(name, groups, {}, loader.config.record_key_fields)  # names alone may rule them out
     has_keys = False
@@ -75,15 +87,88 @@ def found_buckets(loader: TableLoader) -> SimpleBuckets:
     raise _asking(name, fits, has_keys=has_keys)
 
 
-def refuse_other_buckets(storage: Storage, name: str) -> None:
-    """Raise UnsupportedTableError for a table of buckets that are not simple ones."""
-    for folder in storage.list_folder(BUCKET_INDEX).folders:
-        if why := _OTHER_BUCKETS.get(folder):
+def is_laid_out_by_rings(storage: Storage, name: str) -> bool:
+    """True if partitions of the table have rings; raise if they have other counts of buckets."""
+    folders = storage.list_folder(BUCKET_INDEX).folders
+    if _BY_PARTITION in folders:
+        raise UnsupportedTableError(
+            f"the table {name!r} cannot be written",
+            why="its partitions have different numbers of buckets, by rules that Hudi keeps for"
+            " each of them",
+            next_step=_USE_HUDI,
+        )
+    return RING_ROOT in folders
+
+
+def refuse_other_kind(loader: TableLoader, given: Buckets) -> None:
+    """Raise InvalidRequestError if a table that records no buckets has those of the other kind."""
+    config, storage = loader.config, loader.storage
+    has_rings = is_laid_out_by_rings(storage, config.name)
+    asks_rings = isinstance(given, ConsistentBuckets)
+    if has_rings == asks_rings or (asks_rings and not any(loader.load().groups())):
+        return
+    there = "consistent" if has_rings else "simple"
+    raise InvalidRequestError(
+        f"buckets={given!r:.100} cannot be used with this table",
+        why=f"the table {config.name!r} has {there} buckets: its partitions"
+        f" {'have' if has_rings else 'have no'} rings",
+        next_step="Leave buckets out",
+    )
+
+
+# ---- rings
+
+
+def _consistent_buckets(
+    loader: TableLoader, state: TableState, plan: ScanPlan
+) -> ConsistentBuckets:
+    """Return consistent buckets that fit: rings tell their first number, keys what is hashed."""
+    name = loader.config.name
+    if any(instant.action is Action.CLUSTERING for instant in state.timeline.pending):
+        raise UnsupportedTableError(
+            f"the table {name!r} cannot be written yet",
+            why="Apache Hudi is resizing buckets of it, and its writers write twice meanwhile",
+            next_step="Let Hudi complete its clustering, or roll it back there",
+        )
+    rings = Rings(loader.storage, loader.history, known_by(state))
+    loaded = {p: rings.load(p) for p in load_all_ring_files(loader.storage)}
+    by_partition = {p: found.ring for p, found in loaded.items() if found is not None}
+    counts = {ring.first_bucket_count for ring in by_partition.values()}
+    choices = list(_hash_field_choices(loader.config.record_key_fields))
+    for keys in _samples(loader.storage, plan):
+        choices = [some for some in choices if _all_fit(keys, by_partition, some)]
+        if not choices:
             raise UnsupportedTableError(
                 f"the table {name!r} cannot be written",
-                why=f"{why}, and pyhudi writes simple buckets, the same number everywhere",
+                why="keys of it are not where its rings put them",
                 next_step=_USE_HUDI,
             )
+        if len(choices) == 1 and any(map(len, keys.values())):
+            break
+    if len(choices) > 1 and len(loader.config.record_key_fields) > 1:
+        raise InvalidRequestError(
+            f"the table {name!r} cannot be written yet",
+            why=f"its keys fit {len(choices)} choices of columns to hash",
+            next_step="Open it with buckets=pyhudi.ConsistentBuckets(hash_fields=(...)), exactly as"
+            " its writers have them",
+        )
+    initial = max(counts, default=0)
+    if not initial:
+        return ConsistentBuckets(hash_fields=choices[0])
+    return ConsistentBuckets(initial, max=max(4096, initial), hash_fields=choices[0])
+
+
+def _all_fit(keys: _Keys, rings: Mapping[str, Ring], some: Sequence[str]) -> bool:
+    """True if all keys lie with their owner if these columns are hashed."""
+    for group, found in keys.items():
+        ring = rings.get(group.partition)
+        layout = None if ring is None else RingLayout(ring, tuple(some))
+        ordinal = None if layout is None else layout.ordinal(group.file_id)
+        if layout is None or ordinal is None:
+            return False
+        if (layout.assign(found.drop_null()) != ordinal).any():
+            return False
+    return True
 
 
 # ---- keys

@@ -45,10 +45,12 @@ def create_table_files(
     *,
     exist_ok: bool,
     any_lock: bool = False,
+    any_buckets: bool = False,
 ) -> TableConfig:
     """Create the table, or with `exist_ok` open the existing one if it is the same.
 
-    With `any_lock` it may have another lock, which was changed since it was created.
+    With `any_lock` it may have another lock, which was changed since it was created; with
+    `any_buckets` other buckets than the default.
     TableExistsError if there is a table and that is not allowed, or it differs from the definition.
     """
     if not is_table(storage):
@@ -65,6 +67,8 @@ def create_table_files(
     found = load_config(storage)
     if any_lock:
         definition = replace(definition, lock=found.lock, lock_address=found.lock_address)
+    if any_buckets and found.buckets is not None:
+        definition = replace(definition, buckets=found.buckets)
     _refuse_differences(storage, definition, found)
     return found
 

@@ -15,11 +15,11 @@ from threading import RLock
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.format.lock.lock_address import LockAddress
 from pyhudi.format.lock.lock_kind import LockKind
-from pyhudi.format.table.bucket_config import BUCKET_COUNT, SimpleBuckets
+from pyhudi.format.table.bucket_config import BUCKET_COUNT, Buckets
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.plan.writable import refuse_unwritable, with_overrides
 from pyhudi.read.load import TableLoader, load_config
-from pyhudi.session.bucket_discovery import found_buckets, refuse_other_buckets
+from pyhudi.session.bucket_discovery import found_buckets, refuse_other_kind
 from pyhudi.session.lock_setting import is_first_lock, lock_change, record_lock, recorded_lock
 from pyhudi.session.missing_timeline import require_timeline
 from pyhudi.session.properties import load_properties_file
@@ -41,7 +41,7 @@ PROBED = ".hoodie/.pyhudi/probed"
 class Overrides:
     """What the caller says of the table, where its properties do not, or cannot."""
 
-    buckets: SimpleBuckets | None = None
+    buckets: Buckets | None = None
     lock: LockKind | None = None
     lock_address: LockAddress | None = None
 
@@ -67,7 +67,7 @@ class OpenTable:
         self._properties: bytes | None = None
         self._is_tested = False  # whether the store was seen to be fit
         self._ignores_unfit = False
-        self._found: SimpleBuckets | None = None
+        self._found: Buckets | None = None
 
     def known(self) -> TableSession:
         """Return the last session, without a request; open the table if there is none."""
@@ -127,12 +127,15 @@ class OpenTable:
 
     def _with_buckets(self, config: TableConfig) -> TableConfig:
         """Return the configuration with its buckets, found in the table's files if need be."""
-        if BUCKET_COUNT in config.properties.values:
+        if config.buckets is not None and BUCKET_COUNT in config.properties.values:
             return config
-        refuse_other_buckets(self.storage, config.name)
+        loader = TableLoader(self.storage, config)
         if config.buckets is None:
-            self._found = self._found or found_buckets(TableLoader(self.storage, config))
+            self._found = self._found or found_buckets(loader)
             config = replace(config, buckets=self._found)
+        elif self._found != config.buckets:
+            refuse_other_kind(loader, config.buckets)
+            self._found = config.buckets
         return config
 
     def _decision_log(

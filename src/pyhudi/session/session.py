@@ -9,12 +9,15 @@ from typing import Any
 
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.rollback import FailedWriteRecovery
+from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.table.table_config import TableConfig, TableType
 from pyhudi.format.timeline.instant import Action
 from pyhudi.read.current_state import CurrentState
 from pyhudi.read.load import TableLoader
 from pyhudi.session.bucket_groups import BucketGroups
 from pyhudi.session.replaced_groups import ReplacedGroups
+from pyhudi.session.ring_groups import RingGroups
+from pyhudi.session.simple_groups import SimpleGroups
 from pyhudi.session.write_schema import SchemaInForce
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.protocol import Storage
@@ -68,7 +71,7 @@ class TableSession:
             FailedWriteRecovery(log, settings),
             current,
             SchemaInForce(config, loader, log, current),
-            BucketGroups(log.storage, config, log, replaced),
+            _groups(config, loader, log, replaced),
             replaced,
             RLock() if exclusive is None else exclusive,
             set() if own is None else own,
@@ -90,3 +93,11 @@ class TableSession:
     def failed(self) -> tuple[str, ...]:
         """Return the instants that `recover` would roll back, and change nothing."""
         return self.recovery.failed(frozenset(self.own))
+
+
+def _groups(
+    config: TableConfig, loader: TableLoader, log: DecisionLog, replaced: ReplacedGroups
+) -> BucketGroups:
+    if isinstance(config.buckets, ConsistentBuckets):
+        return RingGroups(log.storage, config, loader, log, replaced)
+    return SimpleGroups(log.storage, config, log, replaced)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -65,6 +66,7 @@ class SparkExecutor:
     can_repeat = False  # computing the input again could give other rows
     buffered = None  # the rows are computed once, in the tasks
     partitions = ()
+    sizes: Mapping[str, float] = MappingProxyType({})
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ class RowBuffer:
         self._routing: Routing | None = None
         self._unrouted: list[PreparedBatch] = []
         self._groups: dict[FileGroupId, _Group] = {}
-        self._partitions: set[str] = set()
+        self.sizes: dict[str, float] = {}  # the bytes of the rows that have arrived, by partition
         self.bytes = 0
 
     def fill(self, batches: Iterator[pa.RecordBatch], bytes_max: int | None) -> bool:
@@ -58,7 +58,9 @@ class RowBuffer:
         batch = self._shape.prepare(rows)
         if not batch.rows.num_rows:
             return
-        self._partitions.update(_used(batch.paths))
+        for partition, share in _shares(batch.paths):
+            size = self.sizes.get(partition, 0.0)
+            self.sizes[partition] = size + share * batch.rows.nbytes
         if self._routing is not None:
             self._put(batch, self._routing)
         else:
@@ -74,12 +76,14 @@ class RowBuffer:
 
     def partitions(self) -> list[str]:
         """Return the partitions of the rows that have arrived."""
-        return sorted(self._partitions)
+        return sorted(self.sizes)
 
     def route(self, routing: Routing) -> None:
         """Move the rows, and those that follow, to the file groups of this routing."""
         known, self._routing = self._routing, routing
-        if known is not None and _agree(known, routing, self._partitions):
+        for partition, size in self.sizes.items():
+            routing.layout(partition, size)  # new ones are laid out for all rows that are there
+        if known is not None and _agree(known, routing, self.sizes):
             return
         parts = (part for group in self._groups.values() for part in group.parts)
         batches = self._unrouted or [_batch_again(part) for part in parts]
@@ -118,9 +122,12 @@ class RowBuffer:
         return KeyedRows(rows, keys)
 
 
-def _used(paths: pa.DictionaryArray) -> Iterator[str]:
-    used = np.flatnonzero(np.bincount(np.asarray(paths.indices)))
-    yield from paths.dictionary.take(pa.array(used)).to_pylist()
+def _shares(paths: pa.DictionaryArray) -> Iterator[tuple[str, float]]:
+    """Yield the partitions of the rows, each with its share of them."""
+    rows = np.bincount(np.asarray(paths.indices))
+    used = np.flatnonzero(rows)
+    partitions = paths.dictionary.take(pa.array(used)).to_pylist()
+    yield from zip(partitions, (rows[used] / len(paths)).tolist(), strict=True)
 
 
 def _agree(one: Routing, other: Routing, partitions: Collection[str]) -> bool:

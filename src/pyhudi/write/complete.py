@@ -70,6 +70,8 @@ def _checks(
         layout=_layout(session, stats) if config.lock.is_shared else None,
         has_replaced_bucket=partial(session.groups.has_replaced_bucket, opens_all=opens_all),
         strategy=config.conflict_strategy,
+        node=session.groups.node,
+        is_numbered=session.groups.count is not None,
     )
 
 
@@ -80,7 +82,7 @@ def _layout(session: TableSession, stats: Iterable[WriteStat]) -> KnownLayout:
         partition: tuple(layout.group(n).file_id for n in range(layout.size))
         for partition, layout in layouts.items()
     }
-    return KnownLayout(session.groups.rule.buckets.count, known)
+    return KnownLayout(session.groups.count, known)
 
 
 def _prune(session: TableSession, transaction: Transaction) -> None:

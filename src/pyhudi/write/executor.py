@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from pyhudi.format.timeline.commit_metadata import WriteStat
@@ -36,6 +36,11 @@ class Executor(Protocol):
     @property
     def partitions(self) -> Collection[str]:
         """The partitions that get logs, as far as they are known before the write begins."""
+        ...
+
+    @property
+    def sizes(self) -> Mapping[str, float]:
+        """The bytes of the rows by partition, as far as they are known before the write begins."""
         ...
 
     def run(self, plan: WritePlan) -> list[WriteStat]:

@@ -7,7 +7,7 @@ half of the buffer is spilled to log files whenever it is full.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -75,6 +75,10 @@ class LocalExecutor:
     @property
     def partitions(self) -> Collection[str]:
         return self._rows.partitions() if self._gets_logs else ()
+
+    @property
+    def sizes(self) -> Mapping[str, float]:
+        return self._rows.sizes
 
     def run(self, plan: WritePlan) -> list[WriteStat]:
         if not self.can_repeat:

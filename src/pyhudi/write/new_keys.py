@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from pyhudi.commit.concurrent import is_seed
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table.table_config import TableConfig
-from pyhudi.index.routing import Routing
 from pyhudi.read.lookup import GroupView
 from pyhudi.read.plan import Now
 from pyhudi.session.session import TableSession
@@ -67,8 +66,8 @@ def check_buffered_keys(
     if checked is not None and not has_newer_writes(session, checked):
         return checked
     state = session.current.load()
-    known, rule = known_keys(session, state), session.groups.rule
-    rows.route(Routing(rule, rule.layouts_of(current_slices(session, state))))
+    known, slices = known_keys(session, state), current_slices(session, state)
+    rows.route(session.groups.routing_beside(slices, is_sent=False, creates=False))
     for group, part in rows.buffered():
         refuse_known_keys(part, known.keys(session.storage, group), session.config)
     return state

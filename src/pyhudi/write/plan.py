@@ -15,15 +15,14 @@ from typing import TypeAlias
 from pyhudi.conflict.schema_to_record import TableSchemaText, WriteSchemas, own_schema
 from pyhudi.errors import ConflictError
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.table.bucket_config import BUCKET_COUNT
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.format.table.table_config import TableConfig
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.index.routing import Routing
+from pyhudi.index.routing import Routing, resized
 from pyhudi.plan.scan import ScanPlan
 from pyhudi.read.lookup import GroupView
 from pyhudi.read.plan import AtRequest, Now, Point, Question, Reader
 from pyhudi.read.schema_in_force import text_in_force
-from pyhudi.session.bucket_groups import replaced_for_good
 from pyhudi.session.session import TableSession
 from pyhudi.table.file_group import FileSlice
 from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
@@ -33,6 +32,7 @@ from pyhudi.write.deletes import are_located, lookup_columns
 from pyhudi.write.files.spec import WriteSpec
 from pyhudi.write.group_files import Files
 from pyhudi.write.intent import (
+    Change,
     Found,
     Keys,
     NewValues,
@@ -215,7 +215,7 @@ class _Planning:
         """Return how tasks write. Rows go to the file groups of the state, if it was loaded.
 
         A merge-on-read table whose partitions were prepared needs no state: the session knows their
-        file groups. Without other engines, every bucket has the file id that our writers give it.
+        file groups. Otherwise it is needed only if file ids do not follow from the layout.
         """
         session = self._session
         if not session.is_mor:
@@ -226,9 +226,7 @@ class _Planning:
         if self._prepared.partitions:
             routing = session.groups.routing(self._prepared.partitions)
             return Files(session.storage, self._spec, self._config, routing)
-        is_recorded = BUCKET_COUNT in self._config.properties.values
-        has_own_ids = is_recorded and not self._config.lock.is_shared
-        return self._files_for({} if has_own_ids else current_slices(session))
+        return self._files_for({} if session.groups.names_are_known else current_slices(session))
 
     def _files_for(
         self, slices: dict[FileGroupId, FileSlice], *, replaces_bases: bool = False
@@ -236,8 +234,10 @@ class _Planning:
         bases = {}
         if replaces_bases:
             bases = {group: s.base for group, s in slices.items() if s.base is not None}
-        rule = self._session.groups.rule
-        routing = Routing(rule, rule.layouts_of(slices))
+        creates = brings_rows(self._intent.change, self._config)
+        routing = self._session.groups.routing_beside(
+            slices, is_sent=self._spec.is_fenced, creates=creates
+        )
         known = {group.partition for group in slices}
         return Files(
             self._session.storage, self._spec, self._config, routing, bases, with_metadata=known
@@ -247,6 +247,19 @@ class _Planning:
         self, state: TableState, columns: list[str] | None, point: Point | None = None
     ) -> GroupView:
         return group_view(self._session, state, columns, point or Now())
+
+
+def brings_rows(change: Change, config: TableConfig) -> bool:
+    """True if the change may add files to partitions that have none yet.
+
+    Other changes are of rows that are there, and the partitions of those have file groups.
+    """
+    match change:
+        case Keys(given, unconditional):
+            return are_located(given, config, unconditional=unconditional)
+        case NewValues() | Found():
+            return False
+    return True
 
 
 def _found_scan(session: TableSession, state: TableState, found: Found) -> ScanPlan:
@@ -287,6 +300,8 @@ def _refuse_moved(session: TableSession, groups: Collection[FileGroupId]) -> Non
         layout = layouts.get(group.partition)
         if layout is not None and not layout.has(group):
             bucket, partition = layout.ordinal(group.file_id), group.partition
+            if bucket is None:
+                raise resized(group)
             known = layout.group(bucket).file_id
             raise ConflictError(
                 f"bucket {bucket} of partition {partition!r} was opened by another writer",
@@ -296,9 +311,9 @@ def _refuse_moved(session: TableSession, groups: Collection[FileGroupId]) -> Non
 
 
 def _refuse_replaced(session: TableSession, groups: Iterable[FileGroupId]) -> None:
-    """Raise UnsupportedTableError if another engine removed one of the groups from the table."""
+    """Raise if one of the groups is no longer of the table: what is added to it is hidden."""
     if hidden := session.replaced.load().intersection(groups):
-        raise replaced_for_good(hidden)
+        raise session.groups.error_of_replaced(hidden)
 
 
 def _group(stat: WriteStat) -> FileGroupId:

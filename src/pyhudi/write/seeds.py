@@ -25,7 +25,6 @@ from pyhudi.conflict.schema_to_record import TableSchemaText, WriteSchemas
 from pyhudi.errors import ConflictError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
-from pyhudi.session.bucket_groups import replaced_for_good
 from pyhudi.session.session import TableSession
 from pyhudi.write.begin import begun, write_spec
 from pyhudi.write.files.base_file import write_seed
@@ -79,7 +78,7 @@ def _missing(
     """Return partition → ordinals that have no committed file and get none from the caller."""
     missing: dict[str, list[int]] = {}
     for partition, groups in found.items():
-        layout = session.groups.rule.layout(partition)
+        layout = session.groups.layout(partition)
         own = {layout.ordinal(g.file_id) for g in opened if g.partition == partition}
         lacking = [n for n in range(layout.size) if n not in groups and n not in own]
         if lacking:
@@ -116,12 +115,12 @@ def _written_seeds(
     stats: dict[str, tuple[WriteStat, ...]] = {}
     for partition, ordinals in wanted.items():
         found = session.groups.found(partition)
-        layout = session.groups.rule.layout(partition)
+        layout = session.groups.layout(partition)
         groups = [layout.group(ordinal) for ordinal in ordinals if ordinal not in found]
         if not groups:
             continue
         if hidden := session.replaced.load().intersection(groups):
-            raise replaced_for_good(hidden)
+            raise session.groups.error_of_replaced(hidden)
         create_partition_metadata(session.storage, partition, spec.requested)
         stats[partition] = tuple(write_seed(session.storage, spec, group) for group in groups)
     return CommitMetadata(

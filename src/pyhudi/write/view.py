@@ -8,7 +8,6 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.read.lookup import GroupView
 from pyhudi.read.lost_files import refuse_known_losses
 from pyhudi.read.plan import Point, Question, Reader
-from pyhudi.session.bucket_groups import latest_slices
 from pyhudi.session.session import TableSession
 from pyhudi.table.file_group import FileSlice
 from pyhudi.table.state import TableState
@@ -35,4 +34,4 @@ def current_slices(
     times = CompletionTimes(state.timeline)
     if are_rewritten:
         refuse_known_losses(session.loader, state, times)
-    return latest_slices(state, times, session.groups.rule)
+    return session.groups.latest_slices(state, times)

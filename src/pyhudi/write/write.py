@@ -32,7 +32,7 @@ from pyhudi.write.complete import complete
 from pyhudi.write.executor import Executor
 from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.new_keys import check_buffered_keys
-from pyhudi.write.plan import Prepared, WritePlan, finish, plan_write
+from pyhudi.write.plan import Prepared, WritePlan, brings_rows, finish, plan_write
 from pyhudi.write.result import WriteResult, write_result
 from pyhudi.write.retry import Retries
 from pyhudi.write.schemas import schemas_at_begin
@@ -97,6 +97,8 @@ class _Write:
         if self._intent.write_id is not None:  # an attempt of it may have been rolled back
             session.recover()
         make_beginning(session)
+        if brings_rows(self._intent.change, session.config):
+            session.groups.prepare(executor.sizes)
         # Before it begins, so that time travel to its requested time finds the buckets too.
         rows = None if self._intent.rows is None else self._intent.rows.rows
         seed_missing(session, executor.partitions, schema=rows)

@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from pyhudi.format.lock.lock_address import LockAddress, recorded_lock_address
 from pyhudi.format.lock.lock_kind import LockKind
-from pyhudi.format.table.bucket_config import Buckets, buckets_of
+from pyhudi.format.table.bucket_config import Buckets, ConsistentBuckets, buckets_of
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode, concurrency_of
 from pyhudi.format.table.conflict_strategy import CONFLICT_STRATEGY, Strategy, parse_strategy
 from pyhudi.format.table.merge_rules import (
@@ -215,11 +215,13 @@ class TableConfig:
 
     @property
     def conflict_strategy(self) -> Strategy:
-        """The table's strategy, for writers only.
+        """The table's strategy, for writers only. Consistent buckets have no numbers to compare.
 
         UnsupportedTableError if it is one that pyhudi does not have.
         """
-        return parse_strategy(self.properties.text(CONFLICT_STRATEGY))
+        found = parse_strategy(self.properties.text(CONFLICT_STRATEGY))
+        is_numbered = not isinstance(self.buckets, ConsistentBuckets)
+        return found if is_numbered or found is not Strategy.BUCKET else Strategy.SIMPLE
 
     @property
     def clock_skew_ms(self) -> int:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyhudi.format.hashing import java_string_hashes
-from pyhudi.index.simple_bucket import bucket_ids
+from pyhudi.index.layout import BucketLayout
 
 #: Bytes of keys that are buffered at a time.
 BUFFERED_BYTES_MAX: Final = 256 << 20
@@ -43,11 +43,9 @@ class KeyFault:
         return self.count > len(self.sample)
 
 
-def misplaced(
-    keys: pa.Array, hash_fields: Sequence[str], count: int, bucket: int
-) -> KeyFault | None:
-    """Return the keys that belong in another bucket, or None."""
-    is_wrong = pc.not_equal(bucket_ids(keys, hash_fields, count), bucket)
+def misplaced(keys: pa.Array, layout: BucketLayout, ordinal: int) -> KeyFault | None:
+    """Return the keys that belong in another file group of the layout, or None."""
+    is_wrong = pa.array(layout.assign(keys) != ordinal)
     wrong = is_wrong.true_count
     if not wrong:
         return None

@@ -21,14 +21,18 @@ import pyarrow as pa
 from pyhudi.errors import CorruptTableError, UnavailableError, UnsupportedTableError
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.paths import file_name
+from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
+from pyhudi.format.table.ring_file import ring_folder
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
-from pyhudi.index.simple_bucket import bucket_of_file
+from pyhudi.index.layout import BucketLayout, SimpleLayout
+from pyhudi.index.ring_layout import RingLayout
 from pyhudi.plan.changes import CompletedWrite
 from pyhudi.plan.scan import ReadSpec, SliceRead, Split, chosen_columns, read_spec, refuse_unordered
 from pyhudi.progress import Listener, ProgressBoard
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.read.lost_files import removing_clean
 from pyhudi.read.plan import AtCompletion, Reader
+from pyhudi.read.rings import Rings, known_by
 from pyhudi.read.slice import read_log_blocks, read_split
 from pyhudi.services.verification.keys import misplaced, repeated
 from pyhudi.services.verification.result import Finding, FindingKind, Verified
@@ -86,6 +90,14 @@ class _Scope:
 
     def is_live(self, group: FileGroupFiles) -> bool:
         return (group.partition, group.file_id) not in self.replaced
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the keys of a slice must belong."""
+
+    layout: BucketLayout
+    ordinal: int
 
 
 class Verification:
@@ -256,38 +268,60 @@ class Verification:
         """Read what is needed of a partition; return True if no file vanished."""
         stayed = True
         latest: list[FileSlice] = []
+        layout = self._layout(scope.state, partition)
         buckets: dict[int, str] = {}
         for group in scope.state.partitions.get(partition, ()):
             for number, slice_ in enumerate(scope.slices(group)):
                 refuse_unordered(spec, [SliceRead(slice_)])
                 is_latest = not number and scope.is_live(group)
-                if is_latest and scope.state.config.buckets is None:
+                if is_latest and layout is None:
                     latest.append(slice_)  # keys may be in any of the file groups
                     continue
-                bucket = self._bucket(scope, slice_, buckets) if is_latest else None
-                stayed = self._check_keys(scope, spec, [slice_], bucket) and stayed
-        return (not latest or self._check_keys(scope, spec, latest, None)) and stayed
+                place = None
+                if is_latest and layout is not None:
+                    place = self._place(layout, slice_, buckets)
+                stayed = self._check_keys(spec, [slice_], place) and stayed
+        return (not latest or self._check_keys(spec, latest, None)) and stayed
 
-    def _bucket(self, scope: _Scope, slice_: FileSlice, known: dict[int, str]) -> int | None:
-        """Return the bucket of a latest slice; no other slice may have the same."""
-        buckets = scope.state.config.buckets
-        assert buckets is not None
+    def _layout(self, state: TableState, partition: str) -> BucketLayout | None:
+        """Return the partition's layout; None if it is not known, or a finding says why."""
+        match state.config.buckets:
+            case SimpleBuckets() as buckets:
+                resolved = buckets.resolved(state.config.record_key_fields)
+                return SimpleLayout(partition, resolved)
+            case ConsistentBuckets(hash_fields=hash_fields):
+                rings = Rings(self._storage, self._loader.history, known_by(state))
+                try:
+                    found = rings.load(partition)
+                except CorruptTableError as error:
+                    path = error.path or ring_folder(partition)
+                    self._find(FindingKind.BUCKET, path, "", error.why)
+                    return None
+                return None if found is None else RingLayout(found.ring, hash_fields)
+        return None
+
+    def _place(
+        self, layout: BucketLayout, slice_: FileSlice, known: dict[int, str]
+    ) -> _Place | None:
+        """Return the place of a latest slice; no other slice may have the same."""
         try:
-            bucket = bucket_of_file(slice_.file_id)
+            ordinal = layout.ordinal(slice_.file_id)
         except UnsupportedTableError as error:
             self._find(FindingKind.BUCKET, *_first_file(slice_), error.why)
             return None
-        if bucket >= buckets.count:
-            why = f"the table has {buckets.count} buckets, and the file group is of bucket {bucket}"
+        if ordinal is None:
+            why = "the partition's ring has no node with this file id"
             self._find(FindingKind.BUCKET, *_first_file(slice_), why)
-        elif (other := known.setdefault(bucket, slice_.file_id)) != slice_.file_id:
-            why = f"bucket {bucket} has another file group, {other}"
+            return None
+        if ordinal >= layout.size:
+            why = f"the table has {layout.size} buckets, and the file group is of bucket {ordinal}"
             self._find(FindingKind.BUCKET, *_first_file(slice_), why)
-        return bucket
+        elif (other := known.setdefault(ordinal, slice_.file_id)) != slice_.file_id:
+            why = f"bucket {ordinal} has another file group, {other}"
+            self._find(FindingKind.BUCKET, *_first_file(slice_), why)
+        return _Place(layout, ordinal)
 
-    def _check_keys(
-        self, scope: _Scope, spec: ReadSpec, slices: list[FileSlice], bucket: int | None
-    ) -> bool:
+    def _check_keys(self, spec: ReadSpec, slices: list[FileSlice], place: _Place | None) -> bool:
         """Read slices in which a key may be only once; return True if no file vanished."""
         vanished: list[FileSlice] = []
         counted: set[str] = set()
@@ -298,7 +332,7 @@ class Verification:
                 try:
                     for is_row, found in self._keys(spec, slice_, is_merged=len(slices) > 1):
                         if is_first:
-                            self._check_batch(scope, slice_, found, bucket)
+                            self._check_batch(slice_, found, place)
                         if is_row:
                             yield found.drop_null()
                 except (CorruptTableError, UnavailableError) as error:
@@ -335,21 +369,17 @@ class Verification:
                     case LogDeletes():
                         yield False, block.keys
 
-    def _check_batch(
-        self, scope: _Scope, slice_: FileSlice, keys: pa.Array, bucket: int | None
-    ) -> None:
+    def _check_batch(self, slice_: FileSlice, keys: pa.Array, place: _Place | None) -> None:
         self._rows += len(keys)
         self._board.add(rows=len(keys))
         if keys.null_count:
             why = f"{keys.null_count} rows have no record key"
             self._find(FindingKind.BUCKET, *_first_file(slice_), why)
-        config = scope.state.config
-        if bucket is None or config.buckets is None:
+        if place is None:
             return
-        fields = config.buckets.hash_fields or config.record_key_fields
-        fault = misplaced(keys.drop_null(), fields, config.buckets.count, bucket)
+        fault = misplaced(keys.drop_null(), place.layout, place.ordinal)
         if fault is not None:
-            why = f"keys of other buckets are in bucket {bucket}: {fault}"
+            why = f"keys of other buckets are in bucket {place.ordinal}: {fault}"
             self._find(FindingKind.BUCKET, *_first_file(slice_), why)
 
     def _count(self, slice_: FileSlice) -> None:
