@@ -90,7 +90,7 @@ class TableDefinition:
         schema: pa.Schema,
         *,
         record_key: Columns,
-        buckets: Buckets | None,
+        buckets: Buckets | None = None,
         partition_by: Columns = (),
         ordering: Columns = (),
         merge_mode: MergeMode | None = None,
