@@ -26,7 +26,7 @@ from pyhudi.commit.rollback_targets import RollbackTargets
 from pyhudi.errors import ConflictError, CorruptTableError, HudiError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import BUCKET_COUNT, ConsistentBuckets
-from pyhudi.format.table.ring_file import Ring, initial_ring, ring_folder
+from pyhudi.format.table.ring_file import FIRST_INSTANT, Ring, initial_ring, ring_folder
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.index.layout import BucketLayout
@@ -261,13 +261,15 @@ class PinnedRings:
         return known
 
     def _layout(self, partition: str, size: float) -> RingLayout:
-        instant = self.instants.get(partition)
-        if instant is not None:
-            if (ring := load_ring(self.storage, partition, instant)) is None:
-                raise _resized_since(partition, instant)
-        elif not self.creates or (not partition and self.is_partitioned):
+        if not partition and self.is_partitioned:
             return gathering(partition, self.buckets)
-        else:
+        instant = self.instants.get(partition)
+        ring = load_ring(self.storage, partition, instant or FIRST_INSTANT)
+        if ring is None:
+            if instant is not None:
+                raise _resized_since(partition, instant)
+            if not self.creates:
+                return gathering(partition, self.buckets)
             first = initial_ring(partition, self.buckets.first_count(size))
             ring = create_first_ring(self.storage, first)
         return RingLayout(ring, self.buckets.hash_fields)

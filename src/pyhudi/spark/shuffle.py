@@ -1,14 +1,17 @@
 """The shuffle: bring the rows of a file group together in one task, sorted.
 
 The write's `Routing` decides where a row goes, and the tasks use it. For the shuffle, Spark has to
-compute the same ordinal beforehand. It can, because all partitions have simple buckets, the same
-number in each. The ordinal is then a hash of the record key modulo that number, whatever the
-partition. Tasks compute it again for some rows and refuse a difference.
+compute the same ordinal beforehand. Tasks compute it again for some rows and refuse a difference.
 
-The hash is computed in the JVM if the result is certain: the index hashes Java's hash of the key's
-text, and Spark can call the same method (`java_method`), so no row is sent to Python for it. Keys
-of several fields, and decimals, are hashed by a vectorised function of pyhudi that gets only the
-key columns.
+Simple buckets are the same number in each partition. The ordinal is then a hash of the record key
+modulo that number, computed in the JVM if the result is certain: the index hashes Java's hash of
+the key's text, and Spark can call the same method (`java_method`), so no row is sent to Python for
+it. Keys of several fields, and decimals, are hashed by a vectorised function of pyhudi that gets
+only the key columns.
+
+Consistent buckets need each partition's ring, and a hash that Spark cannot call. That function then
+gets the partition columns, too, and reads the rings of the partitions that it meets. Whichever task
+meets a new partition first creates its ring, for what the whole input seems to bring there.
 
 The *sort key* is one number to shuffle and to sort by (see `sorted_groups`). It is salted with the
 instant, so that two groups whose hashes coincide once do not always do so.
@@ -20,6 +23,7 @@ Spark knows to be tiny skips the shuffle and is written by one task.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -28,6 +32,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
+from pyhudi.format.table.bucket_config import TARGET_BYTES
 from pyhudi.format.table.table_config import KeyGenerator, TableConfig
 from pyhudi.index.layout import SimpleLayout
 from pyhudi.index.routing import Routing
@@ -41,6 +46,9 @@ from pyhudi.write.sorted_groups import KEY_BITS
 TINY_BYTES: Final = 1 << 20
 #: The maximum number of tasks if Spark does not size them itself.
 _TASKS_WITHOUT_ADAPTING = 32
+#: What an input is taken to bring whose size Spark does not know: some buckets for a table without
+#: partitions, one for each of many.
+_UNKNOWN_BYTES = 8 * TARGET_BYTES
 _KEY_MASK = (1 << KEY_BITS) - 1
 _ESTIMATE = re.compile(r"sizeInBytes=([0-9.]+) ([KMGTPE]i)?B")
 _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -83,10 +91,12 @@ def routed(
 
     A tiny frame is returned as it is, in one task, which then uses the routing itself.
     """
-    if estimated_bytes(frame) <= TINY_BYTES:
+    size = estimated_bytes(frame)
+    if size <= TINY_BYTES:
         return frame.coalesce(1)
-    frame = frame.withColumn(BUCKET, _bucket(frame, config, schema, routing))
-    partition = [_partition_text(name) for name in config.partition_fields if by_partition]
+    fields = config.partition_fields if by_partition else ()
+    frame = frame.withColumn(BUCKET, _bucket(frame, config, schema, routing, fields, size))
+    partition = [_partition_text(name) for name in fields]
     group = ", ".join([_literal(salt), *partition, BUCKET])
     key = _key_text(config, schema)
     sort_key = f"(xxhash64({group}) & {~_KEY_MASK}L) | (xxhash64({key}) & {_KEY_MASK}L)"
@@ -119,20 +129,30 @@ def estimated_bytes(frame: DataFrame) -> float:
 # ---- buckets. Expressions are SQL texts, because each is one call to the JVM, however long.
 
 
-def _bucket(frame: DataFrame, config: TableConfig, schema: pa.Schema, routing: Routing) -> Column:
-    """Return the ordinal that the routing gives a row, by the record key alone."""
+def _bucket(
+    frame: DataFrame,
+    config: TableConfig,
+    schema: pa.Schema,
+    routing: Routing,
+    partition_fields: Sequence[str] = (),
+    size: float = 0.0,
+) -> Column:
+    """Return the ordinal that the routing gives a row, by record key and partition alone."""
     layout = routing.shared
-    assert isinstance(layout, SimpleLayout), "no other index is written yet"
     names = config.record_key_fields
+    if layout is None:
+        names = tuple(dict.fromkeys((*names, *partition_fields)))
     texts = [_text(name, schema.field(name).type) for name in names]
     is_plain = len(names) == 1 and config.key_generator is not KeyGenerator.COMPLEX
-    if is_plain and texts[0] is not None and _may_reflect(frame.sparkSession):
+    is_simple = isinstance(layout, SimpleLayout)
+    if is_simple and is_plain and texts[0] is not None and _may_reflect(frame.sparkSession):
         return F.expr(_hashed(texts[0], names[0], layout.buckets.count))
     columns = (
         F.expr(text or _as_stored(name, schema.field(name).type))
         for name, text in zip(names, texts, strict=True)
     )
-    return bucket_function(config, layout)(*columns)
+    known = _UNKNOWN_BYTES if size == float("inf") else size
+    return bucket_function(config, routing, names, known)(*columns)
 
 
 def _hashed(text: str, name: str, count: int) -> str:
