@@ -74,4 +74,6 @@ def _create(storage: Storage, uri: str, save: HudiWrite, schema: StructType, wor
     )
     # Refuses a kind of lock that this storage cannot have.
     open_lock(definition.lock, storage, world, address=definition.lock_address)
-    create_table_files(storage, definition, world, exist_ok=True, any_lock=table.lock is None)
+    given = (("lock", table.lock), ("buckets", table.buckets))
+    left_open = {part for part, asked in given if asked is None}
+    create_table_files(storage, definition, world, exist_ok=True, left_open=left_open)

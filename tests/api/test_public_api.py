@@ -43,6 +43,7 @@ PUBLIC = {
     "CompactionPreview",
     "CompactionResult",
     "ConflictError",
+    "ConsistentBuckets",
     "Consumer",
     "CorruptBlockWarning",
     "CorruptTableError",

@@ -76,7 +76,7 @@ UNUSABLE: dict[str, list[Any]] = {
         pd.DataFrame({"id": ["a", 1]}),
         pa.schema([]),
     ],
-    "buckets": [None, 0, "8", 1.5, True],
+    "buckets": [0, "8", 1.5, True],
     "version": [None, "9", 7, 10, 8.5],
     "table_type": [None, "", "MOR", ["mor"], {}],
     "merge_mode": ["", "latest", ["event_time"]],

@@ -18,7 +18,7 @@ from pyhudi.format.lock.lock_address import (
     address_properties,
 )
 from pyhudi.format.lock.lock_kind import LockKind
-from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.merge_rules import MergeMode
 from pyhudi.format.table.properties import decode_table_properties, encode_properties
@@ -176,7 +176,9 @@ def test_key_generator_is_the_one_that_hudi_would_choose(
         ({"version": 7}, "version 7 cannot be created"),
         ({"version": "9"}, "version '9' cannot be created"),
         ({"table_type": COW, "concurrency": NON_BLOCKING}, "copy-on-write"),
-        ({"buckets": None}, "number of buckets is missing"),
+        ({"buckets": None, "table_type": COW}, "number of buckets is missing"),
+        ({"buckets": None, "lock": LockKind.FILE}, "number of buckets is missing"),
+        ({"buckets": ConsistentBuckets(), "table_type": COW}, "cannot have consistent buckets"),
         ({"buckets": 8}, "8 is given"),
         ({"buckets": SimpleBuckets(8, ("region",))}, "region is not in the record key"),
         (

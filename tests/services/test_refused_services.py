@@ -15,7 +15,7 @@ from pyhudi.errors import UnsupportedTableError
 
 #: Tables, and the word for what stands in the way.
 REFUSED = {
-    "mor_consistent_hash_pending": "its buckets are those of consistent hashing",
+    "mor_consistent_hash_pending": "Apache Hudi is resizing buckets of it",
     "mor_mdt": "its metadata table is live",
     "cow_cdc": "it captures changes",
     "cow_clustered": "it is not a bucket table",

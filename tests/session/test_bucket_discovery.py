@@ -13,7 +13,7 @@ import pytest
 from golden_tables import NAMES, GoldenTables, load_description
 from handmade import HandmadeTable
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
-from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.index.simple_bucket import bucket_ids, file_id
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.session import bucket_discovery as module
@@ -46,9 +46,16 @@ def test_hudis_tables_tell_their_buckets(golden: GoldenTables, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", CONSISTENT)
-def test_consistent_hashing_is_refused_by_name(golden: GoldenTables, name: str) -> None:
-    with pytest.raises(UnsupportedTableError, match="consistent hashing"):
-        found_buckets(loader(open_storage(str(golden.path(name)))))
+def test_hudis_rings_tell_the_first_count_and_keys_what_is_hashed(
+    golden: GoldenTables, name: str
+) -> None:
+    table = loader(open_storage(str(golden.path(name))))
+    if name == "mor_consistent_hash_pending":
+        with pytest.raises(UnsupportedTableError, match="Apache Hudi is resizing"):
+            found_buckets(table)
+        return
+    first = int(golden.description(name)["options"]["hoodie.bucket.index.num.buckets"])
+    assert found_buckets(table) == ConsistentBuckets(first, hash_fields=("id",))
 
 
 @pytest.mark.parametrize("name", OTHERS)

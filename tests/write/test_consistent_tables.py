@@ -23,8 +23,6 @@ from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.column_owners import ColumnOwners
 from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_ROOT
-from pyhudi.format.table.table_config import TableType
-from pyhudi.plan.table_definition import TableDefinition
 from pyhudi.storage.objects.column_owners import declare_owners
 
 SCHEMA = pa.schema(
@@ -209,32 +207,6 @@ def test_a_recorded_kind_of_buckets_cannot_be_contradicted(tmp_path: Path) -> No
     with pytest.raises(pyhudi.TableExistsError, match="buckets"):
         pyhudi.create_table(uri, SCHEMA, record_key="id", buckets=2, exist_ok=True)
     pyhudi.create_table(uri, SCHEMA, record_key="id", exist_ok=True).upsert(rows(0, 1))
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"table_type": TableType.COPY_ON_WRITE}, "copy-on-write"),
-        ({"lock": LockKind.FILE}, "writers of Apache Hudi"),
-    ],
-)
-def test_buckets_stay_required_where_the_default_cannot_be_had(
-    options: dict[str, Any], why: str
-) -> None:
-    with pytest.raises(InvalidRequestError, match="number of buckets is missing") as caught:
-        TableDefinition.of("t", SCHEMA, record_key="id", buckets=None, **options)
-    assert why in caught.value.why
-
-
-def test_consistent_buckets_on_copy_on_write_are_refused_by_name() -> None:
-    with pytest.raises(InvalidRequestError, match="cannot have consistent buckets"):
-        TableDefinition.of(
-            "t",
-            SCHEMA,
-            record_key="id",
-            buckets=ConsistentBuckets(),
-            table_type=TableType.COPY_ON_WRITE,
-        )
 
 
 def test_a_damaged_ring_stops_writers_and_nothing_is_rewritten() -> None:

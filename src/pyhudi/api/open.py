@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -100,9 +100,8 @@ def create_table(
     """Create a Hudi table, or with `exist_ok` open the same one if it exists.
 
     `schema` is a schema or a frame of Arrow, Spark, pandas or Polars; no rows of a frame are read.
-    `buckets` is a number of buckets for each partition, which never changes, or a
-    `ConsistentBuckets`, whose number follows the size of the partition. It may be left out for
-    merge on read without a `lock`, and then it is the latter. With `ordering` the row
+    `buckets` is a number for each partition, which never changes, or a `ConsistentBuckets`, the
+    default for merge on read without a `lock`. With `ordering` the row
     with the greatest value wins (event time) and writers never block each other; without it the
     last commit wins and writers of one bucket conflict. `table_type` is "mor" or "cow",
     `merge_mode` "event_time" or "commit_time", `concurrency` "non_blocking" or "optimistic".
@@ -133,13 +132,8 @@ def create_table(
     )
     opening = OpenTable(storage, real_world(), parse_settings(write_settings), Overrides())
     listener = progress_listener(progress, sys.stderr)
-    config = _created(
-        opening,
-        definition,
-        exist_ok=exist_ok,
-        any_lock=lock is None,
-        any_buckets=buckets is None,
-    )
+    open_ = {name for name, given in (("lock", lock), ("buckets", buckets)) if given is None}
+    config = _created(opening, definition, exist_ok=exist_ok, left_open=open_)
     return Table(TableLoader(storage, config), opening, upkeep, listener)
 
 
@@ -151,24 +145,12 @@ def _asked_lock(
 
 
 def _created(
-    opening: OpenTable,
-    definition: TableDefinition,
-    *,
-    exist_ok: bool,
-    any_lock: bool,
-    any_buckets: bool,
+    opening: OpenTable, definition: TableDefinition, *, exist_ok: bool, left_open: Collection[str]
 ) -> TableConfig:
     storage, world = opening.storage, opening.world
     # Refuses a lock that this storage cannot have, or whose library is missing.
     open_lock(definition.lock, storage, world, address=definition.lock_address)
-    config = create_table_files(
-        storage,
-        definition,
-        world,
-        exist_ok=exist_ok,
-        any_lock=any_lock,
-        any_buckets=any_buckets,
-    )
+    config = create_table_files(storage, definition, world, exist_ok=exist_ok, left_open=left_open)
     if definition.owners is not None:
         declare_owners(storage, definition.owners)
     return config

@@ -13,6 +13,7 @@ those of another creator.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
@@ -44,13 +45,12 @@ def create_table_files(
     world: World,
     *,
     exist_ok: bool,
-    any_lock: bool = False,
-    any_buckets: bool = False,
+    left_open: Collection[str] = (),
 ) -> TableConfig:
     """Create the table, or with `exist_ok` open the existing one if it is the same.
 
-    With `any_lock` it may have another lock, which was changed since it was created; with
-    `any_buckets` other buckets than the default.
+    What was `left_open`, "lock" or "buckets", may be different there: a lock may have been changed
+    since, and the default of buckets is for new tables.
     TableExistsError if there is a table and that is not allowed, or it differs from the definition.
     """
     if not is_table(storage):
@@ -65,9 +65,9 @@ def create_table_files(
             next_step="Open it, choose another path, or pass exist_ok=True",
         )
     found = load_config(storage)
-    if any_lock:
+    if "lock" in left_open:
         definition = replace(definition, lock=found.lock, lock_address=found.lock_address)
-    if any_buckets and found.buckets is not None:
+    if "buckets" in left_open and found.buckets is not None:
         definition = replace(definition, buckets=found.buckets)
     _refuse_differences(storage, definition, found)
     return found

@@ -144,9 +144,9 @@ def _bucket(
         names = tuple(dict.fromkeys((*names, *partition_fields)))
     texts = [_text(name, schema.field(name).type) for name in names]
     is_plain = len(names) == 1 and config.key_generator is not KeyGenerator.COMPLEX
-    is_simple = isinstance(layout, SimpleLayout)
-    if is_simple and is_plain and texts[0] is not None and _may_reflect(frame.sparkSession):
-        return F.expr(_hashed(texts[0], names[0], layout.buckets.count))
+    count = layout.buckets.count if isinstance(layout, SimpleLayout) else None
+    if count and is_plain and texts[0] is not None and _may_reflect(frame.sparkSession):
+        return F.expr(_hashed(texts[0], names[0], count))
     columns = (
         F.expr(text or _as_stored(name, schema.field(name).type))
         for name, text in zip(names, texts, strict=True)
