@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -101,20 +101,18 @@ def create_table(
 
     `schema` is a schema or a frame of Arrow, Spark, pandas or Polars; no rows of a frame are read.
     `buckets` is a number for each partition, which never changes, or a `ConsistentBuckets`, the
-    default for merge on read without a `lock`. With `ordering` the row
-    with the greatest value wins (event time) and writers never block each other; without it the
-    last commit wins and writers of one bucket conflict. `table_type` is "mor" or "cow",
-    `merge_mode` "event_time" or "commit_time", `concurrency` "non_blocking" or "optimistic".
-    `conflict_strategy` is "bucket", "simple" or "prefer_writer" (docs/concurrency.md). `lock` and
-    `lock_options` are needed only beside a Java writer (docs/locks.md). Of `buckets` and `lock`, an
-    existing table may have any that is not given here. With `owners`, each owner writes its own
-    columns (docs/partial_updates.md). The rest is as in `open_table`. Safe when several processes
-    create the table at once.
+    default for merge on read without a `lock`. With `ordering` the row with the greatest value wins
+    (event time) and writers never block each other; without it the last commit wins and writers of
+    one bucket conflict. `table_type` is "mor" or "cow", `merge_mode` "event_time" or "commit_time",
+    `concurrency` "non_blocking" or "optimistic", `conflict_strategy` "bucket", "simple" or
+    "prefer_writer" (docs/concurrency.md). `lock` and `lock_options` are needed only beside a Java
+    writer (docs/locks.md). Of `buckets` and `lock`, an existing table may have any not given here.
+    With `owners`, each owner writes its own columns (docs/partial_updates.md). The rest is as in
+    `open_table`. Safe when several processes create the table at once.
     """
     upkeep, storage = parse_upkeep(upkeep), storage_at(uri, storage_options)
-    name = table_name(uri) if name is None else name
     definition = TableDefinition.of(
-        name,
+        name := table_name(uri) if name is None else name,
         storable_schema(parse_schema(schema)),
         record_key=record_key,
         partition_by=partition_by,
@@ -132,8 +130,8 @@ def create_table(
     )
     opening = OpenTable(storage, real_world(), parse_settings(write_settings), Overrides())
     listener = progress_listener(progress, sys.stderr)
-    open_ = {name for name, given in (("lock", lock), ("buckets", buckets)) if given is None}
-    config = _created(opening, definition, exist_ok=exist_ok, left_open=open_)
+    given = {"lock": lock, "buckets": buckets}
+    config = _created(opening, definition, given, exist_ok=exist_ok)
     return Table(TableLoader(storage, config), opening, upkeep, listener)
 
 
@@ -145,7 +143,7 @@ def _asked_lock(
 
 
 def _created(
-    opening: OpenTable, definition: TableDefinition, *, exist_ok: bool, left_open: Collection[str]
+    opening: OpenTable, definition: TableDefinition, given: Mapping[str, object], *, exist_ok: bool
 ) -> TableConfig:
     storage, world = opening.storage, opening.world
     # Refuses a lock that this storage cannot have, or whose library is missing.
