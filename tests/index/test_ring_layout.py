@@ -10,12 +10,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pyhudi.errors import ConflictError
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.table.ring_file import decode_ring, initial_ring
+from pyhudi.format.table.ring_file import (
+    FIRST_INSTANT,
+    RING_MAX,
+    Ring,
+    RingNode,
+    decode_ring,
+    initial_ring,
+)
 from pyhudi.index.layout import BucketLayout
-from pyhudi.index.ring_layout import RingLayout
+from pyhudi.index.ring_layout import RingLayout, coarsest_ring
 from pyhudi.index.routing import PreparedBatch, Routing
 
 KEYS = pa.array([f"k{n}" for n in range(500)])
@@ -96,3 +105,22 @@ def test_partitions_without_rows_get_no_ring() -> None:
 def test_a_group_that_was_resized_has_no_successor() -> None:
     with pytest.raises(ConflictError, match="was resized"):
         Routing(Rings()).successor(FileGroupId("3", "gone-0"))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.sets(st.integers(0, RING_MAX), min_size=1, max_size=5), max_size=4))
+def test_keys_of_one_node_are_together_on_the_coarsest_ring(ends: list[set[int]]) -> None:
+    rings = [
+        Ring("p", FIRST_INSTANT, 1, 0, tuple(RingNode(end, f"n{end}") for end in sorted(some)))
+        for some in ends
+    ]
+    common = RingLayout(coarsest_ring(rings), ("id",))
+    edges = sorted(
+        {edge for some in ends for end in some for edge in (end, min(end + 1, RING_MAX))}
+    )
+    positions = np.array([0, *edges, RING_MAX], np.int32)
+    gathered = common.place(positions)
+    for ring in rings:
+        owners = RingLayout(ring, ("id",)).place(positions)
+        for owner in set(owners.tolist()):
+            assert len(set(gathered[owners == owner].tolist())) == 1

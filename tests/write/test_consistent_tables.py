@@ -22,8 +22,9 @@ from pyhudi.errors import (
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.column_owners import ColumnOwners
-from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_ROOT
+from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_ROOT, initial_ring
 from pyhudi.storage.objects.column_owners import declare_owners
+from pyhudi.storage.objects.rings import create_first_ring
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("ts", pa.int64()), ("n", pa.int64())]
@@ -105,6 +106,24 @@ def test_changes_of_rows_that_are_not_there_lay_out_no_partition() -> None:
     table.delete(pa.table({"id": ["k0"], "day": ["y"]}))
     folders = {s.path.split("/")[-2] for s in made.storage.list(RING_ROOT)}
     assert folders == {"d0", "d1", "d2"}
+
+
+@pytest.mark.parametrize("days", [("d0", "d1", "d2"), ("d0",)])
+def test_keys_are_deleted_in_all_partitions_though_their_rings_differ(
+    days: tuple[str, ...],
+) -> None:
+    made = bench()
+    for day, count in zip(("d0", "d1", "d2"), (4, 3, 8), strict=True):
+        create_first_ring(made.storage, initial_ring(day, count))
+    table = made.table()
+    numbers = range(200)
+    for day in days:
+        table.upsert(rows(0, 200).set_column(1, "day", pa.array([day] * 200)))
+    table.delete(pa.table({"id": [f"k{n}" for n in numbers if n % 2]}))
+    found = made.table("reader").read(columns=["id", "day"]).to_arrow().to_pylist()
+    assert sorted((row["day"], row["id"]) for row in found) == sorted(
+        (day, f"k{n}") for day in days for n in numbers if n % 2 == 0
+    )
 
 
 def test_two_owners_write_parts_of_rows() -> None:

@@ -107,12 +107,13 @@ def create_table(
     `concurrency` "non_blocking" or "optimistic", `conflict_strategy` "bucket", "simple" or
     "prefer_writer" (docs/concurrency.md). `lock` and `lock_options` are needed only beside a Java
     writer (docs/locks.md). Of `buckets` and `lock`, an existing table may have any not given here.
-    With `owners`, each owner writes its own columns (docs/partial_updates.md). The rest is as in
-    `open_table`. Safe when several processes create the table at once.
+    `owners` write columns of their own (docs/partial_updates.md). The rest is as in `open_table`.
+    Safe when several processes create the table at once.
     """
     upkeep, storage = parse_upkeep(upkeep), storage_at(uri, storage_options)
+    name = table_name(uri) if name is None else name
     definition = TableDefinition.of(
-        name := table_name(uri) if name is None else name,
+        name,
         storable_schema(parse_schema(schema)),
         record_key=record_key,
         partition_by=partition_by,
@@ -130,8 +131,7 @@ def create_table(
     )
     opening = OpenTable(storage, real_world(), parse_settings(write_settings), Overrides())
     listener = progress_listener(progress, sys.stderr)
-    given = {"lock": lock, "buckets": buckets}
-    config = _created(opening, definition, given, exist_ok=exist_ok)
+    config = _created(opening, definition, exist_ok, {"lock": lock, "buckets": buckets})
     return Table(TableLoader(storage, config), opening, upkeep, listener)
 
 
@@ -143,11 +143,15 @@ def _asked_lock(
 
 
 def _created(
-    opening: OpenTable, definition: TableDefinition, given: Mapping[str, object], *, exist_ok: bool
+    opening: OpenTable,
+    definition: TableDefinition,
+    exist_ok: bool,
+    given: Mapping[str, object],
 ) -> TableConfig:
     storage, world = opening.storage, opening.world
     # Refuses a lock that this storage cannot have, or whose library is missing.
     open_lock(definition.lock, storage, world, address=definition.lock_address)
+    left_open = {part for part, asked in given.items() if asked is None}
     config = create_table_files(storage, definition, world, exist_ok=exist_ok, left_open=left_open)
     if definition.owners is not None:
         declare_owners(storage, definition.owners)

@@ -7,6 +7,7 @@ other nodes: a file group that is on no node of this one has no ordinal here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.table.ring_file import Ring
+from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_MAX, Ring, RingNode
 from pyhudi.index.consistent_bucket import owners, ring_ends, ring_positions
 
 
@@ -71,3 +72,14 @@ class RingLayout:
     def __reduce__(self) -> tuple[type[RingLayout], tuple[Ring, tuple[str, ...]]]:
         """Travel without what can be computed again."""
         return RingLayout, (self.ring, self.hash_fields)
+
+
+def coarsest_ring(rings: Iterable[Ring]) -> Ring:
+    """Return a ring with the nodes' ends that all of these have.
+
+    The range of each of their nodes lies within one range of it. Its nodes have no file groups.
+    """
+    ends = [frozenset(node.position for node in ring.nodes) for ring in rings]
+    common = sorted(frozenset.intersection(*ends)) if ends else []
+    nodes = tuple(RingNode(end, f"{end}") for end in common or [RING_MAX])
+    return Ring("", FIRST_INSTANT, len(nodes), 0, nodes)

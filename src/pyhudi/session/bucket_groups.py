@@ -66,6 +66,14 @@ class BucketGroups(Protocol):
         """
         ...
 
+    def gathering(self, partitions: Iterable[str]) -> BucketLayout:
+        """Return a layout for keys whose partition is not known: one of these, or several.
+
+        The keys of one file group, of whichever partition, are all in one group of this layout. No
+        file is written by it.
+        """
+        ...
+
     def ring(self, partition: str) -> Ring | None:
         """Return the partition's ring; None if it has none yet, or the buckets are simple ones."""
         ...

@@ -30,7 +30,7 @@ from pyhudi.format.table.ring_file import FIRST_INSTANT, Ring, initial_ring, rin
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.index.layout import BucketLayout
-from pyhudi.index.ring_layout import RingLayout
+from pyhudi.index.ring_layout import RingLayout, coarsest_ring
 from pyhudi.index.routing import Routing, resized
 from pyhudi.read.load import TableLoader
 from pyhudi.read.rings import Known, Rings
@@ -47,8 +47,6 @@ from pyhudi.table.file_group import FileSlice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
 
-#: Nodes of the ring by which keys are gathered whose partition is not known, or is not there.
-_GATHERING_NODES = 64
 #: Nodes of rings that are sent with a write, so that its tasks need not read them.
 _CARRIED_NODES_MAX = 1 << 16
 
@@ -87,16 +85,16 @@ class RingGroups:
         """Return the layout by the ring in force; create the first ring if there is none."""
         known = self._loaded(partition)
         if known is None:
-            if not partition and self._config.partition_fields:
-                return gathering(partition, self._buckets)
+            assert partition or not self._config.partition_fields, "it is not known"
             ring = initial_ring(partition, self._buckets.first_count(size))
             known = RingLayout(create_first_ring(self._storage, ring), self._buckets.hash_fields)
             self._known[partition] = known
         return known
 
     def existing(self, partition: str) -> RingLayout:
-        """Return the layout by the ring in force, and create none."""
-        return self._loaded(partition) or gathering(partition, self._buckets)
+        """Return the layout by the ring in force; where there is none, one that nobody keeps."""
+        known = self._loaded(partition)
+        return known or RingLayout(initial_ring(partition, 1), self._buckets.hash_fields)
 
     def ring(self, partition: str) -> Ring | None:
         self._forget_resized()
@@ -155,11 +153,12 @@ class RingGroups:
         self._forget_resized()
         if not is_sent:
             return Routing(self if creates else ExistingRings(self))
-        is_partitioned = bool(self._config.partition_fields)
-        pinned = PinnedRings(
-            self._storage, self._buckets, self._pinned(), is_partitioned, creates=creates
-        )
+        pinned = PinnedRings(self._storage, self._buckets, self._pinned(), creates=creates)
         return Routing(pinned, self._carried())
+
+    def gathering(self, partitions: Iterable[str]) -> RingLayout:
+        rings = (self.existing(partition).ring for partition in partitions)
+        return RingLayout(coarsest_ring(rings), self._buckets.hash_fields)
 
     def _pinned(self) -> Mapping[str, InstantTime]:
         """Return the instant of the ring in force of every partition that has one."""
@@ -250,7 +249,6 @@ class PinnedRings:
     storage: Storage
     buckets: ConsistentBuckets
     instants: Mapping[str, InstantTime]
-    is_partitioned: bool
     creates: bool
     _loaded: dict[str, RingLayout] = field(default_factory=dict, compare=False)
     shared: None = None
@@ -261,26 +259,17 @@ class PinnedRings:
         return known
 
     def _layout(self, partition: str, size: float) -> RingLayout:
-        if not partition and self.is_partitioned:
-            return gathering(partition, self.buckets)
         instant = self.instants.get(partition)
         ring = load_ring(self.storage, partition, instant or FIRST_INSTANT)
         if ring is None:
             if instant is not None:
                 raise _resized_since(partition, instant)
-            if not self.creates:
-                return gathering(partition, self.buckets)
-            first = initial_ring(partition, self.buckets.first_count(size))
-            ring = create_first_ring(self.storage, first)
+            if self.creates:
+                first = initial_ring(partition, self.buckets.first_count(size))
+                ring = create_first_ring(self.storage, first)
+            else:
+                ring = initial_ring(partition, 1)  # nothing there can be changed
         return RingLayout(ring, self.buckets.hash_fields)
-
-
-def gathering(partition: str, buckets: ConsistentBuckets) -> RingLayout:
-    """Return a layout that only brings equal keys together: no file group of it is written.
-
-    It is for keys whose partition is not known yet, or has no rows that they could change.
-    """
-    return RingLayout(initial_ring(partition, _GATHERING_NODES), buckets.hash_fields)
 
 
 def _known(log: DecisionLog) -> Known:

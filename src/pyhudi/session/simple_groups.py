@@ -70,6 +70,9 @@ class SimpleGroups:
     ) -> Routing:
         return Routing(self.rule, self.rule.layouts_of(groups))
 
+    def gathering(self, partitions: Iterable[str]) -> SimpleLayout:
+        return self.rule.shared
+
     def ring(self, partition: str) -> None:
         return None
 

@@ -17,6 +17,7 @@ from pyhudi.index.routing import PreparedBatch, Routing
 from pyhudi.spark.write_task import NO_BUCKET
 from pyhudi.table.rows.partition_paths import partition_paths
 from pyhudi.table.rows.record_keys import record_keys, rows_without_key
+from pyhudi.write.row_shape import UNKNOWN_PARTITION
 
 try:
     import pandas
@@ -63,7 +64,7 @@ class _Buckets:
         if self._partition_fields or not self._config.partition_fields:
             paths = partition_paths(batch, self._config)
         else:
-            paths = pa.array([""] * len(keys)).dictionary_encode()
+            paths = pa.array([UNKNOWN_PARTITION] * len(keys)).dictionary_encode()
         return self._routing.ordinals(PreparedBatch(batch, keys, paths), self._size)
 
     def _unplaceable(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:

@@ -42,7 +42,7 @@ from pyhudi.write.intent import (
     WriteIntent,
 )
 from pyhudi.write.new_keys import has_newer_writes, known_keys
-from pyhudi.write.row_shape import RowShape, row_shape
+from pyhudi.write.row_shape import UNKNOWN_PARTITION, RowShape, row_shape
 from pyhudi.write.seeds import seed_missing
 from pyhudi.write.tasks import (
     DeleteTask,
@@ -191,11 +191,16 @@ class _Planning:
         return replace(self._files(state), existing=existing)
 
     def _key_deletes(self, given: Collection[str], *, unconditional: bool) -> DeleteTask:
-        state, view = None, None
-        if not are_located(given, self._config, unconditional=unconditional):
-            state = self._load()
-            view = self._view(state, lookup_columns(self._config))
-        return DeleteTask(self._files(state), self._shape, view, unconditional=unconditional)
+        if are_located(given, self._config, unconditional=unconditional):
+            return DeleteTask(self._files(), self._shape, None, unconditional=unconditional)
+        state = self._load()
+        view = self._view(state, lookup_columns(self._config))
+        files = self._files(state)
+        if not set(self._config.partition_fields) <= set(given):
+            anywhere = self._session.groups.gathering(view.partitions)
+            layouts = {**files.routing.layouts, UNKNOWN_PARTITION: anywhere}
+            files = replace(files, routing=replace(files.routing, layouts=layouts))
+        return DeleteTask(files, self._shape, view, unconditional=unconditional)
 
     def _found_deletes(self, found: Found) -> FoundDeletesTask:
         state = self._load()

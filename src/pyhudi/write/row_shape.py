@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,9 @@ from pyhudi.write.deletes import keyed_rows
 from pyhudi.write.files.spec import rows_layout
 from pyhudi.write.intent import Change, Keys, NewValues, PartialRows
 from pyhudi.write.schemas import RowSchema, fixed_columns
+
+#: Stands for the partition of keys that come without it.
+UNKNOWN_PARTITION: Final = ""
 
 
 class RowShape(Protocol):
@@ -107,7 +110,7 @@ class KeyShape:
             paths = row.column(PARTITION_PATH).dictionary_encode()
         else:
             indices = pa.array(np.zeros(row.num_rows, np.int32))
-            paths = pa.DictionaryArray.from_arrays(indices, pa.array([""]))
+            paths = pa.DictionaryArray.from_arrays(indices, pa.array([UNKNOWN_PARTITION]))
         return PreparedBatch(row, row.column(RECORD_KEY), paths)
 
 

@@ -1,0 +1,123 @@
+"""Writes from Spark to tables of consistent buckets: each row goes to the owner on its ring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import pyhudi
+from pyhudi.errors import InvalidRequestError
+from pyhudi.spark import shuffle
+from pyhudi.storage.objects.rings import load_all_ring_files, load_ring
+from pyhudi.storage.open import open_storage
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("day", pa.date32()), ("ts", pa.int64()), ("v", pa.int32())]
+)
+
+
+@pytest.fixture(autouse=True)
+def every_input_is_shuffled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shuffle, "TINY_BYTES", -1)
+
+
+def create(path: Path, **options: Any) -> pyhudi.Table:
+    given = {"record_key": "id", "partition_by": "day", "ordering": "ts", **options}
+    return pyhudi.create_table(path, SCHEMA, **given)
+
+
+def frame(spark: SparkSession, count: int, ts: int = 1, first: int = 0) -> DataFrame:
+    return spark.range(first, first + count).selectExpr(
+        "concat('k', id) AS id",
+        "date_add(DATE'2026-01-01', cast(id % 3 AS int)) AS day",
+        f"cast({ts} AS long) AS ts",
+        "cast(id AS int) AS v",
+    )
+
+
+def content(table: pyhudi.Table) -> dict[str, int]:
+    found = pyhudi.open_table(table.uri).read(columns=["id", "ts"]).to_arrow().to_pylist()
+    assert len({row["id"] for row in found}) == len(found), "no key is there twice"
+    return {row["id"]: row["ts"] for row in found}
+
+
+def is_whole(table: pyhudi.Table) -> bool:
+    return pyhudi.open_table(table.uri).services.verify().findings == ()
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "sized by itself": {},
+    "four at first": {"buckets": pyhudi.ConsistentBuckets(4)},
+    "without partitions": {"partition_by": (), "buckets": pyhudi.ConsistentBuckets(5)},
+    "optimistic": {"ordering": (), "buckets": pyhudi.ConsistentBuckets(3)},
+    "of two key columns": {"record_key": ["id", "v"], "buckets": pyhudi.ConsistentBuckets(3)},
+    "by one of two key columns": {
+        "record_key": ["v", "id"],
+        "buckets": pyhudi.ConsistentBuckets(3, hash_fields=("id",)),
+    },
+}
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+def test_every_kind_of_write_places_rows_by_the_rings(
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    table = create(tmp_path / "t", **options)
+    table.upsert(frame(spark, 300))
+    table.upsert(frame(spark, 200, ts=2, first=200))
+    expected = {f"k{n}": 1 if n < 200 else 2 for n in range(400)}
+    assert content(table) == expected
+    local = pyhudi.open_table(table.uri)
+    local.upsert(frame(spark, 10, ts=3).toArrow())
+    expected.update({f"k{n}": 3 for n in range(10)})
+    table.append(frame(spark, 10, first=1000))
+    expected.update({f"k{n}": 1 for n in range(1000, 1010)})
+    table.delete(
+        frame(spark, 20, ts=4).drop("v") if "v" not in table.record_key else frame(spark, 20, ts=4)
+    )
+    keys = frame(spark, 10, first=30).select(*table.record_key)
+    table.delete(keys)
+    table.delete("v = 50", spark=spark)
+    for n in (*range(20), *range(30, 40), 50):
+        del expected[f"k{n}"]
+    assert content(table) == expected
+    assert is_whole(table)
+    table.overwrite(frame(spark, 50, ts=9), partitions="all")
+    assert content(table) == {f"k{n}": 9 for n in range(50)}
+    table.upsert(frame(spark, 60, ts=10))
+    assert content(table) == {f"k{n}": 10 for n in range(60)}
+    table.services.compact(spark=spark)
+    assert content(table) == {f"k{n}": 10 for n in range(60)}
+    assert is_whole(table)
+
+
+def test_the_first_write_sizes_each_partition_by_its_share(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shuffle, "estimated_bytes", lambda frame: 1 << 30)
+    table = create(tmp_path / "t")
+    table.upsert(frame(spark, 300))
+    storage = open_storage(table.uri)
+    rings = [
+        load_ring(storage, partition, files.instants[0])
+        for partition, files in load_all_ring_files(storage).items()
+    ]
+    assert [len(ring.nodes) for ring in rings if ring is not None] == [4, 4, 4]
+
+
+def test_values_that_cannot_be_partitions_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("day", pa.string())])
+    table = pyhudi.create_table(tmp_path / "t", schema, record_key="id", partition_by="day")
+    rows = spark.range(100).selectExpr("concat('k', id) AS id", "if(id = 77, 'a/b', 'a') AS day")
+    with pytest.raises(InvalidRequestError, match="a slash would make a folder"):
+        table.upsert(rows)
+    no_key = spark.range(100).selectExpr("if(id = 77, null, 'k') AS id", "'a' AS day")
+    with pytest.raises(InvalidRequestError, match="record key"):
+        table.upsert(no_key)
+    assert pyhudi.open_table(table.uri).read().to_arrow().num_rows == 0
