@@ -105,10 +105,9 @@ def create_table(
     (event time) and writers never block each other; without it the last commit wins and writers of
     one bucket conflict. `table_type` is "mor" or "cow", `merge_mode` "event_time" or "commit_time",
     `concurrency` "non_blocking" or "optimistic", `conflict_strategy` "bucket", "simple" or
-    "prefer_writer" (docs/concurrency.md). `lock` and `lock_options` are needed only beside a Java
-    writer (docs/locks.md). Of `buckets` and `lock`, an existing table may have any not given here.
-    `owners` write columns of their own (docs/partial_updates.md). The rest is as in `open_table`.
-    Safe when several processes create the table at once.
+    "prefer_writer" (docs/concurrency.md). `lock` and `lock_options` are for tables with a Java
+    writer (docs/locks.md). An existing table may have any lock and buckets that are not given here.
+    `owners` write columns of their own (docs/partial_updates.md). Several processes may create it.
     """
     upkeep, storage = parse_upkeep(upkeep), storage_at(uri, storage_options)
     name = table_name(uri) if name is None else name
@@ -130,9 +129,9 @@ def create_table(
         **_asked_lock(lock, lock_options, name),
     )
     opening = OpenTable(storage, real_world(), parse_settings(write_settings), Overrides())
-    listener = progress_listener(progress, sys.stderr)
     config = _created(opening, definition, exist_ok, {"lock": lock, "buckets": buckets})
-    return Table(TableLoader(storage, config), opening, upkeep, listener)
+    loader, listener = TableLoader(storage, config), progress_listener(progress, sys.stderr)
+    return Table(loader, opening, upkeep, listener)
 
 
 def _asked_lock(
