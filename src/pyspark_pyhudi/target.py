@@ -6,6 +6,7 @@ from pyspark.sql.types import StructType
 
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.lock.lock_kind import LockKind
+from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.table.table_config import TableType
 from pyhudi.hudi_options.write_options import (
     HudiWrite,
@@ -35,9 +36,10 @@ def opened_table(address: Address, save: HudiWrite, schema: StructType, world: W
     config, table = load_config(storage), save.table
     refuse_contradictions(save, config)
     lock_address = table.lock_address(table.lock or config.lock, config.name)
-    return OpenTable(
-        storage, world, save.settings, Overrides(table.buckets, table.lock, lock_address)
-    )
+    # What the options leave open of rings that the table records is not another kind of them.
+    has_rings = isinstance(config.buckets, ConsistentBuckets)
+    buckets = None if has_rings else table.buckets
+    return OpenTable(storage, world, save.settings, Overrides(buckets, table.lock, lock_address))
 
 
 def _create(storage: Storage, uri: str, save: HudiWrite, schema: StructType, world: World) -> None:

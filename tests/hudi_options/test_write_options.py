@@ -10,7 +10,7 @@ import pytest
 
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.lock.lock_kind import LockKind
-from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.merge_rules import MergeMode
 from pyhudi.format.table.properties import TableProperties
@@ -56,6 +56,8 @@ KEY = "hoodie.datasource.write.recordkey.field"
 PARTITION = "hoodie.datasource.write.partitionpath.field"
 ORDERING = "hoodie.datasource.write.precombine.field"
 COUNT = "hoodie.bucket.index.num.buckets"
+ENGINE = "hoodie.index.bucket.engine"
+INDEX = "hoodie.bucket.index"
 GENERATOR = "hoodie.datasource.write.keygenerator.class"
 TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
 EAGER = {"hoodie.clean.failed.writes.policy": "EAGER"}
@@ -155,6 +157,7 @@ def test_options_describe_a_table_without_a_warning() -> None:
         record_key=("uuid", "line"),
         partition_by=("city",),
         ordering=("ts",),
+        bucket_engine="SIMPLE",
         bucket_count=8,
         hash_fields=("uuid",),
         hive_style=True,
@@ -165,6 +168,32 @@ def test_options_describe_a_table_without_a_warning() -> None:
         key_generator=KeyGenerator.COMPLEX,
     )
     assert write.table.buckets == SimpleBuckets(8, ("uuid",))
+
+
+@pytest.mark.parametrize(
+    ("options", "buckets"),
+    [
+        ({}, ConsistentBuckets()),
+        ({COUNT: "8"}, ConsistentBuckets(8)),
+        ({COUNT: "9000"}, ConsistentBuckets(9000, max=9000)),
+        (
+            {f"{INDEX}.min.num.buckets": "2", f"{INDEX}.max.num.buckets": "64"},
+            ConsistentBuckets(min=2, max=64),
+        ),
+        ({f"{INDEX}.hash.field": "id"}, ConsistentBuckets(hash_fields=("id",))),
+    ],
+)
+def test_options_describe_consistent_buckets(
+    options: dict[str, str], buckets: ConsistentBuckets
+) -> None:
+    write = parse_write_options({ENGINE: "CONSISTENT_HASHING", **options})
+    assert write.table.buckets == buckets
+
+
+def test_the_engine_has_the_name_of_the_rfc_too() -> None:
+    assert parse_write_options({ENGINE: "SIMPLE_HASHING", COUNT: "4"}).table.buckets == (
+        SimpleBuckets(4)
+    )
 
 
 def test_options_set_how_this_process_writes() -> None:
@@ -243,7 +272,10 @@ REFUSED = [
     ({"hoodie.metadata.enable": "true"}, "does not maintain the metadata table"),
     ({"hoodie.metadata.enable": "yes"}, "true or false"),
     ({"hoodie.index.type": "BLOOM"}, "bucket index"),
-    ({"hoodie.index.bucket.engine": "CONSISTENT_HASHING"}, "only simple buckets"),
+    ({ENGINE: "EXTENDIBLE_HASHING"}, "no engine can split such buckets yet"),
+    ({ENGINE: "LINEAR_HASHING"}, "it is simple, or consistent_hashing"),
+    ({ENGINE: "CONSISTENT_HASHING", COUNT: "4", f"{INDEX}.max.num.buckets": "2"}, "initial"),
+    ({ENGINE: "CONSISTENT_HASHING", f"{INDEX}.min.num.buckets": "0"}, "from 1 to"),
     ({COUNT: "0"}, "from 1 to"),
     ({COUNT: "many"}, "whole number"),
     ({"hoodie.write.table.version": "6"}, "versions 8 and 9"),
@@ -414,6 +446,25 @@ CONTRADICTING = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("options", "there"),
+    [
+        ({ENGINE: "SIMPLE"}, "'CONSISTENT_HASHING'"),
+        ({COUNT: "8"}, "'4'"),
+        ({f"{INDEX}.max.num.buckets": "8"}, "'4096'"),
+        ({f"{INDEX}.min.num.buckets": "8"}, "'2'"),
+    ],
+)
+def test_options_that_contradict_the_rings_of_a_table_are_refused(
+    options: dict[str, str], there: str
+) -> None:
+    rings = existing(buckets=ConsistentBuckets(4, min=2))
+    refuse_contradictions(parse_write_options({COUNT: "4"}), rings)
+    refuse_contradictions(parse_write_options({COUNT: "9"}), existing(buckets=ConsistentBuckets()))
+    with pytest.raises(InvalidRequestError, match=f"there it is {there}"):
+        refuse_contradictions(parse_write_options(options), rings)
+
+
 @pytest.mark.parametrize(("options", "there"), CONTRADICTING)
 def test_options_that_contradict_the_table_are_refused_by_name(
     options: dict[str, str], there: str
@@ -443,7 +494,8 @@ def test_what_a_table_does_not_tell_cannot_be_contradicted() -> None:
 
 INCOMPLETE = [
     ({COUNT: "4"}, KEY),
-    ({KEY: "id"}, COUNT),
+    ({KEY: "id", "hoodie.datasource.write.table.type": "COPY_ON_WRITE"}, COUNT),
+    ({KEY: "id", "hoodie.write.lock.provider": f"{LOCKS}FileSystemBasedLockProvider"}, COUNT),
     ({KEY: "id", COUNT: "4", GENERATOR: f"{KEYGEN}SimpleKeyGenerator"}, "NON_PARTITION"),
 ]
 

@@ -141,11 +141,8 @@ _MACHINERY: OptionClasses = {
         _NO_OTHER_INDEX,
     ),
     **same(
-        [
-            f"hoodie.bucket.index.{name}"
-            for name in ("max.num.buckets", "min.num.buckets", "split.threshold", "merge.threshold")
-        ],
-        WithoutEffect("simple buckets keep their number"),
+        [f"hoodie.bucket.index.{name}" for name in ("split.threshold", "merge.threshold")],
+        WithoutEffect("a write does not resize buckets"),
     ),
     "hoodie.bucket.index.remote.partitioner.enable": _TUNING,
     "hoodie.bucket.index.query.pruning": WithoutEffect("it is for reads"),

@@ -24,7 +24,15 @@ from typing import Any, Final, TypeVar
 from pyhudi.errors import InvalidRequestError, TableNotFoundError
 from pyhudi.format.lock.lock_address import OPTION_PREFIXES, LockAddress, parse_lock_address
 from pyhudi.format.lock.lock_kind import LockKind
-from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.bucket_config import (
+    AUTO,
+    CONSISTENT,
+    ENGINES,
+    SIMPLE,
+    Buckets,
+    ConsistentBuckets,
+    SimpleBuckets,
+)
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.merge_rules import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY, MergeMode
 from pyhudi.format.table.merge_rules import MERGE_MODE as KEPT_MERGE_MODE
@@ -70,7 +78,10 @@ class AskedTable:
     record_key: tuple[str, ...] | None = None
     partition_by: tuple[str, ...] | None = None
     ordering: tuple[str, ...] | None = None
+    bucket_engine: str | None = None
     bucket_count: int | None = None
+    bucket_min: int | None = None
+    bucket_max: int | None = None
     hash_fields: tuple[str, ...] | None = None
     hive_style: bool | None = None
     url_encode: bool | None = None
@@ -81,11 +92,20 @@ class AskedTable:
     lock_options: Mapping[str, str] | None = None  # where the lock is, for `parse_lock_address`
 
     @property
-    def buckets(self) -> SimpleBuckets | None:
-        """For `create_table`, or for a table that does not record them; None without a count."""
+    def buckets(self) -> Buckets | None:
+        """For `create_table`, or for a table that does not record them; None if left open."""
+        hash_fields = self.hash_fields or ()
+        if self.bucket_engine == CONSISTENT:
+            initial, default = self.bucket_count, ConsistentBuckets()
+            return ConsistentBuckets(
+                AUTO if initial is None else initial,
+                default.min if self.bucket_min is None else self.bucket_min,
+                max(default.max, initial or 0) if self.bucket_max is None else self.bucket_max,
+                hash_fields,
+            )
         if self.bucket_count is None:
             return None
-        return SimpleBuckets(self.bucket_count, self.hash_fields or ())
+        return SimpleBuckets(self.bucket_count, hash_fields)
 
     def lock_address(self, kind: LockKind, table_name: str) -> LockAddress | None:
         """Return where a lock of this kind is; Hudi ignores the options of other kinds."""
@@ -127,7 +147,7 @@ def refuse_contradictions(write: HudiWrite, config: TableConfig) -> None:
     """Raise InvalidRequestError for the first option that contradicts the existing table."""
     found = _found_table(config)
     for part, spellings in _SPELLINGS.items():
-        asked, there = getattr(write.table, part), found[part]
+        asked, there = getattr(write.table, part), found.get(part)
         if asked is None or there is None or _is_same(part, asked, there, config):
             continue
         option = _spelling(write.given, spellings)
@@ -142,9 +162,14 @@ def refuse_incomplete_table(write: HudiWrite) -> None:
     """Raise TableNotFoundError if the options do not describe a new table. Call it before
     creating."""
     asked = write.table
+    has_default = asked.table_type is not TableType.COPY_ON_WRITE and asked.lock is None
     for option, value, why in (
         (names.RECORD_KEY[0], asked.record_key, "rows are found and merged by their key"),
-        (names.BUCKET_COUNT[0], asked.bucket_count, "the number of buckets cannot change later"),
+        (
+            names.BUCKET_COUNT[0],
+            asked.buckets or has_default,
+            "the number of buckets of such a table cannot change later",
+        ),
     ):
         if not value:
             raise TableNotFoundError(
@@ -197,7 +222,10 @@ _SPELLINGS: dict[str, tuple[str, ...]] = {
     "record_key": names.RECORD_KEY,
     "partition_by": names.PARTITION_BY,
     "ordering": names.ORDERING,
+    "bucket_engine": names.BUCKET_ENGINE,
     "bucket_count": names.BUCKET_COUNT,
+    "bucket_min": names.BUCKET_MIN,
+    "bucket_max": names.BUCKET_MAX,
     "hash_fields": names.HASH_FIELDS,
     "hive_style": names.HIVE_STYLE,
     "url_encode": names.URL_ENCODE,
@@ -217,7 +245,10 @@ def _asked_table(given: Mapping[str, str]) -> AskedTable:
         "record_key": _columns,
         "partition_by": _columns,
         "ordering": _columns,
+        "bucket_engine": _bucket_engine,
         "bucket_count": _number,
+        "bucket_min": _number,
+        "bucket_max": _number,
         "hash_fields": _columns,
         "hive_style": _flag,
         "url_encode": _flag,
@@ -230,13 +261,12 @@ def _asked_table(given: Mapping[str, str]) -> AskedTable:
         **{part: _agreed(given, _SPELLINGS[part], parse) for part, parse in parsers.items()},
         lock_options={name: given[name] for name in names.LOCK_ADDRESS if name in given} or None,
     )
-    if asked.bucket_count is not None:
-        try:
-            SimpleBuckets(asked.bucket_count, asked.hash_fields or ())
-        except InvalidRequestError as error:
-            raise refused_option(
-                names.BUCKET_COUNT[0], str(asked.bucket_count), error.why
-            ) from None
+    try:
+        _ = asked.buckets
+    except InvalidRequestError as error:
+        parts = ("bucket_count", "bucket_min", "bucket_max")
+        part = next(part for part in parts if getattr(asked, part) is not None)
+        raise refused_option(_SPELLINGS[part][0], str(getattr(asked, part)), error.why) from None
     return asked
 
 
@@ -269,7 +299,7 @@ def _found_table(config: TableConfig) -> dict[str, Any]:
         "record_key": config.record_key_fields,
         "partition_by": config.partition_fields,
         "ordering": config.ordering_fields,
-        "bucket_count": buckets.count if isinstance(buckets, SimpleBuckets) else None,
+        **_found_buckets(buckets),
         "hash_fields": buckets.hash_fields if buckets else None,
         "hive_style": config.hive_style,
         "url_encode": config.url_encode,
@@ -278,6 +308,17 @@ def _found_table(config: TableConfig) -> dict[str, Any]:
         "lock": config.lock if LOCK_KIND in config.properties.values else None,
         "key_generator": config.key_generator,
     }
+
+
+def _found_buckets(buckets: Buckets | None) -> dict[str, Any]:
+    match buckets:
+        case SimpleBuckets(count):
+            return {"bucket_engine": SIMPLE, "bucket_count": count}
+        case ConsistentBuckets(initial, least, most):
+            first = None if initial == AUTO else initial
+            limits = {"bucket_min": least, "bucket_max": most}
+            return {"bucket_engine": CONSISTENT, "bucket_count": first, **limits}
+    return {}
 
 
 def _is_same(part: str, asked: Any, there: Any, config: TableConfig) -> bool:
@@ -390,6 +431,10 @@ def _columns(option: str, text: str) -> tuple[str, ...]:
         if ":" in column or "." in column:
             raise refused_option(option, text, f"{column!r} is not a column of its own")
     return columns
+
+
+def _bucket_engine(_: str, text: str) -> str:
+    return ENGINES[text.upper()]
 
 
 def _number(option: str, text: str) -> int:

@@ -50,6 +50,9 @@ ORDERING: Final = (
 )
 HIVE_STYLE: Final = ("hoodie.datasource.write.hive_style_partitioning",)
 URL_ENCODE: Final = ("hoodie.datasource.write.partitionpath.urlencode",)
+BUCKET_ENGINE: Final = ("hoodie.index.bucket.engine",)
+BUCKET_MIN: Final = ("hoodie.bucket.index.min.num.buckets",)
+BUCKET_MAX: Final = ("hoodie.bucket.index.max.num.buckets",)
 BUCKET_COUNT: Final = ("hoodie.bucket.index.num.buckets",)
 HASH_FIELDS: Final = ("hoodie.bucket.index.hash.field",)
 MERGE_MODE: Final = ("hoodie.write.record.merge.mode", "hoodie.record.merge.mode")
@@ -181,6 +184,14 @@ _LOCK_PROVIDERS = one_of(
     ),
 )
 
+_BUCKET_ENGINES = one_of(
+    {
+        ("simple", "simple_hashing", "consistent_hashing"): _AS_TABLE,
+        ("extendible_hashing",): Refused("no engine can split such buckets yet"),
+    },
+    Refused("it is simple, or consistent_hashing"),
+)
+
 _TABLE: OptionClasses = {
     OPERATION: _OPERATIONS,
     PARTITIONS_TO_DELETE: Refused(f"use {_DELETE_PARTITIONS}"),
@@ -190,10 +201,8 @@ _TABLE: OptionClasses = {
     "hoodie.index.type": one_of(
         {("bucket",): _AS_TABLE}, Refused("pyhudi writes tables with a bucket index")
     ),
-    "hoodie.index.bucket.engine": one_of(
-        {("simple",): _AS_TABLE}, Refused("only simple buckets are written")
-    ),
-    **same((*BUCKET_COUNT, *HASH_FIELDS), _AS_TABLE),
+    **same(BUCKET_ENGINE, _BUCKET_ENGINES),
+    **same((*BUCKET_COUNT, *BUCKET_MIN, *BUCKET_MAX, *HASH_FIELDS), _AS_TABLE),
     **same(MERGE_MODE, _MERGE_MODES),
     **same(MERGE_STRATEGY, _MERGE_STRATEGIES),
     **same(PAYLOAD_CLASS, _PAYLOADS),

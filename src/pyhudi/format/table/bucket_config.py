@@ -46,11 +46,11 @@ AUTO_NODES_MAX: Final = 64
 _HUDI_INITIAL = 4
 
 _BUCKET = "BUCKET"
-_SIMPLE = "SIMPLE"
-_CONSISTENT = "CONSISTENT_HASHING"
+SIMPLE: Final = "SIMPLE"
+CONSISTENT: Final = "CONSISTENT_HASHING"
 _EXTENDIBLE = "EXTENDIBLE_HASHING"
 #: What a table may call its engine; RFC-42 says SIMPLE_HASHING where Hudi says SIMPLE.
-_ENGINES = {_SIMPLE: _SIMPLE, "SIMPLE_HASHING": _SIMPLE, _CONSISTENT: _CONSISTENT}
+ENGINES: Final = {SIMPLE: SIMPLE, "SIMPLE_HASHING": SIMPLE, CONSISTENT: CONSISTENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +164,11 @@ def bucket_properties(buckets: Buckets, record_key: Sequence[str]) -> dict[str, 
 
 def _counts(buckets: Buckets) -> dict[str, str]:
     if isinstance(buckets, SimpleBuckets):
-        return {BUCKET_ENGINE: _SIMPLE, BUCKET_COUNT: str(buckets.count)}
+        return {BUCKET_ENGINE: SIMPLE, BUCKET_COUNT: str(buckets.count)}
     is_auto = buckets.initial == AUTO
     known = max(buckets.min, min(_HUDI_INITIAL, buckets.max)) if is_auto else buckets.initial
     return {
-        BUCKET_ENGINE: _CONSISTENT,
+        BUCKET_ENGINE: CONSISTENT,
         BUCKET_COUNT: str(known),
         BUCKET_COUNT_MIN: str(buckets.min),
         BUCKET_COUNT_MAX: str(buckets.max),
@@ -182,14 +182,14 @@ def buckets_of(properties: TableProperties, record_key: Sequence[str]) -> Bucket
     Another index, or another kind of buckets, is not an error: it matters to writers alone.
     """
     index = (properties.text(INDEX_TYPE) or "").strip().upper()
-    engine = _ENGINES.get((properties.text(BUCKET_ENGINE) or _SIMPLE).strip().upper())
+    engine = ENGINES.get((properties.text(BUCKET_ENGINE) or SIMPLE).strip().upper())
     count = properties.number(BUCKET_COUNT)
     if index != _BUCKET or engine is None or count is None:
         return None
     names = properties.names(BUCKET_HASH_FIELDS)
     if not _are_names(names) or not set(names) <= set(record_key):
         raise properties.malformed(BUCKET_HASH_FIELDS, "a list of record key fields")
-    if engine == _SIMPLE:
+    if engine == SIMPLE:
         if not _is_count(count):
             raise properties.malformed(BUCKET_COUNT, f"a number from 1 to {BUCKETS_MAX}")
         return SimpleBuckets(count, names).resolved(record_key)
