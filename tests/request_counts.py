@@ -18,7 +18,7 @@ from counted_storage import CountedStorage
 from many_writers.scene import COW, NBCC, OCC, SHARED, Definition, Scene, rows
 from played_spark import spark_frame
 from pyhudi.api.table import Table
-from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.bucket_config import Buckets, ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.column_owners import ColumnOwners
 from pyhudi.storage.objects.column_owners import declare_owners
 
@@ -28,6 +28,7 @@ TABLES: dict[str, Definition] = {
     "mor occ": OCC,
     "mor lock": {**NBCC, **SHARED},
     "cow": COW,
+    "mor rings": NBCC,
     "joined": {"owners": OWNERS},
 }
 BUCKETS = (1, 4)  # of each partition
@@ -121,6 +122,10 @@ BEFORE: dict[str, tuple[Verb, ...]] = {
 }
 
 
+def buckets_of(table: str, count: int) -> Buckets:
+    return ConsistentBuckets(count) if table == "mor rings" else SimpleBuckets(count)
+
+
 def verbs_of(table: str, buckets: int) -> Mapping[str, Verb]:
     """Return the verbs to count; with one bucket, one read and one write for comparison."""
     if table == "joined":
@@ -135,7 +140,7 @@ def verbs_of(table: str, buckets: int) -> Mapping[str, Verb]:
 def prepared(table: str, buckets: int) -> Scene:
     """Return a table with logs, and with rows for each call to delete."""
     definition = TABLES[table]
-    scene = Scene(**definition, buckets=SimpleBuckets(buckets))
+    scene = Scene(**definition, buckets=buckets_of(table, buckets))
     if owners := definition.get("owners"):
         declare_owners(scene.storage, ColumnOwners(owners))
     olds = [rows(f"old{turn}", f"old{turn}") for turn in range(TURNS)]
@@ -173,7 +178,7 @@ def counted(table: str, buckets: int) -> Iterator[tuple[Case, Counter[str]]]:
                 verb(opened, 2)
             yield Case(table, buckets, name, "after a write"), requests
     if table != "joined":
-        scene = Scene(**TABLES[table], buckets=SimpleBuckets(buckets))
+        scene = Scene(**TABLES[table], buckets=buckets_of(table, buckets))
         storage = CountedStorage(scene.storage)
         opened = scene.table("counted", storage.as_storage())
         with storage.counting() as requests:

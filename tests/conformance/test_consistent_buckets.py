@@ -1,4 +1,4 @@
-"""Tables of consistent buckets: both judges read ours, Hudi writes by our rings, and we by Hudi's."""
+"""Tables of consistent buckets: both judges read ours, and all write by the same rings."""
 
 from __future__ import annotations
 

@@ -30,10 +30,11 @@ from pyhudi.format.table.ring_file import FIRST_INSTANT, Ring, initial_ring, rin
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.index.layout import BucketLayout
+from pyhudi.index.ring_history import InForce
 from pyhudi.index.ring_layout import RingLayout, coarsest_ring
 from pyhudi.index.routing import Routing, resized
 from pyhudi.read.load import TableLoader
-from pyhudi.read.rings import Known, Rings
+from pyhudi.read.rings import Known, LoadedRing, Rings
 from pyhudi.session.live_groups import committed_groups, live_slices, replaced_for_good
 from pyhudi.session.replaced_groups import ReplacedGroups
 from pyhudi.storage.objects.rings import (
@@ -73,7 +74,7 @@ class RingGroups:
         self._rings = Rings(storage, loader.history, _known(log))
         self._known: dict[str, RingLayout] = {}
         self._complete: set[str] = set()
-        self._pins: dict[str, InstantTime] | None = None  # of all partitions, once asked for
+        self._pins: dict[str, InForce] | None = None  # of all partitions, once asked for
         self._passed: frozenset[FileGroupId] = frozenset()  # replaced groups that were looked at
 
     count = None
@@ -103,12 +104,18 @@ class RingGroups:
 
     def _loaded(self, partition: str) -> RingLayout | None:
         known = self._known.get(partition)
-        if known is None and (found := self._rings.load(partition)) is not None:
+        if known is None and (found := self._load(partition)) is not None:
             known = RingLayout(found.ring, self._buckets.hash_fields)
             self._known[partition] = known
             if found.is_marked and self._is_own:
                 self._complete.add(partition)
         return known
+
+    def _load(self, partition: str) -> LoadedRing | None:
+        pin = None if self._pins is None else self._pins.get(partition)
+        if pin is not None and (ring := load_ring(self._storage, partition, pin.instant)):
+            return LoadedRing(ring, pin.is_marked)
+        return self._rings.load(partition)
 
     @property
     def _is_own(self) -> bool:
@@ -126,8 +133,7 @@ class RingGroups:
             self._complete.discard(partition)
             if self._pins is not None:
                 self._pins.pop(partition, None)
-                if (ring := self._loaded(partition)) is not None:
-                    self._pins[partition] = ring.ring.instant
+                self._loaded(partition)
         self._passed = replaced
 
     # -- what writes ask
@@ -163,11 +169,11 @@ class RingGroups:
     def _pinned(self) -> Mapping[str, InstantTime]:
         """Return the instant of the ring in force of every partition that has one."""
         if self._pins is None:
-            found = load_all_ring_files(self._storage)
-            in_force = {p: self._rings.in_force(files) for p, files in found.items()}
-            self._pins = {p: ring.instant for p, ring in in_force.items() if ring is not None}
-        self._pins.update({p: known.ring.instant for p, known in self._known.items()})
-        return dict(self._pins)
+            files = load_all_ring_files(self._storage)
+            found = {partition: self._rings.in_force(some) for partition, some in files.items()}
+            self._pins = {p: in_force for p, in_force in found.items() if in_force is not None}
+        pinned = {partition: pin.instant for partition, pin in self._pins.items()}
+        return {**pinned, **{p: known.ring.instant for p, known in self._known.items()}}
 
     def _carried(self) -> dict[str, BucketLayout]:
         """Return layouts that this process has, so that tasks need not read them."""
