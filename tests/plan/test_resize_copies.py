@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from handmade import at
 from pyhudi.errors import CorruptTableError
@@ -117,17 +115,9 @@ def test_copies_are_known_by_their_names_alone() -> None:
         3: [3000],
     }
     assert found.last == 3
-    assert set(found.whole()) == {1, 2}
+    assert set(found.before(found.last)) == {1, 2}
 
 
 def test_no_copy_is_none() -> None:
     assert found_copies(RESIZE, PLAN.groups, []) == FoundCopies({})
     assert FoundCopies({}).last == 0
-
-
-@given(st.lists(st.tuples(st.sampled_from("xy"), st.integers(1, 5), st.integers(0, 3))))
-def test_all_but_the_last_write_with_a_copy_are_whole(names: list[tuple[str, int, int]]) -> None:
-    files = [copy(group, 1000 * number + piece) for group, number, piece in names]
-    found = found_copies(RESIZE, PLAN.groups, files)
-    numbers = {number for _, number, _ in names}
-    assert set(found.whole()) == numbers - {max(numbers, default=0)}

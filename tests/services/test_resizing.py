@@ -18,7 +18,7 @@ from pyhudi.format.timeline.resize_plan import (
     decode_resize_plan,
     encode_resize_plan,
 )
-from pyhudi.storage.protocol import Storage
+from pyhudi.storage.protocol import Folder, Storage
 from pyhudi.timeline.instant_time import RequestedTime
 from resize_tables import ResizeTable
 
@@ -349,3 +349,61 @@ def test_a_plan_that_leaves_out_what_had_completed_is_not_executed(
         table.resizes().execute(outcome.entry.instant)
     table.resizes().cancel(outcome.entry.instant)
     assert table.rows() == before
+
+
+def test_an_executor_that_slept_until_its_ring_was_cleaned_leaves_no_mark(
+    table: ResizeTable,
+) -> None:
+    """A mark without its ring would be an error of the table."""
+    table.put("klm", 1)
+    first = table.plan(2)
+    folder = ".hoodie/.bucket_index/consistent_hashing_metadata/d"
+
+    def others() -> None:
+        table.resizes("b").execute(first, is_forced=True)
+        table.resizes("c").execute(table.plan(2, label="p2"))
+        for suffix in ("hashing_meta", "commit"):
+            table.storage.delete(f"{folder}/{first}.{suffix}")
+
+    result = table.resizes(storage=Beside(table, {".parquet": others})).execute(first)
+    assert result is not None
+    assert not result.is_ours
+    assert not [stat.path for stat in table.storage.list(folder) if first in stat.path]
+    assert table.table("v").services.verify()
+
+
+def test_a_folder_that_is_listed_while_copies_are_made_hides_none_of_them(
+    table: ResizeTable,
+) -> None:
+    """The commit names every copy: readers that refresh go by it."""
+    table.put("klmnopq", 1)
+    requested = table.plan(4)
+    table.put("klmnopq", 2)
+    table.put("klmnopq", 3)
+
+    class Racing(Beside):
+        """A listing that misses all copies of the first write but one, as a local disk may."""
+
+        lists = 0
+
+        def list_folder(self, prefix: str) -> Folder:
+            found = table.storage.list_folder(prefix)
+            if prefix != "d":
+                return found
+            self.lists += 1
+            missed = [s for s in found.objects if f"_{requested}.log.1000" in s.path][1:]
+            shown = tuple(s for s in found.objects if self.lists > 1 or s not in missed)
+            return Folder(found.folders, shown)
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        table.resizes(storage=Beside(table, {"/log/0": die, "log.2000": lambda: None})).execute(
+            requested
+        )
+    late = table.resizes("late", storage=Racing(table, {}))
+    result = late.execute(requested, is_forced=True)
+    assert result is not None
+    copies = [s.path for s in table.storage.list("d") if f"_{requested}.log" in s.path]
+    assert result.copies == len(copies)

@@ -6,6 +6,7 @@ one undisturbed execution leaves.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ import pytest
 from faulty_storage import Effect, Fault, FaultyStorage, Operation
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
+from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.format.timeline.made_files import made_path
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.write.resizing.help import finish_resize
@@ -250,6 +254,15 @@ def closed(scene: Scene) -> Scene:
     return outrun
 
 
+def counted(scene: Scene) -> tuple[int, int]:
+    """Rows of base files, and deletes, by the commit of the resize."""
+    timeline = scene.table.storage.list(".hoodie/timeline")
+    [path] = [stat.path for stat in timeline if f"/{scene.requested}_" in stat.path]
+    stats = decode_commit_metadata(scene.table.storage.read(path), path).stats
+    rows = sum(stat.num_writes or 0 for stat in stats if stat.log_files is None)
+    return rows, sum(stat.num_deletes or 0 for stat in stats)
+
+
 class StopsClosed(Outrun):
     """A storage on which an executor is outrun, and dies when it has closed the resize."""
 
@@ -263,11 +276,30 @@ class StopsClosed(Outrun):
         return created
 
 
-def test_a_writer_finishes_what_another_closed() -> None:
+@pytest.mark.parametrize("note", ["there", "gone", "wrong", "damaged"])
+def test_a_writer_finishes_what_another_closed(note: str) -> None:
+    """With the note it reads the last copies alone; without it the same is counted."""
     scene = closed(Scene.made(is_outrun=False))
-    finish_resize(scene.table.session("writer"), scene.requested)
+    path = made_path(InstantTime(scene.requested))
+    data = scene.table.storage.read(path)
+    if note == "gone":
+        scene.table.storage.delete(path)
+    elif note == "wrong":
+        noted = json.loads(data)
+        for counts in noted["files"].values():
+            counts[0] += 1
+        scene.table.storage.write(path, json.dumps(noted).encode())
+    elif note == "damaged":
+        scene.table.storage.write(path, data[:-3])
+    watched = FaultyStorage(scene.table.storage)
+    finish_resize(scene.table.session("writer", watched), scene.requested)
     assert scene.is_done()
     scene.check()
+    read = {operation.path for operation in watched.trace if operation.name in ("open", "read")}
+    assert any(path.endswith(".parquet") for path in read) is (note != "there")
+    first = min(path for path in scene.files() if ".log." in path)
+    assert (first in read) is (note != "there")
+    assert counted(scene) == (8, 1)
     finish_resize(scene.table.session("late"), scene.requested)  # it has ended
 
 

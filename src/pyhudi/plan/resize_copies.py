@@ -115,9 +115,9 @@ class FoundCopies:
         """The last write of which there is a copy; 0 if there is none."""
         return max(self.paths, default=0)
 
-    def whole(self) -> Mapping[int, tuple[tuple[str, int], ...]]:
-        """Return the copies of writes of which all are there."""
-        return {number: files for number, files in self.paths.items() if number < self.last}
+    def before(self, number: int) -> Mapping[int, tuple[tuple[str, int], ...]]:
+        """Return the copies of the writes before this one."""
+        return {found: files for found, files in self.paths.items() if found < number}
 
 
 def found_copies(

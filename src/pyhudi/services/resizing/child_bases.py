@@ -45,7 +45,7 @@ def write_children(
 ) -> tuple[WriteStat, ...]:
     """Write the children's base files; return their stats in the children's order."""
     children = rewrite.children
-    if (found := found_bases(storage, spec.requested, children.groups)) is not None:
+    if (found := found_bases(storage, spec.requested, children.groups, {})) is not None:
         return found
     slices = _sized(storage, spec, rewrite)
     rows = _rows(storage, spec, slices)

@@ -48,6 +48,7 @@ from pyhudi.services.resizing.result import ResizeResult, resize_result
 from pyhudi.settings import WriteSettings
 from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
 from pyhudi.table.state import TableState
+from pyhudi.write.resizing.bases import load_made
 from pyhudi.write.resizing.cancel import abort_resize, is_incurable, rollback_of
 from pyhudi.write.resizing.copies import ResizeCopies
 from pyhudi.write.resizing.finish import ResizeEnd, resize_metadata, tidy
@@ -126,7 +127,7 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
         bases = tuple(self._merge(run.requested, run.plan.schema, rewrites(work)))
         with self._exclusive:
             copies = ResizeCopies(self._log, work)
-            copies.find()
+            copies.find(load_made(self._storage, work.requested))
         made = _Made(bases, copies)
         self._end(run, made).copy()  # what completed while the base files were made
         return made
@@ -142,7 +143,9 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
     def _end(self, run: Execution[_Plan], made: _Made) -> ResizeEnd:
         encoded = partial(self._encoded, run, made)
         work, exclusive = run.plan.work, self._exclusive
-        return ResizeEnd(self._log, work, made.copies, encoded=encoded, exclusive=exclusive)
+        return ResizeEnd(
+            self._log, work, made.bases, made.copies, encoded=encoded, exclusive=exclusive
+        )
 
     def _encoded(self, run: Execution[_Plan], work: _Made) -> bytes:
         metadata = self._metadata(run, work)

@@ -236,11 +236,20 @@ class _SourceCopy:
 def _stat(group: FileGroupId, name: LogFileName, size: int, records: _Records) -> WriteStat:
     # Before the parts of rows come stand-ins for those that are new.
     rows, inserts = (records.partial, records.whole) if records.partial else (records.whole, 0)
-    stat = file_stat(group, name.file_name, size, writes=rows, deletes=records.deletes)
+    stat = log_stat(group, name, size)
     return replace(
         stat,
+        num_writes=rows,
         num_inserts=inserts,
         num_update_writes=rows - inserts,
+        num_deletes=records.deletes,
+    )
+
+
+def log_stat(group: FileGroupId, name: LogFileName, size: int) -> WriteStat:
+    """Return the stat of a copy, without what it counts."""
+    return replace(
+        file_stat(group, name.file_name, size, writes=0, deletes=0),
         prev_commit=name.requested,
         log_version=name.version,
         log_offset=0,

@@ -21,7 +21,7 @@ from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.index.children import KeyOwners
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.rows.row_layout import RowLayout, moved_rows
-from pyhudi.table.schema import RECORD_KEY
+from pyhudi.table.schema import FILE_NAME, RECORD_KEY
 from pyhudi.write.files.base_file import BaseFileEncoder, base_stat, winner_size
 from pyhudi.write.files.spec import WriteSpec, create_marker, data_path
 from pyhudi.write.files.split import split_rows
@@ -44,7 +44,9 @@ def write_bases(
         for file in files:
             create_marker(storage, spec, file.path, IoType.CREATE)
         for batch in rows:
-            for ordinal, part in split_rows(batch, owners.assign(batch.column(RECORD_KEY))):
+            # The name of the file is replaced: it would be split for nothing.
+            kept = batch.select([name for name in batch.schema.names if name != FILE_NAME])
+            for ordinal, part in split_rows(kept, owners.assign(batch.column(RECORD_KEY))):
                 files[ordinal].add(part)
         return tuple(file.created(storage) for file in files)
 

@@ -8,11 +8,11 @@ and those of all writes before are whole (`plan.resize_copies`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.files.file_names import LogFileName, parse_data_file
+from pyhudi.format.files.file_names import FileGroupId, LogFileName, parse_data_file
 from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,
@@ -20,11 +20,12 @@ from pyhudi.format.timeline.commit_metadata import (
     decode_commit_metadata,
 )
 from pyhudi.format.timeline.instant import Instant
+from pyhudi.format.timeline.made_files import MadeFile
 from pyhudi.plan.resize_copies import FoundCopies, OwedCopy, found_copies, owed_copy
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.live import LiveTimeline, NumberedWrite
-from pyhudi.write.files.copied_log import CopyName, copied_logs, copy_stat
+from pyhudi.write.files.copied_log import CopyName, copied_logs, copy_stat, log_stat
 from pyhudi.write.resizing.work import ResizeWork
 
 
@@ -44,24 +45,33 @@ class ResizeCopies:
         """The stats of all copies so far."""
         return tuple(self._stats)
 
-    def find(self) -> None:
-        """Take what other processes have copied."""
-        found = _found(self._storage, self._work)
-        if not found.paths:
+    def find(self, made: Mapping[str, MadeFile]) -> None:
+        """Take what other processes have copied; `made` is what was noted of it.
+
+        A listing of a local folder may show a file and miss one that was created before it, while
+        it runs. A second listing shows all that had been created when the first one ended.
+        """
+        last = _found(self._storage, self._work).last
+        if not last:
             return
+        whole = _found(self._storage, self._work).before(last)
         writes = self._log.completions_since(self._work.requested)
         requested = {write.number: write.instant.requested for write in writes}
-        for number, files in found.whole().items():
+        for number, files in whole.items():
             if number not in requested:
                 raise _unknown_copy(files[0][0])
             for path, size in files:
-                self._stats.append(_stat_of(self._storage, path, size, requested[number]))
-        self._copied = found.last - 1
+                stat = _found_stat(self._storage, path, size, requested[number], made.get(path))
+                self._stats.append(stat)
+        self._copied = last - 1
 
     # -- what is owed
 
     def owed(self, live: LiveTimeline) -> list[OwedCopy]:
-        """Return what completed since and is not copied, oldest first. Ask the log's owner only."""
+        """Return what completed since and is not copied, oldest first.
+
+        It may read the commits of writes, so the caller holds what guards the log.
+        """
         writes = live.writes_since(self._work.requested)
         return [owed for write in writes[self._copied :] if (owed := self._owed_of(write))]
 
@@ -110,10 +120,14 @@ def _found(storage: Storage, work: ResizeWork) -> FoundCopies:
     return found_copies(work.requested, work.plan.groups, files)
 
 
-def _stat_of(storage: Storage, path: str, size: int, write: str) -> WriteStat:
-    name = parse_data_file(file_name(path))
+def _found_stat(
+    storage: Storage, path: str, size: int, write: str, noted: MadeFile | None
+) -> WriteStat:
+    name, partition = parse_data_file(file_name(path)), path.rpartition("/")[0]
     assert isinstance(name, LogFileName), path
-    return copy_stat(storage, path.rpartition("/")[0], name, size, write)
+    if noted is not None and noted.size == size:
+        return noted.counted(log_stat(FileGroupId(partition, name.file_id), name, size))
+    return copy_stat(storage, partition, name, size, write)
 
 
 def _unknown_copy(path: str) -> CorruptTableError:

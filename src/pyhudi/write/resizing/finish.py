@@ -21,6 +21,7 @@ from typing import Any, Final
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.proposals import Close, Complete, Outcome, Refused, Rule
 from pyhudi.errors import HudiError
+from pyhudi.format.table.ring_file import RingFileName, ring_path
 from pyhudi.format.timeline.commit_metadata import (
     SCHEMA_KEY,
     CommitMetadata,
@@ -28,11 +29,13 @@ from pyhudi.format.timeline.commit_metadata import (
     stats_by_partition,
 )
 from pyhudi.format.timeline.decision_entry import closed_path
-from pyhudi.format.timeline.instant import Action
+from pyhudi.format.timeline.instant import Action, InstantTime
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity
 from pyhudi.storage.objects.markers import marker_objects
 from pyhudi.storage.objects.rings import write_mark
+from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.live import LiveTimeline
+from pyhudi.write.resizing.bases import note_made
 from pyhudi.write.resizing.copies import ResizeCopies, bytes_owed, files_owed
 from pyhudi.write.resizing.work import ResizeWork
 
@@ -52,6 +55,7 @@ class ResizeEnd:
         self,
         log: DecisionLog,
         work: ResizeWork,
+        bases: tuple[WriteStat, ...],
         copies: ResizeCopies,
         *,
         encoded: Callable[[], bytes],
@@ -61,6 +65,7 @@ class ResizeEnd:
         everything but the copying."""
         self._log = log
         self._work = work
+        self._bases = bases
         self._copies = copies
         self._encoded = encoded
         self._exclusive = exclusive
@@ -95,6 +100,8 @@ class ResizeEnd:
         """Close the resize, unless too much is owed; a resize that has ended shows in `run`."""
         doubled = CLOSE_BYTES << (self._close_refusals // CLOSE_REFUSALS)
         check = partial(self._objection, min(doubled, CLOSE_BYTES_MAX), CLOSE_FILES)
+        stats = (*self._bases, *self._copies.stats)
+        note_made(self._log.storage, self._work.requested, stats)
         if _is_owed(self._log.append(Close(self._work.requested, check))):
             self._close_refusals += 1
 
@@ -134,6 +141,19 @@ def tidy(log: DecisionLog, work: ResizeWork) -> None:
     """
     with suppress(HudiError):
         for partition in work.partitions:
-            write_mark(log.storage, partition, work.requested)
+            _mark(log.storage, partition, work.requested)
         log.storage.delete_all(marker_objects(log.storage, work.requested))
         log.storage.delete(closed_path(work.requested))
+
+
+def _mark(storage: Storage, partition: str, requested: InstantTime) -> None:
+    """Mark a ring, unless this process slept until the ring was cleaned: no mark stands alone."""
+    ring, mark = (
+        ring_path(partition, RingFileName(requested, is_commit_mark=is_mark))
+        for is_mark in (False, True)
+    )
+    if storage.stat(ring) is None:
+        return
+    write_mark(storage, partition, requested)
+    if storage.stat(ring) is None:
+        storage.delete(mark)

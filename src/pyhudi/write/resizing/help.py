@@ -15,7 +15,7 @@ from pyhudi.errors import CorruptTableError, HudiError
 from pyhudi.format.timeline.commit_metadata import encode_replace_commit_metadata
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.heartbeats import heartbeat_path
-from pyhudi.write.resizing.bases import found_bases
+from pyhudi.write.resizing.bases import found_bases, load_made
 from pyhudi.write.resizing.cancel import abort_resize, is_incurable
 from pyhudi.write.resizing.copies import ResizeCopies
 from pyhudi.write.resizing.finish import ResizeEnd, resize_metadata, tidy
@@ -49,18 +49,19 @@ def finish_resize(session: TableSession, requested: str) -> None:
 
 def _finished(session: TableSession, work: ResizeWork) -> Outcome:
     log = session.log
-    bases = found_bases(log.storage, work.requested, work.groups)
+    made = load_made(log.storage, work.requested)
+    bases = found_bases(log.storage, work.requested, work.groups, made)
     if bases is None:
         raise _without_bases(work)
     copies = ResizeCopies(log, work)
-    copies.find()
+    copies.find(made)
     schema, writer = session.schema.avro(), writer_identity(log.world, session.settings)
 
     def encoded() -> bytes:
         metadata = resize_metadata(work, (*bases, *copies.stats), schema, writer)
         return encode_replace_commit_metadata(metadata, log.world.random_bytes(16))
 
-    return ResizeEnd(log, work, copies, encoded=encoded, exclusive=nullcontext()).run()
+    return ResizeEnd(log, work, bases, copies, encoded=encoded, exclusive=nullcontext()).run()
 
 
 def _without_bases(work: ResizeWork) -> CorruptTableError:
