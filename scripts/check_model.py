@@ -31,7 +31,7 @@ TOOLS = ROOT / "build/model"  # ignored by git
 TLC_JARS = "tlc"  # a set of requirements/jars.toml
 
 MUST_FAIL = ("weak_", "witness_")
-MODULES = ("prune", "schema")  # of the configurations with the word in their names
+MODULES = ("prune", "schema", "resize")  # of the configurations with the word in their names
 QUICK_SECONDS_MAX = 25
 HANG_SECONDS = 4 * 3600
 
@@ -141,7 +141,7 @@ def is_as_expected(expected: Expected, jar: Path) -> bool:
     wrong = complaint(expected, outcome)
     said = f"violates {outcome.violated}" if outcome.violated else "holds"
     print(
-        f"{expected.name:26} {said:26} {outcome.states or 0:>10,} states"
+        f"{expected.name:34} {said:26} {outcome.states or 0:>10,} states"
         f" {time.monotonic() - begun:6.0f} s  {f'WRONG: {wrong}' if wrong else 'as expected'}",
         flush=True,
     )

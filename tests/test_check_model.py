@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,7 @@ def loaded_script() -> ModuleType:
 
 
 check_model = loaded_script()
+MODEL = check_model.MODEL
 
 HOLDS = """Model checking completed. No error has been found.
 612950 states generated, 226031 distinct states found, 0 states left on queue.
@@ -83,8 +86,57 @@ def test_a_table_that_misses_a_run_or_expects_the_wrong_thing_of_it_is_refused(
         check_model.loaded_table(text, names)
 
 
-def test_the_table_has_a_row_for_every_configuration() -> None:
-    names = [path.stem for path in check_model.MODEL.glob("*.cfg")]
-    rows = check_model.loaded_table((check_model.MODEL / "expected.json").read_text(), names)
+def loaded_rows() -> tuple[Any, ...]:
+    names = [path.stem for path in MODEL.glob("*.cfg")]
+    rows = tuple(check_model.loaded_table((MODEL / "expected.json").read_text(), names))
     assert {row.name for row in rows} == set(names)
-    assert any(row.is_quick for row in rows)
+    return rows
+
+
+def test_the_table_has_a_row_for_every_configuration() -> None:
+    assert any(row.is_quick for row in loaded_rows())
+
+
+def test_the_quick_runs_take_minutes_not_hours() -> None:
+    assert sum(row.seconds for row in loaded_rows() if row.is_quick) <= 6 * 60
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("log_occ", "protocol"),
+        ("weak_prune_no_chain", "prune"),
+        ("schema_longer", "schema"),
+        ("resize_merge", "resize"),
+        ("weak_resize_stays", "resize"),
+        ("witness_resize_moved", "resize"),
+    ],
+)
+def test_a_configuration_goes_with_the_module_in_its_name(name: str, module: str) -> None:
+    row = next(row for row in loaded_rows() if row.name == name)
+    assert row.module == module
+    assert (MODEL / f"{row.module}.tla").is_file()
+
+
+def test_a_configuration_names_only_what_its_module_defines() -> None:
+    for row in loaded_rows():
+        module = (MODEL / f"{row.module}.tla").read_text()
+        lines = (MODEL / f"{row.name}.cfg").read_text().splitlines()
+        named = {line.split()[1] for line in lines if line.startswith(("INVARIANT", "PROPERTY"))}
+        assert named, f"{row.name} checks nothing"
+        for promise in named:
+            assert re.search(rf"^{promise} *==", module, re.M), f"{row.name}: {promise}"
+        if row.violated not in (None, "temporal"):
+            assert row.violated in named, f"{row.name} cannot violate {row.violated}"
+
+
+def test_each_rule_that_the_model_of_resizes_can_leave_out_is_left_out_by_a_weak_run() -> None:
+    known = set(re.findall(r'"([^"]+)" \\(?:not)?in Weak', (MODEL / "resize.tla").read_text()))
+    left_out: set[str] = set()
+    for path in MODEL.glob("*resize*.cfg"):
+        weak = re.search(r"^  Weak = {(.*)}$", path.read_text(), re.M)
+        assert weak is not None
+        rules = set(re.findall(r'"([^"]+)"', weak[1]))
+        assert bool(rules) == path.name.startswith("weak_"), path.name
+        left_out |= rules
+    assert left_out == known

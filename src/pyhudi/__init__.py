@@ -49,7 +49,7 @@ _HOMES = {
     "SchemaContradiction": "pyhudi.conflict.schemas",
     "SchemaMode": "pyhudi.settings",
     "SchemaStrategy": "pyhudi.conflict.schemas",
-    "SchemaUpdate": "pyhudi.plan.schema_update",
+    "SchemaUpdate": "pyhudi.api.schema_update",
     "SchemaUpdateBlock": "pyhudi.api.schema_update",
     "SchemaWarning": "pyhudi.session.write_schema",
     "SimpleBuckets": "pyhudi.format.table.bucket_config",
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from pyhudi.api.open import open_table as open_table
     from pyhudi.api.scan import Changes as Changes
     from pyhudi.api.scan import Scan as Scan
+    from pyhudi.api.schema_update import SchemaUpdate as SchemaUpdate
     from pyhudi.api.schema_update import SchemaUpdateBlock as SchemaUpdateBlock
     from pyhudi.api.table import Table as Table
     from pyhudi.api.writes import UpkeepWarning as UpkeepWarning
@@ -108,7 +109,6 @@ if TYPE_CHECKING:
     from pyhudi.plan.resize_policy import SplitBucket as SplitBucket
     from pyhudi.plan.resize_policy import SplitPolicy as SplitPolicy
     from pyhudi.plan.resizing import ResizePreview as ResizePreview
-    from pyhudi.plan.schema_update import SchemaUpdate as SchemaUpdate
     from pyhudi.progress import Progress as Progress
     from pyhudi.read.slice import CorruptBlockWarning as CorruptBlockWarning
     from pyhudi.services.archiving.run import ArchiveResult as ArchiveResult

@@ -20,6 +20,7 @@ from pyhudi.api.inputs import (
     storage_at,
     table_address,
 )
+from pyhudi.api.schema_update import SchemaUpdate
 from pyhudi.errors import InvalidRequestError
 from pyhudi.table.rows.storable_types import storable_schema
 
@@ -96,6 +97,36 @@ def test_an_error_names_what_it_was_given_with_the_right_article() -> None:
         record_batches(object())
     with pytest.raises(InvalidRequestError, match=r"^an int is not a schema"):
         parse_schema(5)
+
+
+class Columns:
+    """What has a schema by the Arrow interface alone."""
+
+    def __arrow_c_schema__(self) -> Any:
+        return TABLE.schema.__arrow_c_schema__()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Columns(),
+        pa.schema([*TABLE.schema, ("_hoodie_commit_time", pa.string())]),
+        TABLE,
+        pd.DataFrame(TABLE.to_pydict(), index=[7, 9]),
+        pl.DataFrame(TABLE.to_pydict()),
+        Stream(),
+    ],
+    ids=lambda given: f"{type(given).__module__}.{type(given).__name__}",
+)
+def test_a_union_takes_the_columns_of_anything_that_has_a_schema(given: Any) -> None:
+    change = SchemaUpdate(pa.schema([("id", pa.string()), ("n", pa.int32())]))
+    assert change.union_by_name(given).schema == TABLE.schema
+    assert repr(change).endswith("move_before, move_after>")
+
+
+def test_a_union_with_what_has_no_schema_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match=r"^a list is not a schema"):
+        SchemaUpdate(pa.schema([])).union_by_name([("x", "int")])
 
 
 def test_columns_of_several_types_are_refused() -> None:

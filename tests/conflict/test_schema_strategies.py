@@ -303,6 +303,14 @@ def test_what_cannot_both_be_right_is_named(
     assert [column for column, _ in found.columns] == [path]
 
 
+def test_what_the_first_rows_of_two_writes_require_is_required_where_both_have_it() -> None:
+    now = pa.schema([required("id", I64), pa.field("a", I32), required("b", I32)])
+    own = pa.schema([required("id", I64), required("b", I64), required("c", TEXT)])
+    assert RECONCILE.resolve(None, now, own) == pa.schema(
+        [required("id", I64), pa.field("a", I32), required("b", I64), pa.field("c", TEXT)]
+    )
+
+
 def test_every_contradiction_is_named() -> None:
     found = RECONCILE.resolve(schema(a=I32, b=I32), schema(a=I64, b=TEXT), schema(a=F64, b=I64))
     assert isinstance(found, SchemaContradiction)
@@ -693,11 +701,12 @@ def test_two_thousand_columns_take_no_time_to_speak_of() -> None:
     now = as_stored(pa.schema([*wider, ("theirs", I32)]))
     start = as_stored(start)
     own = pa.schema([f.with_type(POINT_Y) if f.type == POINT else f for f in start] + [S1.field(0)])
-    seconds = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        found = RECONCILE.resolve(start, now, own)
-        seconds.append(time.perf_counter() - begun)
+    for strategy in (SIMPLE, RECONCILE):
+        seconds = []
+        for _ in range(5):
+            begun = time.process_time()
+            found = strategy.resolve(start, now, own)
+            seconds.append(time.process_time() - begun)
+        assert min(seconds) < 0.04  # half of it, says `make bench ARGS=schemas`
     assert isinstance(found, pa.Schema)
     assert len(found) == 2_002
-    assert min(seconds) < 0.1  # 0.02 on a machine that does nothing else

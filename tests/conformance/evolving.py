@@ -29,7 +29,7 @@ from conformance.writing import ExpectedTable
 from golden_reads import hudi_options
 from opened_tables import session_on
 from pyhudi.commit.transaction import Transaction
-from pyhudi.conflict.schema_to_record import DROPPED_KEY
+from pyhudi.conflict.gone_columns import DROPPED_KEY
 from pyhudi.format.avro.schema import avro_record_schema
 from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,

@@ -1,9 +1,9 @@
 """Spark drivers that commit to one table at the same time, and what a reader beside them may see.
 
-Each driver is a process of its own with a session of its own (`spark/drivers/committer.py`); one
-set of them serves all scenarios. A scenario gives each a list of commits. While they are at it,
-readers poll, and afterwards every poll is judged by a model: which commits it saw, whether it saw
-them wholly, and whether the rows are what exactly these commits make.
+One set of drivers (`spark/committers.py`) serves all scenarios. A scenario gives each a list of
+commits. While they are at it, readers poll, and afterwards every poll is judged by a model: which
+commits it saw, whether it saw them wholly, and whether the rows are what exactly these commits
+make.
 
 A commit can be told from the rows of a poll because some of its rows have keys of its own. They
 are spread over all buckets, so a commit of which a part is visible shows some of them.
@@ -12,46 +12,23 @@ are spread over all buckets, so a commit of which a part is visible shows some o
 from __future__ import annotations
 
 import json
-import os
-import queue
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 import pyhudi
 from conformance.client import JudgeClient
 from conformance.rows import assert_same_rows, encoded_rows
 from pyhudi.format.table.column_owners import RANK_COLUMN
 from pyhudi.table.schema import META_COLUMNS
-from spark.cluster import DRIVERS, START_S, Process
+from spark.committers import Signals, SparkDriver
 
 Row = dict[str, Any]
 
 _TICK_S = 0.01
-SESSION_S = 400  # until the last of four drivers that start at once is there
-SESSION = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "1",
-    # To compile code for a dozen rows takes longer than everything else.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
 
 
 # -- what is committed
@@ -84,10 +61,6 @@ _SPARK = {
 }
 
 
-#: For `committer.py`: files that it makes or waits for at a driver's first commit.
-Signals = Mapping[str, Any]
-
-
 def polled(table: Path, number: int) -> Path:
     """Says that the poll of this number has ended."""
     return Path(f"{table}.polled.{number}")
@@ -97,15 +70,6 @@ def together(folder: Path, count: int) -> list[Signals]:
     """No first commit completes before all have begun."""
     begun = [str(folder / f"begun.{number}") for number in range(count)]
     return [{"begun": own, "completes_after": begun} for own in begun]
-
-
-def overtaken(folder: Path) -> list[Signals]:
-    """The first driver begins first, and the second one completes before it."""
-    begun, done = str(folder / "begun"), str(folder / "done")
-    return [
-        {"begun": begun, "completes_after": [done]},
-        {"begins_after": [begun], "done": done},
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,103 +82,48 @@ class Answer:
     conflicts: tuple[Row, ...]  # errors that the driver's program met by writing again
 
 
-# -- the drivers
+# -- their drivers
 
 
-class SparkDriver:
-    """A driver program that runs, and the thread that listens to it."""
+def begin(
+    driver: SparkDriver,
+    table: Path,
+    commits: Iterable[Commit],
+    signals: Signals,
+    retries: int | None,
+) -> None:
+    """Have the driver make the commits; the first of them gives and heeds the signals.
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name = name
-        self._heard: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
-        settings = {**SESSION, "spark.local.dir": str(folder)}  # nothing of a killed one stays
-        self._process = Process(
-            [sys.executable, str(DRIVERS / "committer.py"), name, json.dumps(settings)],
-            folder / f"{name}.log",
-            os.environ,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-        self.is_idle = False
-
-    def _listen(self) -> None:
-        assert self._process.popen.stdout is not None
-        for line in self._process.popen.stdout:
-            self._heard.put(json.loads(line))
-        self._heard.put(None)
-
-    def await_session(self) -> None:
-        self._known(self._heard.get(timeout=SESSION_S))
-        self.is_idle = True
-
-    def begin(
-        self, table: Path, commits: Iterable[Commit], signals: Signals, retries: int | None
-    ) -> None:
-        """Have it make the commits; the first of them gives and heeds the signals.
-
-        Commit n is not completed before poll n has ended, so that drivers do not run away.
-        """
-        told = [
-            {
-                "name": commit.name,
-                "verb": commit.verb,
-                "rows": [list(row.values()) for row in commit.rows],
-                "columns": commit.columns,
-                "options": commit.options,
-                "signals": self._signals(table, number, {} if number else signals),
-            }
-            for number, commit in enumerate(commits)
-        ]
-        settings: Row = {"job": f"driver {self.name}"}
-        if retries is not None:
-            settings["conflict_retries"] = retries
-        task = {"table": str(table), "settings": settings, "commits": told}
-        self.is_idle = False
-        assert self._process.popen.stdin is not None
-        self._process.popen.stdin.write(json.dumps(task) + "\n")
-        self._process.popen.stdin.flush()
-
-    def _signals(self, table: Path, number: int, given: Signals) -> Signals:
-        begun = f"{table}.{self.name}.{number}.begun"
-        awaited = [*given.get("completes_after", ()), str(polled(table, number))]
-        return {"begun": begun, **given, "completes_after": awaited}
-
-    def answers(self) -> Iterator[tuple[str, Answer]]:
-        """What it told since the last time, by the name of the commit."""
-        while not self._heard.empty():
-            heard = self._known(self._heard.get())
-            if "done" in heard:
-                self.is_idle = True
-            else:
-                name, conflicts = heard.pop("commit"), tuple(heard.pop("conflicts"))
-                yield name, Answer(**heard, conflicts=conflicts)
-
-    def _known(self, heard: Row | None) -> Row:
-        if heard is None:
-            pytest.fail(f"driver {self.name} ended: {self._process.log}")
-        return heard
-
-    def kill(self) -> None:
-        """With its JVM, which may be in the midst of something."""
-        if self._process.is_running():
-            os.killpg(self._process.popen.pid, signal.SIGKILL)
-        self._listener.join(START_S)
-        self._process.kill()
+    Commit n is not completed before poll n has ended, so that drivers do not run away.
+    """
+    told = [
+        {
+            "name": commit.name,
+            "verb": commit.verb,
+            "rows": [list(row.values()) for row in commit.rows],
+            "columns": commit.columns,
+            "options": commit.options,
+            "signals": _signals(driver, table, number, {} if number else signals),
+        }
+        for number, commit in enumerate(commits)
+    ]
+    settings: Row = {"job": f"driver {driver.name}"}
+    if retries is not None:
+        settings["conflict_retries"] = retries
+    driver.begin(table, told, settings)
 
 
-@contextmanager
-def running_drivers(folder: Path, names: Iterable[str]) -> Iterator[list[SparkDriver]]:
-    """Drivers of these names, all of which start at once; killed at the end."""
-    with ExitStack() as stack:
-        drivers = []
-        for name in names:
-            drivers.append(SparkDriver(name, folder))
-            stack.callback(drivers[-1].kill)
-        for driver in drivers:
-            driver.await_session()
-        yield drivers
+def _signals(driver: SparkDriver, table: Path, number: int, given: Signals) -> Signals:
+    begun = f"{table}.{driver.name}.{number}.begun"
+    awaited = [*given.get("completes_after", ()), str(polled(table, number))]
+    return {"begun": begun, **given, "completes_after": awaited}
+
+
+def answers_of(driver: SparkDriver) -> Iterator[tuple[str, Answer]]:
+    """What it told since the last time, by the name of the commit."""
+    for heard in driver.heard():
+        name, conflicts = heard.pop("commit"), tuple(heard.pop("conflicts"))
+        yield name, Answer(**heard, conflicts=conflicts)
 
 
 # -- what is seen
@@ -269,7 +178,7 @@ def watch(
     """
     table = pyhudi.open_table(path)
     for driver, commits, given in zip(drivers, work, signals, strict=True):
-        driver.begin(path, commits, given, retries if driver is drivers[0] else None)
+        begin(driver, path, commits, given, retries if driver is drivers[0] else None)
     answers: dict[str, Answer] = {}
     polls: list[Poll] = []
     for number in count():
@@ -291,7 +200,7 @@ def _await_answers(drivers: Sequence[SparkDriver], answers: dict[str, Answer]) -
     while len(answers) == before and not all(driver.is_idle for driver in drivers):
         time.sleep(_TICK_S)
         for driver in drivers:
-            answers.update(driver.answers())
+            answers.update(answers_of(driver))
 
 
 def _data_rows(rows: Iterable[Row]) -> tuple[Row, ...]:

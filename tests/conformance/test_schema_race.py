@@ -32,8 +32,8 @@ from conformance.scenes import (
     frozen_hudi_write,
     held_write,
 )
+from pyhudi.api.schema_update import SchemaUpdate
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
-from pyhudi.plan.schema_update import SchemaUpdate
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance]
 
@@ -47,8 +47,7 @@ def race(tmp_path: Path, combination: Combination) -> Evolving:
 
 
 def agree_before_and_after_compaction(judge: JudgeClient, scene: Evolving) -> None:
-    """hudi-rs cannot read all logs of a table whose columns changed (README.md)."""
-    scene.agree(judge, by_rs=not scene.is_mor)
+    scene.agree(judge)
     if scene.is_mor:
         assert scene.shared.open().services.compact().results
         scene.agree(judge)
@@ -230,7 +229,7 @@ def test_an_optimistic_hudi_write_of_another_column_is_refused_behind_pyhudis_an
         scene.upsert(scene.rows([mine], written=2), schema_mode="add")
     with pytest.raises(JudgeError, match="HoodieSchemaEvolutionConflictException"):
         written.result()
-    scene.agree(judge, by_rs=not scene.is_mor)
+    scene.agree(judge)
     scene.sample.schema = added(scene.sample.schema, OTHER)
     scene.hudi_write(judge, scene.rows([other], written=3))
     agree_before_and_after_compaction(judge, scene)
@@ -258,7 +257,7 @@ def test_a_column_that_a_non_blocking_hudi_write_took_away_comes_back_with_its_v
         ours.services.compact()
     with ours.update_schema() as change:
         change.union_by_name(scene.sample.schema)
-    scene.agree(judge, by_rs=False)
+    scene.agree(judge)
     assert value_of(judge, scene, mine, "extra") == f"extra {mine} by 2"
     ours.services.compact()
     scene.agree(judge)

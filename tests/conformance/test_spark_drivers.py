@@ -19,17 +19,15 @@ from conformance.client import JudgeClient
 from conformance.spark_drivers import (
     Commit,
     Row,
-    SparkDriver,
     agree,
     by_commit,
     by_ordering,
     check,
     joined,
-    overtaken,
-    running_drivers,
     together,
     watch,
 )
+from spark.committers import SparkDriver, overtaken, running_drivers
 
 pytestmark = [pytest.mark.judge, pytest.mark.conformance, pytest.mark.spark]
 

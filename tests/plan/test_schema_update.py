@@ -15,7 +15,7 @@ from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.avro.canonical import FORM
 from pyhudi.format.avro.documentation import DOC
 from pyhudi.format.avro.schema import avro_record_schema, decode_arrow_schema
-from pyhudi.plan.schema_update import SchemaUpdate
+from pyhudi.plan.schema_update import SchemaDraft
 from pyhudi.table.schema_changes import column_changes
 
 UTC = pa.timestamp("us", "UTC")
@@ -45,11 +45,11 @@ TABLE = pa.schema(
 FIXED = ("id", "day", "at", "k.a")
 DROPPED = {"old": "dropped on Monday by job 'x'", "address.street": "dropped on Tuesday"}
 
-Verbs = Callable[[SchemaUpdate], object]
+Verbs = Callable[[SchemaDraft], object]
 
 
-def update(schema: pa.Schema = TABLE) -> SchemaUpdate:
-    return SchemaUpdate(schema, fixed=FIXED, dropped=DROPPED)
+def update(schema: pa.Schema = TABLE) -> SchemaDraft:
+    return SchemaDraft(schema, fixed=FIXED, dropped=DROPPED)
 
 
 def changed(verbs: Verbs) -> list[tuple[str, str, str | None, str | None]]:
@@ -188,7 +188,7 @@ def test_the_stored_text_stays_with_a_column_until_it_changes(verbs: Verbs, is_k
     texts = {FORM: b'{"name":"a"}', DOC: b"old"}
     inner = pa.struct([("b", pa.int32())])
     schema = pa.schema([("id", pa.string()), pa.field("a", inner, False, texts)])
-    change = SchemaUpdate(schema)
+    change = SchemaDraft(schema)
     verbs(change)
     found = change.schema.field("a").metadata
     assert (FORM in found, DOC in found) == (is_kept, True)
@@ -313,7 +313,6 @@ def union(name: str) -> Verbs:
         (union("no stored type"), "'x' cannot be stored"),
         (union("a struct for a number"), "'n' cannot hold both types"),
         (union("a map of numbers"), "'m' cannot be stored.*keys to string"),
-        (lambda u: u.union_by_name([("x", "int")]), "a list is not a schema"),
     ],
 )
 def test_what_readers_could_not_follow_is_refused_and_named(verbs: Verbs, message: str) -> None:
@@ -333,7 +332,7 @@ def test_a_union_that_is_refused_has_changed_nothing(name: str) -> None:
 
 
 def test_the_last_column_stays() -> None:
-    change = SchemaUpdate(pa.schema([("a", pa.int32()), ("_pyhudi_rank", pa.int32())]))
+    change = SchemaDraft(pa.schema([("a", pa.int32()), ("_pyhudi_rank", pa.int32())]))
     with pytest.raises(InvalidRequestError, match=r"'a' cannot be deleted.*last column"):
         change.delete_column("a")
     assert change.add_column("b", "int").delete_column("a").schema.names == ["_pyhudi_rank", "b"]
@@ -373,7 +372,7 @@ def is_accepted(type_: pa.DataType) -> bool:
 
 
 def test_more_than_ten_thousand_columns_are_refused() -> None:
-    wide = SchemaUpdate(pa.schema([(f"c{n}", pa.int32()) for n in range(9_993)]))
+    wide = SchemaDraft(pa.schema([(f"c{n}", pa.int32()) for n in range(9_993)]))
     wide.add_column("s", pa.struct([("a", pa.int32())])).delete_column("c0")
     with pytest.raises(InvalidRequestError, match=r"'t' cannot be stored.*10,000 columns"):
         wide.add_column("t", pa.struct([("a", pa.int32())]))
@@ -385,19 +384,10 @@ def test_more_than_ten_thousand_columns_are_refused() -> None:
 # ---- union
 
 
-class Frame:
-    """What has a schema by the Arrow interface alone."""
-
-    def __arrow_c_schema__(self) -> Any:
-        return pa.schema([("x", pa.int32())]).__arrow_c_schema__()
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
         (pa.schema([pa.field("x", pa.int32(), nullable=False)]), added("x", "int32")),
-        (pa.table({"x": pa.array([1], pa.int32())}), added("x", "int32")),
-        (Frame(), added("x", "int32")),
         (pa.schema([("n", pa.int64())]), widened("n", "int32", "int64")),
         (pa.schema([("n", pa.float32())]), widened("n", "int32", "double")),
         (pa.schema([("f", pa.int32())]), widened("f", "float", "double")),
@@ -448,12 +438,12 @@ schemas = st.dictionaries(st.sampled_from("pqrs"), types, min_size=1).map(
 @given(schemas, schemas)
 def test_a_union_repeated_or_turned_round_adds_nothing(one: pa.Schema, other: pa.Schema) -> None:
     try:
-        joined = SchemaUpdate(one).union_by_name(other).schema
+        joined = SchemaDraft(one).union_by_name(other).schema
     except InvalidRequestError:
         with pytest.raises(InvalidRequestError):
-            SchemaUpdate(other).union_by_name(one)
+            SchemaDraft(other).union_by_name(one)
         return
-    assert SchemaUpdate(joined).union_by_name(other).changes == ()
-    assert SchemaUpdate(joined).union_by_name(one).changes == ()
-    turned = SchemaUpdate(other).union_by_name(one).schema
+    assert SchemaDraft(joined).union_by_name(other).changes == ()
+    assert SchemaDraft(joined).union_by_name(one).changes == ()
+    turned = SchemaDraft(other).union_by_name(one).schema
     assert {c.kind for c in column_changes(joined, turned)} <= {"order"}

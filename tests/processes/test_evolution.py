@@ -28,10 +28,8 @@ from processes.evolver import (
     rows_of,
 )
 from processes.stores import TESTS
-from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
-from pyhudi.format.timeline.instant import Instant
-from pyhudi.read.schema_in_force import recorded_by_write
-from pyhudi.timeline.timeline import WRITE_ACTIONS
+from pyhudi.storage.open import open_storage
+from schema_scenarios import requires_one_schema
 
 KINDS: dict[str, dict[str, Any]] = {
     "non-blocking": {"table_type": "mor", "ordering": "ts"},
@@ -84,19 +82,6 @@ def require_all(table: pyhudi.Table, mode: str) -> None:
         assert {row["id"]: row for row in seen.to_pylist()} == expected
 
 
-def require_one_schema(path: Path) -> None:
-    """Hudi's readers go by the greatest request, and RFC-82 by the greatest completion."""
-    found: list[tuple[Instant, str]] = []
-    for file in (path / ".hoodie" / "timeline").glob("*_*"):
-        instant = Instant.parse(file.name)
-        if instant.action in WRITE_ACTIONS:
-            schema = recorded_by_write(decode_commit_metadata(file.read_bytes(), file.name))
-            found += [] if schema is None else [(instant, schema)]
-    by_request = max(found, key=lambda each: each[0].requested)[1]
-    by_completion = max(found, key=lambda each: each[0].completed or "")[1]
-    assert by_request == by_completion
-
-
 @pytest.mark.parametrize(("kind", "mode"), [("non-blocking", "add"), ("copy on write", "merge")])
 def test_four_processes_that_add_five_columns_each_at_the_same_time_lose_none(
     kind: str, mode: str, tmp_path: Path
@@ -104,7 +89,7 @@ def test_four_processes_that_add_five_columns_each_at_the_same_time_lose_none(
     table = created(tmp_path / "table", kind)
     await_ends(tmp_path, [started(table, tmp_path, writer, mode) for writer in range(WRITERS)])
     require_all(table, mode)
-    require_one_schema(tmp_path / "table")
+    requires_one_schema(open_storage(str(tmp_path / "table")))
     evolved = table.inspect.schema_history()
     added = [change["path"] for row in evolved["change"].to_pylist()[1:] for change in row]
     assert sorted(added) == sorted(column_of(*each) for each in EVERY)
@@ -132,4 +117,4 @@ def test_a_process_that_is_killed_while_it_adds_columns_adds_them_when_it_is_sta
     finally:
         await_ends(tmp_path, processes)
     require_all(table, mode)
-    require_one_schema(tmp_path / "table")
+    requires_one_schema(open_storage(str(tmp_path / "table")))

@@ -44,23 +44,23 @@ def shared_table(**definition: object) -> MemoryTable:
 
 def foreign(
     made: MemoryTable,
-    schema: pa.Schema,
+    schema: pa.Schema | None,
     *,
     began: Action = Action.DELTACOMMIT,
     operation: str = "UPSERT",
     requested: str | None = None,
     extra: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Let another engine commit a write without rows, which records the schema."""
+    """Let another engine commit a write without rows, which records the schema, if there is one."""
     last = max(name[:17] for name in made.names() if name[:1].isdigit())
     done = max([last, *(name[18:35] for name in made.names() if "_" in name)])
     requested = requested or str(int(done) + 1)
     completed = str(int(max(done, requested)) + 1)
-    for state in ("requested", "inflight"):
-        made.storage.create(f"{TIMELINE}/{requested}.{began.value}.{state}", b"")
-    metadata = CommitMetadata(
-        {}, extra_metadata={"schema": avro(schema), **extra}, operation_type=operation
-    )
+    for state in (State.REQUESTED, State.INFLIGHT):
+        name = Instant(InstantTime(requested), began, state).file_name
+        made.storage.create(f"{TIMELINE}/{name}", b"")
+    known = {} if schema is None else {"schema": avro(schema)}
+    metadata = CommitMetadata({}, extra_metadata={**known, **extra}, operation_type=operation)
     data = encode_commit_metadata(metadata, bytes(16))
     made.storage.create(f"{TIMELINE}/{requested}_{completed}.{began.completed_as.value}", data)
     made.clock.ms += 1_000
@@ -236,6 +236,32 @@ def test_a_column_that_a_careless_writer_takes_out_is_warned_of_and_not_compacte
     assert not table.services.compact(pyhudi.CompactionPolicy(min_delta_commits=1)).errors
     read = made.table("d").read(columns=["id", "w"]).to_arrow().sort_by("id").to_pylist()
     assert [row["w"] for row in read] == [None, 7, 7, None]
+
+
+@pytest.mark.parametrize(
+    ("between", "refused"),
+    [("long", pa.timestamp("us", "UTC")), ("string", pa.binary())],
+    ids=["long to timestamp", "text to bytes"],
+)
+def test_promotions_that_update_column_refuses_would_leave_older_files_unreadable(
+    between: str, refused: pa.DataType
+) -> None:
+    """Hudi reads each of the two steps, and no engine both of them at once."""
+    made = shared_table()
+    table = made.table("own")
+    ints = rows("b", schema=WIDE).cast(WIDE)
+    table.upsert(ints, schema_mode="add")
+    with table.update_schema() as change:
+        change.update_column("w", between)
+    with (
+        table.update_schema() as change,
+        pytest.raises(pyhudi.InvalidRequestError, match="'w' cannot become"),
+    ):
+        change.update_column("w", refused)
+    assert made.table("reader").read(columns=["w"]).to_arrow().num_rows == 2
+    foreign(made, pa.schema([*NARROW, ("w", refused)]))
+    with pytest.raises(pyhudi.UnsupportedTableError, match="the file has int32"):
+        made.table("reader").read(columns=["w"]).to_arrow()
 
 
 # ---- a column that was dropped, beside another engine

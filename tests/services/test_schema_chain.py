@@ -17,9 +17,9 @@ import pytest
 
 import pyhudi
 from memory_tables import MemoryTable
+from pyhudi.api.schema_update import SchemaUpdate
 from pyhudi.api.table import Table
 from pyhudi.format.table.table_config import TableType
-from pyhudi.plan.schema_update import SchemaUpdate
 
 Row = dict[str, Any]
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyhudi
+from meddled_storage import Meddled
 from memory_tables import MemoryTable
 from pyhudi.api.table import Table
 from pyhudi.errors import InvalidRequestError
@@ -705,6 +706,63 @@ def test_rows_of_many_blocks_and_files_are_joined() -> None:
     joined.agree()
     joined.upsert("payments", [payment(f"k{n:03}", "card") for n in range(0, count, 2)])
     joined.agree()
+
+
+# ---- a column of an owner is dropped
+
+#: Just before which object the column is dropped, while an owner's write runs.
+MOMENTS = {
+    "before the call": None,
+    "before the begin": ".pyhudi/log/",
+    "after the begin": ".inflight",
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_an_owner_whose_column_was_dropped_is_refused_and_learns_what_to_do(moment: str) -> None:
+    joined = Joined()
+    joined.upsert("orders", PARTS["orders"])
+
+    def drop() -> None:
+        with joined.table("evolver").update_schema() as change:
+            change.delete_column("amount")
+
+    storage = None
+    if (mark := MOMENTS[moment]) is None:
+        drop()
+    else:
+        storage = Meddled(joined.storage, mark, drop)
+    with pytest.raises(
+        InvalidRequestError,
+        match="owner 'orders' cannot write its column 'amount': the table has it no longer"
+        r".*release_columns\('orders'\).*nothing of this write is visible",
+    ):
+        joined.table("a", storage).upsert(part("orders", [order("new", "Di", 4)]), owner="orders")
+    assert storage is None or storage.is_done
+    assert joined.pending() == []
+
+    table = joined.table("b")
+    table.alter.release_columns("orders")
+    table.alter.own_columns("orders", ["customer"])
+    rows = part("orders", [order("new", "Di", 4)]).drop_columns("amount")
+    table.upsert(rows, owner="orders")
+    read = joined.table("reader").read(columns=["id", "customer"]).to_arrow().to_pylist()
+    assert {"id": "new", "customer": "Di"} in read
+
+
+def test_a_column_that_is_dropped_while_an_owner_writes_its_files_is_just_not_read() -> None:
+    joined = Joined()
+
+    def drop() -> None:
+        with joined.table("evolver").update_schema() as change:
+            change.delete_column("amount")
+
+    storage = Meddled(joined.storage, ".log.", drop)
+    joined.table("a", storage).upsert(part("orders", PARTS["orders"]), owner="orders")
+    assert storage.is_done
+    read = joined.table("reader").read().to_arrow()
+    assert "amount" not in read.column_names
+    assert sorted(read["customer"].to_pylist()) == ["Ada", "Bo", "Cy"]
 
 
 # ---- creating

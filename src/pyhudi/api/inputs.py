@@ -28,6 +28,8 @@ Time = str | date | datetime | WriteResult
 
 #: Arrow's name for the index of a pandas frame, if it has no name.
 _INDEX = "__index_level_"
+#: Arrow passes no schema with more between libraries.
+_LEVELS_MAX = 62
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
 
@@ -52,6 +54,8 @@ def record_batches(rows: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _read(rows: Any) -> Iterator[pa.RecordBatch]:
+    if isinstance(schema := getattr(rows, "schema", None), pa.Schema):
+        _refuse_deep(schema)
     try:
         reader = pa.RecordBatchReader.from_stream(rows)
         # A frame without rows may have no batch at all. Its columns are checked all the same.
@@ -63,6 +67,20 @@ def _read(rows: Any) -> Iterator[pa.RecordBatch]:
             yield batch.drop_columns(index) if index else batch
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise _unreadable(rows, "rows", error) from error
+
+
+def _refuse_deep(schema: pa.Schema) -> None:
+    """Raise InvalidRequestError for a column that Arrow would refuse without its name."""
+    for column in schema:
+        types, levels = [column.type], 0
+        while types := [type_.field(n).type for type_ in types for n in range(type_.num_fields)]:
+            levels += 1
+            if levels > _LEVELS_MAX:
+                raise InvalidRequestError(
+                    f"column {column.name!r} cannot be stored",
+                    why=f"it is more than {_LEVELS_MAX} levels deep",
+                    next_step="Flatten it",
+                )
 
 
 def _unreadable(frame: Any, what: str, error: Exception) -> InvalidRequestError:

@@ -30,7 +30,12 @@ from pyhudi.format.timeline.resize_plan import ResizePlan
 from pyhudi.format.timeline.writer_identity import WriterIdentity, parse_writer
 from pyhudi.plan.changes import CompletedWrite
 from pyhudi.read.archive import History
-from pyhudi.read.schema_in_force import RecordedSchema, last_recorded, with_earlier_drops
+from pyhudi.read.schema_in_force import (
+    RecordedSchema,
+    behind_pyhudi,
+    last_recorded,
+    recorded_back,
+)
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.timeline.live import LiveTimeline
@@ -133,8 +138,7 @@ class ConcurrentWrites:
         found = last_recorded(instants, live.began_as, self.metadata)
         if found is None or (start is not None and found.is_of_service):
             return None
-        drops = () if start is None else start.dropped
-        return with_earlier_drops(found, instants, self.metadata, drops)
+        return behind_pyhudi(found, recorded_back(instants, self.metadata), start)
 
     def metadata(self, instant: Instant) -> CommitMetadata:
         if instant.requested not in self._metadata:

@@ -241,6 +241,23 @@ class DecisionLog:
         one."""
         return None if self._known is None else self._known.schema_of(requested)
 
+    def latest_entries(self, most: int) -> Iterator[Entry]:
+        """Yield the entries at the log's end that were not voided, the last one first.
+
+        Those from before this process are read.
+        """
+        known = self._known or KnownLog()
+        voided, after = set(known.voided), None
+        for number in range(known.n, max(known.n - most, 0), -1):
+            entry = known.by_number.get(number) or load_entry(self.storage, number)
+            if entry is None or (after is not None and after.prev != entry.id):
+                return  # pruned
+            if entry.voids is not None:
+                voided.add(entry.voids)
+            if number not in voided:
+                yield entry
+            after = entry
+
     def forget(self) -> None:
         """List the timeline again when it is next needed."""
         self._live = None

@@ -6,8 +6,8 @@ A commit records the table's schema as of its completion. Three schemas decide w
     now     the table's when its completion is validated, for exactly the entry that it may append
     own     `start` with the columns and types that the rows of the write bring
 
-A strategy makes one of the three (`conflict.schemas`), and documentation follows it
-(`conflict.documentation`). A write that brings no schema, such as a
+A strategy makes one of the three (`conflict.schemas`), it is judged (`conflict.strategy_result`),
+and documentation follows it (`conflict.documentation`). A write that brings no schema, such as a
 delete, records `now`. So does a write whose rows bring nothing new, whatever others have changed.
 """
 
@@ -15,46 +15,44 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from pyhudi.conflict.documentation import merged_documentation
+from pyhudi.conflict.gone_columns import (
+    GoneColumns,
+    gone_extra,
+    still_lost,
+    too_many_dropped,
+)
 from pyhudi.conflict.schemas import (
     ReconcileSchemaStrategy,
     SchemaContradiction,
     SchemaStrategy,
-    SimpleSchemaStrategy,
-    merged,
 )
-from pyhudi.errors import CorruptTableError, HudiError, InvalidRequestError, fault
+from pyhudi.conflict.strategy_result import unfit_contradiction, unfit_error, unfit_result
+from pyhudi.errors import HudiError, InvalidRequestError, fault
 from pyhudi.format.avro.canonical import annotated_schema, fingerprint, is_same_schema
 from pyhudi.format.avro.documentation import documented_columns
 from pyhudi.format.avro.recorded import encode_schema
 from pyhudi.format.timeline.commit_metadata import SCHEMA_KEY
-from pyhudi.format.timeline.instant import Instant
-from pyhudi.table.schema import META_COLUMNS, is_promotion
+from pyhudi.table.schema import META_COLUMNS
 from pyhudi.table.schema_changes import ChangeKind, column_changes
-
-#: The dropped columns of a table, in the metadata of its commits.
-DROPPED_KEY = "pyhudi.dropped_columns"
-DROPPED_BYTES_MAX = 1 << 20
-#: How names begin that no strategy may give to a new column.
-_RESERVED = ("_hoodie_", "_pyhudi_", "__pyhudi_")
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchemaText:
     """A schema of the table as a commit records it, and where it was found.
 
-    `dropped` are the columns that were dropped from it, each with the completion time of the drop.
-    Data files may still hold their values. "" stands for the commit that records it.
+    `dropped` and `lost` are the columns that it has no longer (`conflict.gone_columns`).
     """
 
     avro_json: str
-    dropped: tuple[tuple[str, str], ...] = ()
+    dropped: GoneColumns = ()
     path: str = "the table's schema"
+    lost: GoneColumns = ()
 
     @property
     def arrow(self) -> pa.Schema:
@@ -69,9 +67,10 @@ class TableSchemaText:
         """
         columns = self.arrow
         mark, texts = fingerprint(columns), documented_columns(columns)
-        if not self.dropped and not texts:
+        if not self.dropped and not self.lost and not texts:
             return mark
-        more = json.dumps([self.dropped, sorted(texts.items())])
+        lost = [self.lost] if self.lost else []
+        more = json.dumps([self.dropped, sorted(texts.items()), *lost])
         return hashlib.sha256(f"{mark}{more}".encode()).hexdigest()[: len(mark)]
 
     def is_same(self, other: TableSchemaText | None) -> bool:
@@ -122,9 +121,9 @@ def own_schema(
         return rows
     if called is not None and rows.avro_json == called.avro_json:
         return start
-    base = pa.schema([]) if called is None else called.arrow
+    base = None if called is None else called.arrow
     now, own = start.arrow, rows.arrow
-    result = merged(base, now, own)
+    result = ReconcileSchemaStrategy().resolve(base, now, own)
     if isinstance(result, SchemaContradiction):
         return result
     documented = merged_documentation(result, base, now, own)
@@ -151,75 +150,18 @@ def schema_to_record(
     except HudiError as error:
         return error
     except Exception as error:
-        return fault("the schema strategy failed", error)
+        return fault("the schema strategy", error)
     if isinstance(result, SchemaContradiction):
-        return result
-    if (why := _unfit(result, now.arrow, own.arrow, schemas)) is not None:
-        return _unfit_error(why)
+        why = unfit_contradiction(result.columns)
+        return result if why is None else unfit_error(why)
+    if why := unfit_result(result, now.arrow, own.arrow, schemas.strategy, schemas.fixed):
+        return unfit_error(why)
     sources = [text for text in (now, own, start) if text is not None]
     documented = merged_documentation(result, *known)
     try:
         return _encoded(documented, now, sources, schemas.table_name)
     except InvalidRequestError as error:  # such as too many columns, which two writes added
         return error
-
-
-def _unfit(result: object, now: pa.Schema, own: pa.Schema, schemas: WriteSchemas) -> str | None:
-    """Return why no table can have what a strategy returned, if there is a reason."""
-    if not isinstance(result, pa.Schema):
-        return f"it returned a {type(result).__name__}, which is not an Arrow schema"
-    for name in schemas.fixed:
-        if name not in result.names:
-            return f"its schema lacks {name!r}, which identifies or orders the rows"
-    if type(schemas.strategy) in (ReconcileSchemaStrategy, SimpleSchemaStrategy):
-        return None
-    if (why := _doubled(result, now)) is not None:
-        return why
-    for column in result:
-        known = [side.field(column.name) for side in (now, own) if column.name in side.names]
-        if not any(column.equals(one) for one in known):
-            why = _unfit_column(column, known[0] if column.name in now.names else None)
-            if why is not None:
-                return f"its column {column.name!r} {why}"
-    for name in schemas.fixed:
-        if name in now.names and not result.field(name).type.equals(now.field(name).type):
-            return f"its schema changes the type of {name!r}, which identifies or orders the rows"
-    return None
-
-
-def _doubled(result: pa.Schema, now: pa.Schema) -> str | None:
-    """Return which two columns have one name, if the table does not have both of them."""
-    seen: dict[str, str] = {}
-    known = {*now.names}
-    for name in result.names:
-        other = seen.get(name.lower())
-        seen[name.lower()] = name
-        if other is not None and (other == name or not known >= {other, name}):
-            return f"its columns {other!r} and {name!r} differ in case at most"
-    return None
-
-
-def _unfit_column(column: pa.Field, before: pa.Field | None) -> str | None:
-    """Return why a column that neither side has so cannot be recorded, if there is a reason."""
-    if (before is None or before.nullable) and not column.nullable:
-        return "requires a value, which older rows lack"
-    if before is None:
-        is_reserved = column.name.lower().startswith(_RESERVED)
-        return "has a name that pyhudi or Hudi uses itself" if is_reserved else None
-    is_nested = bool(before.type.num_fields or column.type.num_fields)
-    if not (is_nested and type(before.type) is type(column.type)) and not (
-        before.type.equals(column.type) or is_promotion(before.type, column.type)
-    ):
-        return f"is {column.type}, and values of {before.type} are not read as that"
-    return None
-
-
-def _unfit_error(why: str) -> HudiError:
-    return InvalidRequestError(
-        "the result of the schema strategy cannot be recorded",
-        why=why,
-        next_step="Correct the strategy in WriteSettings(schema_strategy=...)",
-    )
 
 
 def _encoded(
@@ -237,29 +179,13 @@ def _encoded(
         return SchemaContradiction(
             tuple((name, why.format(f" at {when}" if when else "")) for name, when in again)
         )
-    return TableSchemaText(text, (*before.dropped, *((name, "") for name in gone)))
+    dropped = (*before.dropped, *((name, "") for name in gone))
+    if gone and (error := too_many_dropped(dropped)) is not None:
+        raise error
+    lost = still_lost(before.lost, {change.path for change in changes})
+    return TableSchemaText(text, dropped, lost=lost)
 
 
 def schema_extra(schema: TableSchemaText) -> dict[str, str]:
     """Return what the metadata of a commit has of the schema."""
-    drops = {DROPPED_KEY: json.dumps(dict(schema.dropped))} if schema.dropped else {}
-    return {SCHEMA_KEY: schema.avro_json, **drops}
-
-
-def recorded_drops(extra: Mapping[str, str], instant: Instant) -> tuple[tuple[str, str], ...]:
-    """Return the dropped columns that a commit carries."""
-    text = extra.get(DROPPED_KEY)
-    if text is None:
-        return ()
-    try:
-        found = json.loads(text) if len(text) <= DROPPED_BYTES_MAX else None
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(when, str) for when in found.values()):
-        raise CorruptTableError(
-            "the dropped columns of a commit cannot be read",
-            why=f"its {DROPPED_KEY} is not a JSON object of names and times",
-            next_step="Restore the file from a copy",
-            path=instant.file_name,
-        )
-    return tuple((name, when or instant.completed or "") for name, when in found.items())
+    return {SCHEMA_KEY: schema.avro_json, **gone_extra(schema.dropped, schema.lost)}

@@ -113,11 +113,31 @@ class ReconcileSchemaStrategy:
             return own
         if start is not None:
             return merged(start, now, own)
-        names = set(own.names)
-        lacking = [(f.name, _REQUIRED) for f in now if not f.nullable and f.name not in names]
-        if lacking:
-            return SchemaContradiction(tuple(lacking))
-        return merged(pa.schema([]), now, own)
+        return _first_brought(now, own)
+
+
+def _first_brought(now: pa.Schema, own: pa.Schema) -> pa.Schema | SchemaContradiction:
+    """Return the table's first schema with what this write brings, which began without one.
+
+    Rows of either side lack what the other side adds. So what this write adds is nullable, and what
+    the table requires it must have.
+    """
+    names = set(own.names)
+    lacking = [(f.name, _REQUIRED) for f in now if not f.nullable and f.name not in names]
+    if lacking:
+        return SchemaContradiction(tuple(lacking))
+    known = set(now.names)
+    brought = [field if field.name in known else _optional(field) for field in own]
+    return merged(pa.schema([]), now, pa.schema(brought, own.metadata))
+
+
+def _optional(field: pa.Field) -> pa.Field:
+    return field if field.nullable else pa.field(field.name, field.type, True, _unformed(field))
+
+
+def _unformed(field: pa.Field) -> dict[bytes, bytes] | None:
+    """Return the metadata of a field without its canonical form, which another field has."""
+    return {key: value for key, value in (field.metadata or {}).items() if key != FORM} or None
 
 
 def merged(base: pa.Schema, now: pa.Schema, own: pa.Schema) -> pa.Schema | SchemaContradiction:
@@ -207,8 +227,7 @@ class _Merging:
         for known in (now, own):
             if (type_, nullable) == _shape(known):
                 return known
-        rest = {key: value for key, value in (now.metadata or {}).items() if key != FORM}
-        return pa.field(now.name, type_, nullable, rest or None)
+        return pa.field(now.name, type_, nullable, _unformed(now))
 
     def _type(
         self, base: pa.DataType, now: pa.DataType, own: pa.DataType, path: str

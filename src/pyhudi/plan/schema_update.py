@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NoReturn, Self
+from typing import Final, NoReturn, Self
 
 import pyarrow as pa
 
@@ -55,14 +55,14 @@ from pyhudi.table.rows.storable_types import (
 )
 from pyhudi.table.schema import META_COLUMNS, is_promotion
 from pyhudi.table.schema_changes import ColumnChange, column_changes
-from pyhudi.wording import public_methods, with_article
+from pyhudi.wording import public_methods
 
 _INSTEAD: Final = "Add a new column, or create a new table"
 _NAMES_SHOWN_MAX: Final = 20
 
 
-class SchemaUpdate:
-    """The changes of one `table.update_schema()`, with PyIceberg's verbs.
+class SchemaDraft:
+    """The changes of one update of a schema, with PyIceberg's verbs.
 
     A path is a name, or names joined by dots or in a tuple: `"address.city"` is a field of a
     struct, `"tags.element.name"` one inside a list, `"prices.value.amount"` one inside a map.
@@ -89,7 +89,7 @@ class SchemaUpdate:
 
     def __repr__(self) -> str:
         changes = "; ".join(map(str, self.changes)) or "no change"
-        return f"<schema update, {changes}: {', '.join(public_methods(type(self)))}>"
+        return f"<schema update, {changes}: {', '.join(public_methods(SchemaDraft))}>"
 
     @property
     def schema(self) -> pa.Schema:
@@ -179,16 +179,16 @@ class SchemaUpdate:
             self._held = {**self._held, dotted(parts).lower(): "this update deletes it"}
         return self
 
-    def union_by_name(self, schema: Any) -> Self:
+    def union_by_name(self, schema: pa.Schema) -> Self:
         """Add the columns that another schema has and this one lacks, and widen types to hold both.
 
-        `schema` is a `pyarrow.Schema`, or has one. Columns that it lacks stay. Types are widened
+        Columns that it lacks stay. Types are widened
         without loss: int to long or double, float to double, decimals up to 38 digits. Fields of
         structs are joined in the same way.
         """
-        given, before = _schema_of(schema), self._columns()
+        before = self._columns()
         try:
-            for field in given:
+            for field in schema:
                 self._unite((field.name,), field)
         except InvalidRequestError:
             self._fields, self._by_lower, self._count = before
@@ -490,22 +490,6 @@ def _is_same_kind(stored: pa.DataType, given: pa.DataType) -> bool:
         return (stored.tz is None) == (given.tz is None)
     both = (stored, given)
     return all(map(is_text, both)) or all(map(is_bytes, both))
-
-
-def _schema_of(given: Any) -> pa.Schema:
-    if isinstance(given, pa.Schema):
-        return given
-    if isinstance(getattr(given, "schema", None), pa.Schema):  # Arrow's own, and a scan
-        return given.schema
-    if hasattr(given, "__arrow_c_schema__"):
-        return pa.schema(given)
-    if hasattr(given, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(given).schema
-    raise InvalidRequestError(
-        f"{with_article(type(given).__name__)} is not a schema",
-        why="it has neither __arrow_c_schema__ nor __arrow_c_stream__",
-        next_step="Give a pyarrow.Schema, or a frame of Arrow, pandas or Polars",
-    )
 
 
 # ---- refusals

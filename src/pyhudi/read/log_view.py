@@ -104,10 +104,7 @@ class KnownLog:
     def metadata(self, requested: str) -> CommitMetadata | None:
         """Return the metadata of the write, if it completed last and its entry holds the bytes."""
         entry = self.last_write
-        if entry is None or entry.instant != requested or entry.creates is None:
-            return None
-        data = entry.creates.inline
-        return None if data is None else decode_commit_metadata(data, entry_path(entry.n))
+        return None if entry is None or entry.instant != requested else inline_metadata(entry)
 
     def standing(self, ids: Collection[str]) -> Entry | None:
         """Return the latest entry with one of these ids that has not been voided."""
@@ -115,6 +112,12 @@ class KnownLog:
             return None
         found = (e for n, e in self.by_number.items() if e.id in ids and n not in self.voided)
         return max(found, key=lambda entry: entry.n, default=None)
+
+
+def inline_metadata(entry: Entry) -> CommitMetadata | None:
+    """Return the metadata of a write that completed, if its entry holds the bytes."""
+    data = None if entry.creates is None else entry.creates.inline
+    return None if data is None else decode_commit_metadata(data, entry_path(entry.n))
 
 
 def _times(entry: Entry) -> set[str]:

@@ -17,13 +17,15 @@ has the one that it was created with.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from pyhudi.conflict.schema_to_record import TableSchemaText, recorded_drops
-from pyhudi.errors import UnsupportedTableError
+from pyhudi.conflict.gone_columns import GoneColumns, recorded_drops, recorded_losses
+from pyhudi.conflict.schema_to_record import TableSchemaText
+from pyhudi.errors import CorruptTableError, UnsupportedTableError
 from pyhudi.format.avro.schema import avro_record_schema
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.instant import Action, Instant
@@ -32,6 +34,7 @@ from pyhudi.plan.column_paths import has_column, parse_path
 from pyhudi.read.load import PROPERTIES, TableLoader
 from pyhudi.read.slice import load_base_schema
 from pyhudi.table.schema import META_COLUMNS, table_schema, with_meta_columns
+from pyhudi.table.schema_changes import ChangeKind, column_changes
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import Visibility, visible_now
 from pyhudi.timeline.timeline import WRITE_ACTIONS
@@ -47,12 +50,13 @@ class RecordedSchema:
     instant: Instant
     avro_json: str
     is_of_service: bool = False
-    dropped: tuple[tuple[str, str], ...] = ()  # dropped columns, with when they were dropped
-    is_foreign: bool = False  # True if another engine recorded it, which records no drops
+    dropped: GoneColumns = ()
+    lost: GoneColumns = ()
+    is_foreign: bool = False  # True if another engine recorded it, and no columns that are gone
 
     @property
     def text(self) -> TableSchemaText:
-        return TableSchemaText(self.avro_json, self.dropped, self.instant.file_name)
+        return TableSchemaText(self.avro_json, self.dropped, self.instant.file_name, self.lost)
 
 
 def last_recorded(
@@ -71,14 +75,14 @@ def last_recorded(
     others = [instant for instant in writes if instant.requested not in began_as]
     of_service: RecordedSchema | None = None
     for instant in reversed(others):
-        found = _recorded(instant, metadata(instant))
+        found = recorded_schema(instant, metadata(instant))
         if found is not None and not found.is_of_service:
             return found
         of_service = of_service or found
     if before is not None and not before.is_of_service:
         return before
     for instant in reversed(services):
-        if (found := _recorded(instant, metadata(instant))) is not None:
+        if (found := recorded_schema(instant, metadata(instant))) is not None:
             of_service = RecordedSchema(instant, found.avro_json, is_of_service=True)
             break
     return of_service or before
@@ -88,14 +92,14 @@ def last_archived(writes: Iterable[tuple[Instant, CommitMetadata]]) -> RecordedS
     """Return the schema in force after archived writes, of which the latest comes first."""
     of_service: RecordedSchema | None = None
     for instant, metadata in writes:
-        found = _recorded(instant, metadata)
+        found = recorded_schema(instant, metadata)
         if found is not None and not found.is_of_service:
             return found
         of_service = of_service or found
     return of_service
 
 
-def _recorded(instant: Instant, metadata: CommitMetadata) -> RecordedSchema | None:
+def recorded_schema(instant: Instant, metadata: CommitMetadata) -> RecordedSchema | None:
     if metadata.schema_history:
         raise UnsupportedTableError(
             f"the schema of {instant.requested} cannot be read",
@@ -105,35 +109,73 @@ def _recorded(instant: Instant, metadata: CommitMetadata) -> RecordedSchema | No
     if not metadata.schema_json:
         return None
     is_of_service = (metadata.operation_type or "").upper() in _SERVICE_OPERATIONS
-    dropped = recorded_drops(metadata.extra_metadata or {}, instant)
-    is_foreign = WRITER_KEY not in (metadata.extra_metadata or {})
-    return RecordedSchema(instant, metadata.schema_json, is_of_service, dropped, is_foreign)
+    extra = metadata.extra_metadata or {}
+    gone = recorded_drops(extra, instant), recorded_losses(extra, instant)
+    is_foreign = WRITER_KEY not in extra
+    return RecordedSchema(instant, metadata.schema_json, is_of_service, *gone, is_foreign)
 
 
-def with_earlier_drops(
-    found: RecordedSchema,
-    instants: Iterable[Instant],
-    metadata: Callable[[Instant], CommitMetadata],
-    before: tuple[tuple[str, str], ...] = (),
+def recorded_back(
+    instants: Iterable[Instant], metadata: Callable[[Instant], CommitMetadata]
+) -> Iterator[RecordedSchema]:
+    """Yield what writes recorded, the last one first; the instants are in order."""
+    writes = [instant for instant in instants if instant.action in WRITE_ACTIONS]
+    for instant in reversed(writes):
+        recorded = recorded_schema(instant, metadata(instant))
+        if recorded is not None and not recorded.is_of_service:
+            yield recorded
+
+
+def behind_pyhudi(
+    found: RecordedSchema, back: Iterable[RecordedSchema], before: TableSchemaText | None
 ) -> RecordedSchema:
-    """Return the schema of another engine's commit with the columns that were dropped before it.
+    """Return the schema of another engine's commit with the columns that are gone since.
 
-    They are those of the last write of pyhudi among the instants, which are in order, or else
-    `before`. A column that the other engine has brought back is no longer dropped.
+    They follow from what pyhudi recorded last: by one of the writes back from that commit, or else
+    `before`.
     """
     if not found.is_foreign:
         return found
-    writes = [instant for instant in instants if instant.action in WRITE_ACTIONS]
-    for instant in reversed(writes):
-        recorded = _recorded(instant, metadata(instant))
-        if recorded is not None and not recorded.is_foreign and not recorded.is_of_service:
-            before = recorded.dropped
+    passed: list[RecordedSchema] = []
+    for recorded in back:
+        if not recorded.is_foreign:
+            before = recorded.text
             break
-    if not before:
-        return found
+        passed.append(recorded)
+    return found if before is None else with_gone(found, before, passed)
+
+
+def with_gone(
+    found: RecordedSchema, before: TableSchemaText, passed: Iterable[RecordedSchema]
+) -> RecordedSchema:
+    """Return the schema of another engine's commit with the columns that are gone since `before`.
+
+    What is no longer there was dropped or lost by then. Else the first of the commits since that
+    lacks it has taken it out; `passed` are these commits, the last one first, and are taken only
+    as far as that needs.
+    """
     schema = found.text.arrow
-    gone = (drop for drop in before if not has_column(schema, parse_path(drop[0])))
-    return replace(found, dropped=tuple(gone))
+    gone = [
+        tuple((name, since) for name, since in known if not _has(schema, name))
+        for known in (before.dropped, before.lost)
+    ]
+    known = {name for name, _ in (*gone[0], *gone[1])}
+    changes = () if before.avro_json == found.avro_json else column_changes(before.arrow, schema)
+    new = [c.path for c in changes if c.kind is ChangeKind.DROPPED and c.path not in known]
+    by = dict.fromkeys(new, found.instant.requested)
+    missing = {*new}
+    with suppress(CorruptTableError):  # then a later commit is named
+        for other in passed if new else ():
+            there = other.text.arrow
+            missing = {name for name in missing if not _has(there, name)}
+            if not missing:
+                break
+            by.update(dict.fromkeys(missing, other.instant.requested))
+    return replace(found, dropped=gone[0], lost=(*gone[1], *by.items()))
+
+
+def _has(schema: pa.Schema, path: str) -> bool:
+    return has_column(schema, parse_path(path))
 
 
 def recorded_by_write(metadata: CommitMetadata) -> str | None:

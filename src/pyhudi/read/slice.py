@@ -29,6 +29,7 @@ from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
 from pyhudi.table.log_blocks import LocatedBlock, block_schema, counting_blocks, decode_log_block
 from pyhudi.table.merge import LogDeletes, LogRows, MergedLogs, fold_logs, merge_slice
 from pyhudi.table.schema import COMMIT_TIME, RECORD_KEY, conform
+from pyhudi.table.schema_changes import ChangeKind, column_changes
 from pyhudi.timeline.completion import Visibility
 
 BATCH_ROWS = 1 << 17
@@ -206,17 +207,32 @@ def _refuse_lost_columns(
     """
     if may_lack is None:
         return
-    known = {*schema.names, *may_lack}
-    if lost := [f for f in found if f.name not in known and not f.name.startswith("_hoodie_")]:
-        raise CorruptTableError(
-            f"the values of column {lost[0].name!r} would be lost",
-            why="the file has it, the table's schema does not, and no commit records that it was"
-            " dropped: another engine has recorded an older schema",
-            next_step=f"Bring it back as {lost[0].type} with table.update_schema() and"
-            " union_by_name, and delete it there afterwards if it is not wanted"
-            " (docs/differences.md)",
-            path=path,
-        )
+    names = {*schema.names}
+    if lost := [f.name for f in found if f.name not in names | may_lack and not _is_hudis(f.name)]:
+        raise _would_be_lost(path, lost[0], str(found.field(lost[0]).type))
+    nested = [field for field in found if field.type.num_fields and field.name in names]
+    if not nested:
+        return
+    within = pa.schema([schema.field(field.name) for field in nested])
+    for change in column_changes(pa.schema(nested), within):
+        if change.kind is ChangeKind.DROPPED and change.path not in may_lack:
+            raise _would_be_lost(path, change.path, change.before or "")
+
+
+def _is_hudis(name: str) -> bool:
+    return name.startswith("_hoodie_")
+
+
+def _would_be_lost(path: str, column: str, type_: str) -> CorruptTableError:
+    return CorruptTableError(
+        f"the values of column {column!r} would be lost",
+        why="the file has it, the table's schema does not, and no commit records that it was"
+        " dropped: another engine has recorded an older schema",
+        next_step=f"Bring it back as {type_} with table.update_schema() and"
+        " union_by_name, and delete it there afterwards if it is not wanted"
+        " (docs/differences.md)",
+        path=path,
+    )
 
 
 def load_base_row_count(storage: Storage, base: BaseFile) -> int:

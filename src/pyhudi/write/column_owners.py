@@ -78,9 +78,27 @@ def owned_columns(
             next_step=f"Call table.alter.own_columns({owner!r}, columns) once",
         )
     identity = _identity(config)
+    refuse_gone_columns(schema.names, owner, own)
     refuse_unownable(schema, identity, owner, own)
     rows = pa.schema([f for f in schema if f.name in own or f.name in identity])
     return OwnedColumns(owner, Part(identity, tuple(own)), rows, owners, number)
+
+
+def refuse_gone_columns(names: Collection[str], owner: str, own: Iterable[str]) -> None:
+    """Raise InvalidRequestError if the table, which has these columns, lacks one of the owner's.
+
+    A column keeps its owner when it is dropped, and a part of a row has all columns of its owner.
+    """
+    gone = [name for name in own if name not in names]
+    if gone:
+        raise InvalidRequestError(
+            f"owner {owner!r} cannot write its column {gone[0]!r}",
+            why="the table has it no longer: it was dropped after the owner declared it"
+            " (table.inspect.schema_history() says by which write)",
+            next_step=f"Call table.alter.release_columns({owner!r}) while none of that owner's"
+            " writers runs, declare the columns that are left with table.alter.own_columns, and"
+            " write those; nothing of this write is visible",
+        )
 
 
 # ---- declaring

@@ -27,6 +27,7 @@ from pyhudi.session.session import TableSession
 from pyhudi.table.file_group import FileSlice
 from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
 from pyhudi.table.state import TableState
+from pyhudi.write.column_owners import refuse_gone_columns
 from pyhudi.write.deletes import are_located, lookup_columns
 from pyhudi.write.files.spec import WriteSpec
 from pyhudi.write.group_files import Files
@@ -182,7 +183,9 @@ class _Planning:
         A key counts as existing only by writes that were requested before this one. Readers apply
         logs in that order, and would apply a later write's row after our part of it.
         """
-        state = self._load()
+        state, owned = self._load(), self._intent.owned
+        if owned is not None:  # it may have lost a column since the call
+            refuse_gone_columns(self._spec.layout.data.names, owned.owner, owned.columns)
         point = AtRequest(self._spec.requested)
         existing = self._view(state, [RECORD_KEY, PARTITION_PATH], point)
         return replace(self._files(state), existing=existing)

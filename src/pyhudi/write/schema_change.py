@@ -38,8 +38,7 @@ class SchemaStart:
 
 
 def schema_start(session: TableSession) -> SchemaStart:
-    """Return what a change of the schema begins with."""
-    make_beginning(session)
+    """Return what a change of the schema begins with. Nothing is committed."""
     session.schema.avro()  # raises if there is none
     now, live = session.schema.now(), session.log.live
     assert now is not None
@@ -68,6 +67,7 @@ def change_schema(session: TableSession, start: SchemaStart, wanted: pa.Schema) 
     """Commit the change from the start to the wanted schema, on top of what others changed."""
     log, config = session.log, session.config
     began_ms = session.world.elapsed_ms()
+    make_beginning(session)
     text = encode_schema(wanted, [start.schema.avro_json], config.name, without=META_COLUMNS)
     own = TableSchemaText(text, start.schema.dropped)
     strategy = schema_strategy(session.settings)
@@ -78,8 +78,9 @@ def change_schema(session: TableSession, start: SchemaStart, wanted: pa.Schema) 
     sync = session.world.random_bytes(16)
     outcome = log.append(SchemaEvolution(session.action, others, schemas, writer, sync))
     if isinstance(outcome, Refused):
-        if outcome.rule is Rule.NOTHING_TO_EVOLVE:  # another write brought all of it
-            return write_result(start.since, start.since, [], 0, 0.0, repeated=True)
+        if outcome.rule is Rule.NOTHING_TO_EVOLVE:  # another write has brought all of it by now
+            now = log.live.last_completion
+            return write_result(now, now, [], 0, 0.0, repeated=True)
         raise _error(session, outcome, others, writer)
     assert isinstance(outcome, Decided)
     entry = outcome.entry

@@ -18,10 +18,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from pyhudi.commit.concurrent import SEED_KEY
-from pyhudi.commit.transaction import preparing
+from pyhudi.commit.transaction import Completed, Held, Lost, preparing
 from pyhudi.commit.validation import Checks
+from pyhudi.conflict.rules import Retry
 from pyhudi.conflict.schema_to_record import TableSchemaText, WriteSchemas
-from pyhudi.errors import ConcurrentSchemaEvolutionError, ConflictError
+from pyhudi.errors import ConflictError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.session.session import TableSession
@@ -55,12 +56,10 @@ def seed_missing(
         missing = _missing(session, found, opened)
         if not missing:
             break
-        try:
-            _seed(session, missing, schema)
-        except ConcurrentSchemaEvolutionError:
-            raise
-        except ConflictError:
-            continue  # another writer seeded one of them
+        ended = _seed(session, missing, schema)
+        if isinstance(ended, Lost) and ended.retry is Retry.NO:
+            ended.or_raise()
+        # Else they are seeded, or another writer seeded one of them first.
     else:
         raise ConflictError(
             f"the partitions {', '.join(map(repr, unknown[:3]))} could not be prepared",
@@ -91,7 +90,7 @@ def _seed(
     session: TableSession,
     wanted: Mapping[str, Sequence[int]],
     schema: TableSchemaText | None,
-) -> None:
+) -> Completed | Lost:
     with begun(session) as transaction:
         start, config = session.schema.now(), session.config
         # On a table without a schema, the seed brings that of the rows it is for.
@@ -102,7 +101,11 @@ def _seed(
         metadata = _written_seeds(session, wanted, spec)
         with preparing(f"the partitions {', '.join(map(repr, list(wanted)[:3]))}"):
             checks = Checks(is_checked=True, schemas=schemas)
-            transaction.complete(metadata, checks).or_raise()
+            ended = transaction.complete(metadata, checks)
+            if isinstance(ended, Held):
+                transaction.abandon()
+                return Lost(ended.error(transaction.requested), Retry.WRITE)
+            return ended
 
 
 def _written_seeds(

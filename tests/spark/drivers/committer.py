@@ -2,7 +2,7 @@
 
 Usage: committer.py NAME SETTINGS, which are JSON. Says when its session is there, then reads a task
 a line: a table and commits. It prints a line for each commit as soon as it has returned, and one
-more when all are done. `conformance/spark_drivers.py` is the other side.
+more when all are done. `spark/committers.py` is the other side.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from typing import Any, Final
 from pyhudi.errors import CorruptTableError, UnsupportedTableError
 from pyhudi.format.paths import file_name, table_path
 from pyhudi.format.table.ring_file import RING_BYTES_MAX, RING_ROOT, RingFileName, ring_folder
-from pyhudi.format.timeline.instant import Action, Instant, State, is_instant_time
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State, is_instant_time
 
 LOG_FOLDER: Final = ".hoodie/.pyhudi/log"
 STAGED_FOLDER: Final = ".hoodie/.pyhudi/staged"
@@ -43,6 +43,7 @@ ENTRY_BYTES_MAX: Final = 1 << 20
 #: Objects that one entry creates beside its timeline file.
 ALSO_MAX: Final = 1_000
 
+_WRITES = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 _NUMBER_DIGITS = 20
 _FOLDER_DIGITS = 17
 
@@ -99,6 +100,19 @@ class Entry:
     guarded: bool = False  # whether it was appended under a lock that a foreign engine takes too
     writer: str = ""  # for people
     wall: str = ""  # for people
+
+    @property
+    def completed_write(self) -> Instant | None:
+        """The write that the entry completes, as the timeline has it; None if it is no such entry.
+
+        One that began as a table service is none.
+        """
+        if self.kind is not EntryKind.COMPLETE or self.action not in _WRITES:
+            return None
+        assert self.instant is not None
+        assert self.time is not None
+        times = InstantTime(self.instant), InstantTime(self.time)
+        return Instant(times[0], self.action, State.COMPLETED, times[1])
 
 
 def begun_files(entry: Entry) -> tuple[str, ...]:

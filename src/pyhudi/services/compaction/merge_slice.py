@@ -48,8 +48,8 @@ class CompactionSpec:
     visibility: Visibility  # of log blocks
     commits: CommitFolders
     sizes: Mapping[str, int] = field(default_factory=dict)  # path → bytes by its commit
-    #: Dropped columns, which the new files lack; None if only writers that record drops write.
-    dropped: frozenset[str] | None = None
+    #: Columns whose values the new files may lack; None if no column can have been lost.
+    may_lack: frozenset[str] | None = None
 
     @property
     def write(self) -> WriteSpec:
@@ -95,7 +95,7 @@ def merged_rows(
         spec.rule,
         spec.visibility,
         commits=spec.commits,
-        may_lack=spec.dropped,
+        may_lack=spec.may_lack,
     )
     return read_split(storage, read, Split((SliceRead(slice_),)), tally)
 

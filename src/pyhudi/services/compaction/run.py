@@ -55,7 +55,7 @@ def compaction_spec(
             visible_now(state.timeline),
             CommitFolders.of(session.config),
             CommitRecords(session.loader).load(state, slices).sizes,
-            session.schema.dropped() if session.config.lock.is_shared else None,
+            session.schema.may_go(),
         )
 
 

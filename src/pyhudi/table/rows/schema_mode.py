@@ -79,6 +79,8 @@ def brought_schema(
     """
     given = [field for field in rows if field.name not in META_COLUMNS]
     if table is None:
+        _refuse_reserved([field.name for field in given])
+        _refuse_unreadable([], storable_fields(given))
         return storable_schema(pa.schema(given))
     if mode is SchemaMode.STRICT:
         return table
