@@ -54,9 +54,9 @@ _HOMES = {
     "TableNotFoundError": "pyhudi.errors",
     "UnavailableError": "pyhudi.errors",
     "UnsupportedTableError": "pyhudi.errors",
-    "Upkeep": "pyhudi.services.maintenance",
+    "Upkeep": "pyhudi.plan.upkeep",
     "UpkeepResult": "pyhudi.services.maintenance",
-    "UpkeepWarning": "pyhudi.api.writes",
+    "UpkeepWarning": "pyhudi.services.inline",
     "Verified": "pyhudi.services.verification.result",
     "WriteResult": "pyhudi.write.result",
     "WriteSettings": "pyhudi.settings",
@@ -74,7 +74,6 @@ if TYPE_CHECKING:
     from pyhudi.api.schema_update import SchemaUpdate as SchemaUpdate
     from pyhudi.api.schema_update import SchemaUpdateBlock as SchemaUpdateBlock
     from pyhudi.api.table import Table as Table
-    from pyhudi.api.writes import UpkeepWarning as UpkeepWarning
     from pyhudi.conflict.schemas import ReconcileSchemaStrategy as ReconcileSchemaStrategy
     from pyhudi.conflict.schemas import SchemaContradiction as SchemaContradiction
     from pyhudi.conflict.schemas import SchemaStrategy as SchemaStrategy
@@ -97,6 +96,7 @@ if TYPE_CHECKING:
     from pyhudi.plan.cleaning import CleanPolicy as CleanPolicy
     from pyhudi.plan.compaction import CompactionPolicy as CompactionPolicy
     from pyhudi.plan.compaction import CompactionPreview as CompactionPreview
+    from pyhudi.plan.upkeep import Upkeep as Upkeep
     from pyhudi.progress import Progress as Progress
     from pyhudi.read.slice import CorruptBlockWarning as CorruptBlockWarning
     from pyhudi.services.archiving.run import ArchiveResult as ArchiveResult
@@ -104,7 +104,7 @@ if TYPE_CHECKING:
     from pyhudi.services.cleaning.result import CleanResult as CleanResult
     from pyhudi.services.compaction.result import Compacted as Compacted
     from pyhudi.services.compaction.result import CompactionResult as CompactionResult
-    from pyhudi.services.maintenance import Upkeep as Upkeep
+    from pyhudi.services.inline import UpkeepWarning as UpkeepWarning
     from pyhudi.services.maintenance import UpkeepResult as UpkeepResult
     from pyhudi.services.repair import Repaired as Repaired
     from pyhudi.services.verification.result import Finding as Finding

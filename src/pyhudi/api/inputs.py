@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.plan.table_definition import legal_table_name
-from pyhudi.services.maintenance import Upkeep
+from pyhudi.plan.upkeep import Upkeep
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
@@ -206,6 +206,13 @@ def parse_upkeep(given: Upkeep | None) -> Upkeep | None:
             next_step="Write upkeep=pyhudi.Upkeep(), or leave it out",
         )
     return given
+
+
+def parse_upkeep_choice(given: Upkeep | bool | None) -> Upkeep | bool | None:
+    """Return the policy, False for none, or None for the one that is recorded or usual."""
+    if isinstance(given, bool):
+        return None if given else False
+    return parse_upkeep(given)
 
 
 def parse_time(given: Time, zone: tzinfo | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Literal, overload
 
 from pyhudi.api.inputs import parse_upkeep
@@ -9,21 +10,16 @@ from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.upkeep import Upkeep, encode_upkeep, require_policy
 from pyhudi.progress import Listener
-from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.archiving.run import ArchiveResult
 from pyhudi.services.cleaning.execute import cancel_clean, clean
 from pyhudi.services.cleaning.result import Cleaned, CleanResult
 from pyhudi.services.compaction.execute import Merge
 from pyhudi.services.compaction.result import Compacted
 from pyhudi.services.compaction.run import LocalMerge, compact, compactions
-from pyhudi.services.maintenance import (
-    Upkeep,
-    UpkeepResult,
-    archived_table,
-    require_policy,
-    run_services,
-)
+from pyhudi.services.inline import UpkeepMemory, policy_in_force, record_run
+from pyhudi.services.maintenance import UpkeepResult, archived_table, run_services
 from pyhudi.services.repair import GRACE_MS, Repaired, repair_table
 from pyhudi.services.verification.result import Verified
 from pyhudi.services.verification.run import verify
@@ -35,10 +31,16 @@ from pyhudi.wording import public_methods
 class Services:
     """The table services (docs/services.md): `run` does all that is due."""
 
-    def __init__(self, table: OpenTable, listener: Listener | None = None) -> None:
+    def __init__(
+        self,
+        table: OpenTable,
+        listener: Listener | None = None,
+        memory: UpkeepMemory | None = None,
+    ) -> None:
+        """`memory` is shared with what runs services after writes."""
         self._table = table
         self._listener = listener
-        self._memory = ServiceMemory()
+        self._memory = UpkeepMemory() if memory is None else memory
 
     def __repr__(self) -> str:
         return f"<services of {self._table.storage.uri}: {', '.join(public_methods(type(self)))}>"
@@ -83,19 +85,24 @@ class Services:
     ) -> UpkeepResult:
         """Do what is due: roll back failed writes, compact, clean, archive.
 
-        Safe beside any number of writers and of processes that run services. A service that fails
+        The policy is the one that the table records, or else `Upkeep()`; another `upkeep` is a
+        warning. Safe beside any number of writers and of processes that run services. A service that fails
         does not stop the others; the first error is raised at the end, or with `keep_going` all are
         in the result. With `dry_run` nothing is changed, and the printed result shows what would be
         done. If `spark` is a session, its tasks compact.
         """
-        upkeep = parse_upkeep(upkeep) or Upkeep()
+        named = parse_upkeep(upkeep)
         try:
             session = self._session(dry_run=dry_run)
+            policy = policy_in_force(session, named, self._memory) or Upkeep()
         except HudiError as error:  # an error of the table, and so of each service
             result = UpkeepResult(errors=(("open", error),))
         else:
-            merge = self._merge(session, spark)
-            result = run_services(session, upkeep, self._memory, merge=merge, dry_run=dry_run)
+            merge, memory = self._merge(session, spark), self._memory.services
+            result = run_services(session, policy, memory, merge=merge, dry_run=dry_run)
+            if not dry_run and (result.did_anything or result.errors):
+                with suppress(HudiError):  # the record is for those who look
+                    record_run(session, encode_upkeep(policy), result)
         return result if keep_going else result.or_raise()
 
     def compact(
@@ -177,15 +184,20 @@ class Services:
         """
         require_policy("policy", policy, ArchivePolicy)
         session = self._session(dry_run=dry_run)
-        return archived_table(session, self._memory, policy, dry_run=dry_run)
+        return archived_table(session, self._memory.services, policy, dry_run=dry_run)
 
     def _session(self, *, dry_run: bool = False) -> TableSession:
         with self._table.exclusive:
             return self._table.session(is_read_only=dry_run)
 
     def _merge(self, session: TableSession, spark: Any) -> Merge:
-        if spark is None:
-            return LocalMerge(session, self._listener)
-        from pyhudi.spark.compact import SparkMerge  # optional: it needs PySpark
+        return merge_in(session, spark, self._listener)
 
-        return SparkMerge(session, spark)
+
+def merge_in(session: TableSession, spark: Any, listener: Listener | None) -> Merge:
+    """Return what makes base files: tasks of the Spark session, or without one this process."""
+    if spark is None:
+        return LocalMerge(session, listener)
+    from pyhudi.spark.compact import SparkMerge  # optional: it needs PySpark
+
+    return SparkMerge(session, spark)
