@@ -203,7 +203,8 @@ def parse_upkeep(given: Upkeep | None) -> Upkeep | None:
         raise InvalidRequestError(
             f"upkeep={given!r:.100} cannot be used",
             why="it is not an Upkeep, which has the policies of all table services",
-            next_step="Write upkeep=pyhudi.Upkeep(), or leave it out",
+            next_step="Write upkeep=pyhudi.Upkeep(), or leave it out for the policy that the table"
+            " records",
         )
     return given
 

@@ -107,12 +107,10 @@ def create_table(
     `conflict_strategy` is "bucket", "simple" or "prefer_writer" (docs/concurrency.md). `lock` and
     `lock_options` are needed only beside a Java writer (docs/locks.md); without them, an existing
     table may have any. With `owners`, each owner writes its own columns (docs/partial_updates.md).
-    `upkeep` is the table's maintenance policy: by default writers compact, clean and archive after
-    their commits, unless there is a lock; False records that there is none (docs/services.md).
-    The rest is as in `open_table`. Safe when several processes create the table at once.
+    `upkeep` is the recorded maintenance policy, False for none (docs/services.md). The rest is as
+    in `open_table`. Safe when several processes create the table at once.
     """
     choice, storage = parse_upkeep_choice(upkeep), storage_at(uri, storage_options)
-    asked_lock = LockKind.NONE if lock is None else parse_lock_kind(lock)
     name = table_name(uri) if name is None else name
     definition = TableDefinition.of(
         name,
@@ -129,14 +127,24 @@ def create_table(
         concurrency=optional_word("concurrency", concurrency, _CONCURRENCY),
         conflict_strategy=chosen_enum("conflict_strategy", conflict_strategy, Strategy),
         owners=owners,
-        upkeep=first_upkeep(choice, asked_lock),
-        lock=asked_lock,
-        lock_address=parse_lock_address(asked_lock, lock_options, name),
+        **_asked_lock(lock, lock_options, name, choice),
     )
     opening = OpenTable(storage, real_world(), parse_settings(write_settings), Overrides())
     listener = progress_listener(progress, sys.stderr)
     config = _created(opening, definition, exist_ok=exist_ok, any_lock=lock is None)
     return Table(TableLoader(storage, config), opening, choice, listener)
+
+
+def _asked_lock(
+    lock: str | None,
+    options: Mapping[str, object] | None,
+    table_name: str,
+    upkeep: Upkeep | bool | None,
+) -> dict[str, Any]:
+    """Return the lock that is asked for, and the maintenance policy: its default depends on it."""
+    kind = LockKind.NONE if lock is None else parse_lock_kind(lock)
+    address = parse_lock_address(kind, options, table_name)
+    return {"lock": kind, "lock_address": address, "upkeep": first_upkeep(upkeep, kind)}
 
 
 def _created(

@@ -85,11 +85,11 @@ class Services:
     ) -> UpkeepResult:
         """Do what is due: roll back failed writes, compact, clean, archive.
 
-        The policy is the one that the table records, or else `Upkeep()`; another `upkeep` is a
-        warning. Safe beside any number of writers and of processes that run services. A service that fails
-        does not stop the others; the first error is raised at the end, or with `keep_going` all are
-        in the result. With `dry_run` nothing is changed, and the printed result shows what would be
-        done. If `spark` is a session, its tasks compact.
+        The policy is the one that the table records, or else `Upkeep()`. If `upkeep` is another
+        one, an UpkeepWarning says so. Safe beside any number of writers and of processes that run
+        services. A service that fails does not stop the others; the first error is raised at the
+        end, or with `keep_going` all are in the result. With `dry_run` nothing is changed, and the
+        printed result shows what would be done. If `spark` is a session, its tasks compact.
         """
         named = parse_upkeep(upkeep)
         try:

@@ -72,6 +72,15 @@ class UpkeepMemory:
     policy: str = ""  # for which services rest
     warned: set[str] = field(default_factory=set)
 
+    def pause(self, now_ms: int) -> None:
+        """Look for nothing to do for a moment."""
+        self.pauses_until_ms = now_ms + PAUSE_MS
+
+    def rest(self, policy: str, until_ms: dict[str, int]) -> None:
+        """Remember the services that rest under this policy."""
+        self.policy = policy
+        self.rests_until_ms.update(until_ms)
+
     def warn_once(self, text: str) -> None:
         """Warn, unless this handle has. Python's own filter shows a text once in a process."""
         if text not in self.warned:
@@ -127,10 +136,17 @@ class InlineUpkeep:
     """Runs what is due after the writes of one handle of a table."""
 
     def __init__(
-        self, table: OpenTable, named: Upkeep | None = None, memory: UpkeepMemory | None = None
+        self,
+        table: OpenTable,
+        named: Upkeep | None = None,
+        memory: UpkeepMemory | None = None,
+        *,
+        left: frozenset[str] = frozenset(),
     ) -> None:
-        """`named` is a policy in place of the one that the table records."""
+        """`named` is a policy in place of the one that the table records. The services that are
+        `left` to other processes count, and are not run."""
         self._table = table
+        self._left = left
         self._named = named
         self._memory = UpkeepMemory() if memory is None else memory
 
@@ -145,7 +161,7 @@ class InlineUpkeep:
         except UpkeepWarning:
             raise  # the caller has warnings raised
         except Exception as error:  # of storage, or a bug: reported in full
-            self._memory.pauses_until_ms = self._table.world.elapsed_ms() + PAUSE_MS
+            self._memory.pause(self._table.world.elapsed_ms())
             found = error if isinstance(error, HudiError) else fault("upkeep", error)
             errors = [("upkeep", found)]
         after = f"after the write {written.instant}, which completed at {written.completed}"
@@ -167,7 +183,7 @@ class InlineUpkeep:
             return ()
         heartbeat = Heartbeat(session.storage, "upkeep", _writer(session), path=CLAIM)
         if not self._claimed(session, heartbeat):
-            self._memory.pauses_until_ms = session.world.elapsed_ms() + PAUSE_MS
+            self._memory.pause(session.world.elapsed_ms())
             return ()
         try:
             return self._run(session, upkeep, text, due, merge)
@@ -181,8 +197,8 @@ class InlineUpkeep:
             return frozenset()
         if memory.rests_until_ms and memory.policy != encode_upkeep(upkeep):
             memory.rests_until_ms.clear()
-        rest = memory.rests_until_ms
-        return frozenset(n for n in due_now(session, upkeep) if rest.get(n, now_ms) <= now_ms)
+        rest, due = memory.rests_until_ms, due_now(session, upkeep) - self._left
+        return frozenset(name for name in due if rest.get(name, now_ms) <= now_ms)
 
     def _rested(
         self, session: TableSession, due: frozenset[str], record: UpkeepRecord, policy: str
@@ -192,8 +208,7 @@ class InlineUpkeep:
             return due
         store_ms, now_ms = session.log.clock.estimate_ms(), session.world.elapsed_ms()
         rests = {name: record.services.get(name, ServiceRun()).rest_ms(store_ms) for name in due}
-        self._memory.policy = policy
-        self._memory.rests_until_ms.update({n: now_ms + ms for n, ms in rests.items() if ms})
+        self._memory.rest(policy, {name: now_ms + ms for name, ms in rests.items() if ms})
         return frozenset(name for name, ms in rests.items() if not ms)
 
     def _claimed(self, session: TableSession, heartbeat: Heartbeat) -> bool:
@@ -220,7 +235,7 @@ class InlineUpkeep:
         if not due:
             return ()
         bounded, only = _bounded(upkeep), set(due)
-        if ARCHIVE in due:
+        if ARCHIVE in due and CLEAN not in self._left:
             only.add(CLEAN)  # it says from where on the files of the table are retained
         result = run_services(
             session, bounded, self._memory.services, merge=merge(session), only=only

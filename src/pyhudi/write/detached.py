@@ -165,11 +165,15 @@ class _HeartbeatRenewal:
 # ---- the end
 
 
-def complete(write: DetachedWrite, world: World, stats: Sequence[WriteStat]) -> WriteResult:
-    """Make what the tasks wrote visible; on any error, abandon the write instead."""
-    started, plan = world.elapsed_ms(), write.plan
+def complete(write: DetachedWrite, table: OpenTable, stats: Sequence[WriteStat]) -> WriteResult:
+    """Make what the tasks wrote visible; on any error, abandon the write instead.
+
+    `table` is the table as this process has it open (`DetachedWrite.table`).
+    """
+    world, plan = table.world, write.plan
+    started = world.elapsed_ms()
     with renewing_heartbeat(write, world):
-        session, transaction = _resumed(write, world)
+        session, transaction = _resumed(write, table)
         try:
             _require_same_lock(write, session)
             stats = finish(session, plan, list(stats))
@@ -191,7 +195,7 @@ def _require_same_lock(write: DetachedWrite, session: TableSession) -> None:
 def abandon(write: DetachedWrite, world: World) -> None:
     """Abandon the write, unless its end has been decided. Repeating the call does no harm."""
     storage, requested = write.storage, write.requested
-    session, transaction = _resumed(write, world)
+    session, transaction = _resumed(write, write.table(world))
     if requested in session.log.live.pending:
         raise_fence(storage, requested)  # tasks that still run can stop
         transaction.abandon()
@@ -199,8 +203,8 @@ def abandon(write: DetachedWrite, world: World) -> None:
         remove_fence(storage, requested)
 
 
-def _resumed(write: DetachedWrite, world: World) -> tuple[TableSession, Transaction]:
-    session = write.table(world).session()
+def _resumed(write: DetachedWrite, table: OpenTable) -> tuple[TableSession, Transaction]:
+    session = table.session()
     log = session.log
     log.read_from(write.number)
     log.refresh()
