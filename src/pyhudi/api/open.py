@@ -107,8 +107,7 @@ def create_table(
     `conflict_strategy` is "bucket", "simple" or "prefer_writer" (docs/concurrency.md). `lock` and
     `lock_options` are needed only beside a Java writer (docs/locks.md); without them, an existing
     table may have any. With `owners`, each owner writes its own columns (docs/partial_updates.md).
-    `upkeep` is the recorded maintenance policy, False for none (docs/services.md). The rest is as
-    in `open_table`. Safe when several processes create the table at once.
+    For `upkeep` see docs/services.md, for the rest `open_table`. Processes may create it at once.
     """
     choice, storage = parse_upkeep_choice(upkeep), storage_at(uri, storage_options)
     name = table_name(uri) if name is None else name
