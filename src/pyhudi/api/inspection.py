@@ -20,7 +20,7 @@ from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.plan_files import CompactionOperation, decode_compaction_plan
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity, parse_writer
 from pyhudi.plan.due import DueFacts, due_services
-from pyhudi.plan.upkeep import SERVICES, Upkeep, recorded_upkeep
+from pyhudi.plan.upkeep import SERVICES, Upkeep, policy_words, recorded_upkeep
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.read.plan import Reader
 from pyhudi.read.schema_history import SchemaChange, schema_changes
@@ -411,9 +411,8 @@ def _consumer_row(found: FoundConsumer, now_ms: int) -> dict[str, Any]:
 
 
 def _policy_text(policy: Upkeep | None, name: str) -> str | None:
-    """Return a service's policy: the settings that are not the usual ones are enough."""
     found = None if policy is None else getattr(policy, name)
-    return None if found is None else str(found)
+    return None if found is None else policy_words(found)
 
 
 def _run_row(run: ServiceRun | None) -> dict[str, Any]:

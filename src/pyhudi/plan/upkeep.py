@@ -99,6 +99,22 @@ def differing_services(named: Upkeep, recorded: Upkeep) -> tuple[str, ...]:
     return tuple(name for name, ours, theirs in pairs if ours and theirs and ours != theirs)
 
 
+def policy_words(policy: object) -> str:
+    """Return the settings of a service's policy that are not the usual ones, for people.
+
+    >>> policy_words(CompactionPolicy(trigger_delta_commits=2)), policy_words(ArchivePolicy())
+    ('trigger_delta_commits=2', 'the usual settings')
+    >>> policy_words(CleanPolicy.hours(24))
+    'retains the last 24 hours'
+    """
+    if isinstance(policy, CleanPolicy):
+        return f"retains {policy}"
+    assert isinstance(policy, CompactionPolicy | ArchivePolicy)
+    own = ((each.name, getattr(policy, each.name), each.default) for each in fields(policy))
+    other = [f"{name}={value}" for name, value, usual in own if value != usual]
+    return ", ".join(other) or "the usual settings"
+
+
 # ---- as it is recorded
 
 
