@@ -42,7 +42,7 @@ def table_on(
     world: World,
     settings: WriteSettings | None = None,
     *,
-    upkeep: Upkeep | None = None,
+    upkeep: Upkeep | bool | None = None,
     listener: Listener | None = None,
     lock: LockKind | None = None,
     lock_address: LockAddress | None = None,

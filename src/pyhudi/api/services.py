@@ -10,7 +10,7 @@ from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
-from pyhudi.plan.upkeep import Upkeep, encode_upkeep, require_policy
+from pyhudi.plan.upkeep import Upkeep, require_policy, upkeep_mark
 from pyhudi.progress import Listener
 from pyhudi.services.archiving.run import ArchiveResult
 from pyhudi.services.cleaning.execute import cancel_clean, clean
@@ -102,7 +102,7 @@ class Services:
             result = run_services(session, policy, memory, merge=merge, dry_run=dry_run)
             if not dry_run and (result.did_anything or result.errors):
                 with suppress(HudiError):  # the record is for those who look
-                    record_run(session, encode_upkeep(policy), result)
+                    record_run(session, upkeep_mark(policy), result)
         return result if keep_going else result.or_raise()
 
     def compact(

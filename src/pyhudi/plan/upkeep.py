@@ -16,6 +16,7 @@ know.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -159,6 +160,11 @@ def encode_upkeep(upkeep: Upkeep | None, before: str | None = None) -> str:
             " run with this one",
         )
     return text
+
+
+def upkeep_mark(upkeep: Upkeep) -> str:
+    """Return a short text that tells this policy from others."""
+    return hashlib.sha256(encode_upkeep(upkeep).encode()).hexdigest()[:32]
 
 
 def with_upkeep(policy: Upkeep | None, values: dict[str, str]) -> dict[str, str]:

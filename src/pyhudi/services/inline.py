@@ -35,8 +35,8 @@ from pyhudi.plan.upkeep import (
     RecordedUpkeep,
     Upkeep,
     differing_services,
-    encode_upkeep,
     recorded_upkeep,
+    upkeep_mark,
 )
 from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.archiving.run import ArchiveResult
@@ -69,7 +69,7 @@ class UpkeepMemory:
     services: ServiceMemory = field(default_factory=ServiceMemory)
     rests_until_ms: dict[str, int] = field(default_factory=dict)
     pauses_until_ms: int = 0
-    policy: str = ""  # for which services rest
+    policy: str = ""  # its mark, for which services rest
     warned: set[str] = field(default_factory=set)
 
     def pause(self, now_ms: int) -> None:
@@ -177,8 +177,8 @@ class InlineUpkeep:
             return ()
         if upkeep is None or not (due := self._due(session, upkeep)):
             return ()
-        text = encode_upkeep(upkeep)
-        due = self._rested(session, due, load_upkeep_record(session.storage), text)
+        mark = upkeep_mark(upkeep)
+        due = self._rested(session, due, load_upkeep_record(session.storage), mark)
         if not due:
             return ()
         heartbeat = Heartbeat(session.storage, "upkeep", _writer(session), path=CLAIM)
@@ -186,7 +186,7 @@ class InlineUpkeep:
             self._memory.pause(session.world.elapsed_ms())
             return ()
         try:
-            return self._run(session, upkeep, text, due, merge)
+            return self._run(session, upkeep, mark, due, merge)
         finally:
             with suppress(HudiError):  # a claim that stays expires
                 heartbeat.end()
@@ -195,20 +195,20 @@ class InlineUpkeep:
         memory, now_ms = self._memory, session.world.elapsed_ms()
         if now_ms < memory.pauses_until_ms:
             return frozenset()
-        if memory.rests_until_ms and memory.policy != encode_upkeep(upkeep):
+        if memory.rests_until_ms and memory.policy != upkeep_mark(upkeep):
             memory.rests_until_ms.clear()
         rest, due = memory.rests_until_ms, due_now(session, upkeep) - self._left
         return frozenset(name for name in due if rest.get(name, now_ms) <= now_ms)
 
     def _rested(
-        self, session: TableSession, due: frozenset[str], record: UpkeepRecord, policy: str
+        self, session: TableSession, due: frozenset[str], record: UpkeepRecord, mark: str
     ) -> frozenset[str]:
         """Return the services that do not rest by the record, and remember those that do."""
-        if record.policy != policy:
+        if record.policy != mark:
             return due
         store_ms, now_ms = session.log.clock.estimate_ms(), session.world.elapsed_ms()
         rests = {name: record.services.get(name, ServiceRun()).rest_ms(store_ms) for name in due}
-        self._memory.rest(policy, {name: now_ms + ms for name, ms in rests.items() if ms})
+        self._memory.rest(mark, {name: now_ms + ms for name, ms in rests.items() if ms})
         return frozenset(name for name, ms in rests.items() if not ms)
 
     def _claimed(self, session: TableSession, heartbeat: Heartbeat) -> bool:
@@ -225,7 +225,7 @@ class InlineUpkeep:
         self,
         session: TableSession,
         upkeep: Upkeep,
-        text: str,
+        mark: str,
         due: frozenset[str],
         merge: Callable[[TableSession], Merge],
     ) -> _Errors:
@@ -241,8 +241,8 @@ class InlineUpkeep:
             session, bounded, self._memory.services, merge=merge(session), only=only
         )
         self._warn_of_overdue(session, bounded, result)
-        record = record_run(session, text, result, tried=due)
-        self._rested(session, due, record, text)
+        record = record_run(session, mark, result, tried=due)
+        self._rested(session, due, record, mark)
         return result.errors
 
     def _warn_of_overdue(self, session: TableSession, upkeep: Upkeep, result: UpkeepResult) -> None:

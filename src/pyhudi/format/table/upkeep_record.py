@@ -59,7 +59,7 @@ def next_run(
 
 @dataclass(frozen=True, slots=True)
 class UpkeepRecord:
-    """The last run of each service, and the policy by which they ran."""
+    """The last run of each service, and a mark of the policy by which they ran."""
 
     policy: str = ""
     services: Mapping[str, ServiceRun] = field(default_factory=dict)
