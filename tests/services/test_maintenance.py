@@ -46,6 +46,7 @@ def rows(at: int) -> pa.Table:
 def upserted(table: Table, times: Iterable[int]) -> None:
     for at in times:
         table.upsert(rows(at))
+        table._opening.world.sleep_ms(600_000)  # what found nothing to do rests for a minute
 
 
 def content(table: Table) -> dict[str, str]:

@@ -118,10 +118,11 @@ class Services:
         Writers continue meanwhile. With `plan_only` the plan is left to the next process that
         compacts, pyhudi's or Hudi's. It is planned whether due or not; only `run` applies the
         policy's trigger. A plan that fails does not stop the others; its error is raised at the
-        end.
+        end. Without a policy, it is the one that the table records.
         """
         require_policy("policy", policy, CompactionPolicy)
         session = self._session(dry_run=dry_run)
+        policy = policy or self._recorded(session).compaction
         merge = self._merge(session, spark)
         done = compact(session, policy, dry_run=dry_run, plan_only=plan_only, merge=merge)
         return done.or_raise()
@@ -150,10 +151,11 @@ class Services:
         """Remove files that are needed only by states older than the policy retains.
 
         With `dry_run` the plan's `files` give, for each file of the table, why it is removed or
-        stays.
+        stays. Without a policy, it is the one that the table records.
         """
         require_policy("policy", policy, CleanPolicy)
-        done = clean(self._session(dry_run=dry_run), policy, dry_run=dry_run)
+        session = self._session(dry_run=dry_run)
+        done = clean(session, policy or self._recorded(session).clean, dry_run=dry_run)
         return done.or_raise() if isinstance(done, CleanResult) else done
 
     def cancel_clean(self, instant: str) -> Cleaned:
@@ -180,11 +182,18 @@ class Services:
     ) -> ArchiveResult | ArchivePlan:
         """Move completed instants from the active timeline to the archive.
 
-        Only this policy counts. `run` also leaves the instants that its clean policy has to count.
+        Only this policy counts, or without one that of the table. `run` also leaves the instants
+        that its clean policy has to count.
         """
         require_policy("policy", policy, ArchivePolicy)
         session = self._session(dry_run=dry_run)
+        policy = policy or self._recorded(session).archive
         return archived_table(session, self._memory.services, policy, dry_run=dry_run)
+
+    def _recorded(self, session: TableSession) -> Upkeep:
+        """Return the policies that the table records; where it has none, the services' own."""
+        recorded = policy_in_force(session, None, self._memory)
+        return recorded or Upkeep(compaction=None, clean=None, archive=None)
 
     def _session(self, *, dry_run: bool = False) -> TableSession:
         with self._table.exclusive:
