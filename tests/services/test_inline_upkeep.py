@@ -25,7 +25,7 @@ from pyhudi.plan.upkeep import encode_upkeep, first_upkeep
 from pyhudi.services import inline, maintenance
 from pyhudi.services.compaction import run as compaction_run
 from pyhudi.services.compaction.merge_slice import compact_slice
-from pyhudi.services.inline import CLAIM, PAUSE_MS
+from pyhudi.services.inline import CLAIM, PAUSE_MS, UpkeepMemory
 
 SCHEMA = pa.schema([("id", pa.string()), ("at", pa.int64()), ("v", pa.string())])
 DEFAULT = pyhudi.Upkeep()
@@ -115,6 +115,14 @@ def test_without_a_recorded_policy_no_service_follows_a_write() -> None:
         assert compactions(table) == 0
 
 
+def test_on_a_long_timeline_a_commit_does_not_look_each_time_at_what_is_due() -> None:
+    memory = UpkeepMemory()
+    looks = [n for n in range(1, 2_000) if memory.may_look(n)]
+    assert looks[:500] == list(range(1, 501)), "a short one is looked at after each commit"
+    assert len([n for n in looks if n >= 1_500]) <= 500 / 3 + 1
+    assert memory.may_look(20), "it was archived, or another process did something"
+
+
 # ---- whose policy
 
 
@@ -155,6 +163,20 @@ def test_a_handle_may_leave_services_to_other_processes() -> None:
     result = memory.table("service").services.run()  # by the recorded policy
     assert result.compaction is not None
     assert result.clean is None
+
+
+def test_services_by_hand_follow_the_recorded_policy_too() -> None:
+    clean = pyhudi.CleanPolicy.hours(24)
+    memory = made(pyhudi.Upkeep(clean=clean), table_type=TableType.COPY_ON_WRITE)
+    table = table_on(memory.storage, memory.world("a"), upkeep=False)
+    upserted(table, *range(1, 20))
+    planned = table.services.clean(dry_run=True)
+    assert isinstance(planned, pyhudi.CleanPlan)
+    assert (planned.policy, planned.count) == (clean, 0)
+    by_commits = table.services.clean(pyhudi.CleanPolicy.commits(10), dry_run=True)
+    assert isinstance(by_commits, pyhudi.CleanPlan)
+    assert by_commits.count > 0, "which is what a clean without a recorded policy retains"
+    assert not table.services.archive().did_anything
 
 
 def test_services_run_by_the_recorded_policy_and_warn_of_another() -> None:

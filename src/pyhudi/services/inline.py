@@ -58,6 +58,11 @@ CLAIM: Final = ".hoodie/.pyhudi/upkeep_claim"
 PAUSE_MS: Final = 10_000
 
 
+#: A look at what is due reads every instant of the active timeline. On a timeline of some thousand
+#: it is taken once in so many instants per look, so that a commit does not pay for them each time.
+LOOK_SHARE: Final = 500
+
+
 class UpkeepWarning(UserWarning):
     """What a table's maintenance needs attention for. The write that it followed did not fail."""
 
@@ -69,12 +74,20 @@ class UpkeepMemory:
     services: ServiceMemory = field(default_factory=ServiceMemory)
     rests_until_ms: dict[str, int] = field(default_factory=dict)
     pauses_until_ms: int = 0
+    looked_at: int = 0  # completed instants of the timeline at the last look
     policy: str = ""  # its mark, for which services rest
     warned: set[str] = field(default_factory=set)
 
     def pause(self, now_ms: int) -> None:
         """Look for nothing to do for a moment."""
         self.pauses_until_ms = now_ms + PAUSE_MS
+
+    def may_look(self, instants: int) -> bool:
+        """True if enough has happened since the last look; then this is the last one."""
+        if abs(instants - self.looked_at) < instants // LOOK_SHARE:
+            return False
+        self.looked_at = instants
+        return True
 
     def rest(self, policy: str, until_ms: dict[str, int]) -> None:
         """Remember the services that rest under this policy."""
@@ -193,7 +206,9 @@ class InlineUpkeep:
 
     def _due(self, session: TableSession, upkeep: Upkeep) -> frozenset[str]:
         memory, now_ms = self._memory, session.world.elapsed_ms()
-        if now_ms < memory.pauses_until_ms:
+        with session.exclusive:
+            instants = len(session.log.live.completed)
+        if now_ms < memory.pauses_until_ms or not memory.may_look(instants):
             return frozenset()
         if memory.rests_until_ms and memory.policy != upkeep_mark(upkeep):
             memory.rests_until_ms.clear()
