@@ -118,7 +118,7 @@ class Services:
         Writers continue meanwhile. With `plan_only` the plan is left to the next process that
         compacts, pyhudi's or Hudi's. It is planned whether due or not; only `run` applies the
         policy's trigger. A plan that fails does not stop the others; its error is raised at the
-        end. Without a policy, it is the one that the table records.
+        end. Without a policy, it is the one that the table records, or the usual one.
         """
         require_policy("policy", policy, CompactionPolicy)
         session = self._session(dry_run=dry_run)
@@ -151,7 +151,7 @@ class Services:
         """Remove files that are needed only by states older than the policy retains.
 
         With `dry_run` the plan's `files` give, for each file of the table, why it is removed or
-        stays. Without a policy, it is the one that the table records.
+        stays. Without a policy, it is the one that the table records, or that of `Upkeep()`.
         """
         require_policy("policy", policy, CleanPolicy)
         session = self._session(dry_run=dry_run)
@@ -191,9 +191,15 @@ class Services:
         return archived_table(session, self._memory.services, policy, dry_run=dry_run)
 
     def _recorded(self, session: TableSession) -> Upkeep:
-        """Return the policies that the table records; where it has none, the services' own."""
-        recorded = policy_in_force(session, None, self._memory)
-        return recorded or Upkeep(compaction=None, clean=None, archive=None)
+        """Return the policies that the table records; where it has none, the usual ones."""
+        recorded, usual = policy_in_force(session, None, self._memory), Upkeep()
+        if recorded is None:
+            return usual
+        return Upkeep(
+            compaction=recorded.compaction or usual.compaction,
+            clean=recorded.clean or usual.clean,
+            archive=recorded.archive or usual.archive,
+        )
 
     def _session(self, *, dry_run: bool = False) -> TableSession:
         with self._table.exclusive:
