@@ -16,15 +16,17 @@ from running; its error is reported at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
-from pyhudi.errors import HudiError, InvalidRequestError, fault, first_of
+from pyhudi.errors import HudiError, fault, first_of
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy, archiving_beside
 from pyhudi.plan.cleaning import CleanBy, CleanPlan, CleanPolicy, clean_cut
 from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.due import counted_by_clean, leaving
+from pyhudi.plan.upkeep import ARCHIVE, CLEAN, COMPACTION, SERVICES, Upkeep
 from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.archiving.run import (
     ArchiveResult,
@@ -50,30 +52,6 @@ REPAIRED = ".hoodie/.pyhudi/repaired"
 #: How far clocks of machines that share a table may be apart. An object whose time is further in
 #: the future is ignored.
 MARK_AHEAD_MAX_MS = 300_000
-
-
-def require_policy(name: str, value: object, kind: type) -> None:
-    """Raise InvalidRequestError if the value is neither a policy of that kind nor None."""
-    if value is not None and not isinstance(value, kind):
-        raise InvalidRequestError(
-            f"{name}={value!r:.100} cannot be used",
-            why=f"it is neither None nor of the type {kind.__name__}",
-            next_step=f"Give a pyhudi.{kind.__name__}",
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upkeep:
-    """The policies of a table's services; None leaves a service to another process."""
-
-    compaction: CompactionPolicy | None = field(default_factory=CompactionPolicy)
-    clean: CleanPolicy | None = field(default_factory=CleanPolicy)
-    archive: ArchivePolicy | None = field(default_factory=ArchivePolicy)
-
-    def __post_init__(self) -> None:
-        kinds = {"compaction": CompactionPolicy, "clean": CleanPolicy, "archive": ArchivePolicy}
-        for name, kind in kinds.items():
-            require_policy(name, getattr(self, name), kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +98,12 @@ def run_services(
     *,
     merge: Merge | None = None,
     dry_run: bool = False,
+    only: Collection[str] = tuple(SERVICES),
 ) -> UpkeepResult:
-    """Run the services that are due. The errors of those that failed are in the result."""
+    """Run the services that are due. The errors of those that failed are in the result.
+
+    Services that are not among `only` are left out; what they count stays.
+    """
     errors: list[tuple[str, HudiError]] = []
 
     def tried(name: str, work: Callable[[], Any]) -> Any:
@@ -137,20 +119,18 @@ def run_services(
     repaired = tried("rollback", lambda: _repaired(session, memory, dry_run=dry_run)) or Repaired(
         (), ()
     )
-    if upkeep.compaction is not None:
+    if upkeep.compaction is not None and COMPACTION in only:
         policy = upkeep.compaction
-        compaction = tried(
-            "compaction", lambda: _compacted(session, policy, merge, dry_run=dry_run)
-        )
-        errors += [("compaction", e) for e in (compaction.errors if compaction else ())]
-    if upkeep.clean is not None:
-        cleaned = tried("clean", lambda: clean(session, upkeep.clean, dry_run=dry_run))
+        compaction = tried(COMPACTION, lambda: _compacted(session, policy, merge, dry_run=dry_run))
+        errors += [(COMPACTION, e) for e in (compaction.errors if compaction else ())]
+    if upkeep.clean is not None and CLEAN in only:
+        cleaned = tried(CLEAN, lambda: clean(session, upkeep.clean, dry_run=dry_run))
         failed = cleaned.errors if isinstance(cleaned, CleanResult) else ()
-        errors += [("clean", error) for error in failed]
-    if upkeep.archive is not None:
+        errors += [(CLEAN, error) for error in failed]
+    if upkeep.archive is not None and ARCHIVE in only:
         archiving = upkeep.archive
         archived = tried(
-            "archive",
+            ARCHIVE,
             lambda: _archived(session, memory, upkeep, archiving, cleaned, dry_run=dry_run),
         )
     return UpkeepResult(
@@ -263,28 +243,16 @@ def archived_table(
     )
 
 
-def leaving(policy: ArchivePolicy, count: int) -> ArchivePolicy:
-    """Return the policy, raised so that it leaves at least `count` writes.
-
-    >>> leaving(ArchivePolicy(), 41).keep_min, leaving(ArchivePolicy(), 41).keep_max
-    (41, 51)
-    """
-    more = max(0, count - policy.keep_min)
-    return replace(policy, keep_min=policy.keep_min + more, keep_max=policy.keep_max + more)
-
-
 def _counted(session: TableSession, policy: CleanPolicy) -> int:
     """Return how many of the newest writes a clean has to find on the active timeline."""
     if policy.by is not CleanBy.HOURS:
-        return policy.keep if policy.by is CleanBy.COMMITS else 0
+        return counted_by_clean(policy, (), "")
     with session.exclusive:
         zone = session.config.zone
         done = session.log.refresh().completed.values()
         reached = session.log.clock.at_least_ms()  # if the time is later, more writes are left
         cut = clean_cut(policy, reached or session.world.now_ms(), zone) or ""
-    writes = sorted((i for i in done if i.action in WRITE_ACTIONS), key=lambda i: i.requested)
-    recent = (n for n, instant in enumerate(writes) if (instant.completed or "") > cut)
-    return len(writes) - next(recent, len(writes))
+    return counted_by_clean(policy, (i for i in done if i.action in WRITE_ACTIONS), cut)
 
 
 def _oldest_read(session: TableSession, *, dry_run: bool) -> str | None:
