@@ -32,6 +32,7 @@ from pyhudi.hudi_options.write_options import (
 from pyhudi.hudi_options.write_table import HEARTBEAT_INTERVAL
 from pyhudi.services.compaction.run import LocalMerge
 from pyhudi.services.inline import InlineUpkeep
+from pyhudi.services.resizing.run import LocalChildren
 from pyhudi.session.session import TableSession
 from pyhudi.spark.scan import refuse_other_release
 from pyhudi.spark.types import empty_batch
@@ -143,7 +144,7 @@ class PyhudiWriter(api.DataSourceArrowWriter):
         written = complete(self._write, table, stats)
         _warn_of_many_files(stats, self._uri)
         if self._has_upkeep:
-            InlineUpkeep(table, left=self._left).follow(written, LocalMerge)
+            InlineUpkeep(table, left=self._left).follow(written, LocalMerge, LocalChildren)
 
     def abort(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
         if self._write is not None:

@@ -69,6 +69,25 @@ def test_a_pending_plan_is_due_once_its_process_seems_dead() -> None:
     assert due(CLEAN, [wrote(0.5), clean], 2) == {"clean"}
 
 
+def test_a_resize_is_due_when_a_bucket_became_too_large_or_its_process_died() -> None:
+    sizing = replace(USUAL, compaction=None, clean=None, archive=None)
+    assert sizing.resize is not None
+    limit = round(sizing.resize.split_bytes)
+    plan = Instant(at(1), Action.CLUSTERING, State.REQUESTED)
+    cases: list[tuple[int | None, list[Instant], float, set[str]]] = [
+        (limit, [], 2, set()),
+        (limit + 1, [], 2, {"resize"}),
+        (0, [plan], 1.05, set()),
+        (0, [plan], 2, {"resize"}),
+        (None, [plan], 2, set()),  # of Hudi, on a table whose buckets cannot be resized
+    ]
+    for largest, more, hour, expected in cases:
+        timeline = Timeline.of([wrote(0.5), *more])
+        facts = DueFacts(timeline, True, at(hour), at(hour - 0.1), largest)
+        assert due_services(sizing, facts) == expected, (largest, hour)
+        assert not due_services(replace(sizing, resize=None), facts)
+
+
 #: A policy, and when the compaction of hour 10 made files unnecessary by it, with a write an hour.
 BY_POLICY = [
     (pyhudi.CleanPolicy.hours(24), 34),

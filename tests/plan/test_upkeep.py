@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,7 @@ from pyhudi.plan.upkeep import (
     differing_services,
     encode_upkeep,
     first_upkeep,
+    upkeep_mark,
     with_upkeep,
 )
 
@@ -42,6 +44,16 @@ COMPACTIONS = st.builds(
     trigger_delta_commits=NUMBERS,
     trigger_seconds=st.integers(0, 2**40),
 )
+RESIZES = st.builds(
+    pyhudi.ResizePolicy,
+    target_bytes=st.integers(2**20, 2**40),
+    split_above=st.floats(1, 100),
+    merge_below=st.floats(0, 1),
+    split=st.sampled_from(["middle", "even"]),
+    bytes_max=NUMBERS,
+    rest_seconds=st.integers(0, 2**40) | st.floats(0, 1e9),
+    input_bytes_max=st.none() | st.integers(0, 2**40),
+)
 CLEANS = st.builds(pyhudi.CleanPolicy, by=st.sampled_from(CleanBy), keep=st.integers(1, 10**9))
 ARCHIVES = st.builds(
     lambda low, more, **others: pyhudi.ArchivePolicy(keep_min=low, keep_max=low + more, **others),
@@ -53,6 +65,7 @@ ARCHIVES = st.builds(
 POLICIES = st.builds(
     pyhudi.Upkeep,
     compaction=st.none() | COMPACTIONS,
+    resize=st.none() | RESIZES,
     clean=st.none() | CLEANS,
     archive=st.none() | ARCHIVES,
     inline_bytes=st.integers(0, 2**50),
@@ -79,7 +92,7 @@ def test_every_setting_is_recorded_because_later_releases_may_have_other_default
         lambda each: (
             st.lists(each)
             | st.dictionaries(
-                st.sampled_from([*SERVICES, "inline_bytes", "by", "keep", "trigger"]), each
+                st.sampled_from([*SERVICES, "inline_bytes", "by", "keep", "trigger", "split"]), each
             )
         ),
     ).map(json.dumps)
@@ -109,6 +122,10 @@ def changed(name: str, **settings: Any) -> str:
 UNKNOWN: list[tuple[str, str, str]] = [
     (changed("compaction", trigger="at_night"), "compaction", "at_night"),
     (changed("compaction", spread=3), "compaction", "no setting 'spread'"),
+    (changed("resize", split="by_chance"), "resize", "by_chance"),
+    (changed("resize", target_bytes=1), "resize", "target_bytes=1"),
+    (changed("resize", rest_seconds=10**400), "resize", "too large"),
+    (changed("resize", writes="twice"), "resize", "twice"),
     (changed("clean", by="KEEP_ALL"), "clean", "KEEP_ALL"),
     (changed("clean", keep=True), "clean", "keep=True"),
     (changed("archive", keep_min=0), "archive", "keep_min=0"),
@@ -143,9 +160,9 @@ def test_an_unknown_bound_is_none_at_all() -> None:
 
 
 def test_a_change_keeps_the_services_of_later_releases_and_none_ends_all() -> None:
-    before = {UPKEEP: '{"resize": {"a": [1]}, "clean": {"by": "x"}}', "other": "x"}
+    before = {UPKEEP: '{"cluster": {"a": [1]}, "clean": {"by": "x"}}', "other": "x"}
     after = with_upkeep(pyhudi.Upkeep(compaction=None), before)
-    assert json.loads(after[UPKEEP])["resize"] == {"a": [1]}
+    assert json.loads(after[UPKEEP])["cluster"] == {"a": [1]}
     assert decode_upkeep(after[UPKEEP]).policy == pyhudi.Upkeep(compaction=None)
     assert after["other"] == "x"
     assert with_upkeep(None, after) == {UPKEEP: NO_UPKEEP, "other": "x"}
@@ -158,6 +175,36 @@ def test_a_policy_that_is_too_long_is_refused() -> None:
     policy = pyhudi.CompactionPolicy(partitions=partitions)
     with pytest.raises(pyhudi.InvalidRequestError, match="Name fewer partitions"):
         encode_upkeep(pyhudi.Upkeep(compaction=policy))
+
+
+def test_a_policy_of_a_release_without_resizes_leaves_them_to_others() -> None:
+    values = json.loads(encode_upkeep(pyhudi.Upkeep()))
+    del values["resize"]
+    assert decode_upkeep(json.dumps(values)) == RecordedUpkeep(pyhudi.Upkeep(resize=None))
+
+
+def test_a_split_policy_of_a_program_is_followed_there_and_not_recorded() -> None:
+    class Own:
+        def points(self, bucket: pyhudi.SplitBucket) -> list[int]:
+            return []
+
+    own = pyhudi.Upkeep(resize=pyhudi.ResizePolicy(split=Own()))
+    with pytest.raises(pyhudi.InvalidRequestError, match="its split policy is code"):
+        encode_upkeep(own)
+    assert upkeep_mark(own) != upkeep_mark(pyhudi.Upkeep())
+
+
+def test_small_buckets_are_warned_of_when_they_are_chosen_and_not_at_each_look() -> None:
+    with pytest.warns(UserWarning, match="smaller than 1 MiB"):
+        small = pyhudi.Upkeep(resize=pyhudi.ResizePolicy(target_bytes=4096))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = decode_upkeep(encode_upkeep(small)).policy
+        assert found == small
+        assert found is not None
+        assert found.resize is not None
+        assert found.resize.within(10).input_bytes_max == 10
+        assert found.resize.within(10).within(20).input_bytes_max == 10
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, True, "64MB", None])

@@ -31,7 +31,10 @@ SCHEMA = pa.schema([("id", pa.string()), ("at", pa.int64()), ("v", pa.string())]
 DEFAULT = pyhudi.Upkeep()
 #: Nothing but a compaction, after every second write.
 EAGER = pyhudi.Upkeep(
-    compaction=pyhudi.CompactionPolicy(trigger_delta_commits=2), clean=None, archive=None
+    compaction=pyhudi.CompactionPolicy(trigger_delta_commits=2),
+    resize=None,
+    clean=None,
+    archive=None,
 )
 PATIENCE = 30.0
 TEN_MINUTES_MS = 600_000
@@ -418,7 +421,7 @@ def test_inspect_shows_policies_and_what_is_due() -> None:
     table = table_on(memory.storage, memory.world("a"), upkeep=False)
     upserted(table, 1, 2, 3)
     shown = {row["service"]: row for row in table.inspect.upkeep().to_pylist()}
-    assert list(shown) == ["compaction", "clean", "archive"]
+    assert list(shown) == ["compaction", "resize", "clean", "archive"]
     assert shown["compaction"]["due"]
     assert "trigger_delta_commits=2" in shown["compaction"]["policy"]
     assert shown["clean"]["policy"] is None

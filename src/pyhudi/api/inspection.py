@@ -23,6 +23,7 @@ from pyhudi.commit.conflict_notes import load_conflicts
 from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
 from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.table.upkeep_record import ServiceRun
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, decode_inflight_commit
@@ -40,7 +41,7 @@ from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.storage.objects.upkeep_record import load_upkeep_record
 from pyhudi.table.file_group import FileSlice
-from pyhudi.table.file_slices import file_slices, is_replaced
+from pyhudi.table.file_slices import file_slices, is_replaced, latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import clock_time, utc_moment
@@ -360,7 +361,8 @@ class Inspection:
         policy, unknown = recorded.policy, dict(recorded.unknown)
         now = clock_time(self._world.now_ms(), config.zone)
         is_mor = config.table_type is TableType.MERGE_ON_READ
-        facts = DueFacts(self._state().timeline, is_mor, now)
+        state = self._state()
+        facts = DueFacts(state.timeline, is_mor, now, largest_bucket=self._largest(state))
         due = frozenset() if policy is None else due_services(policy, facts)
         return _table(
             _UPKEEP,
@@ -374,6 +376,16 @@ class Inspection:
                 for name in (*SERVICES, *(name for name in unknown if name not in SERVICES))
             ),
         )
+
+    def _largest(self, state: TableState) -> int | None:
+        """Return the size of the largest bucket; None if buckets cannot be resized."""
+        config = self._loader.config
+        if not isinstance(config.buckets, ConsistentBuckets) or config.lock.is_shared:
+            return None
+        times, now = self._reader.completion_times(state), visible_now(state.timeline)
+        groups = (g for g in state.groups() if not is_replaced(g, state.replaced, now))
+        slices = (latest_slice(group, times, now) for group in groups)
+        return max((slice_.bytes for slice_ in slices if slice_ is not None), default=0)
 
     def _pending_compactions(self, state: TableState) -> Mapping[tuple[str, str], str]:
         """Return (partition, file id) → pending compaction that will write its next base file."""

@@ -87,13 +87,14 @@ class Services:
         keep_going: bool = False,
         spark: Any = None,
     ) -> UpkeepResult:
-        """Do what is due: roll back failed writes, compact, clean, archive.
+        """Do what is due: roll back failed writes, compact, resize buckets, clean, archive.
 
         The policy is the one that the table records, or else `Upkeep()`. If `upkeep` is another
         one, an UpkeepWarning says so. Safe beside any number of writers and of processes that run
         services. A service that fails does not stop the others; the first error is raised at the
         end, or with `keep_going` all are in the result. With `dry_run` nothing is changed, and the
-        printed result shows what would be done. If `spark` is a session, its tasks compact.
+        printed result shows what would be done. If `spark` is a session, its tasks compact
+        and resize.
         """
         named = parse_upkeep(upkeep)
         try:
@@ -102,8 +103,14 @@ class Services:
         except HudiError as error:  # an error of the table, and so of each service
             result = UpkeepResult(errors=(("open", error),))
         else:
-            merge, memory = self._merge(session, spark), self._memory.services
-            result = run_services(session, policy, memory, merge=merge, dry_run=dry_run)
+            result = run_services(
+                session,
+                policy,
+                self._memory.services,
+                merge=self._merge(session, spark),
+                children=children_in(session, spark, self._listener),
+                dry_run=dry_run,
+            )
             if not dry_run and (result.did_anything or result.errors):
                 with suppress(HudiError):  # the record is for those who look
                     record_run(session, upkeep_mark(policy), result)
@@ -153,11 +160,13 @@ class Services:
         plan is left to the next process that resizes. With `dry_run` nothing is changed, and the
         printed result says of each bucket what would happen, or why nothing would. If `spark` is a
         session, its tasks write the new base files. A plan that fails does not stop the others; its
-        error is raised at the end.
+        error is raised at the end. Without a policy, it is the one that the table records, or the
+        usual one.
         """
         require_policy("policy", policy, ResizePolicy)
         session = self._session(dry_run=dry_run)
-        merge = self._children(session, spark)
+        policy = policy or self._recorded(session).resize
+        merge = children_in(session, spark, self._listener)
         done = resize(session, policy, dry_run=dry_run, plan_only=plan_only, merge=merge)
         return done.or_raise()
 
@@ -231,6 +240,7 @@ class Services:
             return usual
         return Upkeep(
             compaction=recorded.compaction or usual.compaction,
+            resize=recorded.resize or usual.resize,
             clean=recorded.clean or usual.clean,
             archive=recorded.archive or usual.archive,
         )
@@ -238,13 +248,6 @@ class Services:
     def _session(self, *, dry_run: bool = False) -> TableSession:
         with self._table.exclusive:
             return self._table.session(is_read_only=dry_run)
-
-    def _children(self, session: TableSession, spark: Any) -> MergeChildren:
-        if spark is None:
-            return LocalChildren(session, self._listener)
-        from pyhudi.spark.resize import SparkChildren  # optional: it needs PySpark
-
-        return SparkChildren(session, spark)
 
     def _merge(self, session: TableSession, spark: Any) -> Merge:
         return merge_in(session, spark, self._listener)
@@ -257,3 +260,12 @@ def merge_in(session: TableSession, spark: Any, listener: Listener | None) -> Me
     from pyhudi.spark.compact import SparkMerge  # optional: it needs PySpark
 
     return SparkMerge(session, spark)
+
+
+def children_in(session: TableSession, spark: Any, listener: Listener | None) -> MergeChildren:
+    """Return what makes the base files of resizes, as `merge_in` does for compactions."""
+    if spark is None:
+        return LocalChildren(session, listener)
+    from pyhudi.spark.resize import SparkChildren  # optional: it needs PySpark
+
+    return SparkChildren(session, spark)

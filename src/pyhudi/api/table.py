@@ -16,7 +16,7 @@ from pyhudi.api.inputs import Time, parse_time
 from pyhudi.api.inspection import Inspection
 from pyhudi.api.scan import Changes, Scan
 from pyhudi.api.schema_update import SchemaUpdateBlock
-from pyhudi.api.services import Services, merge_in
+from pyhudi.api.services import Services, children_in, merge_in
 from pyhudi.api.writes import OVERWRITE_TOUCHED, Writing
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.table.bucket_config import Buckets, SimpleBuckets
@@ -375,7 +375,11 @@ def _after(
     inline = InlineUpkeep(opening, upkeep if isinstance(upkeep, Upkeep) else None, memory)
 
     def follow(written: WriteResult, spark: Any) -> None:
-        inline.follow(written, lambda session: merge_in(session, spark, listener))
+        inline.follow(
+            written,
+            lambda session: merge_in(session, spark, listener),
+            lambda session: children_in(session, spark, listener),
+        )
 
     return follow
 

@@ -25,17 +25,22 @@ from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.plan.compaction import CompactionOrder, CompactionPolicy, CompactionTrigger
+from pyhudi.plan.resize_policy import ResizePolicy, SplitAt
 from pyhudi.plan.upkeep import Upkeep
 from pyhudi.services.archiving.run import ArchiveResult
 from pyhudi.settings import WriteSettings
 from pyhudi.world import World, real_world
 
 _POLICIES = (
-    "The options of compaction, cleaning and archiving change the policy that the table records;"
-    " without a recorded one the values in brackets count. The process is warned if its policy is"
-    " not the table's."
+    "The options of compaction, resizing, cleaning and archiving change the policy that the table"
+    " records; without a recorded one the values in brackets count. The process is warned if its"
+    " policy is not the table's."
 )
 _COMPACTION = "When and what (pyhudi.CompactionPolicy, docs/services.md)."
+_RESIZING = (
+    "Which buckets are split and merged, on tables with consistent ones (pyhudi.ResizePolicy,"
+    " docs/resizing.md)."
+)
 _CLEANING = "What is retained (pyhudi.CleanPolicy, docs/services.md); one of these."
 _ARCHIVING = "When, and what stays active (pyhudi.ArchivePolicy, docs/services.md)."
 _FOREIGN = "The lock and buckets of its writers, if the table does not record them (docs/locks.md)."
@@ -150,8 +155,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pyhudi.service",
         allow_abbrev=False,
-        description="Keep a Hudi table healthy: roll back failed writes, compact, clean, archive. "
-        + _POLICIES,
+        description="Keep a Hudi table healthy: roll back failed writes, compact, resize, clean,"
+        " archive. " + _POLICIES,
     )
     parser.add_argument("table", help="path or URI of the table")
     parser.add_argument(
@@ -161,6 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--once", action="store_true", help="run one round, then exit")
     parser.add_argument("--dry-run", action="store_true", help="show what one round would do")
     _add_compaction(parser.add_argument_group("compaction", _COMPACTION))
+    _add_resizing(parser.add_argument_group("resizing", _RESIZING))
     cleaning = parser.add_argument_group("cleaning", _CLEANING)
     keep = cleaning.add_mutually_exclusive_group()
     keep.add_argument("--keep-commits", type=int, metavar="N", help="states that N commits left")
@@ -169,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
         "--keep-hours", type=int, metavar="N", help="table states of the last N hours (24)"
     )
     _add_archiving(parser.add_argument_group("archiving", _ARCHIVING))
-    for name in ("compaction", "clean", "archive"):
+    for name in ("compaction", "resize", "clean", "archive"):
         parser.add_argument(f"--no-{name}", action="store_true", help="leave it to another process")
     parser.add_argument("--job", default="pyhudi.service", help="the name that other writers see")
     parser.add_argument(
@@ -224,6 +230,33 @@ def _add_compaction(group: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
 
 
+def _add_resizing(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--resize-target", type=_bytes, metavar="BYTES",
+        help="how large a bucket should be (120MB)",
+    )  # fmt: skip
+    group.add_argument(
+        "--resize-split-above", type=float, metavar="FACTOR",
+        help="times the target: a larger bucket is split (2.0)",
+    )  # fmt: skip
+    group.add_argument(
+        "--resize-merge-below", type=float, metavar="FACTOR",
+        help="times the target: smaller neighbours are merged (0.2)",
+    )  # fmt: skip
+    group.add_argument(
+        "--resize-split", choices=[word.value for word in SplitAt],
+        help="where a bucket is cut (middle)",
+    )  # fmt: skip
+    group.add_argument(
+        "--resize-bytes-max", type=_bytes, metavar="BYTES",
+        help="of the buckets that one plan replaces (2GB)",
+    )  # fmt: skip
+    group.add_argument(
+        "--resize-rest", type=_seconds, metavar="TIME",
+        help="between two resizes of a partition (10m)",
+    )  # fmt: skip
+
+
 def _add_archiving(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--archive-keep", type=int, nargs=2, metavar=("MIN", "MAX"),
@@ -244,8 +277,9 @@ def _add_archiving(group: argparse._ArgumentGroup) -> None:
 
 def _names_policy(asked: argparse.Namespace) -> bool:
     """True if an option concerns the policy."""
-    is_left = asked.no_compaction or asked.no_clean or asked.no_archive
-    return bool(is_left or _compaction(asked) or _clean_policy(asked) or _archiving(asked))
+    is_left = asked.no_compaction or asked.no_resize or asked.no_clean or asked.no_archive
+    changed = _compaction(asked) or _resizing(asked) or _clean_policy(asked) or _archiving(asked)
+    return bool(is_left or changed)
 
 
 def _named_policy(asked: argparse.Namespace, table: Table | None) -> Upkeep:
@@ -254,11 +288,15 @@ def _named_policy(asked: argparse.Namespace, table: Table | None) -> Upkeep:
     compaction, clean, archive = base.compaction, base.clean, base.archive
     if changes := _compaction(asked):
         compaction = replace(compaction or CompactionPolicy(), **changes)
+    resize = base.resize
+    if changes := _resizing(asked):
+        resize = replace(resize or ResizePolicy(), **changes)
     if changes := _archiving(asked):
         archive = replace(archive or ArchivePolicy(), **changes)
     return replace(
         base,
         compaction=None if asked.no_compaction else compaction,
+        resize=None if asked.no_resize else resize,
         clean=None if asked.no_clean else _clean_policy(asked) or clean,
         archive=None if asked.no_archive else archive,
     )
@@ -273,6 +311,18 @@ def _compaction(asked: argparse.Namespace) -> dict[str, Any]:
         "trigger": asked.compact_trigger,
         "trigger_delta_commits": asked.compact_after,
         "trigger_seconds": asked.compact_after_time,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _resizing(asked: argparse.Namespace) -> dict[str, Any]:
+    given = {
+        "target_bytes": asked.resize_target,
+        "split_above": asked.resize_split_above,
+        "merge_below": asked.resize_merge_below,
+        "split": asked.resize_split,
+        "bytes_max": asked.resize_bytes_max,
+        "rest_seconds": asked.resize_rest,
     }
     return {name: value for name, value in given.items() if value is not None}
 

@@ -3,10 +3,12 @@
 A writer asks this after each commit, and knows the timeline from the commit itself. So the answer
 costs no request, and it is a hint: what a service then finds to do depends on files.
 
-A compaction is due by its policy's trigger. A clean is due when something that replaced files has
-passed out of what the policy retains since the last clean, and some writes have come since. An
-archiving is due when there are more writes than its policy, raised by those of the other services,
-leaves.
+A compaction is due by its policy's trigger. A resize is due when the process knows that it made a
+bucket too large: by the sizes of the last listing that it saw, and what its commits have added
+since. What others added is found with the next compaction, whose listing it needs anyway. A clean
+is due when something that replaced files has passed out of what the policy retains since the last
+clean, and some writes have come since. An archiving is due when there are more writes than its
+policy, raised by those of the other services, leaves.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.plan.archiving import ArchivePolicy, archiving_beside
 from pyhudi.plan.cleaning import CleanBy, CleanPolicy
 from pyhudi.plan.compaction import is_due
-from pyhudi.plan.upkeep import ARCHIVE, CLEAN, COMPACTION, Upkeep
+from pyhudi.plan.upkeep import ARCHIVE, CLEAN, COMPACTION, RESIZE, Upkeep
 from pyhudi.timeline.timeline import WRITE_ACTIONS, ActiveInstants
 
 #: Writes between two cleans. Each lists the files of the table.
@@ -36,18 +38,22 @@ class DueFacts:
     now: str
     #: Pending plans of services that are older belong to processes that seem dead.
     abandoned_before: str = ""
+    #: Of the buckets that this process wrote to, the size of the largest as far as it knows; None
+    #: if the table's buckets cannot be resized.
+    largest_bucket: int | None = None
 
 
 def due_services(upkeep: Upkeep, facts: DueFacts) -> frozenset[str]:
     """Return the services that are due."""
     found = set()
     if facts.is_mor and upkeep.compaction is not None:
-        is_left = any(
-            instant.action is Action.COMPACTION and instant.requested < facts.abandoned_before
-            for instant in facts.timeline.instants
-        )
+        is_left = _is_abandoned(Action.COMPACTION, facts)
         if is_left or is_due(upkeep.compaction, facts.timeline, facts.now):
             found.add(COMPACTION)
+    if upkeep.resize is not None and facts.largest_bucket is not None:
+        is_left = _is_abandoned(Action.CLUSTERING, facts)
+        if is_left or facts.largest_bucket > upkeep.resize.split_bytes:
+            found.add(RESIZE)
     if upkeep.clean is not None and _is_clean_due(upkeep.clean, facts):
         found.add(CLEAN)
     if upkeep.archive is not None:
@@ -56,6 +62,14 @@ def due_services(upkeep: Upkeep, facts: DueFacts) -> frozenset[str]:
             raised = raised_archiving(upkeep, upkeep.archive, facts)
             found |= {ARCHIVE} if count > raised.keep_max else set()
     return frozenset(found)
+
+
+def _is_abandoned(action: Action, facts: DueFacts) -> bool:
+    """True if a pending plan belongs to a process that seems dead."""
+    return any(
+        instant.action is action and instant.requested < facts.abandoned_before
+        for instant in facts.timeline.instants
+    )
 
 
 def _writes(timeline: ActiveInstants) -> Iterable[Instant]:

@@ -28,19 +28,21 @@ from pyhudi.format.table.table_config import TableConfig
 from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.plan.cleaning import CleanBy, CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.resize_policy import ResizePolicy
 
 UPKEEP: Final = "pyhudi.upkeep"
 #: The value of a table without a policy.
 NO_UPKEEP: Final = "none"
-#: What a compaction that follows a commit reads at most: some seconds of work.
+#: What a compaction or a resize that follows a commit reads at most: some seconds of work.
 INLINE_BYTES: Final = 64 << 20
 #: Of the recorded text. A list of partitions is the only part that can be long.
 UPKEEP_CHARACTERS_MAX: Final = 65_536
 
-COMPACTION, CLEAN, ARCHIVE = "compaction", "clean", "archive"
+COMPACTION, RESIZE, CLEAN, ARCHIVE = "compaction", "resize", "clean", "archive"
 #: The services of a policy in the order in which they run, and the types of their policies.
-SERVICES: Final[Mapping[str, type[CompactionPolicy] | type[CleanPolicy] | type[ArchivePolicy]]] = {
+SERVICES: Final[Mapping[str, type[Any]]] = {
     COMPACTION: CompactionPolicy,
+    RESIZE: ResizePolicy,
     CLEAN: CleanPolicy,
     ARCHIVE: ArchivePolicy,
 }
@@ -61,11 +63,13 @@ def require_policy(name: str, value: object, kind: type) -> None:
 class Upkeep:
     """The policies of a table's services; None leaves a service to another process.
 
-    `inline_bytes` is how much a compaction that follows a commit reads at most. What is larger is
-    left to `services.run` and to service processes.
+    `resize` is for tables with consistent buckets, and without effect on others. `inline_bytes` is
+    how much a compaction or a resize that follows a commit reads at most. What is larger is left to
+    `services.run` and to service processes.
     """
 
     compaction: CompactionPolicy | None = field(default_factory=CompactionPolicy)
+    resize: ResizePolicy | None = field(default_factory=ResizePolicy)
     clean: CleanPolicy | None = field(default_factory=CleanPolicy.hours)
     archive: ArchivePolicy | None = field(default_factory=ArchivePolicy)
     inline_bytes: int = INLINE_BYTES
@@ -78,7 +82,7 @@ class Upkeep:
             raise InvalidRequestError(
                 f"inline_bytes={given!r:.100} cannot be used",
                 why="it must be a whole number, at least 0",
-                next_step="Give the bytes that a compaction after a commit may read",
+                next_step="Give the bytes that a compaction or a resize after a commit may read",
             )
 
 
@@ -110,7 +114,7 @@ def policy_words(policy: object) -> str:
     """
     if isinstance(policy, CleanPolicy):
         return f"retains {policy}"
-    assert isinstance(policy, CompactionPolicy | ArchivePolicy)
+    assert isinstance(policy, CompactionPolicy | ResizePolicy | ArchivePolicy)
     own = ((each.name, getattr(policy, each.name), each.default) for each in fields(policy))
     other = [f"{name}={value}" for name, value, usual in own if value != usual]
     return ", ".join(other) or "the usual settings"
@@ -139,19 +143,19 @@ def first_upkeep(choice: Upkeep | bool | None, lock: LockKind) -> str:
 def encode_upkeep(upkeep: Upkeep | None, before: str | None = None) -> str:
     """Return the text to record; services that only a later release knows stay as in `before`.
 
-    >>> encode_upkeep(Upkeep(compaction=None, archive=None))
+    >>> encode_upkeep(Upkeep(compaction=None, resize=None, archive=None))
     '{"clean":{"by":"KEEP_LATEST_BY_HOURS","keep":24},"inline_bytes":67108864}'
     """
     if upkeep is None:
         return NO_UPKEEP
-    known = {name: getattr(upkeep, name) for name in SERVICES}
-    values: dict[str, Any] = {
-        name: {each.name: getattr(policy, each.name) for each in fields(policy)}
-        for name, policy in known.items()
-        if policy is not None
-    }
-    others = _later_parts(before)
-    text = json.dumps({**values, _INLINE: upkeep.inline_bytes, **others}, separators=(",", ":"))
+    if upkeep.resize is not None and not isinstance(upkeep.resize.split, str):
+        raise InvalidRequestError(
+            "this policy cannot be recorded in the table",
+            why="its split policy is code of this program, which other processes do not have",
+            next_step='Record split="middle" or "even", and resize by your own with'
+            " table.services.resize(...)",
+        )
+    text = _text(upkeep, _later_parts(before))
     if len(text) > UPKEEP_CHARACTERS_MAX:
         raise InvalidRequestError(
             "this policy cannot be recorded in the table",
@@ -162,9 +166,21 @@ def encode_upkeep(upkeep: Upkeep | None, before: str | None = None) -> str:
     return text
 
 
+def _text(upkeep: Upkeep, others: Mapping[str, Any]) -> str:
+    known = {name: getattr(upkeep, name) for name in SERVICES}
+    values: dict[str, Any] = {
+        name: {each.name: getattr(policy, each.name) for each in fields(policy)}
+        for name, policy in known.items()
+        if policy is not None
+    }
+    whole = {**values, _INLINE: upkeep.inline_bytes, **others}
+    # A split policy of a program's own counts by its type: it is never recorded, only told apart.
+    return json.dumps(whole, separators=(",", ":"), default=lambda own: type(own).__qualname__)
+
+
 def upkeep_mark(upkeep: Upkeep) -> str:
     """Return a short text that tells this policy from others."""
-    return hashlib.sha256(encode_upkeep(upkeep).encode()).hexdigest()[:32]
+    return hashlib.sha256(_text(upkeep, {}).encode()).hexdigest()[:32]
 
 
 def with_upkeep(policy: Upkeep | None, values: dict[str, str]) -> dict[str, str]:
@@ -198,7 +214,7 @@ def decode_upkeep(text: str) -> RecordedUpkeep:
         try:
             if name in values:
                 policies[name] = _policy(name, values[name])
-        except (InvalidRequestError, TypeError, ValueError) as error:
+        except (InvalidRequestError, TypeError, ValueError, OverflowError) as error:
             why = error.what if isinstance(error, InvalidRequestError) else str(error)
             unknown.append((name, f"this release cannot use the recorded policy: {why}"))
     try:
@@ -219,7 +235,7 @@ def _policy(name: str, values: object) -> object:
         raise ValueError(f"there is no setting {later[0]!r:.80}")
     if kind is CleanPolicy:
         return CleanPolicy(CleanBy(str(values.get("by"))), values.get("keep", 0))
-    return kind(**values)
+    return ResizePolicy.recorded(values) if kind is ResizePolicy else kind(**values)
 
 
 def _parsed(text: str) -> dict[str, Any] | None:

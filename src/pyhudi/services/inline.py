@@ -3,12 +3,16 @@
     due     by the timeline that the commit knew, without a request (`plan.due`)
     rest    what ran in vain rests, also for other processes: the record of the last run says so
     claim   one process at a time, by a heartbeat; the others go on writing
-    run     what is due, bounded: a compaction reads at most `inline_bytes`
+    run     what is due, bounded: a compaction or a resize reads at most `inline_bytes`
     record  what it did, or why it failed
 
 The claim only saves double work. Each service is safe beside any other process, as its plan is an
 entry of the decision log. A process that dies with the claim is succeeded when its heartbeat is
 old.
+
+**Sizes of buckets** are known from the listing of the last run, and from the commits of this
+process since. A resize is tried when one of them is too large, and after each compaction, whose
+listing shows what other processes have added. To find that all fit is no run in vain.
 
 The write has completed before, so nothing here may fail it: errors become warnings. A service that
 fails, or finds nothing to do, rests for a minute, then for twice as long each time, up to an hour,
@@ -28,21 +32,27 @@ from pyhudi.errors import CorruptTableError, HudiError, fault
 from pyhudi.format.table.upkeep_record import ServiceRun, UpkeepRecord, next_run
 from pyhudi.plan.compaction import overdue_slices
 from pyhudi.plan.due import DueFacts, due_services
+from pyhudi.plan.resize_policy import ResizePolicy
+from pyhudi.plan.resizing import LeftAlone
 from pyhudi.plan.upkeep import (
     ARCHIVE,
     CLEAN,
     COMPACTION,
+    RESIZE,
     RecordedUpkeep,
     Upkeep,
     differing_services,
     recorded_upkeep,
     upkeep_mark,
 )
+from pyhudi.read.plan import Reader
 from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.archiving.run import ArchiveResult
 from pyhudi.services.cleaning.result import CleanResult
 from pyhudi.services.compaction.execute import Merge
 from pyhudi.services.maintenance import UpkeepResult, run_services
+from pyhudi.services.resizing.execute import Merge as MergeChildren
+from pyhudi.services.resizing.result import Resized
 from pyhudi.session.open import OpenTable
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.heartbeats import Heartbeat
@@ -61,6 +71,9 @@ PAUSE_MS: Final = 10_000
 #: A look at what is due reads every instant of the active timeline. On a timeline of some thousand
 #: it is taken once in so many instants per look, so that a commit does not pay for them each time.
 LOOK_SHARE: Final = 500
+
+#: A bucket that writers cannot split is overdue when it is so many times what makes a split due.
+OVERDUE_SPLIT: Final = 2
 
 
 class UpkeepWarning(UserWarning):
@@ -141,6 +154,7 @@ def due_now(session: TableSession, upkeep: Upkeep) -> frozenset[str]:
             session.is_mor,
             clock_time(now_ms, zone),
             clock_time(max(0, now_ms - timeout_ms), zone),
+            session.sizes.largest if session.can_resize else None,
         )
         return due_services(upkeep, facts)
 
@@ -163,14 +177,21 @@ class InlineUpkeep:
         self._named = named
         self._memory = UpkeepMemory() if memory is None else memory
 
-    def follow(self, written: WriteResult, merge: Callable[[TableSession], Merge]) -> None:
-        """Run the services that are due after this write; `merge` makes base files.
+    def follow(
+        self,
+        written: WriteResult,
+        merge: Callable[[TableSession], Merge],
+        children: Callable[[TableSession], MergeChildren] | None = None,
+    ) -> None:
+        """Run the services that are due after this write.
+
+        `merge` makes the base files of compactions, `children` those of resizes.
 
         Their errors are warnings, because the write has succeeded. A caller that has warnings
         raised gets one instead of the write's result, so each warning names the write.
         """
         try:
-            errors = self._followed(merge)
+            errors = self._followed(merge, children)
         except UpkeepWarning:
             raise  # the caller has warnings raised
         except Exception as error:  # of storage, or a bug: reported in full
@@ -181,7 +202,11 @@ class InlineUpkeep:
         for name, found in errors:
             warnings.warn(f"{name} failed {after}: {found}", UpkeepWarning, stacklevel=3)
 
-    def _followed(self, merge: Callable[[TableSession], Merge]) -> _Errors:
+    def _followed(
+        self,
+        merge: Callable[[TableSession], Merge],
+        children: Callable[[TableSession], MergeChildren] | None,
+    ) -> _Errors:
         session = self._table.known()
         try:
             upkeep = policy_in_force(session, self._named, self._memory)
@@ -199,7 +224,7 @@ class InlineUpkeep:
             self._memory.pause(session.world.elapsed_ms())
             return ()
         try:
-            return self._run(session, upkeep, mark, due, merge)
+            return self._run(session, upkeep, mark, due, merge, children)
         finally:
             with suppress(HudiError):  # a claim that stays expires
                 heartbeat.end()
@@ -222,9 +247,10 @@ class InlineUpkeep:
         if record.policy != mark:
             return due
         store_ms, now_ms = session.log.clock.estimate_ms(), session.world.elapsed_ms()
-        rests = {name: record.services.get(name, ServiceRun()).rest_ms(store_ms) for name in due}
+        named = due | {RESIZE}  # which a compaction that is due brings along
+        rests = {name: record.services.get(name, ServiceRun()).rest_ms(store_ms) for name in named}
         self._memory.rest(mark, {name: now_ms + ms for name, ms in rests.items() if ms})
-        return frozenset(name for name, ms in rests.items() if not ms)
+        return frozenset(name for name in due if not rests[name])
 
     def _claimed(self, session: TableSession, heartbeat: Heartbeat) -> bool:
         settings = session.settings
@@ -243,6 +269,7 @@ class InlineUpkeep:
         mark: str,
         due: frozenset[str],
         merge: Callable[[TableSession], Merge],
+        children: Callable[[TableSession], MergeChildren] | None,
     ) -> _Errors:
         with session.exclusive:
             session.log.refresh()
@@ -252,13 +279,43 @@ class InlineUpkeep:
         bounded, only = _bounded(upkeep), set(due)
         if ARCHIVE in due and CLEAN not in self._left:
             only.add(CLEAN)  # it says from where on the files of the table are retained
+        if COMPACTION in due and self._may_follow(session, RESIZE):
+            only.add(RESIZE)  # what others added to the buckets shows in the same listing
         result = run_services(
-            session, bounded, self._memory.services, merge=merge(session), only=only
+            session,
+            bounded,
+            self._memory.services,
+            merge=merge(session),
+            children=None if children is None else children(session),
+            only=only,
         )
         self._warn_of_overdue(session, bounded, result)
-        record = record_run(session, mark, result, tried=due)
+        self._warn_of_large_buckets(session, bounded, result)
+        record = record_run(session, mark, result, tried=_tried(due, result, bounded))
+        _note_sizes(session, result)
         self._rested(session, due, record, mark)
         return result.errors
+
+    def _may_follow(self, session: TableSession, name: str) -> bool:
+        """True if the service is neither left to others nor resting."""
+        until_ms = self._memory.rests_until_ms.get(name, 0)
+        return name not in self._left and until_ms <= session.world.elapsed_ms()
+
+    def _warn_of_large_buckets(
+        self, session: TableSession, upkeep: Upkeep, result: UpkeepResult
+    ) -> None:
+        policy, bound = upkeep.resize, upkeep.inline_bytes
+        if policy is None or result.resize is None:
+            return
+        overdue = max(bound, OVERDUE_SPLIT * policy.split_bytes)
+        if any(each.bytes > overdue for each in _too_large(result.resize, policy)):
+            self._memory.warn_once(
+                f"a resize of the table at {session.storage.uri} is overdue: some buckets are more"
+                f" than {readable(round(overdue), 'B')}, a writer splits buckets of at most"
+                f" {readable(bound, 'B')} (inline_bytes) after its commit, and no service process"
+                " splits them; run python -m pyhudi.service, or call table.services.run() now and"
+                " then. table.services.resize(dry_run=True) says what keeps a bucket as it is"
+            )
 
     def _warn_of_overdue(self, session: TableSession, upkeep: Upkeep, result: UpkeepResult) -> None:
         done, policy = result.compaction, upkeep.compaction
@@ -275,11 +332,47 @@ class InlineUpkeep:
 
 
 def _bounded(upkeep: Upkeep) -> Upkeep:
-    policy = upkeep.compaction
-    if policy is None:
-        return upkeep
-    least = (n for n in (policy.input_bytes_max, upkeep.inline_bytes) if n is not None)
-    return replace(upkeep, compaction=replace(policy, input_bytes_max=min(least)))
+    policy, sizing = upkeep.compaction, upkeep.resize
+    if policy is not None:
+        least = (n for n in (policy.input_bytes_max, upkeep.inline_bytes) if n is not None)
+        policy = replace(policy, input_bytes_max=min(least))
+    if sizing is not None:
+        sizing = sizing.within(upkeep.inline_bytes)
+    return replace(upkeep, compaction=policy, resize=sizing)
+
+
+# ---- the sizes of buckets
+
+
+def _too_large(resized: Resized, policy: ResizePolicy) -> list[LeftAlone]:
+    """Return the buckets that are too large and stay as they are."""
+    return [each for each in resized.preview.left if each.bytes > policy.split_bytes]
+
+
+def _tried(due: frozenset[str], result: UpkeepResult, upkeep: Upkeep) -> frozenset[str]:
+    """Return the services that rest if they did nothing.
+
+    A resize does not if all buckets are of the right size: that this process took one for larger
+    cost a listing, and the sizes are known now.
+    """
+    resized, policy = result.resize, upkeep.resize
+    if resized is None or policy is None:
+        return due
+    return due | {RESIZE} if _too_large(resized, policy) else due - {RESIZE}
+
+
+def _note_sizes(session: TableSession, result: UpkeepResult) -> None:
+    """Note the sizes of all buckets, which the run has listed."""
+    if not session.can_resize:
+        return
+    is_changed = result.compaction is not None and bool(result.compaction.results)
+    is_changed |= result.resize is not None and bool(result.resize.results)
+    with session.exclusive:
+        state = session.current.load() if is_changed else session.current.known
+        if state is not None:
+            times = Reader(session.loader).completion_times(state)
+            slices = session.groups.latest_slices(state, times)
+            session.sizes.listed({group: slice_.bytes for group, slice_ in slices.items()})
 
 
 def _writer(session: TableSession) -> str:
@@ -320,7 +413,9 @@ def record_run(
 def _outcomes(result: UpkeepResult) -> dict[str, str]:
     """Return what each service did, in words; "" for nothing."""
     compacted, cleaned, archived = result.compaction, result.clean, result.archive
+    resized = "; ".join(map(str, result.resize.results)) if result.resize is not None else ""
     done = "; ".join(map(str, compacted.results)) if compacted is not None else ""
     cleans = "; ".join(map(str, cleaned.cleans)) if isinstance(cleaned, CleanResult) else ""
     is_archived = isinstance(archived, ArchiveResult) and archived.did_anything
-    return {COMPACTION: done, CLEAN: cleans, ARCHIVE: str(archived) if is_archived else ""}
+    archives = str(archived) if is_archived else ""
+    return {COMPACTION: done, RESIZE: resized, CLEAN: cleans, ARCHIVE: archives}

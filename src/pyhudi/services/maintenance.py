@@ -2,7 +2,8 @@
 
 Failed writes are rolled back first, because their remains hold up all other services. Once an hour
 what crashed processes left is swept up. Compaction comes next: pending plans are executed, and a
-new one is made if it is due. Cleaning then removes what no retained snapshot needs any more.
+new one is made if it is due. A resize follows, because a compaction makes buckets smaller and gives
+what is to be split one base file. Cleaning then removes what no retained snapshot needs any more.
 Archiving shortens the timeline down to what cleaning has retained, or will have to count: a policy
 of cleaning raises the number of writes that archiving leaves, as in Hudi. So does a policy of
 compaction, because its trigger counts the writes on the active timeline. Where cleaning finds
@@ -26,7 +27,8 @@ from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy, archiving_beside
 from pyhudi.plan.cleaning import CleanBy, CleanPlan, CleanPolicy, clean_cut
 from pyhudi.plan.compaction import CompactionPolicy
 from pyhudi.plan.due import counted_by_clean, leaving
-from pyhudi.plan.upkeep import ARCHIVE, CLEAN, COMPACTION, SERVICES, Upkeep
+from pyhudi.plan.resize_policy import ResizePolicy
+from pyhudi.plan.upkeep import ARCHIVE, CLEAN, COMPACTION, RESIZE, SERVICES, Upkeep
 from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.archiving.run import (
     ArchiveResult,
@@ -40,6 +42,9 @@ from pyhudi.services.compaction.execute import Merge
 from pyhudi.services.compaction.result import Compacted
 from pyhudi.services.compaction.run import compact, is_compaction_due
 from pyhudi.services.repair import Repaired, repair_table
+from pyhudi.services.resizing.execute import Merge as MergeChildren
+from pyhudi.services.resizing.result import Resized
+from pyhudi.services.resizing.run import resize
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.consumers import load_consumers
 from pyhudi.timeline.timeline import WRITE_ACTIONS
@@ -59,6 +64,7 @@ class UpkeepResult:
     """What the services did, or would do in a dry run. None for one that was not run, or failed."""
 
     compaction: Compacted | None = None
+    resize: Resized | None = None
     clean: CleanResult | CleanPlan | None = None
     archive: ArchiveResult | ArchivePlan | None = None
     errors: tuple[tuple[str, HudiError], ...] = ()  # the service, and why it failed
@@ -69,9 +75,10 @@ class UpkeepResult:
     def did_anything(self) -> bool:
         """True if the table changed."""
         compacted = self.compaction is not None and bool(self.compaction.results)
+        resized = self.resize is not None and bool(self.resize.results)
         cleaned = isinstance(self.clean, CleanResult) and bool(self.clean.cleans)
         archived = isinstance(self.archive, ArchiveResult) and self.archive.did_anything
-        return bool(self.rolled_back) or compacted or cleaned or archived
+        return bool(self.rolled_back) or compacted or resized or cleaned or archived
 
     def or_raise(self) -> Self:
         """Return this result, or raise the first error if a service failed."""
@@ -80,7 +87,7 @@ class UpkeepResult:
         return self
 
     def _summary(self) -> list[str]:
-        results = (self.compaction, self.clean, self.archive)
+        results = (self.compaction, self.resize, self.clean, self.archive)
         lines = [f"rollback of the failed write {requested}" for requested in self.rolled_back]
         if self.swept:
             lines.append(f"{counted(len(self.swept), 'object')} left over by failed writes removed")
@@ -97,12 +104,14 @@ def run_services(
     memory: ServiceMemory,
     *,
     merge: Merge | None = None,
+    children: MergeChildren | None = None,
     dry_run: bool = False,
     only: Collection[str] = tuple(SERVICES),
 ) -> UpkeepResult:
     """Run the services that are due. The errors of those that failed are in the result.
 
-    Services that are not among `only` are left out; what they count stays.
+    `merge` makes the base files of compactions, `children` those of resizes; without them this
+    process does. Services that are not among `only` are left out; what they count stays.
     """
     errors: list[tuple[str, HudiError]] = []
 
@@ -115,7 +124,7 @@ def run_services(
             errors.append((name, fault(name, error)))
         return None
 
-    compaction = cleaned = archived = None
+    compaction = resized = cleaned = archived = None
     repaired = tried("rollback", lambda: _repaired(session, memory, dry_run=dry_run)) or Repaired(
         (), ()
     )
@@ -123,6 +132,10 @@ def run_services(
         policy = upkeep.compaction
         compaction = tried(COMPACTION, lambda: _compacted(session, policy, merge, dry_run=dry_run))
         errors += [(COMPACTION, e) for e in (compaction.errors if compaction else ())]
+    if upkeep.resize is not None and RESIZE in only:
+        sizing = upkeep.resize
+        resized = tried(RESIZE, lambda: _resized(session, sizing, children, dry_run=dry_run))
+        errors += [(RESIZE, e) for e in (resized.errors if resized else ())]
     if upkeep.clean is not None and CLEAN in only:
         cleaned = tried(CLEAN, lambda: clean(session, upkeep.clean, dry_run=dry_run))
         failed = cleaned.errors if isinstance(cleaned, CleanResult) else ()
@@ -134,7 +147,13 @@ def run_services(
             lambda: _archived(session, memory, upkeep, archiving, cleaned, dry_run=dry_run),
         )
     return UpkeepResult(
-        compaction, cleaned, archived, tuple(errors), repaired.rolled_back, repaired.removed
+        compaction,
+        resized,
+        cleaned,
+        archived,
+        tuple(errors),
+        repaired.rolled_back,
+        repaired.removed,
     )
 
 
@@ -175,6 +194,14 @@ def _compacted(
         return None
     is_due = is_compaction_due(session, policy)
     return compact(session, policy, merge=merge, dry_run=dry_run, plans=is_due)
+
+
+def _resized(
+    session: TableSession, policy: ResizePolicy, children: MergeChildren | None, *, dry_run: bool
+) -> Resized | None:
+    if not session.can_resize:
+        return None
+    return resize(session, policy, dry_run=dry_run, merge=children)
 
 
 def _archived(
