@@ -60,7 +60,12 @@ def rows(turn: int) -> pa.Table:
 
 def new_table(folder: str) -> Table:
     return pyhudi.create_table(
-        folder, SCHEMA, record_key="id", ordering="ts", buckets=pyhudi.SimpleBuckets(BUCKETS)
+        folder,
+        SCHEMA,
+        record_key="id",
+        ordering="ts",
+        buckets=pyhudi.SimpleBuckets(BUCKETS),
+        upkeep=False,
     )
 
 

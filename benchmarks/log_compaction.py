@@ -88,7 +88,12 @@ def merged(parts: list[pa.Table]) -> pa.Table:
 
 def based(folder: str, shape: Shape) -> pyhudi.Table:
     table = pyhudi.create_table(
-        folder, SCHEMA, record_key="id", ordering="ts", buckets=pyhudi.SimpleBuckets(1)
+        folder,
+        SCHEMA,
+        record_key="id",
+        ordering="ts",
+        buckets=pyhudi.SimpleBuckets(1),
+        upkeep=False,
     )
     table.append(rows(np.arange(shape.base_rows), 1, 0))
     table.services.compact()

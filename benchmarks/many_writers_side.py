@@ -183,6 +183,7 @@ def create(table: str, mode: str, lock: str, buckets: int, source: str) -> Row:
         buckets=pyhudi.SimpleBuckets(buckets),
         concurrency=mode,
         lock=lock,
+        upkeep=False,
     ).upsert(rows)
     return {}
 

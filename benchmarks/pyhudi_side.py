@@ -41,6 +41,7 @@ def serve_pyhudi(sink: TextIO, session: SparkSession, buckets: int) -> None:
             partition_by=PARTITION,
             ordering=ORDERING,
             buckets=pyhudi.SimpleBuckets(buckets if how == "append" else int(how)),
+            upkeep=False,
         )
         created.append(source_frame(session, source))
         return {}

@@ -111,6 +111,7 @@ def _real_metadata(folder: Path) -> bytes:
         partition_by="part",
         ordering="ts",
         buckets=pyhudi.SimpleBuckets(1),
+        upkeep=False,
     )
     parts = [f"part{n:03}" for n in range(FILES_PER_INSTANT)]
     rows = {"id": parts, "part": parts, "ts": [1] * len(parts)}

@@ -61,6 +61,7 @@ def build(table: str, buckets: int, load: str, upserts: list[str]) -> Row:
         partition_by=PARTITION,
         ordering=ORDERING,
         buckets=pyhudi.SimpleBuckets(buckets),
+        upkeep=False,
     )
     created.append(first)
     compacted(table)

@@ -41,6 +41,7 @@ def _table(uri: str) -> pyhudi.Table:
         ordering="at",
         buckets=pyhudi.SimpleBuckets(8),
         progress=False,
+        upkeep=False,
     )
     step = ROWS // WRITES
     for number in range(WRITES):

@@ -83,6 +83,11 @@ def write(uri: str, spark: SparkSession) -> None:
     assert second.read().to_arrow().num_rows == 5
     print(f"Overwritten by Spark: {first.overwrite(rows.where('ts > 3'))}")
     assert second.read().to_arrow().num_rows == 2
+    for ts in range(10, 16):
+        second.upsert(pa.table({"id": ids[:1], "day": ["monday"], "ts": [ts]}, schema=schema))
+    maintenance = first.inspect.upkeep().select(["service", "policy", "did"])
+    show("\nMaintenance, by the writers themselves", maintenance)
+    assert "merged into" in maintenance["did"][0].as_py()
 
 
 def join(uri: str) -> None:

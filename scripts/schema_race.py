@@ -124,7 +124,14 @@ def pyhudi_alter(folder: Path) -> Outcome:
 def pyhudi_table(folder: Path) -> None:
     import pyhudi
 
-    table = pyhudi.create_table(str(folder), FIRST, record_key="id", ordering="ts", buckets=1)
+    table = pyhudi.create_table(
+        str(folder),
+        FIRST,
+        record_key="id",
+        ordering="ts",
+        buckets=1,
+        upkeep=False,
+    )
     table.upsert(FIRST)
 
 

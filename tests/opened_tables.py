@@ -6,9 +6,9 @@ from pyhudi.api.table import Table
 from pyhudi.format.lock.lock_address import LockAddress
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.plan.upkeep import Upkeep
 from pyhudi.progress import Listener
 from pyhudi.read.load import TableLoader, load_config
-from pyhudi.services.maintenance import Upkeep
 from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.session.session import TableSession
 from pyhudi.settings import WriteSettings
@@ -42,7 +42,7 @@ def table_on(
     world: World,
     settings: WriteSettings | None = None,
     *,
-    upkeep: Upkeep | None = None,
+    upkeep: Upkeep | bool | None = None,
     listener: Listener | None = None,
     lock: LockKind | None = None,
     lock_address: LockAddress | None = None,

@@ -20,11 +20,15 @@ from played_spark import spark_frame
 from pyhudi.api.table import Table
 from pyhudi.format.table.bucket_config import Buckets, ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.column_owners import ColumnOwners
+from pyhudi.plan.upkeep import encode_upkeep
 from pyhudi.storage.objects.column_owners import declare_owners
 
 OWNERS = {"writer": ("by",), "clock": ("ts",)}
+#: All services, each by a trigger that the few writes here do not reach: nothing is due.
+NOT_DUE = pyhudi.Upkeep(compaction=pyhudi.CompactionPolicy(trigger_delta_commits=1_000))
 TABLES: dict[str, Definition] = {
     "mor nbcc": NBCC,
+    "mor upkeep": {**NBCC, "upkeep": encode_upkeep(NOT_DUE)},
     "mor occ": OCC,
     "mor lock": {**NBCC, **SHARED},
     "cow": COW,
@@ -130,6 +134,8 @@ def verbs_of(table: str, buckets: int) -> Mapping[str, Verb]:
     """Return the verbs to count; with one bucket, one read and one write for comparison."""
     if table == "joined":
         verbs = {**READS, **PARTS, "delete keys": WRITES["delete keys"]}
+    elif table == "mor upkeep":
+        verbs = {**WRITES, **SPARK_WRITES}
     else:
         verbs = {**READS, **WRITES, **SPARK_WRITES, **SERVICES}
     compared = ("read", "upsert", "part") if buckets == 1 else verbs

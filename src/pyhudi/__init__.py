@@ -61,9 +61,9 @@ _HOMES = {
     "TableNotFoundError": "pyhudi.errors",
     "UnavailableError": "pyhudi.errors",
     "UnsupportedTableError": "pyhudi.errors",
-    "Upkeep": "pyhudi.services.maintenance",
+    "Upkeep": "pyhudi.plan.upkeep",
     "UpkeepResult": "pyhudi.services.maintenance",
-    "UpkeepWarning": "pyhudi.api.writes",
+    "UpkeepWarning": "pyhudi.services.inline",
     "Verified": "pyhudi.services.verification.result",
     "WriteResult": "pyhudi.write.result",
     "WriteSettings": "pyhudi.settings",
@@ -81,7 +81,6 @@ if TYPE_CHECKING:
     from pyhudi.api.schema_update import SchemaUpdate as SchemaUpdate
     from pyhudi.api.schema_update import SchemaUpdateBlock as SchemaUpdateBlock
     from pyhudi.api.table import Table as Table
-    from pyhudi.api.writes import UpkeepWarning as UpkeepWarning
     from pyhudi.conflict.schemas import ReconcileSchemaStrategy as ReconcileSchemaStrategy
     from pyhudi.conflict.schemas import SchemaContradiction as SchemaContradiction
     from pyhudi.conflict.schemas import SchemaStrategy as SchemaStrategy
@@ -109,6 +108,7 @@ if TYPE_CHECKING:
     from pyhudi.plan.resize_policy import SplitBucket as SplitBucket
     from pyhudi.plan.resize_policy import SplitPolicy as SplitPolicy
     from pyhudi.plan.resizing import ResizePreview as ResizePreview
+    from pyhudi.plan.upkeep import Upkeep as Upkeep
     from pyhudi.progress import Progress as Progress
     from pyhudi.read.slice import CorruptBlockWarning as CorruptBlockWarning
     from pyhudi.services.archiving.run import ArchiveResult as ArchiveResult
@@ -116,7 +116,7 @@ if TYPE_CHECKING:
     from pyhudi.services.cleaning.result import CleanResult as CleanResult
     from pyhudi.services.compaction.result import Compacted as Compacted
     from pyhudi.services.compaction.result import CompactionResult as CompactionResult
-    from pyhudi.services.maintenance import Upkeep as Upkeep
+    from pyhudi.services.inline import UpkeepWarning as UpkeepWarning
     from pyhudi.services.maintenance import UpkeepResult as UpkeepResult
     from pyhudi.services.repair import Repaired as Repaired
     from pyhudi.services.resizing.result import Resized as Resized

@@ -15,6 +15,7 @@ from pyhudi.hudi_options.write_options import (
     refuse_incomplete_table,
 )
 from pyhudi.plan.table_definition import TableDefinition, legal_table_name
+from pyhudi.plan.upkeep import first_upkeep
 from pyhudi.read.load import is_table, load_config
 from pyhudi.session.create import create_table_files
 from pyhudi.session.open import OpenTable, Overrides
@@ -73,6 +74,7 @@ def _create(storage: Storage, uri: str, save: HudiWrite, schema: StructType, wor
         lock=lock,
         lock_address=table.lock_address(lock, name),
         database=table.database or "",
+        upkeep=first_upkeep(None, lock),
     )
     # Refuses a kind of lock that this storage cannot have.
     open_lock(definition.lock, storage, world, address=definition.lock_address)

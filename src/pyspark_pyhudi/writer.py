@@ -30,6 +30,9 @@ from pyhudi.hudi_options.write_options import (
     parse_write_options,
 )
 from pyhudi.hudi_options.write_table import HEARTBEAT_INTERVAL
+from pyhudi.services.compaction.run import LocalMerge
+from pyhudi.services.inline import InlineUpkeep
+from pyhudi.services.resizing.run import LocalChildren
 from pyhudi.session.session import TableSession
 from pyhudi.spark.scan import refuse_other_release
 from pyhudi.spark.types import empty_batch
@@ -58,6 +61,8 @@ from pyspark_pyhudi.target import opened_table
 
 #: pyhudi's own option: makes it safe to repeat a save.
 WRITE_ID = "write_id"
+#: pyhudi's own option: `false` leaves the services that are due to other processes.
+UPKEEP = "upkeep"
 #: More files than this for each file group, or in all, cause a warning.
 _FILES_PER_GROUP = 4
 _FILES = 1_000
@@ -88,7 +93,7 @@ class PyhudiWriter(api.DataSourceArrowWriter):
 
     def __init__(self, options: dict[str, str], schema: StructType, *, overwrite: bool) -> None:
         address, others = parse_address(options, unless=_NO_PATH)
-        write_id = others.pop(WRITE_ID, None)
+        write_id, upkeep = others.pop(WRITE_ID, None), _upkeep(others.pop(UPKEEP, None))
         save = parse_write_options(others)
         if overwrite:
             _refuse_overwriting(address.uri)
@@ -101,6 +106,7 @@ class PyhudiWriter(api.DataSourceArrowWriter):
             _refuse_unfit(session, intent, schema, address.uri)
             begun = begin(session, intent)
         self._uri = address.uri
+        self._has_upkeep, self._left = upkeep, save.left_services
         self._release = __version__
         # None if an earlier save with this write id has completed.
         self._write = begun if isinstance(begun, DetachedWrite) else None
@@ -134,12 +140,28 @@ class PyhudiWriter(api.DataSourceArrowWriter):
             abandon(self._write, real_world())
             raise refusal
         stats = [stat for result in results for stat in result.stats]
-        complete(self._write, real_world(), stats)
+        table = self._write.table(real_world())
+        written = complete(self._write, table, stats)
         _warn_of_many_files(stats, self._uri)
+        if self._has_upkeep:
+            InlineUpkeep(table, left=self._left).follow(written, LocalMerge, LocalChildren)
 
     def abort(self, messages: Sequence[api.WriterCommitMessage | None]) -> None:
         if self._write is not None:
             abandon(self._write, real_world())
+
+
+def _upkeep(given: str | None) -> bool:
+    """Return whether services that are due follow the save."""
+    text = (given or "true").strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidRequestError(
+            f"{UPKEEP}={given!r:.100} is not known",
+            why="it is 'true' or 'false'",
+            next_step="Leave it out, or write 'false' to leave services to other processes. The"
+            " policy is changed with table.alter.upkeep(...)",
+        )
+    return text == "true"
 
 
 def _first_refusal(results: Sequence[Written]) -> HudiError | None:

@@ -171,7 +171,7 @@ GROUPS: dict[type, set[str]] = {
         "verify",
     },
     Consumers: {"advance", "register", "release"},
-    Alterations: {"disable_metadata_table", "own_columns", "release_columns", "use_lock"},
+    Alterations: {"disable_metadata_table", "own_columns", "release_columns", "upkeep", "use_lock"},
 }
 
 

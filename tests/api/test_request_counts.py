@@ -33,6 +33,12 @@ def test_a_warm_upsert_makes_two_requests_for_each_file_group() -> None:
             assert warm.total() == 16 + 2 * groups
 
 
+def test_a_commit_after_which_no_service_is_due_costs_what_it_costs_without_a_policy() -> None:
+    kept = {case: counts for case, counts in RECORDED.items() if case.table == "mor upkeep"}
+    assert len(kept) > 20
+    assert kept == {case: RECORDED[case._replace(table="mor nbcc")] for case in kept}
+
+
 CASE = Case("cow", 4, "read", "warm")
 CHANGED = [
     (Counter(list=1, open=4), Counter(list=2, open=4), "1 more: list 1 → 2"),

@@ -339,7 +339,7 @@ def test_each_group_of_verbs_is_found_and_shows_what_it_offers(table: pyhudi.Tab
     assert inspect.startswith(f"<inspect of {table.uri}: ")
     assert {"timeline,", "writers,"} <= set(inspect.replace(">", ",").split())
     assert repr(table.consumers) == f"<consumers of {table.uri}: register, advance, release>"
-    alter = "use_lock, own_columns, release_columns, disable_metadata_table"
+    alter = "use_lock, upkeep, own_columns, release_columns, disable_metadata_table"
     assert repr(table.alter) == f"<alter of {table.uri}: {alter}>"
     shown = pydoc.plain(pydoc.render_doc(pyhudi.Table))
     for group in ("services", "consumers", "alter", "inspect"):

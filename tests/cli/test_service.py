@@ -24,8 +24,10 @@ SCHEMA = pa.schema([("id", pa.string()), ("at", pa.int64())])
 
 @pytest.fixture
 def table(tmp_path: Path) -> pyhudi.Table:
+    """A table that records no policy."""
+    buckets = pyhudi.SimpleBuckets(1)
     return pyhudi.create_table(
-        tmp_path / "t", SCHEMA, record_key="id", ordering="at", buckets=pyhudi.SimpleBuckets(1)
+        tmp_path / "t", SCHEMA, record_key="id", ordering="at", buckets=buckets, upkeep=False
     )
 
 
@@ -154,11 +156,11 @@ def policy(**given: Any) -> pyhudi.CompactionPolicy:
 
 
 @pytest.fixture
-def upkeeps(monkeypatch: pytest.MonkeyPatch) -> list[pyhudi.Upkeep]:
-    """What each round was asked to do."""
-    seen: list[pyhudi.Upkeep] = []
+def upkeeps(monkeypatch: pytest.MonkeyPatch) -> list[pyhudi.Upkeep | None]:
+    """What each round was asked to do; None for what the table records."""
+    seen: list[pyhudi.Upkeep | None] = []
 
-    def run(_: Services, upkeep: pyhudi.Upkeep, **__: Any) -> pyhudi.UpkeepResult:
+    def run(_: Services, upkeep: pyhudi.Upkeep | None, **__: Any) -> pyhudi.UpkeepResult:
         seen.append(upkeep)
         return pyhudi.UpkeepResult()
 
@@ -167,8 +169,8 @@ def upkeeps(monkeypatch: pytest.MonkeyPatch) -> list[pyhudi.Upkeep]:
 
 
 CLEAN, ARCHIVE, COMPACT = pyhudi.CleanPolicy, pyhudi.ArchivePolicy, policy
-OPTIONS: dict[str, pyhudi.Upkeep] = {
-    "": pyhudi.Upkeep(),
+OPTIONS: dict[str, pyhudi.Upkeep | None] = {
+    "": None,
     "--compact-after 9": pyhudi.Upkeep(compaction=COMPACT(trigger_delta_commits=9)),
     "--compact-trigger num_or_time": pyhudi.Upkeep(compaction=COMPACT(trigger="num_or_time")),
     "--compact-after-time 90m": pyhudi.Upkeep(compaction=COMPACT(trigger_seconds=5_400)),
@@ -190,10 +192,31 @@ OPTIONS: dict[str, pyhudi.Upkeep] = {
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: options or "none")
 def test_every_option_reaches_its_policy(
-    table: pyhudi.Table, upkeeps: list[pyhudi.Upkeep], options: str
+    table: pyhudi.Table, upkeeps: list[pyhudi.Upkeep | None], options: str
 ) -> None:
     assert main([table.uri, "--once", *options.split()]) == 0
     assert upkeeps == [OPTIONS[options]]
+
+
+def test_options_change_the_policy_that_the_table_records(
+    table: pyhudi.Table, upkeeps: list[pyhudi.Upkeep | None]
+) -> None:
+    recorded = pyhudi.Upkeep(compaction=COMPACT(order="age"), clean=CLEAN.hours(3), archive=None)
+    table.alter.upkeep(recorded)
+    assert main([table.uri, "--once", "--compact-after", "9", "--archive-grace", "1m"]) == 0
+    compaction = COMPACT(order="age", trigger_delta_commits=9)
+    archive = ARCHIVE(grace_ms=60_000)
+    assert upkeeps == [pyhudi.Upkeep(compaction=compaction, clean=recorded.clean, archive=archive)]
+
+
+def test_a_process_with_another_policy_than_the_table_is_warned(
+    table: pyhudi.Table,
+) -> None:
+    table.alter.upkeep()
+    upsert(table, 1, 2)
+    with pytest.warns(pyhudi.UpkeepWarning, match="another policy of compaction"):
+        assert main([table.uri, "--once", "--compact-after", "2"]) == 0
+    assert main([table.uri, "--once"]) == 0
 
 
 def test_a_policy_that_makes_no_sense_is_told(
@@ -234,7 +257,7 @@ def documented_options() -> list[str]:
 
 
 def test_documented_defaults_are_those_of_the_process(
-    table: pyhudi.Table, upkeeps: list[pyhudi.Upkeep]
+    table: pyhudi.Table, upkeeps: list[pyhudi.Upkeep | None]
 ) -> None:
     """Who gives every option as it is documented asks for what he gets without."""
     defaults = [option for option in documented_options() if re.search(" [^K]", option)]
@@ -242,12 +265,12 @@ def test_documented_defaults_are_those_of_the_process(
     with patch("pyhudi.cli.service.open_table", return_value=table) as opening:
         assert main([table.uri, "--once"]) == 0
         assert main([table.uri, "--once", *" ".join(defaults).split()]) == 0
-    assert upkeeps[0] == upkeeps[1]
+    assert upkeeps == [None, pyhudi.Upkeep()], "None is the usual policy where none is recorded"
     assert opening.call_args_list[0] == opening.call_args_list[1]
 
 
 def test_what_the_table_does_not_tell_reaches_its_opening(
-    table: pyhudi.Table, upkeeps: list[pyhudi.Upkeep]
+    table: pyhudi.Table, upkeeps: list[pyhudi.Upkeep | None]
 ) -> None:
     options = "--job nightly --storage-option a=b --storage-option c=d=e --buckets 4"
     options += " --heartbeat-interval 5m --heartbeat-misses 3"
@@ -264,12 +287,15 @@ def test_what_the_table_does_not_tell_reaches_its_opening(
         "buckets": pyhudi.SimpleBuckets(4),
         "lock": "zookeeper",
         "lock_options": {"url": "zk:2181", "base_path": "/hudi"},
+        "upkeep": False,
         "progress": False,
     }
     assert len(upkeeps) == 1
 
 
-def test_without_them_the_table_tells(table: pyhudi.Table, upkeeps: list[pyhudi.Upkeep]) -> None:
+def test_without_them_the_table_tells(
+    table: pyhudi.Table, upkeeps: list[pyhudi.Upkeep | None]
+) -> None:
     with patch("pyhudi.cli.service.open_table", return_value=table) as opening:
         assert main([table.uri, "--once"]) == 0
     told = {name: opening.call_args.kwargs[name] for name in ("buckets", "lock", "lock_options")}
@@ -303,7 +329,7 @@ def test_the_lock_of_other_engines_is_taken(table: pyhudi.Table) -> None:
 
 
 def test_the_handlers_of_signals_are_put_back(
-    table: pyhudi.Table, upkeeps: list[pyhudi.Upkeep]
+    table: pyhudi.Table, upkeeps: list[pyhudi.Upkeep | None]
 ) -> None:
     def mine(*_: object) -> None:
         """Whoever calls main has handlers of his own."""

@@ -134,6 +134,7 @@ class Evolving(Scene):
             table_type=combination.kind,
             buckets=pyhudi.SimpleBuckets(buckets),
             lock="file",
+            upkeep=False,
         )
         self.upsert(self.rows(range(4), written=0))
 

@@ -269,6 +269,7 @@ def test_hudi_writer_takes_the_lock_that_the_table_names(
         buckets=pyhudi.SimpleBuckets(1),
         lock="zookeeper",
         lock_options=place,
+        upkeep=False,
     )
     table.upsert(pa.table({"id": ["ours"], "ts": [1]}, schema=schema))
     held = opened("zookeeper", place).acquire(5_000)

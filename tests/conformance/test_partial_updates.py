@@ -82,7 +82,12 @@ def write_block(path: Path, rows: Sequence[Row], *, is_partial: bool) -> None:
 def create_table(path: Path, schema: pa.Schema, **options: Any) -> pyhudi.Table:
     """With a lock, for Hudi compacts beside us."""
     given = {"record_key": "id", "buckets": pyhudi.SimpleBuckets(1), "lock": "file", **options}
-    return pyhudi.create_table(path, schema, **given)
+    return pyhudi.create_table(
+        path,
+        schema,
+        **given,
+        upkeep=False,
+    )
 
 
 def compact(judge: JudgeClient, path: Path) -> None:

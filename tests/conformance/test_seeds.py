@@ -36,6 +36,7 @@ def test_committed_rows_stay_visible_to_hudi_beside_an_older_pending_write(
         partition_by="day",
         ordering="ts",
         buckets=pyhudi.SimpleBuckets(2),
+        upkeep=False,
     )
     table.upsert(rows("monday", 3, 1))  # an unrelated commit, older than all that follows
     # The first write to a partition: its data files are there, and it never completes.

@@ -72,6 +72,7 @@ def create(path: Path, schema: pa.Schema = SCHEMA, **how: object) -> None:
         partition_by="day",
         buckets=pyhudi.SimpleBuckets(2),
         **how,  # type: ignore[arg-type]
+        upkeep=False,
     )
 
 

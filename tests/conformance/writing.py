@@ -23,6 +23,10 @@ _VERSIONS = {Version.NINE: 9, Version.EIGHT: 8}
 _TABLE_TYPES = {TableKind.MOR: "MERGE_ON_READ", TableKind.COW: "COPY_ON_WRITE"}
 
 
+#: A policy that the table records, in the form that Hudi has to keep, and by which nothing runs.
+LEFT = pyhudi.Upkeep(compaction=None, clean=None, archive=None)
+
+
 def create_table(
     path: Path | str,
     combination: Combination,
@@ -49,6 +53,7 @@ def create_table(
         write_settings=pyhudi.WriteSettings(
             log_block_format=pyhudi.LogBlockFormat(combination.blocks)
         ),
+        upkeep=LEFT,
     )
 
 

@@ -79,6 +79,24 @@ def test_without_options_a_write_is_an_upsert_that_adds_columns_and_all_else_is_
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({}, set()),
+        ({"hoodie.compact.inline": "false"}, {"compaction"}),
+        (
+            {"hoodie.clean.automatic": " FALSE", "hoodie.archive.automatic": "false"},
+            {"clean", "archive"},
+        ),
+        ({"hoodie.table.services.enabled": "false"}, {"compaction", "clean", "archive"}),
+    ],
+)
+def test_a_service_that_is_switched_off_does_not_follow_the_save(
+    options: dict[str, str], left: set[str]
+) -> None:
+    assert parse_write_options(options).left_services == left
+
+
 RECONCILE = "hoodie.datasource.write.reconcile.schema"
 FILL = "hoodie.write.set.null.for.missing.columns"
 
@@ -281,7 +299,7 @@ REFUSED = [
     ({"hoodie.write.table.version": "6"}, "versions 8 and 9"),
     ({"hoodie.datasource.write.table.type": "mor"}, "COPY_ON_WRITE or MERGE_ON_READ"),
     ({"hoodie.datasource.write.hive_style_partitioning": "1"}, "true or false"),
-    ({"hoodie.compact.inline": "true"}, "does not compact; table.services or pyhudi.service"),
+    ({"hoodie.compact.inline": "true"}, "the policy that the table records"),
     ({"hoodie.datasource.clustering.inline.enable": "true"}, "does not cluster after a write"),
     ({"hoodie.datasource.hive_sync.enable": "true"}, "syncs no catalog"),
     ({"hoodie.combine.before.insert": "false"}, "always combined"),
@@ -332,9 +350,9 @@ def test_options_that_would_change_the_meaning_are_refused(
 
 IDLE = [
     ({"hoodie.upsert.shuffle.parallelism": "200"}, "sizes its own tasks"),
-    ({"hoodie.clean.automatic": "true"}, "does not clean"),
-    ({"hoodie.cleaner.commits.retained": "10"}, "does not clean"),
-    ({"hoodie.archive.automatic": "true"}, "does not archive"),
+    ({"hoodie.clean.automatic": "true"}, "the policy that the table records"),
+    ({"hoodie.cleaner.commits.retained": "10"}, "the policy that the table records"),
+    ({"hoodie.archive.automatic": "true"}, "the policy that the table records"),
     ({"hoodie.parquet.compression.codec": "gzip"}, "compresses with zstd"),
     ({"hoodie.datasource.hive_sync.password": "secret"}, "syncs no catalog"),
     ({"hoodie.write.lock.provider": f"{LOCKS}InProcessLockProvider"}, "need no lock"),

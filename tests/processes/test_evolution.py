@@ -45,7 +45,13 @@ def created(path: Path, kind: str) -> pyhudi.Table:
     # Two buckets, for the optimistic writers are to get in each other's way, but not always.
     buckets = pyhudi.SimpleBuckets(2)
     return pyhudi.create_table(
-        path, FIRST, record_key="id", buckets=buckets, write_settings=SETTINGS, **KINDS[kind]
+        path,
+        FIRST,
+        record_key="id",
+        buckets=buckets,
+        write_settings=SETTINGS,
+        **KINDS[kind],
+        upkeep=False,
     )
 
 

@@ -136,6 +136,7 @@ def create_table(uri: str, kind: Kind, options: Mapping[str, str] | None) -> pyh
         storage_options=options,
         write_settings=SETTINGS,
         exist_ok=True,
+        upkeep=False,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -41,6 +41,12 @@ def made(**definition: object) -> MemoryTable:
 
 def rows(at: int) -> pa.Table:
     return pa.table({"id": ["a", f"k{at}"], "at": [at, at], "v": [f"v{at}"] * 2}, schema=SCHEMA)
+
+
+def upserted(table: Table, times: Iterable[int]) -> None:
+    for at in times:
+        table.upsert(rows(at))
+        table._opening.world.sleep_ms(600_000)  # what found nothing to do rests for a minute
 
 
 def content(table: Table) -> dict[str, str]:
@@ -203,8 +209,8 @@ def test_services_follow_each_write_if_asked_to() -> None:
         patch.object(upkeep_module, "clean", failing),
         pytest.warns(pyhudi.UpkeepWarning, match="clean failed"),
     ):
-        table.upsert(rows(7))
-    assert content(table) == expected(7)
+        upserted(table, range(7, 17))
+    assert content(table) == expected(16)
 
 
 def test_what_is_no_policy_is_refused() -> None:
@@ -214,13 +220,14 @@ def test_what_is_no_policy_is_refused() -> None:
 
 def test_a_fault_of_ours_after_a_write_is_a_warning_and_not_the_writes_error() -> None:
     memory = made()
-    table = table_on(memory.storage, memory.world("a"), upkeep=UPKEEP)
+    eager = pyhudi.CompactionPolicy(trigger_delta_commits=1)
+    table = table_on(memory.storage, memory.world("a"), upkeep=pyhudi.Upkeep(compaction=eager))
 
     def broken(*_: object, **__: object) -> None:
         raise KeyError("a fault")
 
     with (
-        patch.object(upkeep_module, "clean", broken),
+        patch.object(upkeep_module, "compact", broken),
         pytest.warns(pyhudi.UpkeepWarning, match="KeyError: 'a fault'"),
     ):
         result = table.upsert(rows(1))
@@ -453,7 +460,7 @@ def test_a_mark_from_the_future_keeps_no_process_from_sweeping_up(
 
 def test_a_mark_from_the_future_does_not_outlive_the_sweep_on_a_local_disk(tmp_path: Path) -> None:
     table = pyhudi.create_table(
-        str(tmp_path / "t"), SCHEMA, record_key="id", buckets=pyhudi.SimpleBuckets(1)
+        str(tmp_path / "t"), SCHEMA, record_key="id", buckets=pyhudi.SimpleBuckets(1), upkeep=False
     )
     mark = tmp_path / "t" / REPAIRED
     mark.parent.mkdir(parents=True, exist_ok=True)

@@ -15,13 +15,15 @@ import pytest
 import pyhudi
 from memory_tables import MemoryTable
 from opened_tables import table_on
-from pyhudi.api.services import Services
 from pyhudi.api.table import Table
 from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.progress import Listener
 from pyhudi.services import maintenance as upkeep_module
 from pyhudi.services.archiving.archive_files import ArchiveFiles, Snapshot
 from pyhudi.services.compaction import run as table_compaction
 from pyhudi.services.compaction.merge_slice import compact_slice
+from pyhudi.services.compaction.run import LocalMerge
+from pyhudi.session.session import TableSession
 
 SCHEMA = pa.schema([("id", pa.string()), ("at", pa.int64()), ("v", pa.string())])
 #: Each commit has a compaction: what it follows, and a log of its own.
@@ -123,14 +125,20 @@ def test_another_thread_writes_while_archive_files_are_merged() -> None:
     assert {"k1", "k9"} <= set(table.read(columns=["id"]).to_arrow()["id"].to_pylist())
 
 
+def merged_here(session: TableSession, spark: Any, listener: Listener | None) -> LocalMerge:
+    """Whatever the Spark session is."""
+    return LocalMerge(session, listener)
+
+
 def test_after_a_write_of_spark_its_session_compacts() -> None:
     pytest.importorskip("pyspark")
     table = opened()
     session = object()  # nothing is found, so Spark is asked for nothing
-    with patch.object(Services, "run", return_value=pyhudi.UpkeepResult()) as run:
+    with patch("pyhudi.api.table.merge_in", side_effect=merged_here) as merge:
         table.delete("id = 'nobody'", spark=session)
+        table._opening.world.sleep_ms(3_600_000)  # nothing was to be compacted, and that rests
         table.upsert(rows(1))
-    assert [call.kwargs["spark"] for call in run.call_args_list] == [session, None]
+    assert [call.args[1] for call in merge.call_args_list] == [session, None]
 
 
 def test_after_a_frame_of_spark_its_session_compacts() -> None:
@@ -163,30 +171,30 @@ def test_after_a_frame_of_spark_its_session_compacts() -> None:
     with (
         patch("pyhudi.spark.write.routed"),
         patch.object(SparkExecutor, "_results", return_value=[]) as job,
-        patch.object(Services, "run", return_value=pyhudi.UpkeepResult()) as run,
+        patch("pyhudi.api.table.merge_in", side_effect=merged_here) as merge,
     ):
         result = table.upsert(Frame())
     assert job.call_count == 1
     assert result.rows == 0
-    assert [call.kwargs["spark"] for call in run.call_args_list] == [Frame.sparkSession]
+    assert [call.args[1] for call in merge.call_args_list] == [Frame.sparkSession]
 
 
 def failing(*_: object, **__: object) -> None:
-    raise pyhudi.UnavailableError("no clean", why="it rains", next_step="Wait")
+    raise pyhudi.UnavailableError("no compaction", why="it rains", next_step="Wait")
 
 
 def test_a_warning_that_is_raised_names_the_write_that_is_complete() -> None:
-    table = opened(pyhudi.Upkeep())
-    with patch.object(upkeep_module, "clean", failing), warnings.catch_warnings():
+    table = opened()
+    with patch.object(upkeep_module, "compact", failing), warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(pyhudi.UpkeepWarning, match="no clean") as raised:
+        with pytest.raises(pyhudi.UpkeepWarning, match="no compaction") as raised:
             table.upsert(rows(1))
     [written] = [w for w in table.inspect.writers().to_pylist() if w["rows"]]
     assert written["instant"] in str(raised.value)
     assert written["completed"] in str(raised.value)
 
 
-@pytest.mark.parametrize("given", [True, {"clean": None}, pyhudi.CleanPolicy()], ids=repr)
+@pytest.mark.parametrize("given", [1, {"clean": None}, pyhudi.CleanPolicy()], ids=repr)
 def test_what_is_no_upkeep_is_refused_before_anything_is_opened_or_made(
     given: Any, tmp_path: Path
 ) -> None:

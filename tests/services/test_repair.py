@@ -447,6 +447,7 @@ def test_the_log_of_a_single_writer_is_pruned_whether_its_numbers_are_odd_or_eve
         record_key="id",
         buckets=pyhudi.SimpleBuckets(1),
         table_type=table_type,
+        upkeep=False,
     )
     for _ in range(2):
         for _ in range(20):

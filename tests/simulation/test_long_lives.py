@@ -13,8 +13,9 @@ from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, Unavail
 from pyhudi.format.timeline.decision_entry import entry_path
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.upkeep import Upkeep
 from pyhudi.services.archiving.facts import ServiceMemory
-from pyhudi.services.maintenance import Upkeep, run_services
+from pyhudi.services.maintenance import run_services
 from pyhudi.simulate.faults import Effect, Fault, FixedFaults
 from pyhudi.simulate.simulation import Process, Simulation
 from pyhudi.simulate.table.actors.archiver import policy

@@ -24,7 +24,12 @@ ROWS: list[Row] = [(1, "mon", "a"), (2, "tue", "b")]
 def made_table(path: Path, rows: list[Row]) -> Path:
     schema = pa.schema([("id", pa.int64()), ("day", pa.string()), ("note", pa.string())])
     table = pyhudi.create_table(
-        path, schema, record_key="id", partition_by="day", buckets=pyhudi.SimpleBuckets(1)
+        path,
+        schema,
+        record_key="id",
+        partition_by="day",
+        buckets=pyhudi.SimpleBuckets(1),
+        upkeep=False,
     )
     table.upsert(pa.table(dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))))
     return path

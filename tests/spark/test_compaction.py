@@ -40,6 +40,7 @@ def path(tmp_path: Path) -> Path:
         partition_by="day",
         ordering="ts",
         buckets=SimpleBuckets(3),
+        upkeep=False,
     )
     for ts in range(3):
         rows = [{"id": f"k{n}", "day": f"d{n % 2}", "ts": ts + n % 5} for n in range(40)]

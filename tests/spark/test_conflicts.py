@@ -30,6 +30,7 @@ def create(path: Path, table_type: str = "mor") -> pyhudi.Table:
         partition_by="day",
         buckets=pyhudi.SimpleBuckets(2),
         table_type=table_type,
+        upkeep=False,
     )
 
 

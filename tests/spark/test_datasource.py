@@ -59,7 +59,13 @@ def test_hudis_columns_are_shown_when_asked_for_and_with_hudis_options(
 def test_insert_into_a_view_takes_the_users_columns(tmp_path: Path, spark: SparkSession) -> None:
     schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
     buckets = pyhudi.SimpleBuckets(1)
-    table = pyhudi.create_table(tmp_path / "t", schema, record_key="id", buckets=buckets)
+    table = pyhudi.create_table(
+        tmp_path / "t",
+        schema,
+        record_key="id",
+        buckets=buckets,
+        upkeep=False,
+    )
     table.upsert(pa.table({"id": ["a"], "n": [1]}))
     spark.sql(f"CREATE TEMPORARY VIEW inserted USING pyhudi OPTIONS (path '{table.uri}')")
     try:

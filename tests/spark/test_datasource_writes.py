@@ -170,7 +170,13 @@ def _table(path: Path, **options: Any) -> pyhudi.Table:
     defaults = {"record_key": "id", "partition_by": "day", "ordering": "ts", "name": "orders"}
     schema = pa.schema([(n, pa.int64() if n == "ts" else pa.string()) for n in COLUMNS])
     buckets = pyhudi.SimpleBuckets(2)
-    return pyhudi.create_table(path, schema, buckets=buckets, **{**defaults, **options})
+    return pyhudi.create_table(
+        path,
+        schema,
+        buckets=buckets,
+        **{**defaults, **options},
+        upkeep=False,
+    )
 
 
 def writer_of(

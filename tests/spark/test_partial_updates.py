@@ -37,6 +37,7 @@ def create(path: Path) -> pyhudi.Table:
         partition_by="day",
         buckets=pyhudi.SimpleBuckets(2),
         owners=OWNERS,
+        upkeep=False,
     )
 
 

@@ -44,7 +44,14 @@ Between = Callable[[Callable[[], object]], None]
 def create(path: Path, table_type: str = "mor", **options: Any) -> pyhudi.Table:
     given = {"record_key": "id", "partition_by": "day", "ordering": "ts", **options}
     buckets = pyhudi.SimpleBuckets(2)
-    table = pyhudi.create_table(path, SCHEMA, buckets=buckets, table_type=table_type, **given)
+    table = pyhudi.create_table(
+        path,
+        SCHEMA,
+        buckets=buckets,
+        table_type=table_type,
+        **given,
+        upkeep=False,
+    )
     table.upsert(arrow("k0", "k1"))
     return table
 

@@ -471,7 +471,11 @@ def test_a_key_that_looks_like_several_fields_is_refused_by_name(
     spark: SparkSession, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = pyhudi.create_table(
-        tmp_path / "t", GROUPED, record_key="id", buckets=pyhudi.SimpleBuckets(4)
+        tmp_path / "t",
+        GROUPED,
+        record_key="id",
+        buckets=pyhudi.SimpleBuckets(4),
+        upkeep=False,
     )
     frame = spark.createDataFrame([("plain", "d"), ("id:1,x:2", "d")], GROUPED.names)
     monkeypatch.setattr(shuffle, "estimated_bytes", lambda frame: float("inf"))

@@ -38,6 +38,7 @@ def table(tmp_path: Path) -> pyhudi.Table:
         record_key=["a", "b"],
         partition_by="day",
         buckets=pyhudi.SimpleBuckets(2),
+        upkeep=False,
     )
     made.upsert(pa.table({"a": ["p"], "b": ["q"], "day": ["d0"], "v": [1]}, schema=SCHEMA))
     return made

@@ -44,7 +44,12 @@ def create(path: Path, schema: pa.Schema = SCHEMA, **options: Any) -> pyhudi.Tab
         "buckets": pyhudi.SimpleBuckets(2),
         **options,
     }
-    return pyhudi.create_table(path, schema, **given)
+    return pyhudi.create_table(
+        path,
+        schema,
+        **given,
+        upkeep=False,
+    )
 
 
 def local(*rows: Row) -> pa.Table:
@@ -447,7 +452,13 @@ def test_a_table_is_made_for_a_frame_of_which_no_row_is_computed(
 ) -> None:
     columns = ["cast(id as string) as id", "cast(raise_error('computed') as int) as v"]
     frame = spark.range(3).selectExpr(*columns)
-    table = pyhudi.create_table(tmp_path / "table", frame, record_key="id", buckets=2)
+    table = pyhudi.create_table(
+        tmp_path / "table",
+        frame,
+        record_key="id",
+        buckets=2,
+        upkeep=False,
+    )
     assert table.schema.arrow == pa.schema([("id", pa.string()), ("v", pa.int32())])
 
 

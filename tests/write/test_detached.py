@@ -59,7 +59,7 @@ class Bench(MemoryTable):
         )
 
     def complete(self, write: DetachedWrite, stats: list[WriteStat]) -> WriteResult:
-        return complete(write, self.world("end"), stats)
+        return complete(write, write.table(self.world("end")), stats)
 
     def rows(self) -> list[tuple[str, int, str]]:
         found = self.table("reader").read(columns=SCHEMA.names).to_arrow().to_pylist()

@@ -242,7 +242,7 @@ def test_a_frame_that_cannot_be_written_again_is_told_of_the_resize() -> None:
     late = table.plan()
     table.resizes().execute(late)
     with pytest.raises(ConflictError, match=late):
-        detached.complete(write, table.world("end"), stats)
+        detached.complete(write, write.table(table.world("end")), stats)
     assert table.values().keys() == set(KEYS)
     assert not table.pending()
 
@@ -282,7 +282,7 @@ def _saved(
     tasks = [detached.run_task(write, n, _batches(table, k)) for n, k in enumerate(("kl", "lm"))]
     stats = [stat for task in tasks for stat in task]
     meanwhile()
-    return detached.complete(write, table.world("end"), stats)
+    return detached.complete(write, write.table(table.world("end")), stats)
 
 
 def _done(table: ResizeTable, requested: str) -> None:

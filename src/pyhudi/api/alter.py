@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pyhudi.api.inputs import parse_upkeep_choice
 from pyhudi.format.lock.lock_kind import parse_lock_kind
+from pyhudi.plan.upkeep import Upkeep
 from pyhudi.services.lock_change import use_lock
 from pyhudi.session.metadata_table import disable_metadata_table
 from pyhudi.session.open import OpenTable
+from pyhudi.session.upkeep_setting import record_upkeep
 from pyhudi.wording import public_methods
 from pyhudi.write.begin import data_schema
 from pyhudi.write.column_owners import own_columns, release_columns
 
 
 class Alterations:
-    """Changes of properties that all writers of the table use: its lock, the owners of its columns,
-    its metadata table."""
+    """Changes of properties that all writers of the table use: its lock, its maintenance policy,
+    the owners of its columns, its metadata table."""
 
     def __init__(self, table: OpenTable) -> None:
         self._table = table
@@ -35,6 +38,21 @@ class Alterations:
         call it again.
         """
         use_lock(self._table, parse_lock_kind(lock), lock_options)
+
+    def upkeep(self, upkeep: Upkeep | bool = True) -> None:
+        """Record the table's maintenance policy, which all its processes follow from now on.
+
+        True stands for `pyhudi.Upkeep()`, and False records that the table has no policy: then no
+        writer runs services after its commits. Writers follow with their next write, and services
+        that are running end by the old policy. On a table that a Java writer uses as well, turn off
+        the services of one of the two (docs/services.md).
+        """
+        choice = parse_upkeep_choice(upkeep)
+        policy = None if choice is False else choice if isinstance(choice, Upkeep) else Upkeep()
+        table = self._table
+        with table.exclusive:
+            wait_ms = table.settings.lock_wait_ms
+            record_upkeep(table.storage, table.world, table.overrides, wait_ms, policy)
 
     def own_columns(self, owner: str, columns: Sequence[str]) -> None:
         """Declare that only this owner writes these columns of a joined table.

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table.bucket_config import Buckets, SimpleBuckets
 from pyhudi.plan.table_definition import legal_table_name
-from pyhudi.services.maintenance import Upkeep
+from pyhudi.plan.upkeep import Upkeep
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
@@ -203,9 +203,17 @@ def parse_upkeep(given: Upkeep | None) -> Upkeep | None:
         raise InvalidRequestError(
             f"upkeep={given!r:.100} cannot be used",
             why="it is not an Upkeep, which has the policies of all table services",
-            next_step="Write upkeep=pyhudi.Upkeep(), or leave it out",
+            next_step="Write upkeep=pyhudi.Upkeep(), or leave it out for the policy that the table"
+            " records",
         )
     return given
+
+
+def parse_upkeep_choice(given: Upkeep | bool | None) -> Upkeep | bool | None:
+    """Return the policy, False for none, or None for the one that is recorded or usual."""
+    if isinstance(given, bool):
+        return None if given else False
+    return parse_upkeep(given)
 
 
 def parse_time(given: Time, zone: tzinfo | None) -> str:

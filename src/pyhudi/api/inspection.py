@@ -23,22 +23,28 @@ from pyhudi.commit.conflict_notes import load_conflicts
 from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
 from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.bucket_config import ConsistentBuckets
+from pyhudi.format.table.table_config import TableType
+from pyhudi.format.table.upkeep_record import ServiceRun
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, decode_inflight_commit
 from pyhudi.format.timeline.decision_entry import closed_path
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity, parse_writer
-from pyhudi.plan.compaction import SERVICES
-from pyhudi.read.load import TableLoader
+from pyhudi.plan.compaction import SERVICES as SERVICE_ACTIONS
+from pyhudi.plan.due import DueFacts, due_services
+from pyhudi.plan.upkeep import SERVICES, Upkeep, policy_words, recorded_upkeep
+from pyhudi.read.load import TableLoader, load_config
 from pyhudi.read.plan import Reader
 from pyhudi.read.schema_history import SchemaChange, schema_changes
 from pyhudi.storage.objects.consumers import FoundConsumer, load_consumers
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.timeline_files import load_timeline_file
+from pyhudi.storage.objects.upkeep_record import load_upkeep_record
 from pyhudi.table.file_group import FileSlice
-from pyhudi.table.file_slices import file_slices, is_replaced
+from pyhudi.table.file_slices import file_slices, is_replaced, latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import visible_now
-from pyhudi.timeline.instant_time import utc_moment
+from pyhudi.timeline.instant_time import clock_time, utc_moment
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
 from pyhudi.wording import public_methods
 from pyhudi.world import World, real_world
@@ -147,6 +153,22 @@ _CONSUMERS = pa.schema(
         ("silent_hours", pa.float64()),
         ("expires_after_hours", pa.int64()),
         ("holds", pa.bool_()),
+    ]
+)
+
+
+_UPKEEP = pa.schema(
+    [
+        ("service", pa.string()),
+        ("policy", pa.string()),
+        ("due", pa.bool_()),
+        ("last_run", pa.timestamp("ms", "UTC")),
+        ("did", pa.string()),
+        ("error", pa.string()),
+        ("next_try", pa.timestamp("ms", "UTC")),
+        ("job", pa.string()),
+        ("host", pa.string()),
+        ("user", pa.string()),
     ]
 )
 
@@ -326,6 +348,45 @@ class Inspection:
         found = load_consumers(self._loader.storage)
         return _table(_CONSUMERS, (_consumer_row(each, now_ms) for each in found))
 
+    def upkeep(self) -> pa.Table:
+        """Return each service, its recorded policy, whether it is due, and what its last run did.
+
+        `policy` is null for a service that the table leaves to others, and `due` is as a writer
+        judges it after a commit. `last_run`, `did` and `error` are of the last run that did
+        something or failed, by whichever process. Of one that failed, or found nothing to do,
+        `next_try` is when a writer tries it again.
+        """
+        storage, config = self._loader.storage, load_config(self._loader.storage)
+        recorded, last = recorded_upkeep(config), load_upkeep_record(storage)
+        policy, unknown = recorded.policy, dict(recorded.unknown)
+        now = clock_time(self._world.now_ms(), config.zone)
+        is_mor = config.table_type is TableType.MERGE_ON_READ
+        state = self._state()
+        facts = DueFacts(state.timeline, is_mor, now, largest_bucket=self._largest(state))
+        due = frozenset() if policy is None else due_services(policy, facts)
+        return _table(
+            _UPKEEP,
+            (
+                {
+                    "service": name,
+                    "policy": unknown.get(name) or _policy_text(policy, name),
+                    "due": name in due,
+                    **_run_row(last.services.get(name)),
+                }
+                for name in (*SERVICES, *(name for name in unknown if name not in SERVICES))
+            ),
+        )
+
+    def _largest(self, state: TableState) -> int | None:
+        """Return the size of the largest bucket; None if buckets cannot be resized."""
+        config = self._loader.config
+        if not isinstance(config.buckets, ConsistentBuckets) or config.lock.is_shared:
+            return None
+        times, now = self._reader.completion_times(state), visible_now(state.timeline)
+        groups = (g for g in state.groups() if not is_replaced(g, state.replaced, now))
+        slices = (latest_slice(group, times, now) for group in groups)
+        return max((slice_.bytes for slice_ in slices if slice_ is not None), default=0)
+
     def _pending_compactions(self, state: TableState) -> Mapping[tuple[str, str], str]:
         """Return (partition, file id) → pending compaction that will write its next base file."""
         found = {}
@@ -339,7 +400,7 @@ class Inspection:
         """Return file group → what pending plan rewrites it."""
         found = {}
         for instant in state.timeline.pending:
-            if instant.action in SERVICES:
+            if instant.action in SERVICE_ACTIONS:
                 plan = self._plan(instant)
                 what = f"in {plan.name} {instant.requested}"
                 if plan.groups and plan.name == RESIZE and self._is_closed(instant):
@@ -405,6 +466,23 @@ def _consumer_row(found: FoundConsumer, now_ms: int) -> dict[str, Any]:
         "silent_hours": found.silent_ms(now_ms) / 3_600_000,
         "expires_after_hours": found.consumer.expires_after_hours,
         "holds": found.holds_at(now_ms),
+    }
+
+
+def _policy_text(policy: Upkeep | None, name: str) -> str | None:
+    found = None if policy is None else getattr(policy, name)
+    return None if found is None else policy_words(found)
+
+
+def _run_row(run: ServiceRun | None) -> dict[str, Any]:
+    if run is None:
+        return {}
+    return {
+        "last_run": run.ran_ms,
+        "did": _storable(run.did) or None,
+        "error": _storable(run.error) or None,
+        "next_try": run.rests_until_ms or None,
+        **{n: _identity_row({WRITER_KEY: run.writer}).get(n) for n in _WRITER_COLUMNS},
     }
 
 

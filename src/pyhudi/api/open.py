@@ -14,7 +14,7 @@ from pyhudi.api.inputs import (
     parse_buckets,
     parse_schema,
     parse_settings,
-    parse_upkeep,
+    parse_upkeep_choice,
     storage_at,
     table_name,
 )
@@ -27,10 +27,10 @@ from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.format.table.merge_rules import MergeMode
 from pyhudi.format.table.table_config import TableConfig, TableType
 from pyhudi.plan.table_definition import TableDefinition
+from pyhudi.plan.upkeep import Upkeep, first_upkeep
 from pyhudi.progress import Listener, progress_listener
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.read.load import is_table as is_table_at
-from pyhudi.services.maintenance import Upkeep
 from pyhudi.session.create import create_table_files
 from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.settings import WriteSettings
@@ -50,7 +50,7 @@ def open_table(
     buckets: int | Buckets | None = None,
     lock: str | None = None,
     lock_options: Mapping[str, object] | None = None,
-    upkeep: Upkeep | None = None,
+    upkeep: Upkeep | bool | None = None,
     progress: bool | Listener | None = None,
 ) -> Table:
     """Open the Hudi table at a path or URI (local disk, s3://, gs://, az://).
@@ -59,17 +59,17 @@ def open_table(
     `buckets`, `lock` and `lock_options` are for writing tables that another engine created and
     whose properties do not record them. `progress` is called with a Progress now and then while a
     write, a read of a whole result or a compaction runs. Without it, a line on the terminal shows
-    the progress; False silences that. With `upkeep`, each write is followed by the table services
-    that are due (docs/services.md).
+    the progress; False silences that. After a write, services that are due run by the policy that
+    the table records; `upkeep=False` leaves them to other processes (docs/services.md).
     """
-    upkeep, storage = parse_upkeep(upkeep), storage_at(uri, storage_options)
+    choice, storage = parse_upkeep_choice(upkeep), storage_at(uri, storage_options)
     config = load_config(storage)
     kind = None if lock is None else parse_lock_kind(lock)
     address = parse_lock_address(kind or config.lock, lock_options, config.name)
     overrides = Overrides(parse_buckets(buckets), kind, address)
     opening = OpenTable(storage, real_world(), parse_settings(write_settings), overrides)
     listener = progress_listener(progress, sys.stderr)
-    return Table(TableLoader(storage, config), opening, upkeep, listener)
+    return Table(TableLoader(storage, config), opening, choice, listener)
 
 
 def create_table(
@@ -93,7 +93,7 @@ def create_table(
     owners: Mapping[str, Sequence[str]] | None = None,
     storage_options: Mapping[str, str] | None = None,
     write_settings: WriteSettings | None = None,
-    upkeep: Upkeep | None = None,
+    upkeep: Upkeep | bool | None = None,
     progress: bool | Listener | None = None,
     exist_ok: bool = False,
 ) -> Table:
@@ -107,9 +107,10 @@ def create_table(
     `concurrency` "non_blocking" or "optimistic", `conflict_strategy` "bucket", "simple" or
     "prefer_writer" (docs/concurrency.md). `lock` and `lock_options` are for tables with a Java
     writer (docs/locks.md). An existing table may have any lock and buckets that are not given here.
-    `owners` write columns of their own (docs/partial_updates.md). Several processes may create it.
+    `owners` write columns of their own (docs/partial_updates.md), and `upkeep` is maintenance
+    (docs/services.md). Several processes may create it.
     """
-    upkeep, storage = parse_upkeep(upkeep), storage_at(uri, storage_options)
+    choice, storage = parse_upkeep_choice(upkeep), storage_at(uri, storage_options)
     name = table_name(uri) if name is None else name
     definition = TableDefinition.of(
         name,
@@ -126,19 +127,24 @@ def create_table(
         concurrency=optional_word("concurrency", concurrency, _CONCURRENCY),
         conflict_strategy=chosen_enum("conflict_strategy", conflict_strategy, Strategy),
         owners=owners,
-        **_asked_lock(lock, lock_options, name),
+        **_asked_lock(lock, lock_options, name, choice),
     )
     opening = OpenTable(storage, real_world(), parse_settings(write_settings), Overrides())
     config = _created(opening, definition, exist_ok, {"lock": lock, "buckets": buckets})
     loader, listener = TableLoader(storage, config), progress_listener(progress, sys.stderr)
-    return Table(loader, opening, upkeep, listener)
+    return Table(loader, opening, choice, listener)
 
 
 def _asked_lock(
-    lock: str | None, options: Mapping[str, object] | None, table_name: str
+    lock: str | None,
+    options: Mapping[str, object] | None,
+    table_name: str,
+    upkeep: Upkeep | bool | None,
 ) -> dict[str, Any]:
+    """Return the lock that is asked for, and the maintenance policy: its default depends on it."""
     kind = LockKind.NONE if lock is None else parse_lock_kind(lock)
-    return {"lock": kind, "lock_address": parse_lock_address(kind, options, table_name)}
+    address = parse_lock_address(kind, options, table_name)
+    return {"lock": kind, "lock_address": address, "upkeep": first_upkeep(upkeep, kind)}
 
 
 def _created(

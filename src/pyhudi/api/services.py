@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Literal, overload
 
 from pyhudi.api.inputs import parse_upkeep
@@ -10,21 +11,16 @@ from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
 from pyhudi.plan.resize_policy import ResizePolicy
+from pyhudi.plan.upkeep import Upkeep, require_policy, upkeep_mark
 from pyhudi.progress import Listener
-from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.archiving.run import ArchiveResult
 from pyhudi.services.cleaning.execute import cancel_clean, clean
 from pyhudi.services.cleaning.result import Cleaned, CleanResult
 from pyhudi.services.compaction.execute import Merge
 from pyhudi.services.compaction.result import Compacted
 from pyhudi.services.compaction.run import LocalMerge, compact, compactions
-from pyhudi.services.maintenance import (
-    Upkeep,
-    UpkeepResult,
-    archived_table,
-    require_policy,
-    run_services,
-)
+from pyhudi.services.inline import UpkeepMemory, policy_in_force, record_run
+from pyhudi.services.maintenance import UpkeepResult, archived_table, run_services
 from pyhudi.services.repair import GRACE_MS, Repaired, repair_table
 from pyhudi.services.resizing.execute import Merge as MergeChildren
 from pyhudi.services.resizing.result import Resized
@@ -39,10 +35,16 @@ from pyhudi.wording import public_methods
 class Services:
     """The table services (docs/services.md): `run` does all that is due."""
 
-    def __init__(self, table: OpenTable, listener: Listener | None = None) -> None:
+    def __init__(
+        self,
+        table: OpenTable,
+        listener: Listener | None = None,
+        memory: UpkeepMemory | None = None,
+    ) -> None:
+        """`memory` is shared with what runs services after writes."""
         self._table = table
         self._listener = listener
-        self._memory = ServiceMemory()
+        self._memory = UpkeepMemory() if memory is None else memory
 
     def __repr__(self) -> str:
         return f"<services of {self._table.storage.uri}: {', '.join(public_methods(type(self)))}>"
@@ -85,21 +87,33 @@ class Services:
         keep_going: bool = False,
         spark: Any = None,
     ) -> UpkeepResult:
-        """Do what is due: roll back failed writes, compact, clean, archive.
+        """Do what is due: roll back failed writes, compact, resize buckets, clean, archive.
 
-        Safe beside any number of writers and of processes that run services. A service that fails
-        does not stop the others; the first error is raised at the end, or with `keep_going` all are
-        in the result. With `dry_run` nothing is changed, and the printed result shows what would be
-        done. If `spark` is a session, its tasks compact.
+        The policy is the one that the table records, or else `Upkeep()`. If `upkeep` is another
+        one, an UpkeepWarning says so. Safe beside any number of writers and of processes that run
+        services. A service that fails does not stop the others; the first error is raised at the
+        end, or with `keep_going` all are in the result. With `dry_run` nothing is changed, and the
+        printed result shows what would be done. If `spark` is a session, its tasks compact
+        and resize.
         """
-        upkeep = parse_upkeep(upkeep) or Upkeep()
+        named = parse_upkeep(upkeep)
         try:
             session = self._session(dry_run=dry_run)
+            policy = policy_in_force(session, named, self._memory) or Upkeep()
         except HudiError as error:  # an error of the table, and so of each service
             result = UpkeepResult(errors=(("open", error),))
         else:
-            merge = self._merge(session, spark)
-            result = run_services(session, upkeep, self._memory, merge=merge, dry_run=dry_run)
+            result = run_services(
+                session,
+                policy,
+                self._memory.services,
+                merge=self._merge(session, spark),
+                children=children_in(session, spark, self._listener),
+                dry_run=dry_run,
+            )
+            if not dry_run and (result.did_anything or result.errors):
+                with suppress(HudiError):  # the record is for those who look
+                    record_run(session, upkeep_mark(policy), result)
         return result if keep_going else result.or_raise()
 
     def compact(
@@ -115,10 +129,11 @@ class Services:
         Writers continue meanwhile. With `plan_only` the plan is left to the next process that
         compacts, pyhudi's or Hudi's. It is planned whether due or not; only `run` applies the
         policy's trigger. A plan that fails does not stop the others; its error is raised at the
-        end.
+        end. Without a policy, it is the one that the table records, or the usual one.
         """
         require_policy("policy", policy, CompactionPolicy)
         session = self._session(dry_run=dry_run)
+        policy = policy or self._recorded(session).compaction
         merge = self._merge(session, spark)
         done = compact(session, policy, dry_run=dry_run, plan_only=plan_only, merge=merge)
         return done.or_raise()
@@ -145,11 +160,13 @@ class Services:
         plan is left to the next process that resizes. With `dry_run` nothing is changed, and the
         printed result says of each bucket what would happen, or why nothing would. If `spark` is a
         session, its tasks write the new base files. A plan that fails does not stop the others; its
-        error is raised at the end.
+        error is raised at the end. Without a policy, it is the one that the table records, or the
+        usual one.
         """
         require_policy("policy", policy, ResizePolicy)
         session = self._session(dry_run=dry_run)
-        merge = self._children(session, spark)
+        policy = policy or self._recorded(session).resize
+        merge = children_in(session, spark, self._listener)
         done = resize(session, policy, dry_run=dry_run, plan_only=plan_only, merge=merge)
         return done.or_raise()
 
@@ -177,10 +194,11 @@ class Services:
         """Remove files that are needed only by states older than the policy retains.
 
         With `dry_run` the plan's `files` give, for each file of the table, why it is removed or
-        stays.
+        stays. Without a policy, it is the one that the table records, or that of `Upkeep()`.
         """
         require_policy("policy", policy, CleanPolicy)
-        done = clean(self._session(dry_run=dry_run), policy, dry_run=dry_run)
+        session = self._session(dry_run=dry_run)
+        done = clean(session, policy or self._recorded(session).clean, dry_run=dry_run)
         return done.or_raise() if isinstance(done, CleanResult) else done
 
     def cancel_clean(self, instant: str) -> Cleaned:
@@ -207,26 +225,47 @@ class Services:
     ) -> ArchiveResult | ArchivePlan:
         """Move completed instants from the active timeline to the archive.
 
-        Only this policy counts. `run` also leaves the instants that its clean policy has to count.
+        Only this policy counts, or without one that of the table. `run` also leaves the instants
+        that its clean policy has to count.
         """
         require_policy("policy", policy, ArchivePolicy)
         session = self._session(dry_run=dry_run)
-        return archived_table(session, self._memory, policy, dry_run=dry_run)
+        policy = policy or self._recorded(session).archive
+        return archived_table(session, self._memory.services, policy, dry_run=dry_run)
+
+    def _recorded(self, session: TableSession) -> Upkeep:
+        """Return the policies that the table records; where it has none, the usual ones."""
+        recorded, usual = policy_in_force(session, None, self._memory), Upkeep()
+        if recorded is None:
+            return usual
+        return Upkeep(
+            compaction=recorded.compaction or usual.compaction,
+            resize=recorded.resize or usual.resize,
+            clean=recorded.clean or usual.clean,
+            archive=recorded.archive or usual.archive,
+        )
 
     def _session(self, *, dry_run: bool = False) -> TableSession:
         with self._table.exclusive:
             return self._table.session(is_read_only=dry_run)
 
-    def _children(self, session: TableSession, spark: Any) -> MergeChildren:
-        if spark is None:
-            return LocalChildren(session, self._listener)
-        from pyhudi.spark.resize import SparkChildren  # optional: it needs PySpark
-
-        return SparkChildren(session, spark)
-
     def _merge(self, session: TableSession, spark: Any) -> Merge:
-        if spark is None:
-            return LocalMerge(session, self._listener)
-        from pyhudi.spark.compact import SparkMerge  # optional: it needs PySpark
+        return merge_in(session, spark, self._listener)
 
-        return SparkMerge(session, spark)
+
+def merge_in(session: TableSession, spark: Any, listener: Listener | None) -> Merge:
+    """Return what makes base files: tasks of the Spark session, or without one this process."""
+    if spark is None:
+        return LocalMerge(session, listener)
+    from pyhudi.spark.compact import SparkMerge  # optional: it needs PySpark
+
+    return SparkMerge(session, spark)
+
+
+def children_in(session: TableSession, spark: Any, listener: Listener | None) -> MergeChildren:
+    """Return what makes the base files of resizes, as `merge_in` does for compactions."""
+    if spark is None:
+        return LocalChildren(session, listener)
+    from pyhudi.spark.resize import SparkChildren  # optional: it needs PySpark
+
+    return SparkChildren(session, spark)

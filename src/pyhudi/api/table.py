@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -16,18 +16,19 @@ from pyhudi.api.inputs import Time, parse_time
 from pyhudi.api.inspection import Inspection
 from pyhudi.api.scan import Changes, Scan
 from pyhudi.api.schema_update import SchemaUpdateBlock
-from pyhudi.api.services import Services
-from pyhudi.api.writes import OVERWRITE_TOUCHED, Writing, run_services_after
+from pyhudi.api.services import Services, children_in, merge_in
+from pyhudi.api.writes import OVERWRITE_TOUCHED, Writing
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.table.bucket_config import Buckets, SimpleBuckets
 from pyhudi.format.table.table_config import TableType
 from pyhudi.hudi_options.read_options import parse_read_options
 from pyhudi.notebook import table_html
 from pyhudi.plan.predicate.parser import Where
+from pyhudi.plan.upkeep import Upkeep, recorded_upkeep
 from pyhudi.progress import Listener, ProgressBoard
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.read.plan import AtCompletion, AtRequest, Now, Point, Question, Reader
-from pyhudi.services.maintenance import Upkeep
+from pyhudi.services.inline import InlineUpkeep, UpkeepMemory
 from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.column_owners import load_owners
@@ -57,20 +58,21 @@ class Table:
         self,
         loader: TableLoader,
         opening: OpenTable,
-        upkeep: Upkeep | None = None,
+        upkeep: Upkeep | bool | None = None,
         listener: Listener | None = None,
     ) -> None:
+        """`upkeep` is a policy in place of the recorded one; with False no write runs services."""
         self._loader = loader
         self._reader = Reader(loader)
         self._opening = opening
         self._upkeep = upkeep
         self._state: TableState | None = None  # loaded by the first read
         self.inspect = Inspection(loader, self._reader, self._refreshed, opening.world)
-        self.services = Services(opening, listener)
+        memory = UpkeepMemory()
+        self.services = Services(opening, listener, memory)
         self.consumers = Consumers(opening)
         self.alter = Alterations(opening)
-        after = None if upkeep is None else partial(run_services_after, self.services, upkeep)
-        self._writing = Writing(opening, listener, after)
+        self._writing = Writing(opening, listener, _after(opening, upkeep, memory, listener))
         self._watch = partial(ProgressBoard, listener, opening.world)
 
     # -- what it is
@@ -120,6 +122,11 @@ class Table:
         Archived ones are not listed.
         """
         return self.inspect.history(limit=limit)
+
+    @property
+    def upkeep(self) -> Upkeep | None:
+        """The maintenance policy that the table records; None if it has none."""
+        return recorded_upkeep(load_config(self._loader.storage)).policy
 
     # -- reading
 
@@ -349,11 +356,32 @@ class Table:
 
 
 def _opened_again(
-    storage: Storage, settings: WriteSettings, overrides: Overrides, upkeep: Upkeep | None
+    storage: Storage, settings: WriteSettings, overrides: Overrides, upkeep: Upkeep | bool | None
 ) -> Table:
     """Open a copy of a table, perhaps in another process, by its address and options alone."""
     opening = OpenTable(storage, real_world(), settings, overrides)
     return Table(TableLoader(storage, load_config(storage)), opening, upkeep)
+
+
+def _after(
+    opening: OpenTable,
+    upkeep: Upkeep | bool | None,
+    memory: UpkeepMemory,
+    listener: Listener | None,
+) -> Callable[[WriteResult, Any], None] | None:
+    """Return what follows each write: the services that are due."""
+    if upkeep is False:
+        return None
+    inline = InlineUpkeep(opening, upkeep if isinstance(upkeep, Upkeep) else None, memory)
+
+    def follow(written: WriteResult, spark: Any) -> None:
+        inline.follow(
+            written,
+            lambda session: merge_in(session, spark, listener),
+            lambda session: children_in(session, spark, listener),
+        )
+
+    return follow
 
 
 def _words(choice: StrEnum) -> str:

@@ -7,25 +7,21 @@ everything else runs in this process; the table and the result are the same.
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from traceback import format_exc
 from typing import Any
 
 import pyarrow as pa
 
 from pyhudi.api.inputs import is_spark_frame, record_batches
-from pyhudi.api.services import Services
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table.column_owners import is_joined
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.plan.predicate.parser import Where, is_expression
 from pyhudi.plan.predicate.tree import Predicate
 from pyhudi.progress import Listener, ProgressBoard
-from pyhudi.services.maintenance import Upkeep
 from pyhudi.session.open import OpenTable
 from pyhudi.session.session import TableSession
 from pyhudi.settings import SchemaMode
@@ -56,10 +52,6 @@ OVERWRITE_ALL, OVERWRITE_TOUCHED = "all", "touched"
 
 #: The source of a write without rows.
 _NO_ROWS = object()
-
-
-class UpkeepWarning(UserWarning):
-    """A table service that was to follow a write failed; the write did not."""
 
 
 class Writing:
@@ -379,21 +371,3 @@ def _checked(batches: Iterator[pa.RecordBatch], owned: OwnedColumns) -> Iterator
     for batch in batches:
         owned.refuse_other_columns(batch.schema.names)
         yield batch
-
-
-def run_services_after(
-    services: Services, upkeep: Upkeep, written: WriteResult, spark: Any = None
-) -> None:
-    """Run the table services that are due after a write.
-
-    Their errors are warnings, because the write has succeeded. A caller that has warnings raised
-    gets one instead of the write's result, so each warning names the write.
-    """
-    after = f"after the write {written.instant}, which completed at {written.completed}"
-    try:
-        errors = services.run(upkeep, keep_going=True, spark=spark).errors
-    except Exception:  # a bug of pyhudi's, reported in full
-        warnings.warn(f"upkeep failed {after}: {format_exc()}", UpkeepWarning, stacklevel=2)
-        return
-    for name, error in errors:
-        warnings.warn(f"{name} failed {after}: {error}", UpkeepWarning, stacklevel=2)

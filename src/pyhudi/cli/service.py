@@ -12,8 +12,10 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from traceback import format_exc
 from types import FrameType
+from typing import Any
 
 from pyhudi.api.open import open_table
 from pyhudi.api.table import Table
@@ -23,12 +25,22 @@ from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.plan.compaction import CompactionOrder, CompactionPolicy, CompactionTrigger
+from pyhudi.plan.resize_policy import ResizePolicy, SplitAt
+from pyhudi.plan.upkeep import Upkeep
 from pyhudi.services.archiving.run import ArchiveResult
-from pyhudi.services.maintenance import Upkeep
 from pyhudi.settings import WriteSettings
 from pyhudi.world import World, real_world
 
+_POLICIES = (
+    "The options of compaction, resizing, cleaning and archiving change the policy that the table"
+    " records; without a recorded one the values in brackets count. The process is warned if its"
+    " policy is not the table's."
+)
 _COMPACTION = "When and what (pyhudi.CompactionPolicy, docs/services.md)."
+_RESIZING = (
+    "Which buckets are split and merged, on tables with consistent ones (pyhudi.ResizePolicy,"
+    " docs/resizing.md)."
+)
 _CLEANING = "What is retained (pyhudi.CleanPolicy, docs/services.md); one of these."
 _ARCHIVING = "When, and what stays active (pyhudi.ArchivePolicy, docs/services.md)."
 _FOREIGN = "The lock and buckets of its writers, if the table does not record them (docs/locks.md)."
@@ -51,13 +63,14 @@ def main(arguments: Sequence[str] | None = None, world: World | None = None) -> 
     parser = _parser()
     asked = parser.parse_args(arguments)
     try:
-        upkeep, settings = _upkeep(asked), _settings(asked)
+        _named_policy(asked, None)  # values that no policy may have
+        settings = _settings(asked)
     except InvalidRequestError as error:
         parser.error(str(error))
     stop = _Stop()
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
     try:
-        return _rounds(_opened(asked, settings), upkeep, asked, stop, world or real_world())
+        return _rounds(_opened(asked, settings), asked, stop, world or real_world())
     except HudiError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return 1
@@ -82,6 +95,7 @@ def _opened(asked: argparse.Namespace, settings: WriteSettings) -> Table:
         buckets=None if asked.buckets is None else SimpleBuckets(asked.buckets),
         lock=asked.lock,
         lock_options=dict(asked.lock_option) or None,
+        upkeep=False,  # it writes no rows
         progress=False,
     )
 
@@ -98,11 +112,9 @@ class _Stop:
             signal.signal(each, signal.SIG_DFL)
 
 
-def _rounds(
-    table: Table, upkeep: Upkeep, asked: argparse.Namespace, stop: _Stop, world: World
-) -> int:
+def _rounds(table: Table, asked: argparse.Namespace, stop: _Stop, world: World) -> int:
     while True:
-        is_well = _round(table, upkeep, is_dry=asked.dry_run)
+        is_well = _round(table, asked)
         if asked.once or asked.dry_run:
             return 0 if is_well else 1
         waited = 0
@@ -113,9 +125,14 @@ def _rounds(
             return 0 if is_well else 1
 
 
-def _round(table: Table, upkeep: Upkeep, *, is_dry: bool) -> bool:
+def _round(table: Table, asked: argparse.Namespace) -> bool:
+    is_dry = asked.dry_run
     try:
+        upkeep = _named_policy(asked, table) if _names_policy(asked) else None
         result = table.services.run(upkeep, dry_run=is_dry, keep_going=True)
+    except HudiError as error:  # the recorded policy cannot be read
+        print(f"error: upkeep: {error}", file=sys.stderr, flush=True)
+        return False
     except Exception:  # a fault of pyhudi: printed in full; the next round runs nevertheless
         print(f"error: upkeep: {format_exc()}", file=sys.stderr, flush=True)
         return False
@@ -138,7 +155,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pyhudi.service",
         allow_abbrev=False,
-        description="Keep a Hudi table healthy: roll back failed writes, compact, clean, archive.",
+        description="Keep a Hudi table healthy: roll back failed writes, compact, resize, clean,"
+        " archive. " + _POLICIES,
     )
     parser.add_argument("table", help="path or URI of the table")
     parser.add_argument(
@@ -148,17 +166,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--once", action="store_true", help="run one round, then exit")
     parser.add_argument("--dry-run", action="store_true", help="show what one round would do")
     _add_compaction(parser.add_argument_group("compaction", _COMPACTION))
+    _add_resizing(parser.add_argument_group("resizing", _RESIZING))
     cleaning = parser.add_argument_group("cleaning", _CLEANING)
     keep = cleaning.add_mutually_exclusive_group()
-    keep.add_argument(
-        "--keep-commits", type=int, metavar="N", help="table states after the last N commits (10)"
-    )
+    keep.add_argument("--keep-commits", type=int, metavar="N", help="states that N commits left")
     keep.add_argument("--keep-versions", type=int, metavar="N", help="of each file group")
     keep.add_argument(
-        "--keep-hours", type=int, metavar="N", help="table states of the last N hours"
+        "--keep-hours", type=int, metavar="N", help="table states of the last N hours (24)"
     )
     _add_archiving(parser.add_argument_group("archiving", _ARCHIVING))
-    for name in ("compaction", "clean", "archive"):
+    for name in ("compaction", "resize", "clean", "archive"):
         parser.add_argument(f"--no-{name}", action="store_true", help="leave it to another process")
     parser.add_argument("--job", default="pyhudi.service", help="the name that other writers see")
     parser.add_argument(
@@ -185,85 +202,151 @@ def _parser() -> argparse.ArgumentParser:
 def _add_compaction(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--compact-trigger", choices=[word.value for word in CompactionTrigger],
-        default=CompactionTrigger.NUM_COMMITS.value, help="what makes one due (%(default)s)",
+        help="what makes one due (num_commits)",
     )  # fmt: skip
     group.add_argument(
-        "--compact-after", type=int, default=5, metavar="DELTA_COMMITS",
-        help="since the last one, for triggers that count (%(default)s)",
+        "--compact-after", type=int, metavar="DELTA_COMMITS",
+        help="since the last one, for triggers that count (5)",
     )  # fmt: skip
     group.add_argument(
-        "--compact-after-time", type=_seconds, default="1h", metavar="TIME",
-        help="since the last one, for triggers by time (%(default)s)",
+        "--compact-after-time", type=_seconds, metavar="TIME",
+        help="since the last one, for triggers by time (1h)",
     )  # fmt: skip
     group.add_argument(
         "--compact-order", choices=[word.value for word in CompactionOrder],
-        default=CompactionOrder.LOG_SIZE.value, help="which file groups come first (%(default)s)",
+        help="which file groups come first (log_size)",
     )  # fmt: skip
     group.add_argument(
-        "--compact-min-delta-commits", type=int, default=1, metavar="N",
-        help="in a file group, for it to be compacted (%(default)s)",
+        "--compact-min-delta-commits", type=int, metavar="N",
+        help="in a file group, for it to be compacted (1)",
     )  # fmt: skip
     group.add_argument(
-        "--compact-min-log-bytes", type=_bytes, default="0", metavar="BYTES",
-        help="in a file group, for it to be compacted (%(default)s)",
+        "--compact-min-log-bytes", type=_bytes, metavar="BYTES",
+        help="in a file group, for it to be compacted (0)",
     )  # fmt: skip
     group.add_argument(
-        "--compact-io-bytes-max", type=_bytes, default="512000MB", metavar="BYTES",
-        help="read and written by one plan, approximately (%(default)s)",
+        "--compact-io-bytes-max", type=_bytes, metavar="BYTES",
+        help="read and written by one plan, approximately (512000MB)",
+    )  # fmt: skip
+
+
+def _add_resizing(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--resize-target", type=_bytes, metavar="BYTES",
+        help="how large a bucket should be (120MB)",
+    )  # fmt: skip
+    group.add_argument(
+        "--resize-split-above", type=float, metavar="FACTOR",
+        help="times the target: a larger bucket is split (2.0)",
+    )  # fmt: skip
+    group.add_argument(
+        "--resize-merge-below", type=float, metavar="FACTOR",
+        help="times the target: smaller neighbours are merged (0.2)",
+    )  # fmt: skip
+    group.add_argument(
+        "--resize-split", choices=[word.value for word in SplitAt],
+        help="where a bucket is cut (middle)",
+    )  # fmt: skip
+    group.add_argument(
+        "--resize-bytes-max", type=_bytes, metavar="BYTES",
+        help="of the buckets that one plan replaces (2GB)",
+    )  # fmt: skip
+    group.add_argument(
+        "--resize-rest", type=_seconds, metavar="TIME",
+        help="between two resizes of a partition (10m)",
     )  # fmt: skip
 
 
 def _add_archiving(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--archive-keep", type=int, nargs=2, default=(20, 30), metavar=("MIN", "MAX"),
+        "--archive-keep", type=int, nargs=2, metavar=("MIN", "MAX"),
         help="commits that stay active, and how many start it (20 30)",
     )  # fmt: skip
     group.add_argument(
-        "--archive-grace", type=_milliseconds, default="10m", metavar="TIME",
-        help="instants that are younger stay active (%(default)s)",
+        "--archive-grace", type=_milliseconds, metavar="TIME",
+        help="instants that are younger stay active (10m)",
     )  # fmt: skip
     group.add_argument(
-        "--archive-aborted-grace", type=_milliseconds, default="24h", metavar="TIME",
-        help="archiving crosses a failed write only if it is older (%(default)s)",
+        "--archive-aborted-grace", type=_milliseconds, metavar="TIME",
+        help="archiving crosses a failed write only if it is older (24h)",
     )  # fmt: skip
 
 
-def _upkeep(asked: argparse.Namespace) -> Upkeep:
-    return Upkeep(
-        compaction=None if asked.no_compaction else _compaction_policy(asked),
-        clean=None if asked.no_clean else _clean_policy(asked),
-        archive=None if asked.no_archive else _archive_policy(asked),
+# ---- the policy
+
+
+def _names_policy(asked: argparse.Namespace) -> bool:
+    """True if an option concerns the policy."""
+    is_left = asked.no_compaction or asked.no_resize or asked.no_clean or asked.no_archive
+    changed = _compaction(asked) or _resizing(asked) or _clean_policy(asked) or _archiving(asked)
+    return bool(is_left or changed)
+
+
+def _named_policy(asked: argparse.Namespace, table: Table | None) -> Upkeep:
+    """Return the policy of the table, or the usual one, with what the options change of it."""
+    base = (None if table is None else table.upkeep) or Upkeep()
+    compaction, clean, archive = base.compaction, base.clean, base.archive
+    if changes := _compaction(asked):
+        compaction = replace(compaction or CompactionPolicy(), **changes)
+    resize = base.resize
+    if changes := _resizing(asked):
+        resize = replace(resize or ResizePolicy(), **changes)
+    if changes := _archiving(asked):
+        archive = replace(archive or ArchivePolicy(), **changes)
+    return replace(
+        base,
+        compaction=None if asked.no_compaction else compaction,
+        resize=None if asked.no_resize else resize,
+        clean=None if asked.no_clean else _clean_policy(asked) or clean,
+        archive=None if asked.no_archive else archive,
     )
 
 
-def _compaction_policy(asked: argparse.Namespace) -> CompactionPolicy:
-    return CompactionPolicy(
-        order=CompactionOrder(asked.compact_order),
-        min_delta_commits=asked.compact_min_delta_commits,
-        min_log_bytes=asked.compact_min_log_bytes,
-        io_bytes_max=asked.compact_io_bytes_max,
-        trigger=CompactionTrigger(asked.compact_trigger),
-        trigger_delta_commits=asked.compact_after,
-        trigger_seconds=asked.compact_after_time,
-    )
+def _compaction(asked: argparse.Namespace) -> dict[str, Any]:
+    given = {
+        "order": asked.compact_order,
+        "min_delta_commits": asked.compact_min_delta_commits,
+        "min_log_bytes": asked.compact_min_log_bytes,
+        "io_bytes_max": asked.compact_io_bytes_max,
+        "trigger": asked.compact_trigger,
+        "trigger_delta_commits": asked.compact_after,
+        "trigger_seconds": asked.compact_after_time,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
-def _archive_policy(asked: argparse.Namespace) -> ArchivePolicy:
-    low, high = asked.archive_keep
-    return ArchivePolicy(
-        keep_min=low,
-        keep_max=high,
-        grace_ms=asked.archive_grace,
-        aborted_grace_ms=asked.archive_aborted_grace,
-    )
+def _resizing(asked: argparse.Namespace) -> dict[str, Any]:
+    given = {
+        "target_bytes": asked.resize_target,
+        "split_above": asked.resize_split_above,
+        "merge_below": asked.resize_merge_below,
+        "split": asked.resize_split,
+        "bytes_max": asked.resize_bytes_max,
+        "rest_seconds": asked.resize_rest,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
-def _clean_policy(asked: argparse.Namespace) -> CleanPolicy:
+def _archiving(asked: argparse.Namespace) -> dict[str, Any]:
+    low, high = asked.archive_keep or (None, None)
+    given = {
+        "keep_min": low,
+        "keep_max": high,
+        "grace_ms": asked.archive_grace,
+        "aborted_grace_ms": asked.archive_aborted_grace,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _clean_policy(asked: argparse.Namespace) -> CleanPolicy | None:
     if asked.keep_versions is not None:
         return CleanPolicy.versions(asked.keep_versions)
     if asked.keep_hours is not None:
         return CleanPolicy.hours(asked.keep_hours)
-    return CleanPolicy() if asked.keep_commits is None else CleanPolicy.commits(asked.keep_commits)
+    return None if asked.keep_commits is None else CleanPolicy.commits(asked.keep_commits)
+
+
+# ---- values
 
 
 def _milliseconds(text: str) -> int:

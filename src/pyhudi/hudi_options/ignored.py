@@ -16,20 +16,21 @@ from pyhudi.hudi_options.classes import (
     ignored_on,
     one_of,
     same,
+    switch,
 )
 
-NO_COMPACTION: Final = "a save does not compact; table.services or pyhudi.service does"
+BY_POLICY: Final = "services follow the policy that the table records (table.alter.upkeep)"
+LEFT: Final = Honoured("this save leaves the service to other processes")
+#: A switch of a service: on is what the table's policy says anyway.
+_BY_POLICY = switch(on=WithoutEffect(BY_POLICY), off=LEFT)
 NO_LOG_COMPACTION: Final = "pyhudi reads log compactions, and makes none"
 _NO_CLUSTERING = "pyhudi does not cluster while it writes"
-_NO_CLEANING = "a save does not clean; table.services or pyhudi.service does"
-_NO_ARCHIVING = "a save does not archive; table.services or pyhudi.service does"
-_NO_SERVICES = "a save runs no services; table.services or pyhudi.service does"
 _SERVICES: OptionClasses = {
-    "hoodie.table.services.enabled": ignored_on(_NO_SERVICES),
-    "hoodie.datasource.compaction.async.enable": ignored_on(NO_COMPACTION),
+    "hoodie.table.services.enabled": _BY_POLICY,
+    "hoodie.datasource.compaction.async.enable": ignored_on(BY_POLICY),
     "hoodie.log.compaction.enable": ignored_on(NO_LOG_COMPACTION),
-    "hoodie.compact.inline.*": WithoutEffect(NO_COMPACTION),
-    "hoodie.compaction.*": WithoutEffect(NO_COMPACTION),
+    "hoodie.compact.inline.*": WithoutEffect(BY_POLICY),
+    "hoodie.compaction.*": WithoutEffect(BY_POLICY),
     "hoodie.log.compaction.blocks.threshold": WithoutEffect(NO_LOG_COMPACTION),
     "hoodie.clustering.async.enabled": ignored_on(_NO_CLUSTERING),
     "hoodie.datasource.clustering.async.enable": ignored_on(_NO_CLUSTERING),
@@ -40,9 +41,9 @@ _SERVICES: OptionClasses = {
     "hoodie.clustering.execution.strategy.class": WithoutEffect(_NO_CLUSTERING),
     "hoodie.clustering.plan.*": WithoutEffect(_NO_CLUSTERING),
     "hoodie.layout.optimize.*": WithoutEffect(_NO_CLUSTERING),
-    "hoodie.clean.automatic": ignored_on(_NO_CLEANING),
-    "hoodie.clean.async.enabled": ignored_on(_NO_CLEANING),
-    "hoodie.clean.async": ignored_on(_NO_CLEANING),
+    "hoodie.clean.automatic": _BY_POLICY,
+    "hoodie.clean.async.enabled": ignored_on(BY_POLICY),
+    "hoodie.clean.async": ignored_on(BY_POLICY),
     **same(
         (
             *(
@@ -61,10 +62,10 @@ _SERVICES: OptionClasses = {
             "hoodie.clean.multiple.enabled",
             "hoodie.clean.allow.multiple",
         ),
-        WithoutEffect(_NO_CLEANING),
+        WithoutEffect(BY_POLICY),
     ),
-    "hoodie.archive.automatic": ignored_on(_NO_ARCHIVING),
-    "hoodie.archive.async": ignored_on(_NO_ARCHIVING),
+    "hoodie.archive.automatic": _BY_POLICY,
+    "hoodie.archive.async": ignored_on(BY_POLICY),
     **same(
         (
             "hoodie.keep.min.commits",
@@ -72,10 +73,10 @@ _SERVICES: OptionClasses = {
             "hoodie.commits.archival.batch",
             "hoodie.archive.beyond.savepoint",
         ),
-        WithoutEffect(_NO_ARCHIVING),
+        WithoutEffect(BY_POLICY),
     ),
     "hoodie.partition.ttl.*": WithoutEffect("partitions do not expire"),
-    "hoodie.table.service.manager.*": WithoutEffect(_NO_SERVICES),
+    "hoodie.table.service.manager.*": WithoutEffect(BY_POLICY),
 }
 
 _NO_CATALOG = WithoutEffect("pyhudi syncs no catalog")

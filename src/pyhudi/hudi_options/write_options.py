@@ -125,6 +125,13 @@ class HudiWrite:
     )
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
+    @property
+    def left_services(self) -> frozenset[str]:
+        """The table services that the options leave to other processes."""
+        off = {name for name, value in self.given.items() if value.strip().lower() == "false"}
+        switches = names.SERVICE_SWITCHES
+        return frozenset(service for name in off & switches.keys() for service in switches[name])
+
 
 def parse_write_options(options: Mapping[str, str]) -> HudiWrite:
     """Parse the options; InvalidRequestError for the first that is unknown or cannot be honoured.

@@ -23,7 +23,7 @@ from pyhudi.hudi_options.classes import (
     same,
     switch,
 )
-from pyhudi.hudi_options.ignored import IGNORED_CLASSES, NO_COMPACTION, NO_LOG_COMPACTION
+from pyhudi.hudi_options.ignored import BY_POLICY, IGNORED_CLASSES, LEFT, NO_LOG_COMPACTION
 
 OPERATION: Final = "hoodie.datasource.write.operation"
 PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
@@ -82,6 +82,15 @@ HEARTBEAT_MISSES: Final = ("hoodie.client.heartbeat.tolerable.misses",)
 FAILED_WRITES: Final = ("hoodie.clean.failed.writes.policy", "hoodie.cleaner.policy.failed.writes")
 CONFLICT_RETRIES: Final = ("hoodie.write.num.retries.on.conflict.failures",)
 LOCK_WAIT: Final = ("hoodie.write.lock.wait_time_ms",)
+
+# Which services follow a save, with the services that each switch is about.
+COMPACT_INLINE: Final = "hoodie.compact.inline"
+SERVICE_SWITCHES: Final = {
+    "hoodie.table.services.enabled": ("compaction", "clean", "archive"),
+    COMPACT_INLINE: ("compaction",),
+    "hoodie.clean.automatic": ("clean",),
+    "hoodie.archive.automatic": ("archive",),
+}
 
 # How rows may change the schema. The first is pyhudi's own, in the spelling of other table formats.
 MERGE_SCHEMA: Final = "mergeSchema"
@@ -356,8 +365,8 @@ _BESIDE: OptionClasses = {
     "hoodie.write.commit.callback.on": refused_on("callbacks are Java code"),
     "hoodie.errortable.enable": refused_on("a write with bad rows fails whole, with a sample"),
     "hoodie.client.init.callback.classes": Refused("callbacks are Java code"),
-    "hoodie.compact.inline": refused_on(NO_COMPACTION),
-    "hoodie.compact.schedule.inline": refused_on(NO_COMPACTION),
+    COMPACT_INLINE: switch(on=Refused(BY_POLICY), off=LEFT),
+    "hoodie.compact.schedule.inline": refused_on(BY_POLICY),
     "hoodie.log.compaction.inline": refused_on(NO_LOG_COMPACTION),
     "hoodie.clustering.inline": _NO_INLINE_CLUSTERING,
     "hoodie.datasource.clustering.inline.enable": refused_on(

@@ -23,15 +23,16 @@ the same groups would be compacted again and again, and no others.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import chain
 from typing import Any, TypeAlias
 
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId, parse_data_file
 from pyhudi.format.paths import file_name
-from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.format.timeline.instant import Action
 from pyhudi.format.timeline.plan_files import CompactionOperation, CompactionPlan
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
 from pyhudi.table.file_slices import is_replaced, latest_slice
@@ -42,7 +43,7 @@ from pyhudi.timeline.completion import (
     visible_at_completion,
     visible_now,
 )
-from pyhudi.timeline.timeline import Timeline
+from pyhudi.timeline.timeline import ActiveInstants
 from pyhudi.wording import by_reason, counted, first_reasons, readable
 
 MB = 1 << 20
@@ -82,6 +83,8 @@ class CompactionPolicy:
     min_delta_commits: int = 1  # writes that added logs to a group before it is worth the work
     min_log_bytes: int = 0  # bytes of logs of a group before it is worth the work
     io_bytes_max: int = IO_BYTES_MAX  # read and written by one run; the group beyond is the last
+    #: Exact: what the files of one run have in all. A larger group is left out; without it, any.
+    input_bytes_max: int | None = None
     partitions: tuple[str, ...] | None = None  # paths; without them, all
     trigger: CompactionTrigger = CompactionTrigger.NUM_COMMITS
     trigger_delta_commits: int = 5  # completed since the last compaction
@@ -95,15 +98,19 @@ class CompactionPolicy:
             except ValueError:
                 listed = ", ".join(repr(word.value) for word in kind)
                 raise _unusable(name, getattr(self, name), f"it is one of {listed}") from None
-        for field in fields(self):
-            if field.name not in {*words, "partitions"}:
-                lowest = 0 if field.name in _MAY_BE_ZERO else 1
-                _check_number(field.name, getattr(self, field.name), lowest)
+        for each in fields(self):
+            name, value = each.name, getattr(self, each.name)
+            if name in {*words, "partitions"} or (name in _MAY_BE_NONE and value is None):
+                continue
+            _check_number(name, value, 0 if name in _MAY_BE_ZERO else 1)
         if self.partitions is not None:
             object.__setattr__(self, "partitions", _paths(self.partitions))
 
 
-_MAY_BE_ZERO = ("min_log_bytes", "trigger_seconds")
+_MAY_BE_ZERO = ("min_log_bytes", "trigger_seconds", "input_bytes_max")
+_MAY_BE_NONE = ("input_bytes_max",)
+#: A group is overdue when its trigger would have fired so many times.
+OVERDUE_TIMES = 4
 
 
 def _check_number(name: str, value: Any, lowest: int) -> None:
@@ -127,13 +134,20 @@ def _unusable(name: str, value: object, why: str) -> InvalidRequestError:
 # ---- when
 
 
-def is_due(policy: CompactionPolicy, timeline: Timeline, now: str) -> bool:
+def is_due(policy: CompactionPolicy, timeline: ActiveInstants, now: str) -> bool:
     """True if it is time for a compaction; `now` is a time in the timeline's own zone."""
     since, deltas = _since_last(policy.trigger, timeline)
     if since is None or not deltas:
         return False
-    enough = len(deltas) >= policy.trigger_delta_commits
-    late = _seconds_between(since, now) >= policy.trigger_seconds
+    return _has_come(policy, deltas, since, now)
+
+
+def _has_come(
+    policy: CompactionPolicy, deltas: int, since: str, now: str, *, times: int = 1
+) -> bool:
+    """True if the trigger has fired, or would have, so many times."""
+    enough = deltas >= times * policy.trigger_delta_commits
+    late = _seconds_between(since, now) >= times * policy.trigger_seconds
     match policy.trigger:
         case CompactionTrigger.TIME_ELAPSED:
             return late
@@ -144,23 +158,30 @@ def is_due(policy: CompactionPolicy, timeline: Timeline, now: str) -> bool:
     return enough
 
 
-def _since_last(trigger: CompactionTrigger, timeline: Timeline) -> tuple[str | None, list[Instant]]:
-    """Return the time of the last compaction and the delta commits since.
+def _since_last(trigger: CompactionTrigger, timeline: ActiveInstants) -> tuple[str | None, int]:
+    """Return the time of the last compaction and the number of delta commits since.
 
     Without one it is the time of the first write.
     """
+    instants, began_as = tuple(timeline.instants), timeline.began_as
     deltas = [
         instant
-        for instant in timeline.writes
-        if instant.action is Action.DELTACOMMIT and not timeline.is_table_service(instant)
+        for instant in instants
+        if instant.action is Action.DELTACOMMIT
+        and instant.completed is not None
+        and instant.requested not in began_as
     ]
-    began = (r for r, action in timeline.began_as.items() if action is Action.COMPACTION)
-    if trigger is not CompactionTrigger.NUM_COMMITS_AFTER_LAST_REQUEST:
-        began = (requested for requested in began if requested in timeline.completion_times)
+    if trigger is CompactionTrigger.NUM_COMMITS_AFTER_LAST_REQUEST:
+        pending = (i.requested for i in instants if i.action is Action.COMPACTION)
+        began = chain((r for r, a in began_as.items() if a is Action.COMPACTION), pending)
+    else:
+        done = {i.requested for i in instants if i.completed is not None}
+        began = chain(r for r, a in began_as.items() if a is Action.COMPACTION and r in done)
     last = max(began, default=None)
     if last is None:
-        return (deltas[0].requested if deltas else None), deltas
-    return last, [instant for instant in deltas if (instant.completed or "") > last]
+        first = min(deltas, key=lambda i: (i.completed or "", i.requested), default=None)
+        return (None if first is None else first.requested), len(deltas)
+    return last, sum((instant.completed or "") > last for instant in deltas)
 
 
 def _seconds_between(earlier: str, later: str) -> float:
@@ -182,6 +203,8 @@ class LeftOut:
 
     group: FileGroupId
     why: str
+    #: Its latest slice, if that alone is more than `input_bytes_max`.
+    too_large: FileSlice | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{group_name(self.group)}: {self.why}"
@@ -305,8 +328,47 @@ def worst_first(
     others = [slice_ for slice_ in slices if (slice_.partition, slice_.file_id) not in taken]
     rest = _within(others, policy.io_bytes_max - MB * sum(map(_io_megabytes, first)))
     late = (FileGroupId(slice_.partition, slice_.file_id) for slice_ in others[len(rest) :])
-    left = [LeftOut(group, "the work of one run is enough without it") for group in late]
-    return [*first, *rest], left
+    left = [LeftOut(group, _ENOUGH) for group in late]
+    if policy.input_bytes_max is None:
+        return [*first, *rest], left
+    chosen, beyond = _fitting([*first, *rest], policy.input_bytes_max)
+    return chosen, [*beyond, *left]
+
+
+_ENOUGH = "the work of one run is enough without it"
+
+
+def _fitting(slices: Iterable[FileSlice], bytes_max: int) -> tuple[list[FileSlice], list[LeftOut]]:
+    """Return those that fit together, in this order, and the others."""
+    chosen: list[FileSlice] = []
+    left: list[LeftOut] = []
+    room = bytes_max
+    for slice_ in slices:
+        group = FileGroupId(slice_.partition, slice_.file_id)
+        if slice_.bytes <= room:
+            chosen.append(slice_)
+            room -= slice_.bytes
+        elif slice_.bytes <= bytes_max:
+            left.append(LeftOut(group, _ENOUGH))
+        else:
+            why = f"its files have more than the {readable(bytes_max, 'B')} that one run may read"
+            left.append(LeftOut(group, why, too_large=slice_))
+    return chosen, left
+
+
+def overdue_slices(
+    preview: CompactionPreview, policy: CompactionPolicy, now: str
+) -> list[FileSlice]:
+    """Return slices that are too large for a run of this policy, and long due by its trigger.
+
+    `now` is a time in the timeline's own zone.
+    """
+    large = (out.too_large for out in preview.left_out if out.too_large is not None)
+    return [
+        slice_
+        for slice_ in large
+        if _has_come(policy, _delta_commits(slice_), _oldest_log(slice_), now, times=OVERDUE_TIMES)
+    ]
 
 
 def _with_logs(
@@ -417,6 +479,16 @@ def metrics_of(slice_: FileSlice) -> dict[str, float]:
 
 
 # ---- whether it is the right plan
+
+
+def input_bytes(state: TableState, operations: Mapping[FileGroupId, CompactionOperation]) -> int:
+    """Return the bytes of the files that a plan names, as far as they are there."""
+    return sum(
+        file.size
+        for group, operation in _planned(state, operations)
+        for file in group.files
+        if file.name.file_name in _names_in(operation)
+    )
 
 
 def unnamed_files(

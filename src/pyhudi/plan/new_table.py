@@ -34,6 +34,7 @@ from pyhudi.format.table.properties import (
     table_checksum,
 )
 from pyhudi.plan.table_definition import TableDefinition
+from pyhudi.plan.upkeep import UPKEEP
 
 ARCHIVE_FOLDER: Final = "hoodie.archivelog.folder"  # of older layouts; Hudi writes it still
 PARTITION_FILE_FORMAT: Final = "hoodie.partition.metafile.use.base.format"
@@ -63,6 +64,7 @@ def table_properties(definition: TableDefinition) -> dict[str, str]:
         CONCURRENCY_MODE: definition.concurrency.value,
         **lock_properties(definition.lock, definition.lock_address),
         **_conflict_strategy(definition.judged_by),
+        **({} if definition.upkeep is None else {UPKEEP: definition.upkeep}),
         keys.METADATA_TABLE_ENABLED: "false",
     }
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from operator import index
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -84,8 +84,19 @@ class ResizePolicy:
     partitions_max: int = 16
     rest_seconds: float = 600  # between two resizes of one partition
     writes: str = ResizeWrites.COPIED
+    #: What one plan reads at most. What is larger by itself is left to another process.
+    input_bytes_max: int | None = None
 
     def __post_init__(self) -> None:
+        self._check()
+        if self.target_bytes < _TARGET_BYTES_SENSIBLE:
+            warnings.warn(
+                f"target_bytes={self.target_bytes} makes buckets smaller than 1 MiB: reading many"
+                " small files costs more than their rows",
+                stacklevel=3,
+            )
+
+    def _check(self) -> None:
         _check_whole("target_bytes", self.target_bytes, TARGET_BYTES_LEAST)
         for name in ("bytes_max", "buckets_max", "partitions_max"):
             _check_whole(name, getattr(self, name), 1)
@@ -97,12 +108,23 @@ class ResizePolicy:
         elif isinstance(self.split, type) or not isinstance(self.split, SplitPolicy):
             raise _unusable("split", self.split, "a split policy has a method points(bucket)")
         object.__setattr__(self, "writes", _word("writes", self.writes, ResizeWrites))
-        if self.target_bytes < _TARGET_BYTES_SENSIBLE:
-            warnings.warn(
-                f"target_bytes={self.target_bytes} makes buckets smaller than 1 MiB: reading many"
-                " small files costs more than their rows",
-                stacklevel=3,
-            )
+        if self.input_bytes_max is not None:
+            _check_whole("input_bytes_max", self.input_bytes_max, 0)
+
+    @classmethod
+    def recorded(cls, values: Mapping[str, Any]) -> Self:
+        """Return the policy of these settings. Who chose them has been warned of small buckets."""
+        policy = object.__new__(cls)
+        for each in fields(cls):
+            object.__setattr__(policy, each.name, values.get(each.name, each.default))
+        policy._check()
+        return policy
+
+    def within(self, input_bytes_max: int) -> Self:
+        """Return the policy of a process that reads no more than this for one plan."""
+        known = {each.name: getattr(self, each.name) for each in fields(self)}
+        bounds = (n for n in (self.input_bytes_max, input_bytes_max) if n is not None)
+        return self.recorded({**known, "input_bytes_max": min(bounds)})
 
     @property
     def split_bytes(self) -> float:

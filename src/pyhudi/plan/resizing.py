@@ -478,7 +478,10 @@ def _within(
     partitions: set[str] = set()
     for change in changes:
         is_new = change.partition not in partitions
-        if chosen and rewritten + change.bytes > policy.bytes_max:
+        bound = policy.input_bytes_max
+        if bound is not None and rewritten + change.bytes > bound:
+            left += _all_left(change, f"with it the plan reads more than input_bytes_max={bound:,}")
+        elif chosen and rewritten + change.bytes > policy.bytes_max:
             left += _all_left(change, f"with it the plan exceeds bytes_max={policy.bytes_max:,}")
         elif buckets + len(change.nodes) > policy.buckets_max:
             left += _all_left(change, f"with it the plan exceeds buckets_max={policy.buckets_max}")

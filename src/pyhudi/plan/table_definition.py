@@ -82,6 +82,7 @@ class TableDefinition:
     owners: ColumnOwners | None = None  # of a joined table; perhaps none yet
     lock_address: LockAddress | None = None  # of a lock that is in a service
     conflict_strategy: Strategy = Strategy.BUCKET
+    upkeep: str | None = None  # the maintenance policy as it is recorded; None records nothing
 
     @classmethod
     def of(
@@ -104,6 +105,7 @@ class TableDefinition:
         owners: Mapping[str, Sequence[str]] | None = None,
         lock_address: LockAddress | None = None,
         conflict_strategy: Strategy = Strategy.BUCKET,
+        upkeep: str | None = None,
     ) -> Self:
         """Check the arguments; InvalidRequestError for the first one that no table can have."""
         order = _columns(ordering)
@@ -131,6 +133,7 @@ class TableDefinition:
             owners=None if owners is None else _declared(owners),
             lock_address=lock_address,
             conflict_strategy=conflict_strategy,
+            upkeep=upkeep,
         )
 
     def __post_init__(self) -> None:

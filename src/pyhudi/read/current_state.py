@@ -13,6 +13,11 @@ class CurrentState:
         self._loader = loader
         self._state: TableState | None = None
 
+    @property
+    def known(self) -> TableState | None:
+        """The state of the last look; None before the first."""
+        return self._state
+
     def load(self, *, is_whole: bool = False) -> TableState:
         """Return the state as it is now.
 

@@ -2,7 +2,8 @@
 
 Failed writes are rolled back first, because their remains hold up all other services. Once an hour
 what crashed processes left is swept up. Compaction comes next: pending plans are executed, and a
-new one is made if it is due. Cleaning then removes what no retained snapshot needs any more.
+new one is made if it is due. A resize follows, because a compaction makes buckets smaller and gives
+what is to be split one base file. Cleaning then removes what no retained snapshot needs any more.
 Archiving shortens the timeline down to what cleaning has retained, or will have to count: a policy
 of cleaning raises the number of writes that archiving leaves, as in Hudi. So does a policy of
 compaction, because its trigger counts the writes on the active timeline. Where cleaning finds
@@ -16,15 +17,18 @@ from running; its error is reported at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
-from pyhudi.errors import HudiError, InvalidRequestError, fault, first_of
+from pyhudi.errors import HudiError, fault, first_of
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy, archiving_beside
 from pyhudi.plan.cleaning import CleanBy, CleanPlan, CleanPolicy, clean_cut
 from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.due import counted_by_clean, leaving
+from pyhudi.plan.resize_policy import ResizePolicy
+from pyhudi.plan.upkeep import ARCHIVE, CLEAN, COMPACTION, RESIZE, SERVICES, Upkeep
 from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.archiving.run import (
     ArchiveResult,
@@ -38,6 +42,9 @@ from pyhudi.services.compaction.execute import Merge
 from pyhudi.services.compaction.result import Compacted
 from pyhudi.services.compaction.run import compact, is_compaction_due
 from pyhudi.services.repair import Repaired, repair_table
+from pyhudi.services.resizing.execute import Merge as MergeChildren
+from pyhudi.services.resizing.result import Resized
+from pyhudi.services.resizing.run import resize
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.consumers import load_consumers
 from pyhudi.timeline.timeline import WRITE_ACTIONS
@@ -52,35 +59,12 @@ REPAIRED = ".hoodie/.pyhudi/repaired"
 MARK_AHEAD_MAX_MS = 300_000
 
 
-def require_policy(name: str, value: object, kind: type) -> None:
-    """Raise InvalidRequestError if the value is neither a policy of that kind nor None."""
-    if value is not None and not isinstance(value, kind):
-        raise InvalidRequestError(
-            f"{name}={value!r:.100} cannot be used",
-            why=f"it is neither None nor of the type {kind.__name__}",
-            next_step=f"Give a pyhudi.{kind.__name__}",
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upkeep:
-    """The policies of a table's services; None leaves a service to another process."""
-
-    compaction: CompactionPolicy | None = field(default_factory=CompactionPolicy)
-    clean: CleanPolicy | None = field(default_factory=CleanPolicy)
-    archive: ArchivePolicy | None = field(default_factory=ArchivePolicy)
-
-    def __post_init__(self) -> None:
-        kinds = {"compaction": CompactionPolicy, "clean": CleanPolicy, "archive": ArchivePolicy}
-        for name, kind in kinds.items():
-            require_policy(name, getattr(self, name), kind)
-
-
 @dataclass(frozen=True, slots=True)
 class UpkeepResult:
     """What the services did, or would do in a dry run. None for one that was not run, or failed."""
 
     compaction: Compacted | None = None
+    resize: Resized | None = None
     clean: CleanResult | CleanPlan | None = None
     archive: ArchiveResult | ArchivePlan | None = None
     errors: tuple[tuple[str, HudiError], ...] = ()  # the service, and why it failed
@@ -91,9 +75,10 @@ class UpkeepResult:
     def did_anything(self) -> bool:
         """True if the table changed."""
         compacted = self.compaction is not None and bool(self.compaction.results)
+        resized = self.resize is not None and bool(self.resize.results)
         cleaned = isinstance(self.clean, CleanResult) and bool(self.clean.cleans)
         archived = isinstance(self.archive, ArchiveResult) and self.archive.did_anything
-        return bool(self.rolled_back) or compacted or cleaned or archived
+        return bool(self.rolled_back) or compacted or resized or cleaned or archived
 
     def or_raise(self) -> Self:
         """Return this result, or raise the first error if a service failed."""
@@ -102,7 +87,7 @@ class UpkeepResult:
         return self
 
     def _summary(self) -> list[str]:
-        results = (self.compaction, self.clean, self.archive)
+        results = (self.compaction, self.resize, self.clean, self.archive)
         lines = [f"rollback of the failed write {requested}" for requested in self.rolled_back]
         if self.swept:
             lines.append(f"{counted(len(self.swept), 'object')} left over by failed writes removed")
@@ -119,9 +104,15 @@ def run_services(
     memory: ServiceMemory,
     *,
     merge: Merge | None = None,
+    children: MergeChildren | None = None,
     dry_run: bool = False,
+    only: Collection[str] = tuple(SERVICES),
 ) -> UpkeepResult:
-    """Run the services that are due. The errors of those that failed are in the result."""
+    """Run the services that are due. The errors of those that failed are in the result.
+
+    `merge` makes the base files of compactions, `children` those of resizes; without them this
+    process does. Services that are not among `only` are left out; what they count stays.
+    """
     errors: list[tuple[str, HudiError]] = []
 
     def tried(name: str, work: Callable[[], Any]) -> Any:
@@ -133,28 +124,36 @@ def run_services(
             errors.append((name, fault(name, error)))
         return None
 
-    compaction = cleaned = archived = None
+    compaction = resized = cleaned = archived = None
     repaired = tried("rollback", lambda: _repaired(session, memory, dry_run=dry_run)) or Repaired(
         (), ()
     )
-    if upkeep.compaction is not None:
+    if upkeep.compaction is not None and COMPACTION in only:
         policy = upkeep.compaction
-        compaction = tried(
-            "compaction", lambda: _compacted(session, policy, merge, dry_run=dry_run)
-        )
-        errors += [("compaction", e) for e in (compaction.errors if compaction else ())]
-    if upkeep.clean is not None:
-        cleaned = tried("clean", lambda: clean(session, upkeep.clean, dry_run=dry_run))
+        compaction = tried(COMPACTION, lambda: _compacted(session, policy, merge, dry_run=dry_run))
+        errors += [(COMPACTION, e) for e in (compaction.errors if compaction else ())]
+    if upkeep.resize is not None and RESIZE in only:
+        sizing = upkeep.resize
+        resized = tried(RESIZE, lambda: _resized(session, sizing, children, dry_run=dry_run))
+        errors += [(RESIZE, e) for e in (resized.errors if resized else ())]
+    if upkeep.clean is not None and CLEAN in only:
+        cleaned = tried(CLEAN, lambda: clean(session, upkeep.clean, dry_run=dry_run))
         failed = cleaned.errors if isinstance(cleaned, CleanResult) else ()
-        errors += [("clean", error) for error in failed]
-    if upkeep.archive is not None:
+        errors += [(CLEAN, error) for error in failed]
+    if upkeep.archive is not None and ARCHIVE in only:
         archiving = upkeep.archive
         archived = tried(
-            "archive",
+            ARCHIVE,
             lambda: _archived(session, memory, upkeep, archiving, cleaned, dry_run=dry_run),
         )
     return UpkeepResult(
-        compaction, cleaned, archived, tuple(errors), repaired.rolled_back, repaired.removed
+        compaction,
+        resized,
+        cleaned,
+        archived,
+        tuple(errors),
+        repaired.rolled_back,
+        repaired.removed,
     )
 
 
@@ -195,6 +194,14 @@ def _compacted(
         return None
     is_due = is_compaction_due(session, policy)
     return compact(session, policy, merge=merge, dry_run=dry_run, plans=is_due)
+
+
+def _resized(
+    session: TableSession, policy: ResizePolicy, children: MergeChildren | None, *, dry_run: bool
+) -> Resized | None:
+    if not session.can_resize:
+        return None
+    return resize(session, policy, dry_run=dry_run, merge=children)
 
 
 def _archived(
@@ -263,28 +270,16 @@ def archived_table(
     )
 
 
-def leaving(policy: ArchivePolicy, count: int) -> ArchivePolicy:
-    """Return the policy, raised so that it leaves at least `count` writes.
-
-    >>> leaving(ArchivePolicy(), 41).keep_min, leaving(ArchivePolicy(), 41).keep_max
-    (41, 51)
-    """
-    more = max(0, count - policy.keep_min)
-    return replace(policy, keep_min=policy.keep_min + more, keep_max=policy.keep_max + more)
-
-
 def _counted(session: TableSession, policy: CleanPolicy) -> int:
     """Return how many of the newest writes a clean has to find on the active timeline."""
     if policy.by is not CleanBy.HOURS:
-        return policy.keep if policy.by is CleanBy.COMMITS else 0
+        return counted_by_clean(policy, (), "")
     with session.exclusive:
         zone = session.config.zone
         done = session.log.refresh().completed.values()
         reached = session.log.clock.at_least_ms()  # if the time is later, more writes are left
         cut = clean_cut(policy, reached or session.world.now_ms(), zone) or ""
-    writes = sorted((i for i in done if i.action in WRITE_ACTIONS), key=lambda i: i.requested)
-    recent = (n for n, instant in enumerate(writes) if (instant.completed or "") > cut)
-    return len(writes) - next(recent, len(writes))
+    return counted_by_clean(policy, (i for i in done if i.action in WRITE_ACTIONS), cut)
 
 
 def _oldest_read(session: TableSession, *, dry_run: bool) -> str | None:

@@ -46,6 +46,17 @@ def recorded_lock(
     return open_lock(config.lock, storage, world, address=config.lock_address)
 
 
+@contextmanager
+def under_recorded_lock(
+    storage: Storage, world: World, config: TableConfig, wait_ms: int
+) -> Iterator[None]:
+    """Hold the table's lock, where it has one, for a change of its properties."""
+    lock = recorded_lock(storage, world, config, ignore_unusable=True)
+    with ExitStack() as stack:
+        _acquired(stack, lock, wait_ms)
+        yield
+
+
 def lock_change(storage: Storage, opened: TableConfig, data: bytes | None) -> str | None:
     """Return how the recorded lock differs from the one with which the table was opened, or None.
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
-from pyhudi.session.lock_setting import recorded_lock
+from pyhudi.session.lock_setting import under_recorded_lock
 from pyhudi.session.open import Overrides
 from pyhudi.session.properties import switch_off_metadata_table
 from pyhudi.storage.protocol import Storage
@@ -15,8 +13,5 @@ def disable_metadata_table(
     storage: Storage, world: World, overrides: Overrides, lock_wait_ms: int
 ) -> None:
     """Remove the metadata table, under the table's lock where it has one."""
-    lock = recorded_lock(storage, world, overrides.config(storage), ignore_unusable=True)
-    with ExitStack() as stack:
-        if lock is not None:
-            stack.callback(lock.acquire(lock_wait_ms).release)
+    with under_recorded_lock(storage, world, overrides.config(storage), lock_wait_ms):
         switch_off_metadata_table(storage, world)

@@ -15,6 +15,7 @@ from pyhudi.format.timeline.instant import Action
 from pyhudi.read.current_state import CurrentState
 from pyhudi.read.load import TableLoader
 from pyhudi.session.bucket_groups import BucketGroups
+from pyhudi.session.bucket_sizes import BucketSizes
 from pyhudi.session.replaced_groups import ReplacedGroups
 from pyhudi.session.ring_groups import RingGroups
 from pyhudi.session.simple_groups import SimpleGroups
@@ -44,6 +45,7 @@ class TableSession:
     groups: BucketGroups
     replaced: ReplacedGroups
     exclusive: AbstractContextManager[Any]  # held by one thread at a time, of those that share it
+    sizes: BucketSizes
     own: set[str]  # instants that this process works on: no repair rolls them back
 
     @classmethod
@@ -74,12 +76,18 @@ class TableSession:
             _groups(config, loader, log, replaced),
             replaced,
             RLock() if exclusive is None else exclusive,
+            BucketSizes(),
             set() if own is None else own,
         )
 
     @property
     def is_mor(self) -> bool:
         return self.config.table_type is TableType.MERGE_ON_READ
+
+    @property
+    def can_resize(self) -> bool:
+        """True if the table's buckets split and merge, and no Hudi writer shares it."""
+        return isinstance(self.config.buckets, ConsistentBuckets) and not self.log.is_shared
 
     @property
     def action(self) -> Action:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from pyhudi.format.timeline.decision_entry import Entry, EntryKind
@@ -130,6 +131,11 @@ class LiveTimeline:
         self.closed.update(open_.intersection(resizes))
 
     # -- questions
+
+    @property
+    def instants(self) -> Iterable[Instant]:
+        """The instants in any order. Savepoints are not among them."""
+        return chain(self.completed.values(), self.pending.values())
 
     def rollbacks_to_look_at(self) -> list[str]:
         """Return rollbacks, pending or done, that may name an instant which is pending here."""

@@ -18,6 +18,7 @@ from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 from pyhudi.format.timeline.instant import Action, Instant, State
 
@@ -55,6 +56,16 @@ def orphaned_inflights(instants: Iterable[Instant]) -> list[Instant]:
     return sorted(
         set(known) - set(without_orphaned_inflights(known)), key=lambda i: (i.requested, i.action)
     )
+
+
+class ActiveInstants(Protocol):
+    """The instants of the active timeline, in any order; those of a `Timeline` or a live one."""
+
+    @property
+    def instants(self) -> Iterable[Instant]: ...
+
+    @property
+    def began_as(self) -> Mapping[str, Action]: ...
 
 
 @dataclass(frozen=True)

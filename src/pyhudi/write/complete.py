@@ -62,6 +62,8 @@ def complete(
         files = dealt_with
     if isinstance(ended, Completed):
         files.remove_left(session.storage)
+        if session.can_resize:
+            session.sizes.wrote(files.stats)
         time = InstantTime(ended.time)
         done = Instant(spec.requested, transaction.action, State.COMPLETED, time)
         if ended.schema is not None:

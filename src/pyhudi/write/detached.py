@@ -169,10 +169,13 @@ class _HeartbeatRenewal:
 # ---- the end
 
 
-def complete(write: DetachedWrite, world: World, stats: Sequence[WriteStat]) -> WriteResult:
-    """Make what the tasks wrote visible; on any error, abandon the write instead."""
-    started, plan, intent = world.elapsed_ms(), write.plan, write.plan.intent
-    table = write.table(world)
+def complete(write: DetachedWrite, table: OpenTable, stats: Sequence[WriteStat]) -> WriteResult:
+    """Make what the tasks wrote visible; on any error, abandon the write instead.
+
+    `table` is the table as this process has it open (`DetachedWrite.table`).
+    """
+    world, plan, intent = table.world, write.plan, write.plan.intent
+    started = world.elapsed_ms()
     with renewing_heartbeat(write, world):
         session, transaction = _resumed(write, table)
         # Then the rows of the input are the rows of the files.

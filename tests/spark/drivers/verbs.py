@@ -36,6 +36,7 @@ def create(path: str, table_type: str = "mor") -> pyhudi.Table:
         ordering="ts",
         buckets=pyhudi.SimpleBuckets(3),
         table_type=table_type,
+        upkeep=False,
     )
 
 

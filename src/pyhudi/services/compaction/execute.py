@@ -41,6 +41,7 @@ from pyhudi.format.timeline.plan_files import CompactionOperation, decode_compac
 from pyhudi.plan.compaction import (
     CompactionPolicy,
     CompactionPreview,
+    input_bytes,
     omitted_file,
     unnamed_files,
 )
@@ -149,16 +150,25 @@ class Compactions(PlannedAction[_Plan, CommitMetadata, CompactionResult]):
 
     # -- executing
 
-    def _load_plan(self, requested: str) -> _Plan:
+    def input_bytes(self, requested: str) -> int:
+        """Return the bytes of the files that a pending plan reads."""
+        with self._exclusive:
+            operations = self._load_operations(requested)
+            return input_bytes(self._load(), checked_groups(operations, requested))
+
+    def _load_operations(self, requested: str) -> Sequence[CompactionOperation]:
         path = self._log.path(self._pending(requested).in_state(State.REQUESTED))
         data = load_timeline_file(self._storage, path)
         try:
-            plan = decode_compaction_plan(data, path)
+            return decode_compaction_plan(data, path).operations or ()
         except CorruptTableError as error:
             raise broken_plan(requested, f"{error.what} ({error.why})") from None
-        operations = checked_groups(plan.operations or (), requested)
+
+    def _load_plan(self, requested: str) -> _Plan:
+        found = self._load_operations(requested)
+        operations = checked_groups(found, requested)
         refuse_omitted(self._log, self._records, self._load(), operations, requested)
-        return _Plan(plan.operations or (), self._schema())
+        return _Plan(found, self._schema())
 
     def _pending(self, requested: str) -> Instant:
         instant = self._log.live.pending.get(requested)

@@ -95,8 +95,9 @@ def compact(
 ) -> Compacted:
     """Make a plan, and execute every pending plan that no other process is executing.
 
-    Without `plans`, do not make a new one. A plan that cannot be executed stays, and does not keep
-    other plans from being executed. Its error is in the result.
+    Plans of other processes are left to them if they read more than `input_bytes_max`. Without
+    `plans`, do not make a new one. A plan that cannot be executed stays, and does not keep other
+    plans from being executed. Its error is in the result.
     """
     service = compactions(session, merge)
     if dry_run:
@@ -112,17 +113,26 @@ def compact(
         preview, planned = service.scheduled(policy) if plans else (NOTHING, None)
     except HudiError as error:
         errors.append(error)
-    results = [] if plan_only else list(_execute_pending(service, errors))
+    bytes_max = None if policy is None else policy.input_bytes_max
+    results = [] if plan_only else list(_execute_pending(service, planned, bytes_max, errors))
     left = service.plans()
     errors += service.blocked(left)
     pending = tuple(instant.requested for instant in left)
     return Compacted(preview, planned, pending, tuple(results), tuple(errors))
 
 
-def _execute_pending(service: Compactions, errors: list[HudiError]) -> Iterator[CompactionResult]:
-    """Execute the pending plans, each even if others fail, and yield the results."""
+def _execute_pending(
+    service: Compactions, planned: str | None, bytes_max: int | None, errors: list[HudiError]
+) -> Iterator[CompactionResult]:
+    """Execute the pending plans, each even if others fail, and yield the results.
+
+    With `bytes_max`, leave out larger plans than that, except for `planned`, which was just made.
+    """
     for instant in service.pending():
         try:
+            is_free = bytes_max is None or instant.requested == planned
+            if not is_free and service.input_bytes(instant.requested) > (bytes_max or 0):
+                continue
             result = service.execute(instant.requested)
         except HudiError as error:
             # A plan that was cancelled a moment ago is not a failure.

@@ -111,6 +111,11 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
     def _is_resize(self, plan: Instant) -> bool:
         return load_service_plan(self._log, plan).resize is not None
 
+    def input_bytes(self, requested: str) -> float:
+        """Return about how much a pending resize reads, by the plan's own metrics."""
+        work = load_resize(self._log, requested, self._layout_of)
+        return sum(map(_megabytes, work.plan.groups)) * (1 << 20)
+
     # -- executing
 
     def _load_plan(self, requested: str) -> _Plan:

@@ -110,8 +110,9 @@ def resize(
 ) -> Resized:
     """Make a plan, and execute every pending resize that no other process is executing.
 
-    A resize that cannot be executed is cancelled if no attempt can succeed, and stays otherwise. It
-    does not keep others from being executed. Its error is in the result.
+    Plans of other processes are left to them if they read more than `input_bytes_max`. A resize
+    that cannot be executed is cancelled if no attempt can succeed, and stays
+    otherwise. It does not keep others from being executed. Its error is in the result.
     """
     policy = policy or ResizePolicy()
     planning, service = resize_planning(session), resizes(session, merge)
@@ -128,14 +129,23 @@ def resize(
             preview, planned = planning.schedule(policy)
     except HudiError as error:
         errors.append(error)
-    results = [] if plan_only else list(_execute_pending(service, errors))
+    bound = policy.input_bytes_max
+    results = [] if plan_only else list(_execute_pending(service, planned, bound, errors))
     return Resized(preview, planned, _pending(service), tuple(results), tuple(errors))
 
 
-def _execute_pending(service: Resizes, errors: list[HudiError]) -> Iterator[ResizeResult]:
-    """Execute the pending resizes, each even if others fail, and yield the results."""
+def _execute_pending(
+    service: Resizes, planned: str | None, bytes_max: int | None, errors: list[HudiError]
+) -> Iterator[ResizeResult]:
+    """Execute the pending resizes, each even if others fail, and yield the results.
+
+    With `bytes_max`, leave out larger plans than that, except for `planned`, which was just made.
+    """
     for requested in _pending(service):
         try:
+            is_free = bytes_max is None or requested == planned
+            if not is_free and service.input_bytes(requested) > (bytes_max or 0):
+                continue
             result = service.execute(requested)
         except HudiError as error:
             # A plan that was cancelled a moment ago is not a failure.

@@ -32,14 +32,17 @@ def heartbeat_path(requested: str) -> str:
 class Heartbeat:
     """The heartbeat of one instant, written again in the background until it is stopped."""
 
-    def __init__(self, storage: Storage, requested: str, description: str = "") -> None:
+    def __init__(
+        self, storage: Storage, requested: str, description: str = "", *, path: str | None = None
+    ) -> None:
         """Prepare the heartbeat.
 
-        `description` names the writer for people, on a line behind the mark.
+        `description` names the writer for people, on a line behind the mark. `path` is for what is
+        claimed and is no instant.
         """
         self.requested = requested
         self._storage = storage
-        self._path = heartbeat_path(requested)
+        self._path = heartbeat_path(requested) if path is None else path
         self._stop: Callable[[], None] | None = None
         self._etag: str | None = None
         self._mark = f"\n{description}".encode() if description else b""  # marks the owner

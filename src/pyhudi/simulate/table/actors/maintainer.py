@@ -13,8 +13,9 @@ from functools import partial
 from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.upkeep import Upkeep
 from pyhudi.services.archiving.facts import ServiceMemory
-from pyhudi.services.maintenance import Upkeep, run_services
+from pyhudi.services.maintenance import run_services
 from pyhudi.session.session import TableSession
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.actors.archiver import policy
