@@ -38,8 +38,8 @@ from pyhudi.simulate.table.table import (
 )
 from pyhudi.write.resizing.work import ring_layout
 
-#: How long an executor sleeps behind a close, or before it.
-_NAPS_MS = (0, 0, 100, 3_000, 70_000)
+#: How long an executor sleeps before it closes or completes a resize.
+_NAPS_MS = (0, 100, 1_000, 5_000, 70_000)
 
 
 class _ToyPolicy(ResizePolicy):
@@ -72,14 +72,19 @@ POLICIES = (
 class ToyResizes(Resizes):
     """The resizes of one process, which may close them although no writer is faster."""
 
-    #: What it does before it closes a resize, and after; None: it closes as production does.
+    #: What it does before it completes a resize or closes it, and between the two.
     nap: Callable[[], None] | None = None
+    closes: bool = False  # although no write was faster
 
     def _completion(self, run: Execution[Any], work: Any) -> Outcome:
         if self.nap is not None:
             self.nap()
-            self._end(run, work)._close()
-            self.nap()
+        if self.closes:
+            end = self._end(run, work)
+            end.copy()
+            end._close()
+            if self.nap is not None:
+                self.nap()
         return super()._completion(run, work)
 
 
@@ -157,7 +162,8 @@ class Resizer(ServiceActor):
         if happens(chance, 0.07):
             work.cancel(plan, is_forced=happens(chance, 0.3))
         elif happens(chance, self._zeal):
-            work.nap = partial(self._nap, process) if happens(chance, 0.35) else None
+            work.nap = partial(self._nap, process) if happens(chance, 0.6) else None
+            work.closes = happens(chance, 0.4)
             work.execute(plan, is_forced=happens(chance, 0.3))
 
     def _nap(self, process: Process) -> None:

@@ -182,6 +182,11 @@ class Writer:
         session.groups.prepare(dict.fromkeys(PARTITIONS, 0))
         return placing_by(session.groups.layout)
 
+    def rest(self) -> None:
+        """Take some time for a write, where resizes go on meanwhile."""
+        if self.session is not None:
+            self.process.world.sleep_ms((0, 0, 100, 2_000)[drawn(self._resizing, 4)])
+
     def write_files(self, files: Sequence[DataFile], placing: Placing) -> list[WriteStat]:
         """Write the files, and sometimes leave a late second attempt of a task behind."""
         stats = []
@@ -282,6 +287,7 @@ class _Attempt:
                 self._schemas = found
             placing = self._writer.placing()
             stats = self._writer.write_files(self._files(placing), placing)
+            self._writer.rest()
             if self._way.is_fenced:
                 refuse_unknown(transaction.close([stat.data_path for stat in stats]))
         except (UnavailableError, ConflictError, InvalidRequestError) as error:
@@ -403,9 +409,7 @@ class _Attempt:
         match ended.error:
             case ConflictError() as error:
                 return self._record(Outcome.FAIL, error=error.why, facts=error.facts)
-            case InvalidRequestError() if (
-                self._owned is not None
-            ):  # its columns are no longer its own
+            case InvalidRequestError() if self._owned:  # its columns are no longer its own
                 return self._record(Outcome.FAIL)
         return self._unexpected(ended.error)
 

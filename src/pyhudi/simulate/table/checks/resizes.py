@@ -17,7 +17,7 @@ from pyhudi.format.timeline.decision_entry import EntryKind
 from pyhudi.index.ring_changes import owner_ranges
 from pyhudi.simulate.table.checks.evidence import Evidence, PlannedResize, group_of_path
 from pyhudi.simulate.table.history import History
-from pyhudi.simulate.table.rows import KEYS, Row, decode_rows
+from pyhudi.simulate.table.rows import KEYS, Row, decode_rows, partition_of
 from pyhudi.simulate.table.table import ToyReader
 from pyhudi.simulate.table.toy_rings import group_on
 
@@ -105,10 +105,13 @@ def one_resize_at_a_time(evidence: Evidence, history: History) -> Iterator[str]:
                 yield f"{earlier.requested} and {resize.requested} are pending in one partition"
     for compaction in evidence.compactions:
         for resize in resizes:
-            first, second = sorted((compaction, resize), key=lambda plan: plan.place)
             both = compaction.groups & resize.plan.inputs
-            if both and is_open(first.requested, second.place):
-                yield f"{first.requested} and {second.requested} are pending on {min(both)}"
+            if compaction.place < resize.place:
+                overlap = is_open(compaction.requested, resize.place)
+            else:
+                overlap = is_open(resize.requested, compaction.place)
+            if both and overlap:
+                yield f"{compaction.requested} and {resize.requested} are pending on {min(both)}"
     yield from _steps(evidence)
 
 
@@ -176,9 +179,7 @@ def last_to_complete_counts(evidence: Evidence, history: History) -> Iterator[st
     for write in sorted(evidence.writes.values(), key=lambda each: each.completed):
         if (exchange := history.by_instant.get(write.requested)) is not None:
             asked = exchange.invoke
-            gone = (
-                k for k in KEYS if evidence.buckets.stay(k, "").group.partition in asked.replaces
-            )
+            gone = (key for key in KEYS if partition_of(key) in asked.replaces)
             last.update(dict.fromkeys(gone))
             last.update((row.key, row) for row in asked.rows)
         if write.completed < since:
@@ -207,7 +208,7 @@ def rings_cover_everything(evidence: Evidence, history: History) -> Iterator[str
         old, resize = before.get(ring.partition), evidence.resizes.get(ring.instant)
         if old is not None and resize is not None:
             for key in KEYS:
-                if evidence.buckets.stay(key, "").group.partition != ring.partition:
+                if partition_of(key) != ring.partition:
                     continue
                 here, there = group_on(old, key), group_on(ring, key)
                 changes = (c for c in resize.plan.groups if here in c.inputs and there in c.made)
