@@ -13,8 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyhudi.commit.proposals import Outcome
-from pyhudi.errors import ConflictError, CorruptTableError, InvalidRequestError, UnavailableError
+from pyhudi.commit.proposals import AlreadyDone, Outcome
+from pyhudi.errors import (
+    ConflictError,
+    CorruptTableError,
+    HudiError,
+    InvalidRequestError,
+    UnavailableError,
+)
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.plan.resize_policy import ResizePolicy, SplitBucket
 from pyhudi.read.lost_files import CommitRecords
@@ -80,9 +86,14 @@ class ToyResizes(Resizes):
         if self.nap is not None:
             self.nap()
         if self.closes:
-            end = self._end(run, work)
-            end.copy()
-            end._close()
+            try:
+                end = self._end(run, work)
+                end.copy()
+                end._close()
+            except HudiError as error:
+                if (done := self._completed_meanwhile(run.requested, error)) is None:
+                    raise
+                return AlreadyDone(done)
             if self.nap is not None:
                 self.nap()
         return super()._completion(run, work)

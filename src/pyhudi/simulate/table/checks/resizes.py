@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.files.file_names import FileGroupId, LogFileName, parse_data_file
 from pyhudi.format.paths import file_name
 from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_MAX, Ring
 from pyhudi.format.timeline.decision_entry import EntryKind
 from pyhudi.index.ring_changes import owner_ranges
+from pyhudi.plan.resize_copies import VERSIONS_A_WRITE
 from pyhudi.simulate.table.checks.evidence import Evidence, PlannedResize, group_of_path
 from pyhudi.simulate.table.history import History
 from pyhudi.simulate.table.rows import KEYS, Row, decode_rows, partition_of
 from pyhudi.simulate.table.table import ToyReader
 from pyhudi.simulate.table.toy_rings import group_on
+from pyhudi.write.resizing import finish
 
 
 def each_row_once(evidence: Evidence, history: History) -> Iterator[str]:
@@ -149,6 +151,38 @@ def nothing_completes_in_what_is_closed(evidence: Evidence, history: History) ->
                     yield f"{instant} completed in {min(both)}, which {requested} had closed"
 
 
+def closed_when_little_is_left(evidence: Evidence, history: History) -> Iterator[str]:
+    """N7. A resize is closed when its base files are there, and little is left to copy."""
+    for logged in evidence.log:
+        resize = evidence.resizes.get(logged.entry.instant or "")
+        if logged.entry.kind is not EntryKind.CLOSE or logged.is_dead or resize is None:
+            continue
+        there = evidence.paths_at(logged.change.place, resize.requested)
+        based = {group_of_path(path) for path in there if not _is_log(path)}
+        if missing := resize.plan.made - based:
+            yield f"{resize.requested} was closed without a base file in {min(missing)}"
+        copied = {_version(path) // VERSIONS_A_WRITE for path in there if _is_log(path)}
+        since = sorted(
+            (write for write in evidence.writes.values() if write.completed > resize.requested),
+            key=lambda write: write.completed,
+        )
+        left = [
+            path
+            for number, write in enumerate(since, 1)
+            if evidence.decided[write.requested] < logged.change.place and number not in copied
+            for path in write.paths
+            if group_of_path(path) in resize.plan.inputs
+        ]
+        if len(left) > finish.CLOSE_FILES:
+            yield f"{resize.requested} was closed when {len(left)} files were left to copy"
+
+
+def _version(path: str) -> int:
+    name = parse_data_file(file_name(path))
+    assert isinstance(name, LogFileName), path
+    return name.version
+
+
 def rings_are_decided(evidence: Evidence, history: History) -> Iterator[str]:
     """N8. A ring of a resize exists only if its completion is in the log."""
     done = {
@@ -226,6 +260,7 @@ RESIZE_CHECKS: dict[str, ResizeCheck] = {
     "N5 copies of completed writes": copies_are_of_completed_writes,
     "N6 one resize at a time": one_resize_at_a_time,
     "N7 closed is closed": nothing_completes_in_what_is_closed,
+    "N7 little is left": closed_when_little_is_left,
     "N8 rings are decided": rings_are_decided,
     "N9 the last counts last": last_to_complete_counts,
     "N10 rings cover everything": rings_cover_everything,
