@@ -51,16 +51,15 @@ def _nothing_checked_at_the_decision() -> AbstractContextManager[Any]:
 
 
 def _closed_and_not_checked() -> AbstractContextManager[Any]:
-    """A resize is closed first, and completes without a check, although the close was refused or
-    another process has closed it."""
+    """A resize is closed and completes, and what was left to copy by then is not copied."""
     objection = ResizeEnd._objection
 
     def weak(self: ResizeEnd, bytes_max: int, files_max: int, live: LiveTimeline) -> Any:
         return objection(self, bytes_max, files_max, live) if files_max else None
 
     def run(self: ResizeEnd) -> Outcome:
-        self._close()
         self.copy()
+        self._close()
         return self._complete()
 
     return _all(

@@ -170,7 +170,7 @@ class Resizer(ServiceActor):
         if not pending:
             return
         plan = pending[drawn(chance, len(pending))].requested
-        if happens(chance, 0.07):
+        if happens(chance, 0.1):
             work.cancel(plan, is_forced=happens(chance, 0.3))
         elif happens(chance, self._zeal):
             work.nap = partial(self._nap, process) if happens(chance, 0.6) else None

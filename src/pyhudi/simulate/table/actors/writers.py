@@ -178,6 +178,7 @@ class Writer:
         if session is None:
             return group_of
         if happens(self._resizing, 0.3):  # it looks late, when a resize may have completed
+            self.rest()
             session.log.refresh()
         session.groups.prepare(dict.fromkeys(PARTITIONS, 0))
         return placing_by(session.groups.layout)
