@@ -164,7 +164,12 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
         with self._exclusive:
             if (done := self._completed(requested)) is not None:
                 return self._ended_before(requested, done, started)
-            run = Execution(requested, self._load_plan(requested), started)
+            try:
+                run = Execution(requested, self._load_plan(requested), started)
+            except HudiError as error:
+                if (done := self._ended_meanwhile(requested, error)) is None:
+                    raise
+                return self._ended_before(requested, done, started)
         writer = writer_identity(self._log.world, self._settings).text
         heartbeat = Heartbeat(self._storage, requested, writer)
         try:
@@ -234,8 +239,12 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
             self._storage.delete(self._path(requested, State.INFLIGHT))
 
     def _completed_meanwhile(self, requested: str, error: HudiError) -> Instant | None:
+        """Return the completed instant, if that explains an error of the work."""
+        return self._ended_meanwhile(requested, error)
+
+    def _ended_meanwhile(self, requested: str, error: HudiError) -> Instant | None:
         """Return the completed instant, if that explains an error: a plan that has ended may lose
-        its files.
+        its files, and no longer fit the table.
 
         Raise InvalidRequestError if the plan was cancelled, and files are gone for that reason.
         Files made since then are swept up by their markers. The markers must stay, because another
