@@ -1,0 +1,294 @@
+"""A table of consistent buckets that is resized, what it must hold, and what readers say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import pyhudi
+from conformance.client import JudgeClient, Question
+from conformance.rows import assert_same_rows
+from golden_reads import hudi_options
+from many_writers.scene import HeldWrite, Stop
+from opened_tables import session_on
+from pyhudi.commit.proposals import Close, Decided
+from pyhudi.format.table.ring_file import Ring
+from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.index.ring_changes import RingChange, merge
+from pyhudi.services.resizing.execute import Resizes
+from pyhudi.services.resizing.result import ResizeResult
+from pyhudi.services.resizing.run import resizes
+from pyhudi.session.session import TableSession
+from pyhudi.storage.open import open_storage
+from pyhudi.storage.protocol import Storage
+from pyhudi.world import new_uuid, real_world
+from resize_tables import begin_resize, splits
+
+Row = dict[str, Any]
+Range = tuple[str, str]  # of completion times: after the first, up to the second
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        ("day", pa.string()),
+        ("ts", pa.int64()),
+        ("n", pa.int64()),
+    ]
+)
+DAYS = ("mo", "tu")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What kind of table is resized."""
+
+    is_partitioned: bool = True
+    is_optimistic: bool = False
+    owners: dict[str, list[str]] | None = None
+
+    @property
+    def days(self) -> tuple[str, ...]:
+        """The partitions' paths."""
+        return DAYS if self.is_partitioned else ("",)
+
+    def create(self, path: Path, initial: int) -> pyhudi.Table:
+        modes: dict[str, Any] = {"concurrency": "optimistic"} if self.is_optimistic else {}
+        if self.owners:
+            modes |= {"owners": self.owners}
+        elif not self.is_optimistic:
+            modes |= {"ordering": "ts"}
+        return pyhudi.create_table(
+            path,
+            SCHEMA,
+            name="t",
+            record_key="id",
+            partition_by="day" if self.is_partitioned else (),
+            buckets=pyhudi.ConsistentBuckets(initial),
+            **modes,
+        )
+
+
+class Died(BaseException):
+    """What ends an executor in the midst of its work."""
+
+
+class _Dying:
+    """A storage whose process dies when it is about to create such an object."""
+
+    def __init__(self, storage: Storage, at: str) -> None:
+        self._storage = storage
+        self._at = at
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def create(self, path: str, data: bytes) -> bool:
+        self._look(path)
+        return self._storage.create(path, data)
+
+    def create_from(self, path: str, chunks: Any) -> int | None:
+        self._look(path)
+        return self._storage.create_from(path, chunks)
+
+    def _look(self, path: str) -> None:
+        if self._at in path:
+            raise Died
+
+
+class ResizedTable:
+    """The table, and a plain model of its rows, which goes by the order of writes."""
+
+    def __init__(self, judge: JudgeClient, path: Path, kind: Kind, *, initial: int = 1) -> None:
+        self._judge = judge
+        self.path = path
+        self.kind = kind
+        self.schema = SCHEMA
+        kind.create(path, initial)
+        self._rows: dict[str, Row] = {}
+        self._stamp = 0
+
+    # -- writes
+
+    def made(self, numbers: Iterable[int]) -> pa.Table:
+        """Rows that count more than all before."""
+        self._stamp += 1
+        rows = [
+            {"id": f"k{n}", "day": DAYS[n % 2], "ts": self._stamp, "n": 1000 * self._stamp + n}
+            for n in numbers
+        ]
+        extra = set(self.schema.names) - set(SCHEMA.names)
+        return pa.Table.from_pylist(
+            [{**row, **{name: f"{name}{row['n']}" for name in extra}} for row in rows], self.schema
+        )
+
+    def holds(self, rows: pa.Table) -> None:
+        for row in rows.to_pylist():
+            before = self._rows.get(row["id"], dict.fromkeys(self.schema.names))
+            self._rows[row["id"]] = {**before, **row}
+
+    def upsert(self, numbers: Iterable[int], **settings: Any) -> pyhudi.WriteResult:
+        rows = self.made(numbers)
+        result = self.open().upsert(rows, **settings)
+        self.holds(rows)
+        return result
+
+    def upsert_part(self, owner: str, numbers: Iterable[int]) -> pyhudi.WriteResult:
+        """Write the columns of an owner."""
+        rows = self._part(owner, numbers)
+        result = self.open().upsert(rows, owner=owner)
+        self.holds(rows)
+        return result
+
+    def _part(self, owner: str, numbers: Iterable[int]) -> pa.Table:
+        assert self.kind.owners is not None
+        return self.made(numbers).select(["id", "day", *self.kind.owners[owner]])
+
+    def delete(self, numbers: Iterable[int]) -> pyhudi.WriteResult:
+        keys = [f"k{n}" for n in numbers]
+        result = self.open().delete(pa.table({"id": keys}))
+        self.lost(keys)
+        return result
+
+    def lost(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._rows.pop(key, None)
+
+    def held(
+        self, numbers: Iterable[int], owner: str | None = None
+    ) -> Callable[[], pyhudi.WriteResult]:
+        """Let a writer write its files and wait; return what lets it complete."""
+        rows = self.made(numbers) if owner is None else self._part(owner, numbers)
+        own = self.open()
+        given = {} if owner is None else {"owner": owner}
+        write = HeldWrite(lambda: own.upsert(rows, **given)).run_to(Stop.WRITTEN)
+
+        def finish() -> pyhudi.WriteResult:
+            result = write.finish()
+            self.holds(rows)
+            return result
+
+        return finish
+
+    def open(self) -> pyhudi.Table:
+        return pyhudi.open_table(self.path)
+
+    # -- resizes
+
+    def plan_split(self, parts: int, days: Sequence[str] | None = None) -> str:
+        """Plan a split of every bucket; return the requested time."""
+        return self._plan(days, lambda ring: splits(ring, parts, self._new_id))
+
+    def plan_merge(self, days: Sequence[str] | None = None, *, run: int = 0) -> str:
+        """Plan a merge of all buckets of a partition, or of so many from the first."""
+        return self._plan(
+            days, lambda ring: [merge(ring, range(run or len(ring.nodes)), self._new_id())]
+        )
+
+    def _plan(
+        self, days: Sequence[str] | None, changes: Callable[[Ring], Iterable[RingChange]]
+    ) -> str:
+        return begin_resize(self.session(), days or self.kind.days, changes)
+
+    def _new_id(self) -> str:
+        return new_uuid(real_world())
+
+    def execute(self, requested: str) -> ResizeResult:
+        result = self.resizes().execute(requested, is_forced=True)
+        assert result is not None
+        return result
+
+    def dies_at(self, requested: str, at: str) -> None:
+        """Execute the resize up to such an object."""
+        with suppress(Died):
+            self.resizes(at).execute(requested, is_forced=True)
+            raise AssertionError(f"no object such as {at} was made")
+
+    def close(self, requested: str) -> None:
+        """Close it, as an executor does that dies then; its base files are there."""
+        outcome = self.session().log.append(Close(requested, lambda live: None))
+        assert isinstance(outcome, Decided), outcome
+
+    def cancel(self, requested: str) -> None:
+        self.resizes().cancel(requested, is_forced=True)
+
+    def resizes(self, dying_at: str = "") -> Resizes:
+        return resizes(self.session(dying_at))
+
+    def session(self, dying_at: str = "") -> TableSession:
+        storage = open_storage(str(self.path))
+        found: Any = _Dying(storage, dying_at) if dying_at else storage
+        return session_on(found, real_world())
+
+    def files_of(self, requested: str) -> list[str]:
+        """The data files that bear this instant's name."""
+        found = (path for path in self.path.rglob(f"*_{requested}*") if path.suffix != ".crc")
+        return sorted(p.name for p in found if ".hoodie" not in p.relative_to(self.path).parts)
+
+    # -- what readers say
+
+    def agree(self, *, is_verified: bool = True) -> None:
+        """All readers give the rows of the model, and Hudi those of base files as pyhudi does."""
+        table = self.open()
+        ours = table.read(meta=True).to_arrow()
+        names = self.schema.names
+        found = sorted(ours.select(names).to_pylist(), key=lambda row: row["id"])
+        assert found == sorted(self._rows.values(), key=lambda row: row["id"])
+        base_files = table.read(meta=True, read_optimized=True).to_arrow()
+        self.hear(
+            [
+                (ours, self.question("read")),
+                (ours, self.question("rs-read")),
+                (base_files, self.question("read", query_type="read_optimized")),
+            ]
+        )
+        if is_verified:
+            assert table.services.verify().findings == ()
+
+    def agree_on_the_past(self) -> None:
+        """As of every request and every completion, but for what is pending."""
+        table = self.open()
+        claims = []
+        for time in self.times():
+            ours = table.read(as_of=pyhudi.RequestedTime(time), meta=True).to_arrow()
+            claims += [(ours, self.question(who, as_of=time)) for who in ("read", "rs-read")]
+        self.hear(claims)
+
+    def agree_on_changes(self, ranges: Iterable[Range]) -> None:
+        claims = []
+        for since, until in ranges:
+            how = {"query_type": "incremental", "begin": since, "end": until}
+            ours = self.open().read_with_hudi_options(hudi_options(how)).to_arrow()
+            claims += [(ours, self.question(who, **how)) for who in ("read", "rs-read")]
+        self.hear(claims)
+
+    def hear(self, claims: Sequence[tuple[pa.Table, Question]]) -> None:
+        """Have the judges answer every question as pyhudi did."""
+        answers = self._judge.ask_all([question for _, question in claims])
+        for (ours, question), theirs in zip(claims, answers, strict=True):
+            try:
+                assert_same_rows(ours, theirs)
+            except AssertionError as error:
+                raise AssertionError(f"{question}: {error}") from error
+
+    def question(self, who: str, **how: Any) -> Question:
+        return {"cmd": who, "path": str(self.path), **how}
+
+    # -- the timeline
+
+    def completed(self) -> list[Instant]:
+        """What completed and changed what readers see, in that order."""
+        instants = self.session().log.live.completed_after("0")
+        seen = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
+        return sorted(
+            (i for i in instants if i.action in seen), key=lambda instant: instant.completed or ""
+        )
+
+    def times(self) -> list[str]:
+        """Every request and every completion."""
+        instants = self.completed()
+        return sorted({time for i in instants for time in (i.requested, i.completed or "")})
