@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import pyhudi
 from conformance.client import JudgeClient, Question
@@ -30,6 +31,7 @@ from pyhudi.world import new_uuid, real_world
 from resize_tables import begin_resize, splits
 
 Row = dict[str, Any]
+Claim = tuple[pa.Table, Question]  # what pyhudi reads, and what to ask a judge
 Range = tuple[str, str]  # of completion times: after the first, up to the second
 
 SCHEMA = pa.schema(
@@ -78,11 +80,12 @@ class Died(BaseException):
 
 
 class _Dying:
-    """A storage whose process dies when it is about to create such an object."""
+    """A storage whose process dies when it is about to create the nth such file."""
 
-    def __init__(self, storage: Storage, at: str) -> None:
+    def __init__(self, storage: Storage, at: str, nth: int) -> None:
         self._storage = storage
         self._at = at
+        self._left = nth
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
@@ -96,7 +99,8 @@ class _Dying:
         return self._storage.create_from(path, chunks)
 
     def _look(self, path: str) -> None:
-        if self._at in path:
+        self._left -= self._at in path and not path.startswith(".hoodie/")  # not its marker
+        if not self._left:
             raise Died
 
 
@@ -131,22 +135,21 @@ class ResizedTable:
             before = self._rows.get(row["id"], dict.fromkeys(self.schema.names))
             self._rows[row["id"]] = {**before, **row}
 
-    def upsert(self, numbers: Iterable[int], **settings: Any) -> pyhudi.WriteResult:
+    def upsert(
+        self, numbers: Iterable[int], owner: str | None = None, **how: Any
+    ) -> pyhudi.WriteResult:
+        """Write rows, of a joined table the columns of an owner."""
+        rows = self._given(numbers, owner)
+        result = self.open().upsert(rows, owner=owner, **how)
+        self.holds(rows)
+        return result
+
+    def _given(self, numbers: Iterable[int], owner: str | None) -> pa.Table:
         rows = self.made(numbers)
-        result = self.open().upsert(rows, **settings)
-        self.holds(rows)
-        return result
-
-    def upsert_part(self, owner: str, numbers: Iterable[int]) -> pyhudi.WriteResult:
-        """Write the columns of an owner."""
-        rows = self._part(owner, numbers)
-        result = self.open().upsert(rows, owner=owner)
-        self.holds(rows)
-        return result
-
-    def _part(self, owner: str, numbers: Iterable[int]) -> pa.Table:
+        if owner is None:
+            return rows
         assert self.kind.owners is not None
-        return self.made(numbers).select(["id", "day", *self.kind.owners[owner]])
+        return rows.select(["id", "day", *self.kind.owners[owner]])
 
     def delete(self, numbers: Iterable[int]) -> pyhudi.WriteResult:
         keys = [f"k{n}" for n in numbers]
@@ -162,10 +165,8 @@ class ResizedTable:
         self, numbers: Iterable[int], owner: str | None = None
     ) -> Callable[[], pyhudi.WriteResult]:
         """Let a writer write its files and wait; return what lets it complete."""
-        rows = self.made(numbers) if owner is None else self._part(owner, numbers)
-        own = self.open()
-        given = {} if owner is None else {"owner": owner}
-        write = HeldWrite(lambda: own.upsert(rows, **given)).run_to(Stop.WRITTEN)
+        rows, own = self._given(numbers, owner), self.open()
+        write = HeldWrite(lambda: own.upsert(rows, owner=owner)).run_to(Stop.WRITTEN)
 
         def finish() -> pyhudi.WriteResult:
             result = write.finish()
@@ -202,11 +203,11 @@ class ResizedTable:
         assert result is not None
         return result
 
-    def dies_at(self, requested: str, at: str) -> None:
-        """Execute the resize up to such an object."""
-        with suppress(Died):
-            self.resizes(at).execute(requested, is_forced=True)
-            raise AssertionError(f"no object such as {at} was made")
+    def dies_at(self, requested: str, at: str, nth: int = 1) -> None:
+        """Execute the resize up to the nth of such data files."""
+        dying: Any = _Dying(open_storage(str(self.path)), at, nth)
+        with pytest.raises(Died):
+            resizes(session_on(dying, real_world())).execute(requested, is_forced=True)
 
     def close(self, requested: str) -> None:
         """Close it, as an executor does that dies then; its base files are there."""
@@ -216,13 +217,11 @@ class ResizedTable:
     def cancel(self, requested: str) -> None:
         self.resizes().cancel(requested, is_forced=True)
 
-    def resizes(self, dying_at: str = "") -> Resizes:
-        return resizes(self.session(dying_at))
+    def resizes(self) -> Resizes:
+        return resizes(self.session())
 
-    def session(self, dying_at: str = "") -> TableSession:
-        storage = open_storage(str(self.path))
-        found: Any = _Dying(storage, dying_at) if dying_at else storage
-        return session_on(found, real_world())
+    def session(self) -> TableSession:
+        return session_on(open_storage(str(self.path)), real_world())
 
     def files_of(self, requested: str) -> list[str]:
         """The data files that bear this instant's name."""
@@ -259,21 +258,32 @@ class ResizedTable:
         self.hear(claims)
 
     def agree_on_changes(self, ranges: Iterable[Range]) -> None:
-        claims = []
-        for since, until in ranges:
-            how = {"query_type": "incremental", "begin": since, "end": until}
-            ours = self.open().read_with_hudi_options(hudi_options(how)).to_arrow()
-            claims += [(ours, self.question(who, **how)) for who in ("read", "rs-read")]
-        self.hear(claims)
+        self.hear([claim for one in ranges for claim in self.changes(one)])
 
-    def hear(self, claims: Sequence[tuple[pa.Table, Question]]) -> None:
+    def changes(self, one: Range) -> list[Claim]:
+        """What to ask Hudi, and then hudi-rs, about a range."""
+        how = {"query_type": "incremental", "begin": one[0], "end": one[1]}
+        ours = self.open().read_with_hudi_options(hudi_options(how)).to_arrow()
+        return [(ours, self.question(who, **how)) for who in ("read", "rs-read")]
+
+    def ranges(self) -> list[Range]:
+        """All between two completions, and from the beginning."""
+        ends = ["000", *(instant.completed or "" for instant in self.completed())]
+        return list(combinations(ends, 2))
+
+    def hear(self, claims: Sequence[Claim]) -> None:
         """Have the judges answer every question as pyhudi did."""
-        answers = self._judge.ask_all([question for _, question in claims])
-        for (ours, question), theirs in zip(claims, answers, strict=True):
+        meta = self.kind.owners is None  # a row of several parts has not one writer
+        for ours, question, theirs in self.asked(claims):
             try:
-                assert_same_rows(ours, theirs)
+                assert_same_rows(ours, theirs, meta=meta)
             except AssertionError as error:
                 raise AssertionError(f"{question}: {error}") from error
+
+    def asked(self, claims: Sequence[Claim]) -> list[tuple[pa.Table, Question, list[Row]]]:
+        """What pyhudi read, each question, and the judges' answer."""
+        answers = self._judge.ask_all([question for _, question in claims])
+        return [(*claim, theirs) for claim, theirs in zip(claims, answers, strict=True)]
 
     def question(self, who: str, **how: Any) -> Question:
         return {"cmd": who, "path": str(self.path), **how}
