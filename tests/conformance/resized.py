@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -13,8 +13,10 @@ import pytest
 
 import pyhudi
 from conformance.client import JudgeClient, Question
-from conformance.rows import assert_same_rows
+from conformance.rows import assert_same_rows, encoded_rows, spark_columns
+from conformance.writing import QUIET
 from golden_reads import hudi_options
+from golden_tables import load_description, unpack
 from many_writers.scene import HeldWrite, Stop
 from opened_tables import session_on
 from pyhudi.commit.proposals import Close, Decided
@@ -107,12 +109,14 @@ class _Dying:
 class ResizedTable:
     """The table, and a plain model of its rows, which goes by the order of writes."""
 
-    def __init__(self, judge: JudgeClient, path: Path, kind: Kind, *, initial: int = 1) -> None:
+    def __init__(
+        self, judge: JudgeClient, path: Path, schema: pa.Schema, days: tuple[str, ...]
+    ) -> None:
         self._judge = judge
         self.path = path
-        self.kind = kind
-        self.schema = SCHEMA
-        kind.create(path, initial)
+        self.schema = schema
+        self.days = days
+        self.is_joined = False
         self._rows: dict[str, Row] = {}
         self._stamp = 0
 
@@ -121,14 +125,10 @@ class ResizedTable:
     def made(self, numbers: Iterable[int]) -> pa.Table:
         """Rows that count more than all before."""
         self._stamp += 1
-        rows = [
-            {"id": f"k{n}", "day": DAYS[n % 2], "ts": self._stamp, "n": 1000 * self._stamp + n}
-            for n in numbers
-        ]
-        extra = set(self.schema.names) - set(SCHEMA.names)
-        return pa.Table.from_pylist(
-            [{**row, **{name: f"{name}{row['n']}" for name in extra}} for row in rows], self.schema
-        )
+        return pa.Table.from_pylist([self._row(number) for number in numbers], self.schema)
+
+    def _row(self, number: int) -> Row:
+        raise NotImplementedError
 
     def holds(self, rows: pa.Table) -> None:
         for row in rows.to_pylist():
@@ -145,21 +145,39 @@ class ResizedTable:
         return result
 
     def _given(self, numbers: Iterable[int], owner: str | None) -> pa.Table:
-        rows = self.made(numbers)
-        if owner is None:
-            return rows
-        assert self.kind.owners is not None
-        return rows.select(["id", "day", *self.kind.owners[owner]])
+        """What an owner gives of the rows."""
+        assert owner is None
+        return self.made(numbers)
 
     def delete(self, numbers: Iterable[int]) -> pyhudi.WriteResult:
-        keys = [f"k{n}" for n in numbers]
+        keys = [self._row(number)["id"] for number in numbers]
         result = self.open().delete(pa.table({"id": keys}))
-        self.lost(keys)
-        return result
-
-    def lost(self, keys: Iterable[str]) -> None:
         for key in keys:
             self._rows.pop(key, None)
+        return result
+
+    def overwrite(self, numbers: Iterable[int]) -> pyhudi.WriteResult:
+        """Replace the whole table."""
+        rows = self.made(numbers)
+        result = self.open().overwrite(rows, partitions="all")
+        self._rows = {}
+        self.holds(rows)
+        return result
+
+    def hudi_upsert(self, numbers: Iterable[int], options: Mapping[str, str]) -> None:
+        rows = self.made(numbers)
+        self._judge.hudi_write(self.path, encoded_rows(rows), spark_columns(self.schema), options)
+        self.holds(rows)
+
+    def hudi_call(self, procedure: str, **arguments: Any) -> None:
+        """Have Hudi run one of its procedures, as a job that knows of no other writer."""
+        job = {
+            **QUIET,
+            "hoodie.metadata.enable": "false",
+            "hoodie.compact.inline.max.delta.commits": "1",
+        }
+        options = ",".join(f"{key}={value}" for key, value in job.items())
+        self._judge.hudi_call(procedure, self.path, options=options, **arguments)
 
     def held(
         self, numbers: Iterable[int], owner: str | None = None
@@ -193,7 +211,7 @@ class ResizedTable:
     def _plan(
         self, days: Sequence[str] | None, changes: Callable[[Ring], Iterable[RingChange]]
     ) -> str:
-        return begin_resize(self.session(), days or self.kind.days, changes)
+        return begin_resize(self.session(), days or self.days, changes)
 
     def _new_id(self) -> str:
         return new_uuid(real_world())
@@ -273,7 +291,7 @@ class ResizedTable:
 
     def hear(self, claims: Sequence[Claim]) -> None:
         """Have the judges answer every question as pyhudi did."""
-        meta = self.kind.owners is None  # a row of several parts has not one writer
+        meta = not self.is_joined  # a row of several parts has not one writer
         for ours, question, theirs in self.asked(claims):
             try:
                 assert_same_rows(ours, theirs, meta=meta)
@@ -302,3 +320,50 @@ class ResizedTable:
         """Every request and every completion."""
         instants = self.completed()
         return sorted({time for i in instants for time in (i.requested, i.completed or "")})
+
+
+class OwnTable(ResizedTable):
+    """A table that pyhudi creates."""
+
+    def __init__(self, judge: JudgeClient, path: Path, kind: Kind, *, initial: int = 1) -> None:
+        super().__init__(judge, path, SCHEMA, kind.days)
+        self.kind = kind
+        self.is_joined = kind.owners is not None
+        kind.create(path, initial)
+
+    def add_column(self, name: str) -> None:
+        """Let the rows have one more column from now on."""
+        self.schema = self.schema.append(pa.field(name, pa.string()))
+        self._rows = {key: {**row, name: None} for key, row in self._rows.items()}
+
+    def _row(self, number: int) -> Row:
+        n = 1000 * self._stamp + number
+        row = {"id": f"k{number}", "day": DAYS[number % 2], "ts": self._stamp, "n": n}
+        more = set(self.schema.names) - row.keys()
+        return {**row, **{name: f"{name}{n}" for name in more}}
+
+    def _given(self, numbers: Iterable[int], owner: str | None) -> pa.Table:
+        rows, owners = self.made(numbers), self.kind.owners
+        return rows if owners is None else rows.select(["id", "day", *owners[owner or ""]])
+
+
+class GoldenTable(ResizedTable):
+    """A table that Hudi made, and perhaps resized."""
+
+    def __init__(self, judge: JudgeClient, name: str, folder: Path) -> None:
+        path = unpack(name, folder)
+        self.description = load_description(name)
+        table = pyhudi.open_table(path)
+        rows = table.read().to_arrow()
+        days = sorted({*rows["part"].to_pylist()}) if table.partition_by else [""]
+        super().__init__(judge, path, rows.schema, tuple(days))
+        self.holds(rows)
+        self._known = rows.to_pylist()
+        self._stamp = 100  # above all that Hudi wrote
+
+    def _row(self, number: int) -> Row:
+        """A later one of a known row, or a new one."""
+        known = self._known[number % len(self._known)]
+        id_ = known["id"] if number < len(self._known) else f"new{number}"
+        changed = {"ver": self._stamp, "name": f"n{number}", "amount": number / 4}
+        return {"id": id_, "part": known["part"], **changed}

@@ -7,6 +7,7 @@ completed after the resize, and moved.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 
 from conformance.client import JudgeClient, Question
-from conformance.resized import Kind, ResizedTable
+from conformance.resized import Kind, OwnTable
 from conformance.rows import Row, assert_same_rows
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.table.schema import FILE_NAME
@@ -43,7 +44,7 @@ KINDS = [
 def test_all_readers_agree_at_every_moment_of_a_resize(
     judge: JudgeClient, tmp_path: Path, kind: Kind
 ) -> None:
-    table = ResizedTable(judge, tmp_path / "table", kind)
+    table = OwnTable(judge, tmp_path / "table", kind)
     first, second = kind.owners or (None, None)
     table.upsert(range(24), first)
     table.upsert(range(12, 32), second)
@@ -74,6 +75,105 @@ def test_all_readers_agree_at_every_moment_of_a_resize(
     table.agree_on_the_past()
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(Kind(is_partitioned=False, is_optimistic=True), id="not partitioned"),
+        pytest.param(BY_DAY, id="by day", marks=pytest.mark.long),
+    ],
+)
+def test_all_readers_agree_after_rounds_of_splits_and_merges(
+    judge: JudgeClient, tmp_path: Path, kind: Kind
+) -> None:
+    table = OwnTable(judge, tmp_path / "table", kind, initial=2)
+    table.upsert(range(30))
+    rounds: tuple[Callable[[], str], ...] = (
+        lambda: table.plan_split(2),
+        lambda: table.plan_merge(run=3),
+        lambda: table.plan_split(3, kind.days[:1]),
+        lambda: table.plan_merge(),
+    )
+    for turn, plan in enumerate(rounds):
+        resize = plan()
+        table.upsert(range(8 * turn, 8 * turn + 16))
+        table.delete([turn])
+        late = table.held([turn, 20 + turn, 60 + turn])
+        table.execute(resize)
+        assert late().moved
+        table.agree()
+    table.agree_on_the_past()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_optimistic", [False, True], ids=["non-blocking", "optimistic"])
+def test_nothing_of_a_cancelled_resize_is_ever_read(
+    judge: JudgeClient, tmp_path: Path, is_optimistic: bool
+) -> None:
+    table = OwnTable(judge, tmp_path / "table", Kind(is_optimistic=is_optimistic))
+    table.upsert(range(24))
+    for turn, stop in enumerate(("planned", "with files", "closed")):
+        resize = table.plan_split(3)
+        table.upsert(range(6 * turn, 6 * turn + 12))
+        table.delete([turn])
+        if stop != "planned":
+            table.dies_at(resize, ".log.1000_", nth=2)
+        if stop == "closed":
+            table.close(resize)
+        table.cancel(resize)
+        assert not table.files_of(resize)
+        table.agree()
+    resize = table.plan_split(2)
+    table.dies_at(resize, ".parquet", nth=2)
+    table.overwrite(range(10, 40))
+    assert resize not in table.session().log.live.pending
+    table.agree()
+    table.upsert(range(6))
+    table.execute(table.plan_split(3))
+    table.agree()
+    table.agree_on_the_past()
+    table.agree_on_changes(table.ranges())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_optimistic", [False, True], ids=["non-blocking", "optimistic"])
+def test_all_readers_agree_where_columns_are_added_around_a_resize(
+    judge: JudgeClient, tmp_path: Path, is_optimistic: bool
+) -> None:
+    table = OwnTable(judge, tmp_path / "table", Kind(is_optimistic=is_optimistic))
+    table.upsert(range(20))
+    table.add_column("early")
+    table.upsert(range(10), schema_mode="add")
+    resize = table.plan_split(3)
+    table.add_column("meanwhile")
+    table.upsert(range(5, 25), schema_mode="add")
+    late = table.held([1, 2, 3, 30])
+    table.execute(resize)
+    table.agree()
+    assert late().moved == 4
+    table.agree()
+    table.add_column("afterwards")
+    table.upsert(range(15, 35), schema_mode="add")
+    table.execute(table.plan_merge())
+    table.agree()
+    table.agree_on_the_past()
+
+
+@pytest.mark.long
+def test_all_readers_agree_when_a_writer_finished_a_closed_resize(
+    judge: JudgeClient, tmp_path: Path
+) -> None:
+    table = OwnTable(judge, tmp_path / "table", BY_DAY)
+    table.upsert(range(24))
+    resize = table.plan_split(3)
+    table.upsert(range(12, 36))
+    table.dies_at(resize, ".log.1000_")
+    table.close(resize)
+    table.upsert(range(30, 48))
+    assert resize in table.session().log.live.completed
+    table.agree()
+    table.agree_on_the_past()
+
+
 def test_a_range_that_ends_inside_a_resize_lacks_rows_of_its_buckets(
     judge: JudgeClient, tmp_path: Path
 ) -> None:
@@ -82,7 +182,7 @@ def test_a_range_that_ends_inside_a_resize_lacks_rows_of_its_buckets(
     All other ranges hold the same rows in all three. Only one partition is resized, so that rows of
     its buckets are known.
     """
-    table = ResizedTable(judge, tmp_path / "table", BY_DAY)
+    table = OwnTable(judge, tmp_path / "table", BY_DAY)
     table.upsert(range(12))
     early = table.held([40, 41])
     resize = table.plan_split(3, ("mo",))
