@@ -102,8 +102,8 @@ def alone(kind: Kind) -> dict[str, str]:
     if kind.is_optimistic:
         del options["hoodie.table.ordering.fields"]
         options["hoodie.write.record.merge.mode"] = "COMMIT_TIME_ORDERING"
-    locking = ("hoodie.write.concurrency.mode", "hoodie.write.lock.provider")
-    return {name: value for name, value in options.items() if name not in locking}
+    del options["hoodie.write.lock.provider"]
+    return {**options, "hoodie.write.concurrency.mode": "SINGLE_WRITER"}
 
 
 @pytest.mark.parametrize("name", GOLDEN)
