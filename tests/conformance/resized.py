@@ -45,6 +45,8 @@ SCHEMA = pa.schema(
     ]
 )
 DAYS = ("mo", "tu")
+#: A lock that keeps nobody else away. Hudi asks for one by the table's mode.
+IN_PROCESS = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Kind:
 
     is_partitioned: bool = True
     is_optimistic: bool = False
+    is_ordered: bool = True
     owners: dict[str, list[str]] | None = None
 
     @property
@@ -62,10 +65,8 @@ class Kind:
 
     def create(self, path: Path, initial: int) -> pyhudi.Table:
         modes: dict[str, Any] = {"concurrency": "optimistic"} if self.is_optimistic else {}
-        if self.owners:
-            modes |= {"owners": self.owners}
-        elif not self.is_optimistic:
-            modes |= {"ordering": "ts"}
+        modes |= {"ordering": "ts"} if self.is_ordered else {}
+        modes |= {"owners": self.owners} if self.owners else {}
         return pyhudi.create_table(
             path,
             SCHEMA,
@@ -117,6 +118,8 @@ class ResizedTable:
         self.schema = schema
         self.days = days
         self.is_joined = False
+        #: What a Hudi job needs that has the table to itself.
+        self.job = {**QUIET, "hoodie.metadata.enable": "false"}
         self._rows: dict[str, Row] = {}
         self._stamp = 0
 
@@ -165,17 +168,13 @@ class ResizedTable:
         return result
 
     def hudi_upsert(self, numbers: Iterable[int], options: Mapping[str, str]) -> None:
-        rows = self.made(numbers)
-        self._judge.hudi_write(self.path, encoded_rows(rows), spark_columns(self.schema), options)
+        rows, columns = self.made(numbers), spark_columns(self.schema)
+        self._judge.hudi_write(self.path, encoded_rows(rows), columns, {**options, **self.job})
         self.holds(rows)
 
     def hudi_call(self, procedure: str, **arguments: Any) -> None:
-        """Have Hudi run one of its procedures, as a job that knows of no other writer."""
-        job = {
-            **QUIET,
-            "hoodie.metadata.enable": "false",
-            "hoodie.compact.inline.max.delta.commits": "1",
-        }
+        """Have Hudi run one of its procedures."""
+        job = {**self.job, "hoodie.compact.inline.max.delta.commits": "1"}
         options = ",".join(f"{key}={value}" for key, value in job.items())
         self._judge.hudi_call(procedure, self.path, options=options, **arguments)
 
@@ -329,6 +328,11 @@ class OwnTable(ResizedTable):
         super().__init__(judge, path, SCHEMA, kind.days)
         self.kind = kind
         self.is_joined = kind.owners is not None
+        if kind.is_optimistic:
+            self.job |= {
+                "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+                "hoodie.write.lock.provider": IN_PROCESS,
+            }
         kind.create(path, initial)
 
     def add_column(self, name: str) -> None:

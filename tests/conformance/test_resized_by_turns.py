@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pyhudi
-from conformance.client import JudgeClient
+from conformance.client import JudgeClient, JudgeError
 from conformance.resized import GoldenTable, Kind, OwnTable, ResizedTable
 from conformance.scenes import until
 from conformance.test_archiving import POLICY
@@ -57,13 +57,12 @@ def slices(judge: JudgeClient, table: ResizedTable) -> set[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("kind", "is_archived"),
     [
-        pytest.param(Kind(), True, id="by day, archived"),
         pytest.param(
-            Kind(is_partitioned=False, is_optimistic=True),
+            Kind(is_partitioned=False, is_optimistic=True, is_ordered=False),
             False,
-            id="not partitioned, optimistic",
-            marks=pytest.mark.long,
+            id="not partitioned, by commit time",
         ),
+        pytest.param(Kind(is_optimistic=True), True, id="by day, archived", marks=pytest.mark.long),
     ],
 )
 def test_hudi_goes_on_in_the_buckets_of_our_resizes(
@@ -99,11 +98,22 @@ def is_archived_now(table: ResizedTable, resize: str) -> bool:
 def alone(kind: Kind) -> dict[str, str]:
     """The options of a Hudi job beside no other writer."""
     options = hudi_options("day" if kind.is_partitioned else "", 1)
-    if kind.is_optimistic:
+    if not kind.is_ordered:
         del options["hoodie.table.ordering.fields"]
         options["hoodie.write.record.merge.mode"] = "COMMIT_TIME_ORDERING"
-    del options["hoodie.write.lock.provider"]
-    return {**options, "hoodie.write.concurrency.mode": "SINGLE_WRITER"}
+    return options
+
+
+@pytest.mark.long
+def test_hudi_refuses_to_write_what_is_non_blocking(judge: JudgeClient, tmp_path: Path) -> None:
+    """Where buckets are consistent; docs/differences.md says so."""
+    kind = Kind()
+    table = OwnTable(judge, tmp_path / "table", kind)
+    table.upsert(range(10))
+    options = alone(kind)
+    del options["hoodie.write.concurrency.mode"], options["hoodie.write.lock.provider"]
+    with pytest.raises(JudgeError, match="requires the MOR table with simple bucket index"):
+        table.hudi_upsert(range(10), options)
 
 
 @pytest.mark.parametrize("name", GOLDEN)

@@ -30,12 +30,14 @@ KINDS = [
     pytest.param(Kind(is_optimistic=True), id="by day, optimistic", marks=pytest.mark.long),
     pytest.param(Kind(is_partitioned=False), id="not partitioned", marks=pytest.mark.long),
     pytest.param(
-        Kind(is_partitioned=False, is_optimistic=True),
+        Kind(is_partitioned=False, is_optimistic=True, is_ordered=False),
         id="not partitioned, optimistic",
         marks=pytest.mark.long,
     ),
     pytest.param(
-        Kind(owners={"a": ["ts"], "b": ["n"]}), id="owners of columns", marks=pytest.mark.long
+        Kind(is_ordered=False, owners={"a": ["ts"], "b": ["n"]}),
+        id="owners of columns",
+        marks=pytest.mark.long,
     ),
 ]
 
@@ -78,7 +80,9 @@ def test_all_readers_agree_at_every_moment_of_a_resize(
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(Kind(is_partitioned=False, is_optimistic=True), id="not partitioned"),
+        pytest.param(
+            Kind(is_partitioned=False, is_optimistic=True, is_ordered=False), id="not partitioned"
+        ),
         pytest.param(BY_DAY, id="by day", marks=pytest.mark.long),
     ],
 )
