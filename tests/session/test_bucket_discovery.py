@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import count as counting
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from golden_tables import NAMES, GoldenTables, load_description
+from golden_tables import NAMES, GoldenTables, load_description, unpack
 from handmade import HandmadeTable
+from opened_tables import session_on
 from pyhudi.errors import InvalidRequestError, UnsupportedTableError
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.index.simple_bucket import bucket_ids, file_id
@@ -20,6 +22,8 @@ from pyhudi.session import bucket_discovery as module
 from pyhudi.session.bucket_discovery import found_buckets
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
+from pyhudi.world import real_world
+from resize_tables import begin_resize, splits
 
 SCHEMA = pa.schema([("id", pa.string())])
 
@@ -56,6 +60,21 @@ def test_hudis_rings_tell_the_first_count_and_keys_what_is_hashed(
         return
     first = int(golden.description(name)["options"]["hoodie.bucket.index.num.buckets"])
     assert found_buckets(table) == ConsistentBuckets(first, hash_fields=("id",))
+
+
+def test_writers_go_on_beside_a_resize_of_pyhudi(tmp_path: Path) -> None:
+    """The table records no buckets, so each process finds them out while the resize is pending."""
+    storage = open_storage(str(unpack("mor_consistent_hash_split", tmp_path)))
+    ids = map(str, counting())
+    begin_resize(
+        session_on(storage, real_world()), [""], lambda ring: splits(ring, 2, lambda: next(ids))
+    )
+    assert found_buckets(loader(storage)) == ConsistentBuckets(2, hash_fields=("id",))
+    plans = [stat.path for stat in storage.list(".hoodie/timeline")]
+    plan = max(path for path in plans if path.endswith(".clustering.requested"))
+    storage.write(plan, storage.read(plan)[:-30])
+    with pytest.raises(UnsupportedTableError, match="is resizing"):
+        found_buckets(loader(storage))
 
 
 @pytest.mark.parametrize("name", OTHERS)

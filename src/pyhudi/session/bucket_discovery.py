@@ -22,7 +22,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from pyhudi.errors import InvalidRequestError, UnsupportedTableError
+from pyhudi.errors import CorruptTableError, InvalidRequestError, UnsupportedTableError
+from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import (
     BUCKET_COUNT,
@@ -31,7 +32,9 @@ from pyhudi.format.table.bucket_config import (
     SimpleBuckets,
 )
 from pyhudi.format.table.ring_file import RING_ROOT, Ring
-from pyhudi.format.timeline.instant import Action
+from pyhudi.format.timeline.instant import Action, Instant, State
+from pyhudi.format.timeline.plan_files import decode_requested_replace
+from pyhudi.format.timeline.resize_plan import is_own_resize
 from pyhudi.index.bucket_inference import NoSimpleBuckets, PossibleCounts, possible_counts
 from pyhudi.index.ring_layout import RingLayout
 from pyhudi.index.simple_bucket import bucket_number
@@ -124,7 +127,8 @@ def _consistent_buckets(
 ) -> ConsistentBuckets:
     """Return consistent buckets that fit: rings tell their first number, keys what is hashed."""
     name = loader.config.name
-    if any(instant.action is Action.CLUSTERING for instant in state.timeline.pending):
+    plans = (one for one in state.timeline.pending if one.action is Action.CLUSTERING)
+    if any(_is_hudis(loader, plan.in_state(State.REQUESTED)) for plan in plans):
         raise UnsupportedTableError(
             f"the table {name!r} cannot be written yet",
             why="Apache Hudi is resizing buckets of it, and its writers write twice meanwhile",
@@ -156,6 +160,18 @@ def _consistent_buckets(
     if not initial:
         return ConsistentBuckets(hash_fields=choices[0])
     return ConsistentBuckets(initial, max=max(4096, initial), hash_fields=choices[0])
+
+
+def _is_hudis(loader: TableLoader, plan: Instant) -> bool:
+    """False if pyhudi planned the clustering, whose writers go on beside it, or it is gone."""
+    path = f"{loader.timeline_folder}/{plan.file_name}"
+    try:
+        data = loader.storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
+        return not is_own_resize(decode_requested_replace(data, path))
+    except FileNotFoundError:
+        return False
+    except CorruptTableError:
+        return True
 
 
 def _all_fit(keys: _Keys, rings: Mapping[str, Ring], some: Sequence[str]) -> bool:

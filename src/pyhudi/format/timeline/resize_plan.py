@@ -164,6 +164,13 @@ def resize_of(request: RequestedReplaceMetadata | None, path: str) -> ResizePlan
     return ResizePlan(changes)
 
 
+def is_own_resize(request: RequestedReplaceMetadata | None) -> bool:
+    """True if the decoded file holds a resize that only pyhudi can execute."""
+    plan = request and request.clustering_plan
+    strategy = plan and plan.strategy
+    return bool(strategy and strategy.strategy_class_name == RESIZE_STRATEGY)
+
+
 def _change(group: ClusteringGroup, path: str) -> GroupChange:
     extra = group.extra_metadata or {}
     if missing := {_PARTITION_KEY, CHILDREN_KEY, _SEQUENCE_KEY} - extra.keys():
