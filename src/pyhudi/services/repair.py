@@ -184,18 +184,22 @@ class Repair:
     def sweep_rings(self) -> None:
         """Remove rings of resizes that were rolled back. A marked one stays: it contradicts, and is
         for a person to judge."""
-        found = load_all_ring_files(self._storage)
+        unmarked = [
+            (partition, instant)
+            for partition, files in load_all_ring_files(self._storage).items()
+            for instant in files.instants
+            if instant not in files.marks and instant != FIRST_INSTANT
+        ]
+        if not unmarked:
+            return
         self._log.forget()
         live = self._log.refresh()
         history = History(self._storage, self._log.history_folder)
-        for partition, files in found.items():
-            for instant in files.instants:
-                if instant in files.marks or instant == FIRST_INSTANT:
-                    continue
-                if _is_alive(instant, live) or history.recorded(frozenset([instant])):
-                    continue
-                if self._is_rolled_back(instant, live) or history.is_undone(instant):
-                    self._remove(ring_path(partition, RingFileName(instant)))
+        for partition, instant in unmarked:
+            if _is_alive(instant, live) or history.recorded(frozenset([instant])):
+                continue
+            if self._is_rolled_back(instant, live) or history.is_undone(instant):
+                self._remove(ring_path(partition, RingFileName(instant)))
 
     def _sweep_late_inflights(self, live: LiveTimeline) -> None:
         """Remove orphaned inflight files.

@@ -5,9 +5,9 @@
 - Footers and key columns of base files can be read, and every block of the log files.
 - Every key is in its bucket, and once in its partition.
 
-Nothing is written. Other processes compact and clean meanwhile, so nothing counts as damaged after
-one check. A file that seems lost is looked for again in the table as it is then, and a partition
-whose files vanish while they are read is read again. Memory holds the table's listing, as for any
+Nothing is written. Other processes compact, clean and resize meanwhile, so nothing counts as damaged
+after one check. A file that seems lost is looked for again in the table as it is then, and a
+partition whose files vanish while they are read, or that was resized, is read again. Memory holds the table's listing, as for any
 read, the logs of one slice, and a bounded number of keys (`services.verification.keys`).
 """
 
@@ -22,7 +22,7 @@ from pyhudi.errors import CorruptTableError, UnavailableError, UnsupportedTableE
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.paths import file_name
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
-from pyhudi.format.table.ring_file import ring_folder
+from pyhudi.format.table.ring_file import FIRST_INSTANT, ring_folder
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.index.layout import BucketLayout, SimpleLayout
 from pyhudi.index.ring_layout import RingLayout
@@ -98,6 +98,10 @@ class _Place:
 
     layout: BucketLayout
     ordinal: int
+
+
+class _ResizedError(Exception):
+    """A partition was resized since the table was loaded."""
 
 
 class Verification:
@@ -265,10 +269,17 @@ class Verification:
         return read_spec(scope.state.config, schema, scope.now, output=output)
 
     def _read(self, scope: _Scope, spec: ReadSpec, partition: str) -> bool:
-        """Read what is needed of a partition; return True if no file vanished."""
+        """Read what is needed of a partition.
+
+        Return True if no file vanished, and the partition was not resized since the table was
+        loaded.
+        """
         stayed = True
         latest: list[FileSlice] = []
-        layout = self._layout(scope.state, partition)
+        try:
+            layout = self._layout(scope.state, partition)
+        except _ResizedError:
+            return False
         buckets: dict[int, str] = {}
         for group in scope.state.partitions.get(partition, ()):
             for number, slice_ in enumerate(scope.slices(group)):
@@ -284,7 +295,10 @@ class Verification:
         return (not latest or self._check_keys(spec, latest, None)) and stayed
 
     def _layout(self, state: TableState, partition: str) -> BucketLayout | None:
-        """Return the partition's layout; None if it is not known, or a finding says why."""
+        """Return the partition's layout; None if it is not known, or a finding says why.
+
+        _ResizedError if the ring in force is newer than the state.
+        """
         match state.config.buckets:
             case SimpleBuckets() as buckets:
                 resolved = buckets.resolved(state.config.record_key_fields)
@@ -297,7 +311,12 @@ class Verification:
                     path = error.path or ring_folder(partition)
                     self._find(FindingKind.BUCKET, path, "", error.why)
                     return None
-                return None if found is None else RingLayout(found.ring, hash_fields)
+                if found is None:
+                    return None
+                is_first = found.ring.instant == FIRST_INSTANT
+                if not (is_first or state.timeline.is_committed(found.ring.instant)):
+                    raise _ResizedError
+                return RingLayout(found.ring, hash_fields)
         return None
 
     def _place(
