@@ -22,7 +22,13 @@ from pyhudi.errors import CorruptTableError, UnavailableError, UnsupportedTableE
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.paths import file_name
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
-from pyhudi.format.table.ring_file import FIRST_INSTANT, ring_folder
+from pyhudi.format.table.ring_file import (
+    FIRST_INSTANT,
+    Ring,
+    RingFileName,
+    ring_folder,
+    ring_path,
+)
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.index.layout import BucketLayout, SimpleLayout
 from pyhudi.index.ring_layout import RingLayout
@@ -114,6 +120,7 @@ class Verification:
         self._board = board
         self._findings: dict[tuple[FindingKind | None, str], Finding] = {}
         self._left_out = 0
+        self._unloaded: set[tuple[str, str]] = set()  # rings that are newer than a loaded state
         self._commits = self._files = self._rows = self._bytes = 0
 
     def run(self) -> None:
@@ -313,11 +320,25 @@ class Verification:
                     return None
                 if found is None:
                     return None
-                is_first = found.ring.instant == FIRST_INSTANT
-                if not (is_first or state.timeline.is_committed(found.ring.instant)):
-                    raise _ResizedError
+                if self._is_newer(state, found.ring):
+                    return None
                 return RingLayout(found.ring, hash_fields)
         return None
+
+    def _is_newer(self, state: TableState, ring: Ring) -> bool:
+        """True if a ring is marked, and its resize did not complete, which is a finding.
+
+        _ResizedError if it may have completed since the table was loaded.
+        """
+        if ring.instant == FIRST_INSTANT or state.timeline.is_committed(ring.instant):
+            return False
+        if (ring.partition, ring.instant) not in self._unloaded:
+            self._unloaded.add((ring.partition, ring.instant))
+            raise _ResizedError
+        path = ring_path(ring.partition, RingFileName(ring.instant))
+        why = "it is marked as completed, and its resize is not: it was rolled back, or is pending"
+        self._find(FindingKind.BUCKET, path, ring.instant, why)
+        return True
 
     def _place(
         self, layout: BucketLayout, slice_: FileSlice, known: dict[int, str]
