@@ -149,6 +149,15 @@ class Twin:
         named |= {int(completed) - _MS for _, completed in self.resized}
         return sorted(map(str, named))
 
+    @property
+    def completions(self) -> set[str]:
+        """When writes completed."""
+        return {completed for _, completed in self.writes}
+
+    def has_resize(self, since: str | None, until: str) -> bool:
+        """True if a resize completed in the range."""
+        return any((since or "") < completed <= until for _, completed in self.resized)
+
     def completed_by(self, time: str) -> int:
         return bisect_right(sorted(completed for _, completed in self.writes), time)
 

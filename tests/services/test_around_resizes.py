@@ -449,7 +449,7 @@ def test_a_resize_that_completes_while_a_table_is_verified_is_no_damage(
                 table.resizes().execute(requested)
             return table.storage.list_folder(path)
 
-    verified = table.table("v", Meanwhile()).services.verify()  # type: ignore[arg-type]
+    verified = table.table("v", Meanwhile()).services.verify()
     assert executed
     assert verified, str(verified)
 

@@ -311,9 +311,12 @@ def test_points_outside_of_a_bucket_are_refused_and_nothing_is_planned() -> None
     before = contents(table)
     policy = pyhudi.ResizePolicy(target_bytes=4096, rest_seconds=0, split=Outside())
     for dry_run in (True, False):
-        with pytest.raises(InvalidRequestError, match="partition 'd'"):
-            done = table.table("r").services.resize(policy, dry_run=dry_run)
-            raise done.errors[0]
+        errors: tuple[HudiError, ...]
+        try:
+            errors = table.table("r").services.resize(policy, dry_run=dry_run).errors
+        except InvalidRequestError as error:
+            errors = (error,)
+        assert ["partition 'd'" in str(error) for error in errors] == [True]
     assert contents(table) == before
     assert not table.pending()
 
@@ -349,11 +352,11 @@ def test_a_target_below_four_kibibytes_is_refused_and_below_one_mebibyte_a_warni
 
 def test_consistent_buckets_are_refused_on_copy_on_write(tmp_path: Path) -> None:
     given: dict[str, Any] = {"schema": SCHEMA, "name": "t", "record_key": "id"}
-    with pytest.raises(HudiError, match="copy.on.write"):
+    with pytest.raises(HudiError, match=r"copy.on.write"):
         pyhudi.create_table(
             str(tmp_path / "t"),
             **given,
-            table_type="copy_on_write",
+            table_type="cow",
             buckets=pyhudi.ConsistentBuckets(),
         )
 
