@@ -5,10 +5,11 @@
 - Footers and key columns of base files can be read, and every block of the log files.
 - Every key is in its bucket, and once in its partition.
 
-Nothing is written. Other processes compact, clean and resize meanwhile, so nothing counts as damaged
-after one check. A file that seems lost is looked for again in the table as it is then, and a
-partition whose files vanish while they are read, or that was resized, is read again. Memory holds the table's listing, as for any
-read, the logs of one slice, and a bounded number of keys (`services.verification.keys`).
+Nothing is written. Other processes compact, clean and resize meanwhile, so nothing counts as
+damaged after one check. A file that seems lost is looked for again in the table as it is then, and
+a partition whose files vanish while they are read, or that was resized, is read again. Memory holds
+the table's listing, as for any read, the logs of one slice, and a bounded number of keys
+(`services.verification.keys`).
 """
 
 from __future__ import annotations
