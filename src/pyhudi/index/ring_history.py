@@ -8,7 +8,8 @@ of nodes that no older ring has. Apache Hudi decides by the same rule, but count
 ring, so that it may take a resize for completed that was rolled back and left some nodes alone.
 
 A file of an instant that was rolled back, or is pending, is no ring. That of one that was rolled
-back and is marked all the same is an error: another engine may already write by it.
+back and is marked all the same is an error: another engine may already write by it. So is a mark
+without its file, unless a newer ring is marked: cleaning removes old rings, each before its mark.
 """
 
 from __future__ import annotations
@@ -53,8 +54,10 @@ def ring_in_force(
     CorruptTableError for a mark without its file, and for a marked ring whose resize was rolled
     back.
     """
-    for instant in sorted(files.marks.difference(files.instants), reverse=True):
-        raise _contradiction(files.partition, instant, "its mark is there without it")
+    newest = max(files.marks.intersection(files.instants), default=FIRST_INSTANT)
+    lost = [mark for mark in files.marks.difference(files.instants) if mark >= newest]
+    if lost:
+        raise _contradiction(files.partition, max(lost), "its mark is there without it")
     for instant in reversed(files.instants):
         if instant in files.marks:
             if instant != FIRST_INSTANT and is_known_undone(instant):

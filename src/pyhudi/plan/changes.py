@@ -17,19 +17,24 @@ has the whole slice, too.
 
 In a joined table a row has one commit time and many writers, and the one that the commit time names
 need not be the one that the range holds. So there the keys in the files of the range's writes say
-which rows have changed, and a compaction, which adds no keys, is skipped.
+which rows have changed, and a compaction, which adds no keys, is skipped. So is a resize; but the
+rows are in its new buckets, so what changed in a bucket that it replaced is looked up in those.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from pyhudi.errors import CorruptTableError
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
+from pyhudi.format.timeline.resize_plan import ResizePlan
 from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, may_hold_matches, refuse_unordered
 from pyhudi.table.committed_files import LostFile
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
@@ -43,6 +48,10 @@ READ_AGAIN = (
     "Read the table as of the newest completion time in table.inspect.timeline(), replace what was"
     " built from changes by the result, and read changes since that time"
 )
+
+
+#: File group that a resize replaced → those that have its rows now.
+HandedOver: TypeAlias = Mapping[FileGroupId, frozenset[FileGroupId]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,11 @@ class CompletedWrite:
     @property
     def is_compaction(self) -> bool:
         return self.metadata.operation_type == "COMPACT" or bool(self.metadata.compacted)
+
+    @property
+    def is_clustering(self) -> bool:
+        """True for a clustering, which a resize is: its rows are in other file groups now."""
+        return self.metadata.operation_type == "CLUSTER"
 
 
 def in_range(writes: Iterable[tuple[str, str]], since: str, until: str | None) -> frozenset[str]:
@@ -95,6 +109,21 @@ def _data_path(stat: WriteStat, partition: str) -> str:
     return path
 
 
+def handed_over(metadata: CommitMetadata, plan: ResizePlan | None) -> HandedOver:
+    """Return where a clustering has put the rows of each file group that it replaced.
+
+    Without its plan, in any of the file groups that it wrote in the same partition.
+    """
+    if plan is not None:
+        return {group: frozenset(change.made) for change in plan.groups for group in change.inputs}
+    found: dict[FileGroupId, frozenset[FileGroupId]] = {}
+    for partition, file_ids in metadata.replaced_file_ids.items():
+        stats = metadata.write_stats.get(partition, ())
+        made = frozenset(FileGroupId(partition, s.file_id) for s in stats if s.file_id)
+        found.update((FileGroupId(partition, file_id), made) for file_id in file_ids)
+    return found
+
+
 def plan_changes(
     state: TableState,
     writes: Sequence[CompletedWrite],
@@ -103,14 +132,17 @@ def plan_changes(
     spec: ReadSpec,
     *,
     doomed: Set[str] = frozenset(),
+    handed: HandedOver = MappingProxyType({}),
     prune: bool = True,
 ) -> ScanPlan | LostFile:
     """Return the slices made of the files that these writes wrote, or a file that is not whole.
 
-    Files whose names are `doomed` are about to be removed. With `prune` a predicate skips
-    partitions by the values that their paths stand for.
+    Files whose names are `doomed` are about to be removed. Rows of file groups that are `handed`
+    over are read where they are by the end of the range. With `prune` a predicate skips partitions
+    by the values that their paths stand for.
     """
     replaced = _replaced(writes)
+    heirs = frozenset(heir for into in handed.values() for heir in into)
     reads: list[SliceRead] = []
     for partition, files in sorted(written_files(writes).items()):
         if prune and not may_hold_matches(partition, schema, state.config, spec):
@@ -118,6 +150,7 @@ def plan_changes(
         listed = {group.file_id: group for group in state.partitions.get(partition, ())}
         # The listing knows how large a file is; the size that a write records is not trusted.
         sizes = {file.path: file.size for group in listed.values() for file in group.files}
+        keys_in: dict[FileGroupId, list[FileSlice]] = {}
         for group in grouped_files(partition, [(p, sizes.get(p, 0)) for p in sorted(files)]):
             slice_ = latest_slice(group, times, spec.visibility)
             if slice_ is None or (partition, group.file_id) in replaced:
@@ -125,9 +158,27 @@ def plan_changes(
             there = listed.get(group.file_id)
             if (lost := _lost(slice_, sizes, files, doomed)) is not None:
                 return lost
+            here = FileGroupId(partition, group.file_id)
+            if here in handed or here in heirs:
+                for heir in _heirs(here, handed):
+                    keys_in.setdefault(heir, []).append(slice_)
+                continue
             reads.append(SliceRead(slice_, whole=_whole(there, slice_, times, spec)))
+        for heir, slices in sorted(keys_in.items()):
+            if (partition, heir.file_id) not in replaced:
+                there, seen = listed.get(heir.file_id), spec.whole_visibility
+                rows = there and seen and latest_slice(there, times, seen)
+                if rows:
+                    reads.append(SliceRead(rows, keys_in=tuple(slices)))
     refuse_unordered(spec, reads)
     return ScanPlan(spec, tuple(reads), schema, state.config)
+
+
+def _heirs(group: FileGroupId, handed: HandedOver) -> frozenset[FileGroupId]:
+    """Return the file groups that have the group's rows after all resizes of the range."""
+    if group not in handed:
+        return frozenset([group])
+    return frozenset(heir for into in handed[group] for heir in _heirs(into, handed))
 
 
 def _whole(

@@ -88,6 +88,8 @@ class SliceRead:
     slice: FileSlice
     constants: tuple[tuple[str, str | None], ...] = ()  # text columns, valued by the path
     whole: FileSlice | None = None  # changes: the slice with its past, for partial rows
+    #: Changes of a joined table: of the slice, the rows count that these slices have the keys of.
+    keys_in: tuple[FileSlice, ...] = ()
 
     @property
     def cost(self) -> int:

@@ -18,10 +18,18 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from pyhudi.errors import HudiError, InvalidRequestError, UnavailableError
-from pyhudi.format.files.file_names import BaseFileName
+from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
+from pyhudi.format.files.file_names import BaseFileName, FileGroupId
 from pyhudi.format.table.column_owners import is_joined
-from pyhudi.format.timeline.instant import Action, Instant
-from pyhudi.plan.changes import READ_AGAIN, CompletedWrite, in_range, plan_changes
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.resize_plan import ResizePlan, decode_resize_plan
+from pyhudi.plan.changes import (
+    READ_AGAIN,
+    CompletedWrite,
+    handed_over,
+    in_range,
+    plan_changes,
+)
 from pyhudi.plan.predicate.binding import bind
 from pyhudi.plan.predicate.parser import Where
 from pyhudi.plan.retention import CleanBound, Retention, retention_after
@@ -285,8 +293,11 @@ class Reader:
         moved = frozenset(write.requested for write in archived)
         active = in_range(timeline.completion_times.items(), since, end) - moved
         writes = [w for w in (*archived, *self._active_writes(state, active)) if w.brings_rows]
+        handed: dict[FileGroupId, frozenset[FileGroupId]] = {}
         if is_joined(state.config):
-            writes = [write for write in writes if not write.is_compaction]
+            for write in (write for write in writes if write.is_clustering):
+                handed.update(handed_over(write.metadata, self._resize_of(write)))
+            writes = [w for w in writes if not (w.is_compaction or w.is_clustering)]
             self._refuse_cleaned(state, AtCompletion(end))  # rows are read as of then
         instants = frozenset(write.requested for write in writes)
         older = self.completion_times(state, AtCompletion(end)).archived
@@ -302,10 +313,30 @@ class Reader:
         spec = _spec(state, schema, only(instants), question, instants, at_end)
         as_in_path = question.hudi_incremental
         doomed = doomed_files(self._loader, timeline) if writes else frozenset()
-        plan = plan_changes(state, writes, times, schema, spec, doomed=doomed, prune=not as_in_path)
+        plan = plan_changes(
+            state,
+            writes,
+            times,
+            schema,
+            spec,
+            doomed=doomed,
+            handed=handed,
+            prune=not as_in_path,
+        )
         if isinstance(plan, LostFile):
             raise self._lost_change(state, plan)
         return with_path_columns(plan, schema, state.config, as_in_path=as_in_path), end
+
+    def _resize_of(self, write: CompletedWrite) -> ResizePlan | None:
+        """Return the plan of a completed resize; None if it is gone, or that of a clustering."""
+        plan = Instant(InstantTime(write.requested), Action.CLUSTERING, State.REQUESTED)
+        path = f"{self._loader.timeline_folder}/{plan.file_name}"
+        try:
+            return decode_resize_plan(self._loader.storage.read(path, 0, CONTAINER_BYTES_MAX), path)
+        except FileNotFoundError:
+            archived = self._history.instant(write.requested)
+            data = archived and archived.plan
+            return decode_resize_plan(data, path) if data else None
 
     def _lost_change(self, state: TableState, lost: LostFile) -> HudiError:
         """Return the error for a file of the range that is gone: cleaned, or lost."""

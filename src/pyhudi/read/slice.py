@@ -90,6 +90,8 @@ def _slice_rows(
     storage: Storage, spec: ReadSpec, read: SliceRead, tally: Tally
 ) -> Iterator[pa.RecordBatch]:
     slice_ = read.slice
+    if read.keys_in:
+        return _changed_rows(storage, spec, read)
     if not slice_.logs:
         plain = _base_rows(storage, slice_.base, spec.plain, _file_predicate(spec, read))
         return tally.counted(plain)
@@ -112,6 +114,18 @@ def _slice_rows(
     tally.logs = fold_logs(blocks, spec.merged, spec.rule)
     merged = merge_slice(base, tally.logs, spec.rule)
     return merged if changed is None else (_of_keys(batch, changed, spec) for batch in merged)
+
+
+def _changed_rows(storage: Storage, spec: ReadSpec, read: SliceRead) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a slice as of the range's end that changed in other slices."""
+    assert spec.whole_visibility is not None
+    logs = [log for slice_ in read.keys_in for log in slice_.logs]
+    changed = _keys(read_log_blocks(storage, logs, spec, spec.visibility))
+    blocks = read_log_blocks(storage, read.slice.logs, spec, spec.whole_visibility)
+    rows = _base_rows(storage, read.slice.base, spec.merged, None, spec.may_lack)
+    if blocks:
+        rows = merge_slice(rows, fold_logs(blocks, spec.merged, spec.rule), spec.rule)
+    return (_of_keys(batch, changed, spec) for batch in rows)
 
 
 def _lost_past(slice_: FileSlice) -> InvalidRequestError:
@@ -156,7 +170,7 @@ def _finished(batch: pa.RecordBatch, spec: ReadSpec, read: SliceRead) -> pa.Reco
         if index >= 0:
             column = pa.repeat(pa.scalar(value, batch.schema.field(index).type), batch.num_rows)
             batch = batch.set_column(index, batch.schema.field(index), column)
-    if not (spec.by_keys and read.slice.logs):  # else they are chosen already
+    if not (spec.by_keys and (read.slice.logs or read.keys_in)):  # else they are chosen already
         batch = _of_instants(batch, spec.row_instants)
     if spec.predicate is not None:
         batch = batch.filter(spec.predicate.mask(batch))

@@ -22,6 +22,8 @@ from pyhudi.commit.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
 from pyhudi.commit.write_ids import WRITE_ID_FOLDER
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.paths import file_name
+from pyhudi.format.table.bucket_config import ConsistentBuckets
+from pyhudi.format.table.ring_file import FIRST_INSTANT, RingFileName, ring_path
 from pyhudi.format.timeline.decision_entry import STAGED_FOLDER, closed_path
 from pyhudi.format.timeline.instant import (
     Action,
@@ -39,6 +41,7 @@ from pyhudi.storage.objects.decision_log import closed_resizes, completed_by_log
 from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
 from pyhudi.storage.objects.markers import load_markers, marker_stats
 from pyhudi.storage.objects.progress import PROGRESS_FOLDER
+from pyhudi.storage.objects.rings import load_all_ring_files
 from pyhudi.storage.objects.timeline_listing import list_timeline, removable_orphans
 from pyhudi.storage.objects.write_fence import FENCE_FOLDER
 from pyhudi.storage.protocol import ObjectStat
@@ -66,12 +69,18 @@ class Repair:
     """Removes what failed writers left. After `grace_ms` no frozen writer creates an object."""
 
     def __init__(
-        self, log: DecisionLog, recovery: FailedWriteRecovery, *, grace_ms: int = GRACE_MS
+        self,
+        log: DecisionLog,
+        recovery: FailedWriteRecovery,
+        *,
+        grace_ms: int = GRACE_MS,
+        has_rings: bool = False,
     ) -> None:
         self._log = log
         self._storage = log.storage
         self._recovery = recovery
         self._grace_ms = grace_ms
+        self._has_rings = has_rings
         self._removed: list[str] = []
         self._preserved: list[str] = []
 
@@ -79,6 +88,8 @@ class Repair:
         self._log.refresh()
         rolled_back = self._recovery.recover(own)
         self.sweep()
+        if self._has_rings:
+            self.sweep_rings()
         if is_whole:
             self.sweep_data_files()
         self._removed += prune(self._log)
@@ -169,6 +180,26 @@ class Repair:
                 self._remove(self._log.path(file))
         if now - newest >= self._grace_ms:
             self._remove_all([stat.path for stat in objects])
+
+    def sweep_rings(self) -> None:
+        """Remove rings of resizes that were rolled back. A marked one stays: it contradicts, and is
+        for a person to judge."""
+        unmarked = [
+            (partition, instant)
+            for partition, files in load_all_ring_files(self._storage).items()
+            for instant in files.instants
+            if instant not in files.marks and instant != FIRST_INSTANT
+        ]
+        if not unmarked:
+            return
+        self._log.forget()
+        live = self._log.refresh()
+        history = History(self._storage, self._log.history_folder)
+        for partition, instant in unmarked:
+            if _is_alive(instant, live) or history.recorded(frozenset([instant])):
+                continue
+            if self._is_rolled_back(instant, live) or history.is_undone(instant):
+                self._remove(ring_path(partition, RingFileName(instant)))
 
     def _sweep_late_inflights(self, live: LiveTimeline) -> None:
         """Remove orphaned inflight files.
@@ -278,5 +309,6 @@ def repair_table(
     With `is_whole`, list all data files and remove those of instants that are on no timeline, too.
     """
     with session.exclusive:
-        repair = Repair(session.log, session.recovery, grace_ms=grace_ms)
+        has_rings = isinstance(session.config.buckets, ConsistentBuckets)
+        repair = Repair(session.log, session.recovery, grace_ms=grace_ms, has_rings=has_rings)
         return repair.run(frozenset(session.own), is_whole=is_whole)

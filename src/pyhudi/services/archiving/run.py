@@ -6,7 +6,8 @@ What goes is planned from a listing (`plan.archiving`). Then, a number of instan
        write of which a log is older than its base file
     1  files that abandoned writes may have left are deleted, if the timeline will move past these
        writes; pending files of theirs, which a process that slept created, are always deleted
-    2  the instants are added to the archive (`services.archiving.archive_files`)
+    2  rings of resizes are marked, because Hudi looks for unmarked ones on the active timeline
+       only; then the instants are added to the archive (`services.archiving.archive_files`)
     3  their requested and inflight files are deleted
     4  their completed files are deleted, oldest request first
 
@@ -55,6 +56,7 @@ from pyhudi.services.archiving.facts import (
     load_old_logs,
     unknown_files,
 )
+from pyhudi.services.archiving.marked_rings import mark_rings
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.checksums import checksum_path, is_checksum
 from pyhudi.storage.objects.heartbeats import heartbeat_path
@@ -323,6 +325,7 @@ class Archiver:
             loaded = list(self._loaded(timeline, left))
             if len(loaded) < len(left) and not loaded:
                 return None  # archived meanwhile
+            mark_rings(self._storage, loaded)
             added = files.add(snapshot, loaded)
             if added is None:
                 return None

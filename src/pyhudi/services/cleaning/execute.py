@@ -16,7 +16,7 @@ error as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,7 +28,8 @@ from pyhudi.errors import (
     HudiError,
     UnsupportedTableError,
 )
-from pyhudi.format.timeline.instant import Action, Instant, State
+from pyhudi.format.table.bucket_config import ConsistentBuckets
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.plan_files import CLEANER_PLAN, CleanerPlan
 from pyhudi.format.timeline.service_metadata import encode_clean_metadata
 from pyhudi.plan.clean_records import (
@@ -41,14 +42,21 @@ from pyhudi.plan.clean_records import (
 )
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.plan.retention import RETAINED_SINCE_KEY, Retention
+from pyhudi.plan.ring_cleaning import outlived_rings, ring_objects
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.read.plan import AtCompletion, Reader
 from pyhudi.services.cleaning.result import Cleaned, CleanResult
-from pyhudi.services.cleaning.schedule import CleanPlanning, clean_refusal, refuse_beside_restore
+from pyhudi.services.cleaning.schedule import (
+    CleanFacts,
+    CleanPlanning,
+    clean_refusal,
+    refuse_beside_restore,
+)
 from pyhudi.services.planned_action import NOT_EXCLUSIVE, Execution, PlannedAction
 from pyhudi.session.session import TableSession
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import Heartbeat, heartbeat_path
+from pyhudi.storage.objects.rings import load_ring_files
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
@@ -102,6 +110,7 @@ class _Plan(NamedTuple):
     planned: Mapping[str, tuple[str, ...]]  # its files, by partition
     bytes: int = 0  # of those that are there
     skipped: frozenset[str] = frozenset()  # those that are still needed
+    rings: tuple[str, ...] = ()  # of buckets that it removes, in the order in which they go
 
     @property
     def paths(self) -> list[str]:
@@ -112,7 +121,7 @@ class _Plan(NamedTuple):
         return [path for path in self.paths if path not in self.skipped]
 
     def of_nothing(self) -> _Plan:
-        return self._replace(skipped=frozenset(self.paths))
+        return self._replace(skipped=frozenset(self.paths), rings=())
 
 
 class Cleanings(PlannedAction[_Plan, int, Cleaned]):
@@ -209,18 +218,43 @@ class Cleanings(PlannedAction[_Plan, int, Cleaned]):
         return _NO_PLAN if plan is None else plan
 
     def _rechecked(self, run: Execution[_Plan]) -> Execution[_Plan]:
-        size, skipped = self._examined(run.requested, run.plan.planned)
-        return run.with_plan(run.plan._replace(bytes=size, skipped=skipped))
+        facts = self.planning.facts(self._log.clock.read_ms())
+        size, skipped = self._examined(facts, run.requested, run.plan.planned)
+        plan = run.plan._replace(bytes=size, skipped=skipped)
+        return run.with_plan(plan._replace(rings=tuple(self._outlived(facts, plan))))
+
+    def _outlived(self, facts: CleanFacts, plan: _Plan) -> Iterator[str]:
+        """Yield what goes of rings whose buckets this plan removes."""
+        if not isinstance(facts.state.config.buckets, ConsistentBuckets):
+            return
+        replaced = {group_of(path) for path in plan.going} & facts.state.replaced.keys()
+        for partition in sorted({partition for partition, _ in replaced}):
+            files = load_ring_files(self._storage, partition)
+            gone = outlived_rings(files, partial(self._retains_before, facts, plan.plan))
+            yield from ring_objects(partition, gone)
+
+    def _retains_before(self, facts: CleanFacts, plan: CleanerPlan, resize: InstantTime) -> bool:
+        """True if a state is retained, or saved, in which the resize had not completed."""
+        since = (plan.extra_metadata or {}).get(RETAINED_SINCE_KEY)
+        earliest = plan.earliest_instant_to_retain
+        if since is None and earliest is None:
+            return True  # a plan of another engine, which does not say
+        done = facts.times.of(resize)
+        if done is None:
+            found = self._history().instant(resize)
+            done = resize if found is None else found.completed
+        is_before = earliest is None or resize < earliest.timestamp
+        is_known = since is None or done <= since
+        return not (is_before and is_known and all(done <= s for s in facts.pins.savepoints))
 
     def _examined(
-        self, requested: str, planned: Mapping[str, tuple[str, ...]]
+        self, facts: CleanFacts, requested: str, planned: Mapping[str, tuple[str, ...]]
     ) -> tuple[int, frozenset[str]]:
         """Return the bytes of the files to be removed, and files to skip because they are needed.
 
         Raise CorruptTableError if a file should never have been planned, and another error beside a
         restore.
         """
-        facts = self.planning.facts(self._log.clock.read_ms())
         refuse_beside_restore(f"the clean {requested}", facts.state.timeline.pending)
         # This comes first: where the latest slice is lost, a planned slice would be the latest.
         groups = {group_of(path) for paths in planned.values() for path in paths}
@@ -234,6 +268,8 @@ class Cleanings(PlannedAction[_Plan, int, Cleaned]):
 
     def _work(self, run: Execution[_Plan]) -> int:
         self._storage.delete_all(run.plan.going)
+        for path in run.plan.rings:
+            self._storage.delete(path)
         return self._log.world.elapsed_ms() - run.started_ms
 
     def _remove_late_inflight(self, requested: str) -> None:
@@ -242,7 +278,7 @@ class Cleanings(PlannedAction[_Plan, int, Cleaned]):
     # -- the end
 
     def _encoded(self, run: Execution[_Plan], work: int) -> bytes:
-        plan, planned, _, skipped = run.plan
+        plan, planned, skipped = run.plan.plan, run.plan.planned, run.plan.skipped
         metadata = clean_metadata(run.requested, self._believed(plan), planned, skipped, work)
         return encode_clean_metadata(metadata, self._log.world.random_bytes(16))
 

@@ -5,10 +5,11 @@
 - Footers and key columns of base files can be read, and every block of the log files.
 - Every key is in its bucket, and once in its partition.
 
-Nothing is written. Other processes compact and clean meanwhile, so nothing counts as damaged after
-one check. A file that seems lost is looked for again in the table as it is then, and a partition
-whose files vanish while they are read is read again. Memory holds the table's listing, as for any
-read, the logs of one slice, and a bounded number of keys (`services.verification.keys`).
+Nothing is written. Other processes compact, clean and resize meanwhile, so nothing counts as
+damaged after one check. A file that seems lost is looked for again in the table as it is then, and
+a partition whose files vanish while they are read, or that was resized, is read again. Memory holds
+the table's listing, as for any read, the logs of one slice, and a bounded number of keys
+(`services.verification.keys`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from pyhudi.errors import CorruptTableError, UnavailableError, UnsupportedTableE
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.paths import file_name
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
-from pyhudi.format.table.ring_file import ring_folder
+from pyhudi.format.table.ring_file import (
+    FIRST_INSTANT,
+    Ring,
+    RingFileName,
+    ring_folder,
+    ring_path,
+)
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.index.layout import BucketLayout, SimpleLayout
 from pyhudi.index.ring_layout import RingLayout
@@ -100,6 +107,10 @@ class _Place:
     ordinal: int
 
 
+class _ResizedError(Exception):
+    """A partition was resized since the table was loaded."""
+
+
 class Verification:
     """One verification of a table."""
 
@@ -110,6 +121,7 @@ class Verification:
         self._board = board
         self._findings: dict[tuple[FindingKind | None, str], Finding] = {}
         self._left_out = 0
+        self._unloaded: set[tuple[str, str]] = set()  # rings that are newer than a loaded state
         self._commits = self._files = self._rows = self._bytes = 0
 
     def run(self) -> None:
@@ -265,10 +277,17 @@ class Verification:
         return read_spec(scope.state.config, schema, scope.now, output=output)
 
     def _read(self, scope: _Scope, spec: ReadSpec, partition: str) -> bool:
-        """Read what is needed of a partition; return True if no file vanished."""
+        """Read what is needed of a partition.
+
+        Return True if no file vanished, and the partition was not resized since the table was
+        loaded.
+        """
         stayed = True
         latest: list[FileSlice] = []
-        layout = self._layout(scope.state, partition)
+        try:
+            layout = self._layout(scope.state, partition)
+        except _ResizedError:
+            return False
         buckets: dict[int, str] = {}
         for group in scope.state.partitions.get(partition, ()):
             for number, slice_ in enumerate(scope.slices(group)):
@@ -284,7 +303,10 @@ class Verification:
         return (not latest or self._check_keys(spec, latest, None)) and stayed
 
     def _layout(self, state: TableState, partition: str) -> BucketLayout | None:
-        """Return the partition's layout; None if it is not known, or a finding says why."""
+        """Return the partition's layout; None if it is not known, or a finding says why.
+
+        _ResizedError if the ring in force is newer than the state.
+        """
         match state.config.buckets:
             case SimpleBuckets() as buckets:
                 resolved = buckets.resolved(state.config.record_key_fields)
@@ -297,8 +319,27 @@ class Verification:
                     path = error.path or ring_folder(partition)
                     self._find(FindingKind.BUCKET, path, "", error.why)
                     return None
-                return None if found is None else RingLayout(found.ring, hash_fields)
+                if found is None:
+                    return None
+                if self._is_newer(state, found.ring):
+                    return None
+                return RingLayout(found.ring, hash_fields)
         return None
+
+    def _is_newer(self, state: TableState, ring: Ring) -> bool:
+        """True if a ring is marked, and its resize did not complete, which is a finding.
+
+        _ResizedError if it may have completed since the table was loaded.
+        """
+        if ring.instant == FIRST_INSTANT or state.timeline.is_committed(ring.instant):
+            return False
+        if (ring.partition, ring.instant) not in self._unloaded:
+            self._unloaded.add((ring.partition, ring.instant))
+            raise _ResizedError
+        path = ring_path(ring.partition, RingFileName(ring.instant))
+        why = "it is marked as completed, and its resize is not: it was rolled back, or is pending"
+        self._find(FindingKind.BUCKET, path, ring.instant, why)
+        return True
 
     def _place(
         self, layout: BucketLayout, slice_: FileSlice, known: dict[int, str]

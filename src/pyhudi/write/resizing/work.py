@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyhudi.commit.decision_log import DecisionLog
-from pyhudi.errors import InvalidRequestError
+from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.table.ring_file import Ring, RingFileName, encode_ring, ring_path
@@ -51,16 +51,23 @@ class ResizeWork:
 def load_resize(log: DecisionLog, requested: str, layout_of: LayoutOf) -> ResizeWork:
     """Load the plan of a pending resize, and lay it on the rings in force.
 
-    CorruptTableError if the plan is damaged, or does not fit the rings.
+    CorruptTableError if the plan is damaged, or does not fit the rings. It names the plan's file.
     """
     instant = Instant(InstantTime(requested), Action.CLUSTERING, State.REQUESTED)
     path = log.path(instant)
     plan = decode_resize_plan(load_timeline_file(log.storage, path), path)
     if plan is None:
         raise _no_resize(requested)
-    layouts = {partition: layout_of(partition) for partition in plan.by_partition}
-    before = {partition: layout.ring for partition, layout in layouts.items()}
-    rings = rings_after(plan, before, InstantTime(requested))
+    try:
+        layouts = {partition: layout_of(partition) for partition in plan.by_partition}
+        before = {partition: layout.ring for partition, layout in layouts.items()}
+        rings = rings_after(plan, before, InstantTime(requested))
+    except CorruptTableError as error:
+        if error.path is not None:
+            raise
+        raise CorruptTableError(
+            error.what, why=error.why, next_step=error.next_step, path=path
+        ) from None
     after = {
         partition: RingLayout(ring, layouts[partition].hash_fields)
         for partition, ring in rings.items()
