@@ -292,7 +292,8 @@ class InlineUpkeep:
         self._warn_of_overdue(session, bounded, result)
         self._warn_of_large_buckets(session, bounded, result)
         record = record_run(session, mark, result, tried=_tried(due, result, bounded))
-        _note_sizes(session, result)
+        with suppress(HudiError):  # they are a hint
+            _note_sizes(session, result)
         self._rested(session, due, record, mark)
         return result.errors
 
