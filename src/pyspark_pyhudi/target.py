@@ -8,6 +8,7 @@ from pyhudi.errors import InvalidRequestError
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.table.table_config import TableType
+from pyhudi.hudi_options.resize_options import new_upkeep, warn_of_other_resizes
 from pyhudi.hudi_options.write_options import (
     HudiWrite,
     Operation,
@@ -15,7 +16,6 @@ from pyhudi.hudi_options.write_options import (
     refuse_incomplete_table,
 )
 from pyhudi.plan.table_definition import TableDefinition, legal_table_name
-from pyhudi.plan.upkeep import first_upkeep
 from pyhudi.read.load import is_table, load_config
 from pyhudi.session.create import create_table_files
 from pyhudi.session.open import OpenTable, Overrides
@@ -36,6 +36,7 @@ def opened_table(address: Address, save: HudiWrite, schema: StructType, world: W
         _create(storage, address.uri, save, schema, world)
     config, table = load_config(storage), save.table
     refuse_contradictions(save, config)
+    warn_of_other_resizes(save.resizing, config)
     lock_address = table.lock_address(table.lock or config.lock, config.name)
     # What the options leave open of rings that the table records is not another kind of them.
     has_rings = isinstance(config.buckets, ConsistentBuckets)
@@ -74,7 +75,7 @@ def _create(storage: Storage, uri: str, save: HudiWrite, schema: StructType, wor
         lock=lock,
         lock_address=table.lock_address(lock, name),
         database=table.database or "",
-        upkeep=first_upkeep(None, lock),
+        upkeep=new_upkeep(save.resizing, lock),
     )
     # Refuses a kind of lock that this storage cannot have.
     open_lock(definition.lock, storage, world, address=definition.lock_address)

@@ -116,6 +116,9 @@ def test_what_is_no_table_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[
         ["--compact-after-time", "1500ms"],
         ["--compact-min-log-bytes", "64mb"],
         ["--compact-io-bytes-max", "-1"],
+        ["--resize-target", "100"],
+        ["--resize-split-above", "0.5"],
+        ["--resize-split", "anywhere"],
         ["--archive-grace", "10"],
         ["--every", "0s"],
         ["--keep-commits", "0"],
@@ -169,6 +172,7 @@ def upkeeps(monkeypatch: pytest.MonkeyPatch) -> list[pyhudi.Upkeep | None]:
 
 
 CLEAN, ARCHIVE, COMPACT = pyhudi.CleanPolicy, pyhudi.ArchivePolicy, policy
+RESIZE = pyhudi.ResizePolicy
 OPTIONS: dict[str, pyhudi.Upkeep | None] = {
     "": None,
     "--compact-after 9": pyhudi.Upkeep(compaction=COMPACT(trigger_delta_commits=9)),
@@ -178,6 +182,12 @@ OPTIONS: dict[str, pyhudi.Upkeep | None] = {
     "--compact-min-delta-commits 3": pyhudi.Upkeep(compaction=COMPACT(min_delta_commits=3)),
     "--compact-min-log-bytes 64MB": pyhudi.Upkeep(compaction=COMPACT(min_log_bytes=64 << 20)),
     "--compact-io-bytes-max 4096": pyhudi.Upkeep(compaction=COMPACT(io_bytes_max=4_096)),
+    "--resize-target 64MB": pyhudi.Upkeep(resize=RESIZE(target_bytes=64 << 20)),
+    "--resize-split-above 1.5": pyhudi.Upkeep(resize=RESIZE(split_above=1.5)),
+    "--resize-merge-below 0.1": pyhudi.Upkeep(resize=RESIZE(merge_below=0.1)),
+    "--resize-split even": pyhudi.Upkeep(resize=RESIZE(split="even")),
+    "--resize-bytes-max 1GB": pyhudi.Upkeep(resize=RESIZE(bytes_max=1 << 30)),
+    "--resize-rest 5m": pyhudi.Upkeep(resize=RESIZE(rest_seconds=300)),
     "--archive-grace 1m": pyhudi.Upkeep(archive=ARCHIVE(grace_ms=60_000)),
     "--archive-aborted-grace 2h": pyhudi.Upkeep(archive=ARCHIVE(aborted_grace_ms=7_200_000)),
     "--keep-commits 7": pyhudi.Upkeep(clean=CLEAN.commits(7)),
@@ -185,6 +195,7 @@ OPTIONS: dict[str, pyhudi.Upkeep | None] = {
     "--keep-hours 168": pyhudi.Upkeep(clean=CLEAN.hours(168)),
     "--archive-keep 40 50": pyhudi.Upkeep(archive=ARCHIVE(keep_min=40, keep_max=50)),
     "--no-compaction": pyhudi.Upkeep(compaction=None),
+    "--no-resize": pyhudi.Upkeep(resize=None),
     "--no-clean": pyhudi.Upkeep(clean=None),
     "--no-archive": pyhudi.Upkeep(archive=None),
 }  # fmt: skip

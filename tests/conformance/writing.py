@@ -24,7 +24,7 @@ _TABLE_TYPES = {TableKind.MOR: "MERGE_ON_READ", TableKind.COW: "COPY_ON_WRITE"}
 
 
 #: A policy that the table records, in the form that Hudi has to keep, and by which nothing runs.
-LEFT = pyhudi.Upkeep(compaction=None, clean=None, archive=None)
+LEFT = pyhudi.Upkeep(compaction=None, resize=None, clean=None, archive=None)
 
 
 def create_table(

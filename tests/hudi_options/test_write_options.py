@@ -88,7 +88,7 @@ def test_without_options_a_write_is_an_upsert_that_adds_columns_and_all_else_is_
             {"hoodie.clean.automatic": " FALSE", "hoodie.archive.automatic": "false"},
             {"clean", "archive"},
         ),
-        ({"hoodie.table.services.enabled": "false"}, {"compaction", "clean", "archive"}),
+        ({"hoodie.table.services.enabled": "false"}, {"compaction", "resize", "clean", "archive"}),
     ],
 )
 def test_a_service_that_is_switched_off_does_not_follow_the_save(
@@ -358,6 +358,11 @@ IDLE = [
     ({"hoodie.write.lock.provider": f"{LOCKS}InProcessLockProvider"}, "need no lock"),
     ({"hoodie.metadata.index.column.stats.enable": "true"}, "does not maintain the metadata table"),
     ({"hoodie.avro.schema.validate": "false"}, "is refused, always"),
+    (
+        {"hoodie.clustering.plan.strategy.class": "x.Y"},
+        "plans and executes resizes of buckets itself",
+    ),
+    ({"hoodie.clustering.updates.strategy": "x.Y"}, "writers do not wait for them"),
 ]
 
 

@@ -107,8 +107,7 @@ def create_table(
     `concurrency` "non_blocking" or "optimistic", `conflict_strategy` "bucket", "simple" or
     "prefer_writer" (docs/concurrency.md). `lock` and `lock_options` are for tables with a Java
     writer (docs/locks.md). An existing table may have any lock and buckets that are not given here.
-    `owners` write columns of their own (docs/partial_updates.md), and `upkeep` is maintenance
-    (docs/services.md). Several processes may create it.
+    For `owners` see docs/partial_updates.md, for `upkeep` services.md. Processes may race.
     """
     choice, storage = parse_upkeep_choice(upkeep), storage_at(uri, storage_options)
     name = table_name(uri) if name is None else name

@@ -25,6 +25,9 @@ LEFT: Final = Honoured("this save leaves the service to other processes")
 _BY_POLICY = switch(on=WithoutEffect(BY_POLICY), off=LEFT)
 NO_LOG_COMPACTION: Final = "pyhudi reads log compactions, and makes none"
 _NO_CLUSTERING = "pyhudi does not cluster while it writes"
+_OWN_RESIZES = (
+    "pyhudi plans and executes resizes of buckets itself, and writers do not wait for them"
+)
 _SERVICES: OptionClasses = {
     "hoodie.table.services.enabled": _BY_POLICY,
     "hoodie.datasource.compaction.async.enable": ignored_on(BY_POLICY),
@@ -37,8 +40,9 @@ _SERVICES: OptionClasses = {
     "hoodie.clustering.inline.max.commits": WithoutEffect(_NO_CLUSTERING),
     "hoodie.clustering.async.max.commits": WithoutEffect(_NO_CLUSTERING),
     "hoodie.clustering.max.parallelism": WithoutEffect(_NO_CLUSTERING),
-    "hoodie.clustering.updates.strategy": WithoutEffect(_NO_CLUSTERING),
-    "hoodie.clustering.execution.strategy.class": WithoutEffect(_NO_CLUSTERING),
+    "hoodie.clustering.updates.strategy": WithoutEffect(_OWN_RESIZES),
+    "hoodie.clustering.execution.strategy.class": WithoutEffect(_OWN_RESIZES),
+    "hoodie.clustering.plan.strategy.class": WithoutEffect(_OWN_RESIZES),
     "hoodie.clustering.plan.*": WithoutEffect(_NO_CLUSTERING),
     "hoodie.layout.optimize.*": WithoutEffect(_NO_CLUSTERING),
     "hoodie.clean.automatic": _BY_POLICY,
@@ -121,7 +125,6 @@ _MACHINERY: OptionClasses = {
         {("timestamp_micros",): Honoured("timestamps are microseconds")},
         WithoutEffect("timestamps are microseconds"),
     ),
-    "hoodie.parquet.max.file.size": _FILES,
     "hoodie.parquet.small.file.limit": _FILES,
     "hoodie.parquet.*": WithoutEffect("pyhudi lays out parquet files itself"),
     "hoodie.copyonwrite.*": _FILES,
@@ -140,10 +143,6 @@ _MACHINERY: OptionClasses = {
             "hoodie.global.index.reconcile.parallelism",
         ],
         _NO_OTHER_INDEX,
-    ),
-    **same(
-        [f"hoodie.bucket.index.{name}" for name in ("split.threshold", "merge.threshold")],
-        WithoutEffect("a write does not resize buckets"),
     ),
     "hoodie.bucket.index.remote.partitioner.enable": _TUNING,
     "hoodie.bucket.index.query.pruning": WithoutEffect("it is for reads"),

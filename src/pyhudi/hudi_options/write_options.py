@@ -46,6 +46,7 @@ from pyhudi.format.table.table_config import (
 )
 from pyhudi.hudi_options import write_table as names
 from pyhudi.hudi_options.classes import refused_option, require_known
+from pyhudi.hudi_options.resize_options import parse_resize_options
 from pyhudi.settings import FailedWrites, LogBlockFormat, SchemaMode, WriteSettings
 
 _T = TypeVar("_T")
@@ -123,6 +124,7 @@ class HudiWrite:
     settings: WriteSettings = field(
         default_factory=lambda: WriteSettings(schema_mode=SchemaMode.ADD)
     )
+    resizing: Mapping[str, Any] = field(default_factory=dict)  # settings of `ResizePolicy`
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -144,6 +146,7 @@ def parse_write_options(options: Mapping[str, str]) -> HudiWrite:
         operation=_OPERATIONS[given.get(names.OPERATION, "upsert").strip().lower()],
         table=_asked_table(given),
         settings=_settings(given),
+        resizing=parse_resize_options(given),
         given=given,
     )
     _refuse_eager_company(write)

@@ -24,6 +24,7 @@ from pyhudi.hudi_options.classes import (
     switch,
 )
 from pyhudi.hudi_options.ignored import BY_POLICY, IGNORED_CLASSES, LEFT, NO_LOG_COMPACTION
+from pyhudi.hudi_options.resize_options import RESIZE_OPTIONS
 
 OPERATION: Final = "hoodie.datasource.write.operation"
 PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
@@ -86,7 +87,7 @@ LOCK_WAIT: Final = ("hoodie.write.lock.wait_time_ms",)
 # Which services follow a save, with the services that each switch is about.
 COMPACT_INLINE: Final = "hoodie.compact.inline"
 SERVICE_SWITCHES: Final = {
-    "hoodie.table.services.enabled": ("compaction", "clean", "archive"),
+    "hoodie.table.services.enabled": ("compaction", "resize", "clean", "archive"),
     COMPACT_INLINE: ("compaction",),
     "hoodie.clean.automatic": ("clean",),
     "hoodie.archive.automatic": ("archive",),
@@ -117,6 +118,10 @@ LOCK_ADDRESS: Final = tuple(
 
 _AS_TABLE = Honoured("for a new table; an existing one must have it so")
 _SETTING = Honoured("a setting of this writer")
+_RESIZING = Honoured(
+    "for a new table with consistent buckets: its policy of resizes; an existing table keeps its"
+    " own, and a warning says so"
+)
 
 
 _UNSEEN = "it concerns rows that no task of a save sees"
@@ -211,6 +216,7 @@ _TABLE: OptionClasses = {
         {("bucket",): _AS_TABLE}, Refused("pyhudi writes tables with a bucket index")
     ),
     **same(BUCKET_ENGINE, _BUCKET_ENGINES),
+    **same(tuple(RESIZE_OPTIONS.values()), _RESIZING),
     **same((*BUCKET_COUNT, *BUCKET_MIN, *BUCKET_MAX, *HASH_FIELDS), _AS_TABLE),
     **same(MERGE_MODE, _MERGE_MODES),
     **same(MERGE_STRATEGY, _MERGE_STRATEGIES),

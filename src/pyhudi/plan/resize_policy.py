@@ -114,11 +114,14 @@ class ResizePolicy:
     @classmethod
     def recorded(cls, values: Mapping[str, Any]) -> Self:
         """Return the policy of these settings. Who chose them has been warned of small buckets."""
-        policy = object.__new__(cls)
-        for each in fields(cls):
-            object.__setattr__(policy, each.name, values.get(each.name, each.default))
-        policy._check()
+        policy = cls.__new__(cls)
+        policy._take(values)
         return policy
+
+    def _take(self, values: Mapping[str, Any]) -> None:
+        for each in fields(self):
+            object.__setattr__(self, each.name, values.get(each.name, each.default))
+        self._check()
 
     def within(self, input_bytes_max: int) -> Self:
         """Return the policy of a process that reads no more than this for one plan."""

@@ -143,6 +143,7 @@ class LeftAlone:
     group: FileGroupId
     bytes: int
     why: str
+    is_too_much: bool = False  # for this process, whose policy bounds what it reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,7 +481,8 @@ def _within(
         is_new = change.partition not in partitions
         bound = policy.input_bytes_max
         if bound is not None and rewritten + change.bytes > bound:
-            left += _all_left(change, f"with it the plan reads more than input_bytes_max={bound:,}")
+            why = f"with it the plan reads more than input_bytes_max={bound:,}"
+            left += _all_left(change, why, is_too_much=change.bytes > bound)
         elif chosen and rewritten + change.bytes > policy.bytes_max:
             left += _all_left(change, f"with it the plan exceeds bytes_max={policy.bytes_max:,}")
         elif buckets + len(change.nodes) > policy.buckets_max:
@@ -498,6 +500,6 @@ def _within(
     return chosen, left
 
 
-def _all_left(change: ResizeChange, why: str) -> Iterator[LeftAlone]:
+def _all_left(change: ResizeChange, why: str, *, is_too_much: bool = False) -> Iterator[LeftAlone]:
     for group, slice_ in zip(change.inputs, change.slices, strict=True):
-        yield LeftAlone(group, slice_.bytes, why)
+        yield LeftAlone(group, slice_.bytes, why, is_too_much)

@@ -292,7 +292,8 @@ class InlineUpkeep:
         self._warn_of_overdue(session, bounded, result)
         self._warn_of_large_buckets(session, bounded, result)
         record = record_run(session, mark, result, tried=_tried(due, result, bounded))
-        _note_sizes(session, result)
+        with suppress(HudiError):  # they are a hint
+            _note_sizes(session, result)
         self._rested(session, due, record, mark)
         return result.errors
 
@@ -307,14 +308,15 @@ class InlineUpkeep:
         policy, bound = upkeep.resize, upkeep.inline_bytes
         if policy is None or result.resize is None:
             return
-        overdue = max(bound, OVERDUE_SPLIT * policy.split_bytes)
-        if any(each.bytes > overdue for each in _too_large(result.resize, policy)):
+        overdue = OVERDUE_SPLIT * policy.split_bytes
+        too_large = _too_large(result.resize, policy)
+        if any(each.is_too_much and each.bytes > overdue for each in too_large):
             self._memory.warn_once(
                 f"a resize of the table at {session.storage.uri} is overdue: some buckets are more"
                 f" than {readable(round(overdue), 'B')}, a writer splits buckets of at most"
                 f" {readable(bound, 'B')} (inline_bytes) after its commit, and no service process"
                 " splits them; run python -m pyhudi.service, or call table.services.run() now and"
-                " then. table.services.resize(dry_run=True) says what keeps a bucket as it is"
+                " then"
             )
 
     def _warn_of_overdue(self, session: TableSession, upkeep: Upkeep, result: UpkeepResult) -> None:
