@@ -195,8 +195,9 @@ class Scene:
 
     @property
     def stride(self) -> int:
-        """The stride of the pairs of crashes; shared tables have many more of them."""
-        return STRIDE * 3 if self.shared and STRIDE > 1 else STRIDE
+        """The stride of the pairs of crashes; shared tables and resizes have many more of them."""
+        has_many = self.shared or self.kind.has_rings
+        return STRIDE * 3 if has_many and STRIDE > 1 else STRIDE
 
     def stage(self, simulation: Simulation) -> Stage:
         """Return the table, as the service finds it."""
