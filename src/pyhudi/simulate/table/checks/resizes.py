@@ -25,7 +25,7 @@ from pyhudi.write.resizing import finish
 
 
 def each_row_once(evidence: Evidence, history: History) -> Iterator[str]:
-    """N1 and N10. As of every time behind a resize a key is in its owner alone, no version twice."""
+    """N1 and N10. As of every time since a resize a key is in its owner alone, no version twice."""
     if not evidence.buckets.resizes:
         return
     reader = ToyReader(evidence.storage, evidence.kind)
