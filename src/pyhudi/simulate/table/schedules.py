@@ -439,6 +439,9 @@ class _Schedule:
             strategy=self._strategy,
             evolves=self._stage.kind.evolves,
         )
+        if self._stage.kind.has_rings:
+            late, free = (0.2, 0.8)[drawn(self._resizing, 2)], (0.7, 0.2)[drawn(self._resizing, 2)]
+            usual = replace(usual, late_rate=late, reads_nothing_rate=free)
         if self._services.archivers:
             usual = replace(usual, pauses_ms=(0, 200, *self._rests))
         if self._mode == "partial":
