@@ -18,8 +18,12 @@ from pyhudi.format.timeline.resize_plan import (
     decode_resize_plan,
     encode_resize_plan,
 )
+from pyhudi.index.ring_changes import unsound_change
+from pyhudi.index.ring_layout import RingLayout
+from pyhudi.services.resizing.run import resizes
 from pyhudi.storage.protocol import Folder, Storage
 from pyhudi.timeline.instant_time import RequestedTime
+from pyhudi.write.resizing.work import ring_layout
 from resize_tables import ResizeTable
 
 MODES: dict[str, dict[str, Any]] = {
@@ -254,6 +258,32 @@ def test_an_executor_that_was_overtaken_returns_what_the_other_did(table: Resize
     assert other[0].is_ours
     assert not result.is_ours
     assert result.completed == other[0].completed
+
+
+@pytest.mark.parametrize("ended", ["completed", "cancelled"])
+def test_a_resize_that_ends_while_another_executor_loads_its_plan_is_not_called_damaged(
+    table: ResizeTable, ended: str
+) -> None:
+    table.put("abcdef", 1)
+    requested = table.plan(2)
+    session = table.session("late")
+
+    def layout_of(partition: str) -> RingLayout:
+        other = table.resizes("other")
+        if ended == "completed":
+            other.execute(requested)
+            return ring_layout(session, partition)
+        other.cancel(requested)
+        raise unsound_change(partition, "its plan is gone")
+
+    late = resizes(session, layout_of=layout_of)
+    if ended == "completed":
+        result = late.execute(requested)
+        assert result is not None
+        assert not result.is_ours
+    else:
+        with pytest.raises(InvalidRequestError, match=r"cancels it|no plan"):
+            late.execute(requested)
 
 
 def test_an_executor_whose_resize_was_cancelled_meanwhile_reports_it(table: ResizeTable) -> None:

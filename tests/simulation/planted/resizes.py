@@ -202,6 +202,16 @@ def _versions_by_request() -> AbstractContextManager[Any]:
     return patch.object(LiveTimeline, "writes_since", weak)
 
 
+def _copies_share_a_name() -> AbstractContextManager[Any]:
+    """Copies of a write from two inputs of a merge have one name."""
+    of = CopyName.of
+
+    def weak(self: CopyName, group: FileGroupId, piece: int) -> LogFileName:
+        return of(self, group, 0)
+
+    return patch.object(CopyName, "of", weak)
+
+
 def _closed_without_bound() -> AbstractContextManager[Any]:
     """A resize is closed, however much is left to copy."""
     objection = ResizeEnd._objection
@@ -281,6 +291,7 @@ RESIZE_BUGS: dict[str, _Bug] = {
     "ring before the decision": _ring_before_the_decision,
     "pending writes copied": _pending_writes_copied,
     "versions by request": _versions_by_request,
+    "copies share a name": _copies_share_a_name,
     "closed without bound": _closed_without_bound,
     "not bound to its resize": _not_bound_to_its_resize,
     "new keys beside resizes": _new_keys_beside_resizes,

@@ -83,7 +83,7 @@ SHARED_SKEW_MS = 50
 #: How many of the schedules have a schema that changes.
 EVOLVING_RATE = 0.12
 #: How many of the schedules on logs have buckets that split and merge.
-RESIZING_RATE = 0.5
+RESIZING_RATE = 0.35
 #: How many of the writes replace partitions, where some do.
 REPLACING_RATE = 0.25
 
@@ -358,7 +358,7 @@ class _Schedule:
         for number in range(1 + drawn(self._evolving, 2) if stage.kind.evolves else 0):
             Evolver(stage, f"evolver{number}", rounds=2 + drawn(self._evolving, 6)).start()
         for number in range(1 + drawn(self._resizing, 2) if stage.kind.has_rings else 0):
-            rounds = 4 + drawn(self._resizing, 8)
+            rounds = 3 + drawn(self._resizing, 5)
             Resizer(stage, f"resizer{number}", rounds=rounds, rests=self._rests).start()
         reader = Reader(stage, "reader", reads=1 + drawn(chance, 4), rests=self._rests)
         reader.process.start(reader.run)
@@ -439,6 +439,9 @@ class _Schedule:
             strategy=self._strategy,
             evolves=self._stage.kind.evolves,
         )
+        if self._stage.kind.has_rings:
+            late, free = (0.2, 0.8)[drawn(self._resizing, 2)], (0.7, 0.2)[drawn(self._resizing, 2)]
+            usual = replace(usual, late_rate=late, reads_nothing_rate=free)
         if self._services.archivers:
             usual = replace(usual, pauses_ms=(0, 200, *self._rests))
         if self._mode == "partial":

@@ -66,12 +66,12 @@ class _BetweenKeys:
 
 
 #: Splits whatever has rows; splits what has many; merges what it can.
-_SPLIT_ALL = _ToyPolicy(target_bytes=60, split_above=1, split=_BetweenKeys(), rest_seconds=0)
+SPLIT_ALL = _ToyPolicy(target_bytes=60, split_above=1, split=_BetweenKeys(), rest_seconds=0)
 POLICIES = (
-    _SPLIT_ALL,
-    replace(_SPLIT_ALL, partitions_max=1),
-    replace(_SPLIT_ALL, target_bytes=1 << 20, merge_below=1.0),
-    replace(_SPLIT_ALL, target_bytes=1 << 20, merge_below=1.0, partitions_max=1),
+    SPLIT_ALL,
+    replace(SPLIT_ALL, partitions_max=1),
+    replace(SPLIT_ALL, target_bytes=1 << 20, merge_below=1.0),
+    replace(SPLIT_ALL, target_bytes=1 << 20, merge_below=1.0, partitions_max=1),
 )
 
 

@@ -82,6 +82,7 @@ class WriterProfile:
     strategy: Strategy = Strategy.BUCKET  # what counts as a conflict
     pauses_ms: tuple[int, ...] = (0, 1, 200, 5_000)  # between writes
     evolves: bool = False  # its rows bring columns and wider types
+    late_rate: float = 0.0  # it looks at the rings late, when a resize may have completed
 
 
 class Writer:
@@ -177,8 +178,8 @@ class Writer:
         session = self.session
         if session is None:
             return group_of
-        if happens(self._resizing, 0.3):  # it looks late, when a resize may have completed
-            self.rest()
+        if happens(self._resizing, self.profile.late_rate):
+            self.process.world.sleep_ms((100, 2_000, 8_000)[drawn(self._resizing, 3)])
             session.log.refresh()
         session.groups.prepare(dict.fromkeys(PARTITIONS, 0))
         return placing_by(session.groups.layout)

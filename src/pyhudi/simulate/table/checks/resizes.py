@@ -25,10 +25,12 @@ from pyhudi.write.resizing import finish
 
 
 def each_row_once(evidence: Evidence, history: History) -> Iterator[str]:
-    """N1 and N10. As of every completion time a key is in its owner alone, and no version twice."""
+    """N1 and N10. As of every time since a resize a key is in its owner alone, no version twice."""
+    if not evidence.buckets.resizes:
+        return
     reader = ToyReader(evidence.storage, evidence.kind)
     state = reader.load()
-    since = reader.retention(state).since
+    since = max(reader.retention(state).since, evidence.buckets.resizes[0].completed)
     for time in sorted(write.completed for write in evidence.writes.values()):
         for slice_ in reader.slices(state, time) if time >= since else ():
             group = FileGroupId(slice_.partition, slice_.file_id)
@@ -202,13 +204,13 @@ def last_to_complete_counts(evidence: Evidence, history: History) -> Iterator[st
     """N9. Where writes yield to others and no ordering value decides, the last one to complete
     counts last."""
     kind = evidence.kind
-    if not kind.has_rings or kind.by_event_time or kind.has_owners:
+    if kind.by_event_time or kind.has_owners or not evidence.buckets.resizes:
         return
     if not all(exchange.invoke.is_checked for exchange in history.by_instant.values()):
         return
     reader = ToyReader(evidence.storage, kind)
     state = reader.load()
-    since = reader.retention(state).since
+    since = max(reader.retention(state).since, evidence.buckets.resizes[0].completed)
     last: dict[str, Row | None] = {}
     for write in sorted(evidence.writes.values(), key=lambda each: each.completed):
         if (exchange := history.by_instant.get(write.requested)) is not None:
