@@ -308,8 +308,7 @@ def test_a_resize_that_begins_while_a_compaction_is_planned_keeps_its_inputs(
     table.put(KEYS, 1, "e")
     table.put("kl", 2)
     begun: list[str] = []
-    deeds = {"/.pyhudi/log/": lambda: begun.append(table.plan(2))}
-    storage = Beside(table.storage, deeds)
+    storage = Beside(table.storage, {"/.pyhudi/log/": lambda: begun.append(table.plan(2))})
     planned = table.table("compactor", storage).services.compact(plan_only=True).pending
     assert len(begun) == len(planned) == 1
     plan = _shown_buckets(table)
