@@ -58,6 +58,7 @@ DONE, PENDING, UNDONE = Fate.COMPLETED, Fate.PENDING, Fate.ROLLED_BACK
         pytest.param(
             found((ZERO, A, B), (B,), {A: UNDONE}), (B, True), id="an older leftover is not asked"
         ),
+        pytest.param(found((A, B), (ZERO, A, B)), (B, True), id="a clean left a mark, and died"),
     ],
 )
 def test_the_newest_ring_that_counts_is_in_force(
@@ -70,6 +71,7 @@ def test_the_newest_ring_that_counts_is_in_force(
     ("instants", "marks", "why"),
     [
         ((ZERO,), (A,), "without it"),  # (f)
+        ((ZERO,), (ZERO, A), "without it"),
         ((ZERO, A), (A, ZERO), "was rolled back"),
     ],
 )

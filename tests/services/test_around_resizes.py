@@ -10,12 +10,18 @@ import pyarrow as pa
 import pytest
 
 from many_writers.scene import HeldWrite, Stop
+from many_writers.services_by_hand import begin_service, plan_clustering
 from pyhudi.commit.proposals import Close
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.ring_file import FIRST_INSTANT
 from pyhudi.format.timeline.decision_entry import closed_path
-from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.format.timeline.instant import Action, InstantTime
+from pyhudi.format.timeline.plan_files import (
+    CompactionOperation,
+    CompactionPlan,
+    encode_compaction_plan,
+)
 from pyhudi.format.timeline.service_metadata import (
     SavepointMetadata,
     SavepointPartition,
@@ -29,7 +35,8 @@ from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.storage.objects.rings import load_ring_files
 from pyhudi.storage.objects.write_fence import fence_path, raise_fence
-from resize_tables import ResizeTable
+from resize_tables import ResizeTable, latest_slices
+from resized_twins import Beside
 
 MODES: dict[str, dict[str, Any]] = {
     "event time": {"ordering": "ts"},
@@ -295,6 +302,61 @@ def test_a_resize_leaves_groups_of_a_pending_compaction_alone(table: ResizeTable
     assert whole(table)["k"] == "k2"
 
 
+def test_a_resize_that_begins_while_a_compaction_is_planned_keeps_its_inputs(
+    table: ResizeTable,
+) -> None:
+    table.put(KEYS, 1, "e")
+    table.put("kl", 2)
+    begun: list[str] = []
+    storage = Beside(table.storage, {"/.pyhudi/log/": lambda: begun.append(table.plan(2))})
+    planned = table.table("compactor", storage).services.compact(plan_only=True).pending
+    assert len(begun) == len(planned) == 1
+    plan = _shown_buckets(table)
+    assert plan["d"] == {f"in resize {begun[0]}"}
+    assert plan["e"] == {f"in compaction {planned[0]}"}
+    before = table.rows()
+    assert table.resizes().execute(begun[0]) is not None
+    assert table.table("compactor").services.compact().results
+    assert table.rows() == before
+    assert table.table("v").services.verify()
+
+
+def _shown_buckets(table: ResizeTable) -> dict[str, set[str]]:
+    """What is pending in the buckets of each partition."""
+    found: dict[str, set[str]] = {}
+    for row in table.table("looker").inspect.buckets().to_pylist():
+        found.setdefault(row["partition"], set()).add(str(row["state"]))
+    return found
+
+
+@pytest.mark.parametrize("action", [Action.LOGCOMPACTION, Action.CLUSTERING])
+def test_a_resize_leaves_alone_what_another_engine_rewrites(
+    table: ResizeTable, action: Action
+) -> None:
+    for day in ("d", "e"):
+        table.put([f"k{number}" for number in range(200)], 2, day)
+    [group] = [g for g in latest_slices(table.session("looker")) if g.partition == "d"]
+    if action is Action.CLUSTERING:
+        plan_clustering(table.session("hudi"), [group])
+    else:
+        logs = (log.name.file_name for log in latest_slices(table.session("l"))[group].logs)
+        operation = CompactionOperation(None, tuple(logs), None, group.file_id, "d")
+        begin_service(
+            table.session("hudi"),
+            action,
+            encode_compaction_plan(CompactionPlan((operation,)), bytes(16)),
+        )
+    before = table.rows()
+    [done] = table.table("r").services.resize(SMALL).results
+    assert done.inputs == 1
+    assert _partitions_of(table, done.instant) == {"e"}
+    assert table.rows() == before
+
+
+def _partitions_of(table: ResizeTable, requested: str) -> set[str]:
+    return {s.path.partition("/")[0] for s in table.storage.list("") if f"_{requested}.p" in s.path}
+
+
 # -- rollback
 
 
@@ -488,24 +550,24 @@ def test_inspection_shows_a_resize_while_it_is_pending_closed_and_completed(
     looker = table.table("looker").inspect
     requested = table.plan(3)
     assert ("clustering", "requested") in _shown(looker.timeline(), requested)
-    assert _states(looker) == {f"resize {requested}"} or requested in str(_states(looker))
+    assert _shown_buckets(table)["d"] == {f"in resize {requested}"}
     table.resizes("x")._make_inflight(requested)
     table.session("closing").log.append(Close(requested, lambda live: None))
-    assert "closed" in str(_states(looker)), _states(looker)
-    table.put("kl", 2)  # finishes the resize, or cancels it
-    assert table.table("looker 2").inspect.buckets().num_rows in (1, 3)
-    assert looker.file_slices().num_rows
-    assert looker.conflicts().num_rows >= 0
+    assert _shown_buckets(table)["d"] == {f"in resize {requested}, closed"}
+    table.put("kl", 2)  # there are no base files to finish it with, so it is cancelled
+    assert _shown(looker.timeline(), requested) == set()
+    done = resized(table)
+    assert _shown(looker.timeline(), done) == {("replacecommit", "completed")}
+    assert looker.buckets().num_rows == 3
+    slices = looker.file_slices().to_pylist()
+    assert sum(row["latest"] for row in slices) == 3
+    assert looker.conflicts().num_rows == 0
     assert whole(table)["k"] == "k2"
 
 
 def _shown(timeline: pa.Table, requested: str) -> set[tuple[str, str]]:
     rows = [row for row in timeline.to_pylist() if row["requested"] == requested]
     return {(str(row["action"]), str(row["state"]).lower()) for row in rows}
-
-
-def _states(looker: Any) -> set[str]:
-    return set(looker.buckets().column("state").to_pylist())
 
 
 def _folder(day: str = "d") -> str:

@@ -257,6 +257,29 @@ def test_writers_are_told_of_a_plan_that_cannot_be_read(name: str) -> None:
     assert set(table.values().values()) == {f"{key}2" for key in KEYS}
 
 
+def test_a_plan_of_rubbish_stops_what_needs_it_and_can_be_cancelled() -> None:
+    table, _ = resized_table()
+    pending = table.plan(2)
+    path = f".hoodie/timeline/{pending}.clustering.requested"
+    table.storage.write(path, b"rubbish")
+    before, rows = contents(table), table.rows()
+    with pytest.raises(CorruptTableError) as caught:
+        table.resizes("new").execute(pending)
+    assert caught.value.path == path
+    for stamp in range(2, 4):
+        with pytest.raises(HudiError, match=pending):
+            table.put("k", stamp, label=f"new {stamp}")
+    with pytest.raises(CorruptTableError) as cannot_clean:
+        table.table("cleaner").services.clean(pyhudi.CleanPolicy.commits(1))
+    assert f"cancel_resize('{pending}')" in str(cannot_clean.value)
+    assert contents(table) == before
+    assert table.rows() == rows
+    table.table("c").services.cancel_resize(pending)
+    table.put("k", 5, label="new writer")
+    assert table.values()["k"] == "k5"
+    assert table.table("v").services.verify()
+
+
 # -- what an input holds
 
 

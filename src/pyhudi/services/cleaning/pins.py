@@ -56,6 +56,10 @@ def _unknown(instant: Instant, error: CorruptTableError) -> CorruptTableError:
     next_step = "Restore its plan from a copy of the table, or roll it back with Apache Hudi"
     if instant.action in _COMPACTIONS:
         next_step = f"Cancel it: table.services.cancel_compaction({instant.requested!r})"
+    elif instant.action is Action.CLUSTERING:
+        next_step += (
+            f". A resize is cancelled by table.services.cancel_resize({instant.requested!r})"
+        )
     return CorruptTableError(
         f"it is not known which files the pending {instant.action} {instant.requested} needs, and a"
         " clean could remove them",
