@@ -1,7 +1,7 @@
 """pyhudi resizes tables, its own and Hudi's, and Hudi goes on with them, one after the other.
 
-No lock is needed for that: an engine begins when the other has ended. But pyhudi does not write
-beside Hudi's instants without one, so Hudi comes last.
+No lock is needed for that: an engine begins when the other has ended. But without one pyhudi does
+not write behind Hudi's instants. So Hudi comes second, and then the table gets a lock.
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ def hudi_goes_on(judge: JudgeClient, table: ResizedTable, options: dict[str, str
     table.agree()
     table.hudi_upsert(range(0, 60, 3), options)
     table.hudi_call("clean", clean_policy="KEEP_LATEST_COMMITS", retain_commits=1)
+    table.agree()
+    with pytest.raises(pyhudi.InvalidRequestError, match="another engine"):
+        table.upsert(range(10))
+    table.open().alter.use_lock("file")
+    table.upsert(range(0, 60, 4))
     table.agree()
     assert slices(judge, table) == groups
 

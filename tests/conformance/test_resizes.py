@@ -77,13 +77,14 @@ def test_all_readers_agree_at_every_moment_of_a_resize(
     table.agree_on_the_past()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind",
     [
+        pytest.param(BY_DAY, id="by day"),
         pytest.param(
             Kind(is_partitioned=False, is_optimistic=True, is_ordered=False), id="not partitioned"
         ),
-        pytest.param(BY_DAY, id="by day", marks=pytest.mark.long),
     ],
 )
 def test_all_readers_agree_after_rounds_of_splits_and_merges(
@@ -135,7 +136,7 @@ def test_nothing_of_a_cancelled_resize_is_ever_read(
     table.execute(table.plan_split(3))
     table.agree()
     table.agree_on_the_past()
-    table.agree_on_changes(table.ranges())
+    table.agree_on_changes(one for one in table.ranges() if one[0] == "000")
 
 
 @pytest.mark.long
@@ -178,8 +179,11 @@ def test_all_readers_agree_when_a_writer_finished_a_closed_resize(
     table.agree_on_the_past()
 
 
+@pytest.mark.parametrize(
+    "is_whole", [False, pytest.param(True, marks=pytest.mark.long)], ids=["some", "all"]
+)
 def test_a_range_that_ends_inside_a_resize_lacks_rows_of_its_buckets(
-    judge: JudgeClient, tmp_path: Path
+    judge: JudgeClient, tmp_path: Path, is_whole: bool
 ) -> None:
     """In Hudi and hudi-rs, where it is read after the resize; docs/differences.md says so.
 
@@ -193,13 +197,17 @@ def test_a_range_that_ends_inside_a_resize_lacks_rows_of_its_buckets(
     early()
     table.upsert(range(8, 20))
     late = table.held([0, 1, 50, 51])
+    table.agree_on_changes(table.ranges()[-1:])  # as long as the resize is pending
     table.execute(resize)
     late()
     table.upsert(range(4))
     writes = table.completed()
     [done] = [instant for instant in writes if instant.requested == resize]
     seen = set()
+    ends_inside = [instant.completed for instant in writes if _ends_inside([instant], done)][-2:]
     for one in table.ranges():
+        if not is_whole and one[0] != "000" and one[1] not in ends_inside:
+            continue
         held = [instant for instant in writes if one[0] < _completed(instant) <= one[1]]
         expected = _hudi_sees(held, done), _rs_sees(held, done)
         seen.add(expected)

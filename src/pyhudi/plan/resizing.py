@@ -184,8 +184,9 @@ class ResizePreview:
             partitions = len({change.partition for change in self.changes})
             size = readable(sum(change.bytes for change in self.changes), "B")
             made = sum(change.parts for change in self.changes)
+            becomes = "becomes" if buckets == 1 else "become"
             head = (
-                f"{counted(buckets, 'bucket')} become {made:,}, in"
+                f"{counted(buckets, 'bucket')} {becomes} {made:,}, in"
                 f" {counted(partitions, 'partition')}: {size} to rewrite"
             )
         shown = [f"  {_change_line(change)}" for change in self.changes[:_LISTED_MAX]]
