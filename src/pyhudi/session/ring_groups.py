@@ -51,6 +51,8 @@ from pyhudi.timeline.completion import CompletionTimes
 
 #: Nodes of rings that are sent with a write, so that its tasks need not read them.
 _CARRIED_NODES_MAX = 1 << 16
+#: How often a partition is looked at whose file groups do not fit its ring.
+_LOOKS_MAX = 3
 
 
 class RingGroups:
@@ -203,14 +205,15 @@ class RingGroups:
         return None if known is None or ordinal is None else known.ring.nodes[ordinal].position
 
     def found(self, partition: str) -> dict[int, str]:
-        layout = self.layout(partition)
-        found: dict[int, str] = {}
-        for file_id in committed_groups(self._storage, self._log, self._replaced, partition):
-            ordinal = layout.ordinal(file_id)
-            if ordinal is None:
-                raise _off_ring(partition, file_id, layout.ring)
-            found[ordinal] = file_id
-        return found
+        for _ in range(_LOOKS_MAX):
+            self._forget_resized()
+            layout = self.layout(partition)
+            ids = list(committed_groups(self._storage, self._log, self._replaced, partition))
+            ordinals = list(map(layout.ordinal, ids))
+            if None not in ordinals:
+                return {n: id_ for n, id_ in zip(ordinals, ids, strict=True) if n is not None}
+            self._log.refresh()  # the partition may be resized just now
+        raise _off_ring(partition, ids[ordinals.index(None)], layout.ring)
 
     def keep(self, partition: str, found: Mapping[int, str]) -> None:
         layout = self._known[partition]
