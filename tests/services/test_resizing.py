@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from pyhudi.commit.proposals import Begin, Decided
-from pyhudi.errors import ConflictError, CorruptTableError, InvalidRequestError
+from pyhudi.errors import (
+    ConflictError,
+    CorruptTableError,
+    InvalidRequestError,
+    UnsupportedTableError,
+)
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.ring_file import initial_ring
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
@@ -437,3 +442,32 @@ def test_a_folder_that_is_listed_while_copies_are_made_hides_none_of_them(
     assert result is not None
     copies = [s.path for s in table.storage.list("d") if f"_{requested}.log" in s.path]
     assert result.copies == len(copies)
+
+
+# -- a lock of Hudi's
+
+
+def test_a_lock_that_hudi_takes_cancels_pending_resizes() -> None:
+    table = ResizeTable(ordering="ts")
+    table.put("klmn", 1)
+    requested = table.plan(3)
+    table.table("own").alter.use_lock("storage")
+    table.put("kl", 2)
+    assert not table.pending()
+    with pytest.raises(InvalidRequestError, match=f"no pending resize {requested}"):
+        table.resizes().execute(requested)
+    assert table.values() == {"k": "k2", "l": "l2", "m": "m1", "n": "n1"}
+
+
+def test_no_process_executes_a_resize_beside_hudi(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that gave the table its lock died before it cancelled the resize."""
+    table = ResizeTable(ordering="ts")
+    table.put("klmn", 1)
+    requested = table.plan(3)
+    monkeypatch.setattr("pyhudi.services.lock_change.cancel_all", lambda session: None)
+    table.table("own").alter.use_lock("storage")
+    with pytest.raises(UnsupportedTableError, match="Cancel it with cancel_resize"):
+        table.resizes().execute(requested)
+    table.table("own").services.cancel_resize(requested)
+    table.put("kl", 2)
+    assert len(table.values()) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from pyhudi.storage.objects.rings import (
     write_mark,
 )
 from pyhudi.storage.open import open_storage
-from pyhudi.storage.protocol import Storage
+from pyhudi.storage.protocol import Folder, ObjectStat, Storage
 
 A = InstantTime("20260101000000000")
 FILE = f"{RING_ROOT}/a/b/{FIRST_INSTANT}.hashing_meta"
@@ -59,6 +60,38 @@ def test_files_and_marks_of_each_partition_are_listed(memory: Storage) -> None:
     assert {partition: load_ring_files(memory, partition) for partition in files} == files
     assert load_ring_files(memory, "none") == RingFiles("none")
     assert load_ring(memory, "none", FIRST_INSTANT) is None
+
+
+def test_a_listing_that_shows_a_mark_and_misses_its_ring_is_repeated(
+    memory: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_first_ring(memory, initial_ring("a", 1))
+    write_mark(memory, "a", FIRST_INSTANT)
+    for name in ("list_folder", "list"):
+        whole = getattr(memory, name)
+        monkeypatch.setattr(memory, name, _missing_rings_once(whole))
+    files = RingFiles("a", (FIRST_INSTANT,), frozenset([FIRST_INSTANT]))
+    assert load_all_ring_files(memory) == {"a": files}
+    assert load_ring_files(memory, "a") == files
+
+
+def _missing_rings_once(listed: Any) -> Any:
+    raced: list[str] = []
+
+    def racing(path: str) -> Any:
+        found = listed(path)
+        if raced:
+            return found
+        raced.append(path)
+        if isinstance(found, Folder):
+            return replace(found, objects=tuple(_without_rings(found.objects)))
+        return _without_rings(found)
+
+    return racing
+
+
+def _without_rings(stats: Iterable[ObjectStat]) -> Iterator[ObjectStat]:
+    return (stat for stat in stats if not stat.path.endswith(".hashing_meta"))
 
 
 def test_golden_rings_are_found(golden: GoldenTables) -> None:

@@ -92,6 +92,11 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
         self._exclusive = exclusive
         self._liveness = Liveness(log, settings)
 
+    @property
+    def called(self) -> str:
+        """What users call a plan of this service."""
+        return self.action.value
+
     # -- what a service supplies
 
     @abstractmethod
@@ -213,7 +218,7 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
                 if not self._must_repeat(outcome, requested):
                     return self._finished(run, work, outcome)
         raise UnavailableError(
-            f"the {self.action} {requested} could not be completed",
+            f"the {self.called} {requested} could not be completed",
             why=f"another engine undid its work {WORK_ATTEMPTS_MAX} times",
             next_step="Let only one engine execute it. Repeat the call if that is pyhudi",
         )
@@ -341,15 +346,15 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
 
     def _not_pending(self, requested: str, why: str) -> InvalidRequestError:
         return InvalidRequestError(
-            f"there is no pending {self.action} {requested:.100}",
+            f"there is no pending {self.called} {requested:.100}",
             why=why,
-            next_step=f"Look at table.inspect.timeline(), or plan a new {self.action}",
+            next_step=f"Look at table.inspect.timeline(), or plan a new {self.called}",
         )
 
     def _cannot_cancel_now(self, requested: str) -> ConflictError:
         timeout = f"{self._settings.heartbeat_timeout_ms / 1000:g} s"
         return ConflictError(
-            f"the {self.action} {requested} cannot be cancelled now",
+            f"the {self.called} {requested} cannot be cancelled now",
             why="another process seems to execute it: its last sign of life is not older than"
             f" {timeout}",
             next_step=f"Let it end, or repeat the call once it has been silent for {timeout}",

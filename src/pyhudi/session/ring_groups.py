@@ -2,9 +2,10 @@
 
 The ring's file is the answer, and it never changes. A process reads the ring in force of a
 partition once, and again when a replace commit has taken one of the partition's file groups out:
-then the partition was resized. A partition without a ring gets its first one from whichever process
-writes there first. Its file ids follow from the number of nodes, and of racing creators the first
-file wins.
+then the partition was resized. To a process that slept that commit may be archived. So rings are
+also read again when the process lists the timeline anew and finds that instants were archived. A
+partition without a ring gets its first one from whichever process writes there first. Its file ids
+follow from the number of nodes, and of racing creators the first file wins.
 
 **Complete partitions.** On a table that pyhudi alone writes, the mark beside a ring says that every
 node has a committed file group: a writer sets it when it has seen them all. That spares every later
@@ -50,6 +51,8 @@ from pyhudi.timeline.completion import CompletionTimes
 
 #: Nodes of rings that are sent with a write, so that its tasks need not read them.
 _CARRIED_NODES_MAX = 1 << 16
+#: How often a partition is looked at whose file groups do not fit its ring.
+_LOOKS_MAX = 3
 
 
 class RingGroups:
@@ -76,6 +79,7 @@ class RingGroups:
         self._complete: set[str] = set()
         self._pins: dict[str, InForce] | None = None  # of all partitions, once asked for
         self._passed: frozenset[FileGroupId] = frozenset()  # replaced groups that were looked at
+        self._begin: str | None = None  # of the active timeline, when they were looked at
 
     count = None
     names_are_known = True
@@ -124,8 +128,17 @@ class RingGroups:
         return is_recorded and not self._config.lock.is_shared
 
     def _forget_resized(self) -> None:
-        """Forget the rings of partitions in which a file group was replaced since the last look."""
+        """Forget the rings of partitions in which a file group was replaced since the last look.
+
+        If the timeline was listed again and begins later now, a replace commit may have been
+        archived unseen. Then any ring may be an old one.
+        """
         replaced = self._replaced.load()
+        if (begin := self._log.live.first_active) != self._begin:
+            self._known.clear()
+            self._complete.clear()
+            self._pins = None
+            self._begin = begin
         if replaced is self._passed:
             return
         for partition in {group.partition for group in replaced - self._passed}:
@@ -192,14 +205,15 @@ class RingGroups:
         return None if known is None or ordinal is None else known.ring.nodes[ordinal].position
 
     def found(self, partition: str) -> dict[int, str]:
-        layout = self.layout(partition)
-        found: dict[int, str] = {}
-        for file_id in committed_groups(self._storage, self._log, self._replaced, partition):
-            ordinal = layout.ordinal(file_id)
-            if ordinal is None:
-                raise _off_ring(partition, file_id, layout.ring)
-            found[ordinal] = file_id
-        return found
+        for _ in range(_LOOKS_MAX):
+            self._forget_resized()
+            layout = self.layout(partition)
+            ids = list(committed_groups(self._storage, self._log, self._replaced, partition))
+            ordinals = list(map(layout.ordinal, ids))
+            if None not in ordinals:
+                return {n: id_ for n, id_ in zip(ordinals, ids, strict=True) if n is not None}
+            self._log.refresh()  # the partition may be resized just now
+        raise _off_ring(partition, ids[ordinals.index(None)], layout.ring)
 
     def keep(self, partition: str, found: Mapping[int, str]) -> None:
         layout = self._known[partition]

@@ -57,7 +57,7 @@ class LiveTimeline:
         for instant in timeline.instants:
             self._see(instant)
         self._by_completion.sort()
-        self._first_active = timeline.first_active or ""
+        self.first_active = timeline.first_active or ""  # when it was listed
 
     def _see(self, instant: Instant) -> None:
         self._pass(instant.completed or instant.requested)
@@ -155,7 +155,7 @@ class LiveTimeline:
         """True if files of the instant count: it completed, now or before the active timeline."""
         if requested in self.completed:
             return True
-        return requested < self._first_active and requested not in self.pending
+        return requested < self.first_active and requested not in self.pending
 
     def completed_after(self, time: str) -> list[Instant]:
         """Return instants whose completion is later than the time, oldest completion first."""

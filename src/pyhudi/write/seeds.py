@@ -116,7 +116,9 @@ def _written_seeds(
     for partition, ordinals in wanted.items():
         found = session.groups.found(partition)
         layout = session.groups.layout(partition)
-        groups = [layout.group(ordinal) for ordinal in ordinals if ordinal not in found]
+        missing = set(ordinals).difference(found)
+        # Another writer may have seeded the partition, and it may be resized since.
+        groups = [layout.group(ordinal) for ordinal in range(layout.size) if ordinal in missing]
         if not groups:
             continue
         if hidden := session.replaced.load().intersection(groups):

@@ -23,7 +23,13 @@ from pyhudi.commit.pending_plans import load_service_plan
 from pyhudi.commit.proposals import LOCK_RULES, AlreadyDone, Outcome, Refused, Rule, refusal_error
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.transaction import writer_identity
-from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
+from pyhudi.errors import (
+    ConflictError,
+    HudiError,
+    InvalidRequestError,
+    UnavailableError,
+    UnsupportedTableError,
+)
 from pyhudi.format.files.file_names import (
     BaseFileName,
     FileGroupId,
@@ -103,6 +109,10 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
         self._merge = merge
         self._schema = schema
 
+    @property
+    def called(self) -> str:
+        return "resize"
+
     def plans(self) -> list[Instant]:
         """Return the pending resizes. A clustering of another kind is left to another engine."""
         with self._exclusive:
@@ -120,6 +130,8 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
 
     def _load_plan(self, requested: str) -> _Plan:
         self._pending(requested)
+        if self._log.is_shared:
+            raise _shared(requested)
         work = load_resize(self._log, requested, self._layout_of)
         slices = (slice_ for change in work.plan.groups for slice_ in _slices(change))
         named = {FileGroupId(s.partition, s.file_id): operation_of(s) for s in slices}
@@ -275,6 +287,15 @@ def _slice(partition: str, part: InputSlice) -> FileSlice:
     first = base.name.requested if base else min(log.name.requested for log in logs)
     ordered = tuple(sorted(logs, key=lambda log: log.name.order))
     return FileSlice(partition, part.file_id, first, base, ordered)
+
+
+def _shared(requested: str) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"the resize {requested} is not executed",
+        why="the table has got a lock that Apache Hudi takes, and a Hudi writer would not know what"
+        " pyhudi copies",
+        next_step="Cancel it with cancel_resize, which loses no row",
+    )
 
 
 def _not_completed(requested: str, refused: Refused) -> ConflictError:

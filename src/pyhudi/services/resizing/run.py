@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from pyhudi.errors import HudiError, InvalidRequestError, fault
@@ -159,3 +160,11 @@ def _execute_pending(
 
 def _pending(service: Resizes) -> tuple[str, ...]:
     return tuple(instant.requested for instant in service.plans())
+
+
+def cancel_all(session: TableSession) -> None:
+    """Cancel every pending resize, also one that another process is executing."""
+    service = resizes(session)
+    for requested in _pending(service):
+        with suppress(InvalidRequestError):  # it ended a moment ago
+            service.cancel(requested, is_forced=True)

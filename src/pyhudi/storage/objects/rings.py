@@ -27,7 +27,16 @@ from pyhudi.storage.protocol import Storage
 
 
 def load_ring_files(storage: Storage, partition: str) -> RingFiles:
-    """Return which rings the partition has on storage."""
+    """Return which rings the partition has on storage.
+
+    A local folder that changes while it is listed may show a mark and miss the ring, which was
+    created before it. A second listing shows both.
+    """
+    found = _listed(storage, partition)
+    return found if found.marks.issubset(found.instants) else _listed(storage, partition)
+
+
+def _listed(storage: Storage, partition: str) -> RingFiles:
     objects = storage.list_folder(ring_folder(partition)).objects
     names = (RingFileName.parse(stat.path.rpartition("/")[2]) for stat in objects)
     return _ring_files(partition, (name for name in names if name is not None))
@@ -41,7 +50,9 @@ def load_all_ring_files(storage: Storage) -> dict[str, RingFiles]:
         partition = ring_partition(stat.path)
         if name is not None and partition is not None:
             found.setdefault(partition, []).append(name)
-    return {partition: _ring_files(partition, names) for partition, names in found.items()}
+    files = {partition: _ring_files(partition, names) for partition, names in found.items()}
+    changing = [p for p, rings in files.items() if not rings.marks.issubset(rings.instants)]
+    return {**files, **{partition: load_ring_files(storage, partition) for partition in changing}}
 
 
 def _ring_files(partition: str, names: Iterable[RingFileName]) -> RingFiles:
