@@ -15,8 +15,33 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: Calls under way at once. Most of their time they wait for storage.
+_AT_ONCE: Final = 16
+
+
+class Together(Protocol):
+    """Calls a function with each of the items; returns the results in their order.
+
+    It may make several calls at once, in other threads. After an error no further call begins, and
+    the error of the first item that has one is raised when all calls have ended.
+    """
+
+    def __call__(
+        self, call: Callable[[Item], Result], items: Sequence[Item], /
+    ) -> list[Result]: ...
+
+
+def one_by_one(call: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Call the function with each item in turn, in this thread."""
+    return [call(item) for item in items]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +64,8 @@ class World:
     user: str = ""
     process: int = 0
     program: str = ""
+    #: How calls are made that wait for storage and do not depend on each other.
+    together: Together = one_by_one
 
 
 def new_uuid(world: World) -> str:
@@ -65,6 +92,7 @@ def real_world() -> World:
         user=_user(),
         process=os.getpid(),
         program=os.path.basename(sys.argv[0]) if sys.argv else "",
+        together=_together,
     )
 
 
@@ -97,3 +125,10 @@ def _every(interval_ms: int, call: Callable[[], None]) -> Callable[[], None]:
             thread.join()
 
     return stop
+
+
+def _together(call: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    if len(items) < 2:
+        return one_by_one(call, items)
+    with ThreadPoolExecutor(min(_AT_ONCE, len(items)), "pyhudi-together") as pool:
+        return list(pool.map(call, items))

@@ -37,14 +37,11 @@ class OwedCopy:
     number: int  # of the writes that completed since the plan, counted from 1
     requested: str
     logs: Mapping[int, tuple[LogFile, ...]]  # by the number of the change in the plan, in order
+    files: int  # that its copies are at most: each log makes one in each child
 
     @property
     def bytes(self) -> int:
         return sum(log.size for logs in self.logs.values() for log in logs)
-
-    @property
-    def files(self) -> int:
-        return sum(map(len, self.logs.values()))
 
 
 def owed_copy(
@@ -68,7 +65,8 @@ def owed_copy(
             order = (place, log.name.version, log.name.write_token)
             found.setdefault(change, []).append((order, log))
     logs = {change: tuple(log for _, log in sorted(found[change])) for change in sorted(found)}
-    return OwedCopy(number, requested, logs) if logs else None
+    files = sum(len(logs[change]) * len(plan.groups[change].made) for change in logs)
+    return OwedCopy(number, requested, logs, files) if logs else None
 
 
 def _places(plan: ResizePlan) -> dict[FileGroupId, tuple[int, int]]:

@@ -1,13 +1,12 @@
 """Executing resizes: a resize's steps in the life of a plan (`services.planned_action`).
 
     bases      the children's base files, from the slices that the plan names
-    copies     what completed since the plan was made
-    the end    complete, or close, copy and complete (`write.resizing.finish`)
+    the end    copy what completed since, and complete (`write.resizing.finish`)
 
 All of it has fixed names, so any process goes on where another stopped. Writers go on meanwhile.
 The longest part, the base files, is made while the resize is not closed. If no attempt can succeed,
-because a log is damaged, the resize is cancelled: it must not stay in the way of writers, nor of
-compactions of the buckets.
+because a log is damaged, or if writers outrun it (`plan.resize_pace`), the resize is cancelled: it
+must not stay in the way of writers, nor of compactions of the buckets.
 """
 
 from __future__ import annotations
@@ -145,9 +144,7 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
         with self._exclusive:
             copies = ResizeCopies(self._log, work)
             copies.find(load_made(self._storage, work.requested))
-        made = _Made(bases, copies)
-        self._end(run, made).copy()  # what completed while the base files were made
-        return made
+        return _Made(bases, copies)
 
     def _completion(self, run: Execution[_Plan], work: _Made) -> Outcome:
         try:

@@ -16,8 +16,8 @@ because they are of the base file below the original. Rows keep their meta colum
 of the file.
 
 **Names are fixed** by the instant, the child and the source, so all attempts meet on them. The
-first to create a file wins, and the others compare how many records it holds. Files are made in one
-order: if a file is there, so are all before it.
+first to create a file wins, and the others compare how many records it holds. The files of one log
+go to storage together; those of the next log follow when they are there.
 
 Memory holds one block, and what a `Spool` holds for each child.
 """
@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +57,7 @@ from pyhudi.table.log_blocks import (
     no_data_block,
 )
 from pyhudi.table.schema import FILE_NAME, RECORD_KEY
+from pyhudi.world import Together, one_by_one
 from pyhudi.write.files.log_file import stored_counts
 from pyhudi.write.files.spec import (
     WRITE_TOKEN,
@@ -111,16 +113,18 @@ def copied_logs(
     name: CopyName,
     sources: Sequence[LogFile],
     owners: KeyOwners,
+    together: Together = one_by_one,
 ) -> list[WriteStat]:
     """Copy the logs of one write, all of one partition, into the file groups that own the records.
 
-    Return a stat for each file. It may be repeated, and by several processes at once.
+    Return a stat for each file. It may be repeated, and by several processes at once. The files of
+    one log are created `together`.
     """
     pieces: dict[int, int] = {}
     stats: list[WriteStat] = []
     for source in sources:
         with ExitStack() as stack:
-            copy = _SourceCopy(storage, name, source, owners, pieces, stack)
+            copy = _SourceCopy(storage, name, source, owners, pieces, stack, together)
             stats += copy.files()
     return stats
 
@@ -158,6 +162,14 @@ class _Copy:
         self.records.add(block, count)
 
 
+class _File(NamedTuple):
+    """A copy that is to be created."""
+
+    group: FileGroupId
+    name: LogFileName
+    copy: _Copy
+
+
 class _SourceCopy:
     """One source, copied into all file groups in one pass."""
 
@@ -169,6 +181,7 @@ class _SourceCopy:
         owners: KeyOwners,
         pieces: dict[int, int],  # how many files each group has by now
         stack: ExitStack,
+        together: Together,
     ) -> None:
         self._storage = storage
         self._name = name
@@ -176,6 +189,7 @@ class _SourceCopy:
         self._owners = owners
         self._pieces = pieces
         self._stack = stack
+        self._together = together
         self._copies: dict[int, _Copy] = {}
 
     def files(self) -> Iterator[WriteStat]:
@@ -190,10 +204,10 @@ class _SourceCopy:
             for ordinal, data, count in parts:
                 copy = self._copies.get(ordinal)
                 if copy is not None and copy.spool.size + len(data) > COPY_BYTES_MAX:
-                    yield self._created(ordinal)
+                    yield self._created(self._next_file(ordinal))
                 self._copy(ordinal).add(located.block, data, count)
-        for ordinal in sorted(self._copies):
-            yield self._created(ordinal)
+        files = [self._next_file(ordinal) for ordinal in sorted(self._copies)]
+        yield from self._together(self._created, files)
 
     def _copy(self, ordinal: int) -> _Copy:
         if ordinal not in self._copies:
@@ -217,13 +231,17 @@ class _SourceCopy:
 
     # -- creating
 
-    def _created(self, ordinal: int) -> WriteStat:
+    def _next_file(self, ordinal: int) -> _File:
+        """Return the copy under the next name of its file group."""
         copy = self._copies.pop(ordinal)
         group, piece = self._owners.group(ordinal), self._pieces.get(ordinal, 0)
         if self._name.pieces_max is not None and piece >= self._name.pieces_max:
             raise _too_many_pieces(group, self._name)
         self._pieces[ordinal] = piece + 1
-        name = self._name.of(group, piece)
+        return _File(group, self._name.of(group, piece), copy)
+
+    def _created(self, file: _File) -> WriteStat:
+        group, name, copy = file
         path = data_path(group.partition, name.file_name)
         create_marker(self._storage, WriteSpec(self._name.requested, ""), path, IoType.CREATE)
         size = self._storage.create_from(path, copy.spool.chunks())

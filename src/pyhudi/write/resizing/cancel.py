@@ -6,6 +6,7 @@ from pyhudi.commit.proposals import Decided, Outcome, Refused, Rule
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.errors import CorruptTableError, HudiError, UnsupportedTableError
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.plan.resize_pace import OutrunError
 
 
 def abort_resize(recovery: FailedWriteRecovery, requested: str) -> Outcome:
@@ -26,5 +27,5 @@ def rollback_of(outcome: Outcome) -> str | None:
 
 
 def is_incurable(error: HudiError) -> bool:
-    """True if no attempt can carry out a resize that failed so: it has to be cancelled."""
-    return isinstance(error, CorruptTableError | UnsupportedTableError)
+    """True if a resize that failed so has to be cancelled: it cannot be carried out, or not now."""
+    return isinstance(error, CorruptTableError | UnsupportedTableError | OutrunError)

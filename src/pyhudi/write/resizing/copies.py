@@ -8,7 +8,7 @@ and those of all writes before are whole (`plan.resize_copies`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.errors import CorruptTableError
@@ -25,6 +25,7 @@ from pyhudi.plan.resize_copies import FoundCopies, OwedCopy, found_copies, owed_
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.live import LiveTimeline, NumberedWrite
+from pyhudi.world import one_by_one
 from pyhudi.write.files.copied_log import CopyName, copied_logs, copy_stat, log_stat
 from pyhudi.write.resizing.work import ResizeWork
 
@@ -88,20 +89,22 @@ class ResizeCopies:
     def copy(self, owed: Iterable[OwedCopy]) -> None:
         """Copy these writes, the oldest that are owed, in their order."""
         for each in owed:
-            name = CopyName.of_copy(self._work.requested, each.number)
-            stats: list[WriteStat] = []
-            for change, logs in each.logs.items():
-                stats += copied_logs(self._storage, name, logs, self._work.children[change])
-            self._stats += stats
+            self._stats += self._copies_of(each)
             self._copied = each.number
 
+    def _copies_of(self, owed: OwedCopy) -> list[WriteStat]:
+        """Make the copies of one write, several at once: no order among them counts."""
+        name = CopyName.of_copy(self._work.requested, owed.number)
+        children, together = self._work.children, self._log.world.together
+        changes = list(owed.logs)
+        is_wide = len(changes) > max(len(children[change].groups) for change in changes)
 
-def bytes_owed(owed: Sequence[OwedCopy]) -> int:
-    return sum(each.bytes for each in owed)
+        def copied(change: int) -> list[WriteStat]:
+            within = one_by_one if is_wide else together
+            return copied_logs(self._storage, name, owed.logs[change], children[change], within)
 
-
-def files_owed(owed: Sequence[OwedCopy]) -> int:
-    return sum(each.files for each in owed)
+        made = together(copied, changes) if is_wide else one_by_one(copied, changes)
+        return [stat for stats in made for stat in stats]
 
 
 def _load_metadata(log: DecisionLog, instant: Instant) -> CommitMetadata:

@@ -1,9 +1,9 @@
 """The end of a resize: what completed meanwhile is copied, and then it completes.
 
-    copy        each write that completed since the plan, oldest first
+    copy        each write that completed since the plan, oldest first, in rounds
     complete    one decision: legal if nothing is owed, for exactly the number that it takes
-    close       after three refusals, because writers are faster: from then on no write that has
-                files in an input completes, and what is still owed is little
+    close       if writers are faster (`plan.resize_pace`): from then on no write that has files in
+                an input completes, and what is still owed is little
     tidy        marks, markers, the object that shows the close
 
 No writer waits for more than the last copies: a writer that meets a closed resize executes these
@@ -13,10 +13,10 @@ one completion.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.proposals import Close, Complete, Outcome, Refused, Rule
@@ -31,21 +31,15 @@ from pyhudi.format.timeline.commit_metadata import (
 from pyhudi.format.timeline.decision_entry import closed_path
 from pyhudi.format.timeline.instant import Action, InstantTime
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity
+from pyhudi.plan.resize_copies import OwedCopy
+from pyhudi.plan.resize_pace import Pace, outrun_error
 from pyhudi.storage.objects.markers import marker_objects
 from pyhudi.storage.objects.rings import write_mark
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.live import LiveTimeline
 from pyhudi.write.resizing.bases import note_made
-from pyhudi.write.resizing.copies import ResizeCopies, bytes_owed, files_owed
+from pyhudi.write.resizing.copies import ResizeCopies
 from pyhudi.write.resizing.work import ResizeWork
-
-#: Refused completions after which a resize is closed.
-REFUSALS_MAX: Final = 3
-#: What may be left to copy when a resize is closed. After five refusals it may be twice as much.
-CLOSE_BYTES: Final = 8 << 20
-CLOSE_BYTES_MAX: Final = 256 << 20
-CLOSE_FILES: Final = 64
-CLOSE_REFUSALS: Final = 5
 
 
 class ResizeEnd:
@@ -69,48 +63,65 @@ class ResizeEnd:
         self._copies = copies
         self._encoded = encoded
         self._exclusive = exclusive
-        self._refusals = 0
-        self._close_refusals = 0
-
-    def copy(self) -> None:
-        """Copy what is owed now."""
-        with self._exclusive:
-            owed = self._copies.owed(self._log.refresh())
-        self._copies.copy(owed)
 
     def run(self) -> Outcome:
-        """Copy and complete, until the resize has ended or may not complete."""
+        """Copy and complete, until the resize has ended or may not complete.
+
+        OutrunError if writers complete faster than that.
+        """
+        pace: Pace | None = None
+        copied: Sequence[OwedCopy] = ()
         while True:
-            self.copy()
             with self._exclusive:
-                outcome = self._complete()
-                if not _is_owed(outcome):
-                    return outcome
-                self._refusals += 1
-                if self._refusals >= REFUSALS_MAX:
-                    self._close()
+                owed = self._owed(self._log.refresh())
+                pace = Pace.of(owed) if pace is None else pace.after(copied, owed)
+                if not owed or not self._is_pending():
+                    outcome = self._complete()
+                    if not _is_owed(outcome):
+                        return outcome
+                    pace, owed = pace.refused(), self._owed(self._log.live)
+                if self._is_closed(pace, owed):
+                    owed = self._owed(self._log.live)
+                else:
+                    owed = pace.next_round(owed)
+            self._copies.copy(owed)
+            copied = owed
+
+    def _owed(self, live: LiveTimeline) -> Sequence[OwedCopy]:
+        return self._copies.owed(live)
+
+    def _is_pending(self) -> bool:
+        live, requested = self._log.live, self._work.requested
+        return requested in live.pending and requested not in live.rolled_back_by
 
     def _complete(self) -> Outcome:
         work, data, rings = self._work, self._encoded(), self._work.ring_files
         # An executor need not have read the log since the plan's begin, so it names no begin entry.
-        action, check = Action.CLUSTERING, partial(self._objection, 0, 0)
-        return self._log.append(Complete(work.requested, action, None, data, check, rings))
+        action = Action.CLUSTERING
+        return self._log.append(Complete(work.requested, action, None, data, self._copied, rings))
 
-    def _close(self) -> None:
-        """Close the resize, unless too much is owed; a resize that has ended shows in `run`."""
-        doubled = CLOSE_BYTES << (self._close_refusals // CLOSE_REFUSALS)
-        check = partial(self._objection, min(doubled, CLOSE_BYTES_MAX), CLOSE_FILES)
+    def _copied(self, live: LiveTimeline) -> Refused | None:
+        """Return a refusal of the completion if anything is owed."""
+        owed = self._owed(live)
+        return Refused(Rule.NOT_COPIED, owed[0].requested) if owed else None
+
+    def _is_closed(self, pace: Pace, owed: Sequence[OwedCopy]) -> bool:
+        """True if the resize is closed; close it if it is time to."""
+        if self._work.requested in self._log.live.closed:
+            return True
+        if not pace.may_close(owed):
+            if pace.must_cancel:
+                raise outrun_error(self._work.requested, owed)
+            return False
         stats = (*self._bases, *self._copies.stats)
         note_made(self._log.storage, self._work.requested, stats)
-        if _is_owed(self._log.append(Close(self._work.requested, check))):
-            self._close_refusals += 1
+        self._log.append(Close(self._work.requested, partial(self._closable, pace)))
+        return self._work.requested in self._log.live.closed
 
-    def _objection(self, bytes_max: int, files_max: int, live: LiveTimeline) -> Refused | None:
-        """Return a refusal if more than that is owed."""
-        owed = self._copies.owed(live)
-        if bytes_owed(owed) <= bytes_max and files_owed(owed) <= files_max:
-            return None
-        return Refused(Rule.NOT_COPIED, owed[0].requested)
+    def _closable(self, pace: Pace, live: LiveTimeline) -> Refused | None:
+        """Return a refusal of the close if too much is owed."""
+        owed = self._owed(live)
+        return None if pace.may_close(owed) else Refused(Rule.NOT_COPIED, owed[0].requested)
 
 
 def _is_owed(outcome: Outcome) -> bool:

@@ -117,7 +117,8 @@ def moved(session: TableSession, requested: str, files: WrittenFiles) -> Written
     for partition, logs in sorted(sources.items()):
         layout = ring_layout(session, partition)
         try:
-            made += copied_logs(session.storage, name, sorted(logs, key=_order), layout)
+            ordered, together = sorted(logs, key=_order), session.world.together
+            made += copied_logs(session.storage, name, ordered, layout, together)
         except SourceGoneError as error:
             raise taken_away(error.path or partition) from error
     paths = {stat.data_path for stat in gone}
