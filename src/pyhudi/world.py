@@ -2,7 +2,7 @@
 
 Everything that commits gets a `World` as an argument and uses nothing else, so the code that runs
 in production is the code that the simulator runs with its own clocks and randomness. This is the
-one module that reads a clock, draws randomness, sleeps or starts a thread.
+one module that reads a clock, draws randomness, sleeps or starts threads.
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhudi.format.files.file_names import LogFileName
@@ -65,16 +63,17 @@ def test_a_round_is_an_eighth_while_it_catches_up_and_short_when_it_is_outrun() 
     assert len(pace.refused().next_round(owed(80))) == 80
 
 
+@settings(deadline=None, max_examples=50)
 @given(
-    at_first=st.integers(0, 300),
+    at_first=st.integers(0, 80),
     files=st.sampled_from([1, 58, 1_000]),
     arriving=st.lists(st.integers(0, 20), max_size=30),
-    each=st.integers(0, 200),
+    each=st.integers(0, 40),
 )
 def test_whatever_completes_meanwhile_the_rounds_end(
     at_first: int, files: int, arriving: list[int], each: int
 ) -> None:
-    """`arriving` writes complete in the rounds, and from then on so many in each eighth."""
+    """So many complete in each of the first rounds, and in each one after those."""
     left = owed(at_first, files)
     pace = Pace.of(left)
     for number in range(1_000):
@@ -94,7 +93,7 @@ def test_a_resize_that_is_faster_than_writers_is_not_outrun(at_first: int, share
     """With each copied write, this share of a write completes."""
     left = owed(at_first, 58)
     pace, due = Pace.of(left), 0.0
-    while len(left) > 2:
+    while load_of(left) > 2:
         copied = pace.next_round(left)
         due += share * len(copied)
         left, due = [*left[len(copied) :], *owed(int(due), 58)], due % 1
@@ -111,4 +110,4 @@ def test_writers_that_are_faster_by_a_half_are_held_up_for_what_the_limits_allow
         left, due = [*left[len(copied) :], *owed(int(due), 58)], due % 1
         pace = pace.after(copied, left)
     assert load_of(left) <= 32
-    assert replace(pace, refusals=2).may_close(left) is False
+    assert pace.refusals > 3
