@@ -59,7 +59,7 @@ def table(**given: Any) -> str:
         "record_key": ("id", "line"),
         "partition_by": ("day",),
         "ordering": ("ts",),
-        "buckets": 1024,
+        "buckets": "1,024 in each partition",
         "concurrency": "NON_BLOCKING_CONCURRENCY_CONTROL",
         "columns": [("id", pa.int64()), ("tags", pa.list_(pa.string()))],
     }

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -86,6 +87,8 @@ def test_every_kind_of_write_places_rows_by_the_rings(
     table.delete("v = 50", spark=spark)
     for n in (*range(20), *range(30, 40), 50):
         del expected[f"k{n}"]
+    table.update(frame(spark, 1, first=60).selectExpr("id", "day", "v", "8L AS ts"), columns=["ts"])
+    expected["k60"] = 8
     assert content(table) == expected
     assert is_whole(table)
     table.overwrite(frame(spark, 50, ts=9), partitions="all")
@@ -97,6 +100,7 @@ def test_every_kind_of_write_places_rows_by_the_rings(
     assert is_whole(table)
 
 
+@pytest.mark.spark35
 def test_the_first_write_sizes_each_partition_by_its_share(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +113,38 @@ def test_the_first_write_sizes_each_partition_by_its_share(
         for partition, files in load_all_ring_files(storage).items()
     ]
     assert [len(ring.nodes) for ring in rings if ring is not None] == [4, 4, 4]
+
+
+@pytest.mark.skipif(pyspark.__version__.startswith("3."), reason="no data sources in Python")
+def test_the_data_source_creates_and_writes_tables_of_rings(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from pyspark_pyhudi import DefaultSource  # it cannot be loaded on Spark 3.5
+
+    spark.dataSource.register(DefaultSource)
+    options = {
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "day",
+        "hoodie.datasource.write.precombine.field": "ts",
+    }
+    rings = {
+        "hoodie.index.type": "BUCKET",
+        "hoodie.index.bucket.engine": "CONSISTENT_HASHING",
+        "hoodie.bucket.index.num.buckets": "3",
+    }
+    for name, given, count in (("auto", options, 1), ("three", {**options, **rings}, 3)):
+        path = str(tmp_path / name)
+        for first, ts in ((0, 1), (100, 2)):
+            writer = frame(spark, 200, ts=ts, first=first).write.format("pyhudi")
+            writer.options(**given).mode("append").save(path)
+        table = pyhudi.open_table(path)
+        assert content(table) == {f"k{n}": 1 if n < 100 else 2 for n in range(300)}
+        assert is_whole(table)
+        storage = open_storage(path)
+        for partition, files in load_all_ring_files(storage).items():
+            ring = load_ring(storage, partition, files.instants[0])
+            assert ring is not None
+            assert len(ring.nodes) == count
 
 
 def test_values_that_cannot_be_partitions_are_named(spark: SparkSession, tmp_path: Path) -> None:

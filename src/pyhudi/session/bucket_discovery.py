@@ -128,7 +128,7 @@ def _consistent_buckets(
         raise UnsupportedTableError(
             f"the table {name!r} cannot be written yet",
             why="Apache Hudi is resizing buckets of it, and its writers write twice meanwhile",
-            next_step="Let Hudi complete its clustering, or roll its plan back there",
+            next_step="Write again when Hudi has completed its clustering",
         )
     rings = Rings(loader.storage, loader.history, known_by(state))
     loaded = {p: rings.load(p) for p in load_all_ring_files(loader.storage)}
