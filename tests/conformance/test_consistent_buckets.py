@@ -91,6 +91,7 @@ def test_both_judges_read_a_table_that_sized_itself(
         partition_by=partition_by or (),
         ordering="ts",
         buckets=None,
+        upkeep=False,
     )
     table.upsert(judged.holding(rows(0, 60, 1)))
     table.upsert(judged.holding(rows(30, 90, 2)))

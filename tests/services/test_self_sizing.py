@@ -176,6 +176,20 @@ def test_a_large_plan_of_another_process_is_left_to_it_and_a_small_one_is_finish
         assert (planned in pending["requested"].to_pylist()) == left
 
 
+def test_a_plan_that_writers_leave_to_others_is_not_looked_at_after_each_commit() -> None:
+    memory = made(replace(ONLY_RESIZE, inline_bytes=0), buckets=ConsistentBuckets(initial=8))
+    by_hand = table_on(memory.storage, memory.world("b"), upkeep=False)
+    by_hand.upsert(batch(1, 100))
+    [planned] = by_hand.services.resize(plan_only=True).pending  # a merge
+    memory.clock.ms += TEN_MINUTES_MS
+    table = memory.table()
+    with patch.object(inline, "run_services", wraps=maintenance.run_services) as run:
+        for number in range(10):
+            table.upsert(batch(number, 8))
+    assert run.call_count <= 1
+    assert planned
+
+
 def test_a_bucket_that_cannot_be_split_is_not_tried_after_each_commit() -> None:
     memory = made(ONLY_RESIZE, buckets=ConsistentBuckets(initial=1, max=1))
     table = memory.table()

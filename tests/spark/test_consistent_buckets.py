@@ -30,7 +30,7 @@ def every_input_is_shuffled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def create(path: Path, **options: Any) -> pyhudi.Table:
     given = {"record_key": "id", "partition_by": "day", "ordering": "ts", **options}
-    return pyhudi.create_table(path, SCHEMA, **given)
+    return pyhudi.create_table(path, SCHEMA, **{"upkeep": False, **given})
 
 
 def frame(spark: SparkSession, count: int, ts: int = 1, first: int = 0) -> DataFrame:

@@ -41,6 +41,7 @@ def path(tmp_path: Path) -> Path:
         partition_by="day",
         ordering="ts",
         buckets=ConsistentBuckets(initial=2),
+        upkeep=False,
     )
     for ts in range(3):
         rows = [{"id": f"k{n}", "day": f"d{n % 2}", "ts": ts + n % 5} for n in range(400)]

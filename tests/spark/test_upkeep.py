@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from unittest.mock import patch
 
@@ -35,6 +36,30 @@ def test_after_a_write_of_spark_its_tasks_compact(tmp_path: Path, spark: SparkSe
     assert "compaction" in table.inspect.timeline().column("began_as").to_pylist()
     found = table.read(columns=["id"], read_optimized=True).to_arrow().column("id").to_pylist()
     assert sorted(found) == sorted(f"k{n}" for n in range(20))
+
+
+def test_buckets_that_a_write_from_spark_made_too_large_are_split_by_spark(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # buckets this small are for tests only
+        sizing = pyhudi.ResizePolicy(target_bytes=4096, rest_seconds=0)
+    table = pyhudi.create_table(
+        tmp_path / "t",
+        SCHEMA,
+        record_key="id",
+        ordering="ts",
+        buckets=pyhudi.ConsistentBuckets(initial=1),
+        upkeep=pyhudi.Upkeep(compaction=None, resize=sizing, clean=None, archive=None),
+    )
+    frame = spark.range(20_000).selectExpr("concat('k', id) AS id", "id AS ts")
+    in_driver = "pyhudi.services.resizing.run.write_children"
+    with patch(in_driver, side_effect=AssertionError("rewritten in the driver")):
+        table.upsert(frame)
+    assert "clustering" in table.inspect.timeline().column("began_as").to_pylist()
+    assert len(table.inspect.buckets(rows=False)) > 1
+    found = table.read(columns=["id"]).to_arrow().column("id").to_pylist()
+    assert sorted(found) == sorted(f"k{n}" for n in range(20_000))
 
 
 #: Options of a save → whether a compaction follows it.

@@ -291,7 +291,7 @@ class InlineUpkeep:
         )
         self._warn_of_overdue(session, bounded, result)
         self._warn_of_large_buckets(session, bounded, result)
-        record = record_run(session, mark, result, tried=_tried(due, result, bounded))
+        record = record_run(session, mark, result, tried=_tried(session, due, result, bounded))
         with suppress(HudiError):  # they are a hint
             _note_sizes(session, result)
         self._rested(session, due, record, mark)
@@ -351,7 +351,9 @@ def _too_large(resized: Resized, policy: ResizePolicy) -> list[LeftAlone]:
     return [each for each in resized.preview.left if each.bytes > policy.split_bytes]
 
 
-def _tried(due: frozenset[str], result: UpkeepResult, upkeep: Upkeep) -> frozenset[str]:
+def _tried(
+    session: TableSession, due: frozenset[str], result: UpkeepResult, upkeep: Upkeep
+) -> frozenset[str]:
     """Return the services that rest if they did nothing.
 
     A resize does not if all buckets are of the right size: that this process took one for larger
@@ -360,12 +362,14 @@ def _tried(due: frozenset[str], result: UpkeepResult, upkeep: Upkeep) -> frozens
     resized, policy = result.resize, upkeep.resize
     if resized is None or policy is None:
         return due
-    return due | {RESIZE} if _too_large(resized, policy) else due - {RESIZE}
+    if _too_large(resized, policy):
+        return due | {RESIZE}
+    return due - {RESIZE} if session.sizes.largest > policy.split_bytes else due
 
 
 def _note_sizes(session: TableSession, result: UpkeepResult) -> None:
-    """Note the sizes of all buckets, which the run has listed."""
-    if not session.can_resize:
+    """Note the sizes of all buckets, if the run has listed them."""
+    if not session.can_resize or (result.compaction is None and result.resize is None):
         return
     is_changed = result.compaction is not None and bool(result.compaction.results)
     is_changed |= result.resize is not None and bool(result.resize.results)
