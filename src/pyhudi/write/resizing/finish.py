@@ -29,7 +29,7 @@ from pyhudi.format.timeline.commit_metadata import (
     stats_by_partition,
 )
 from pyhudi.format.timeline.decision_entry import closed_path
-from pyhudi.format.timeline.instant import Action, InstantTime
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity
 from pyhudi.storage.objects.markers import marker_objects
 from pyhudi.storage.objects.rings import write_mark
@@ -93,8 +93,20 @@ class ResizeEnd:
     def _complete(self) -> Outcome:
         work, data, rings = self._work, self._encoded(), self._work.ring_files
         # An executor need not have read the log since the plan's begin, so it names no begin entry.
-        action, check = Action.CLUSTERING, partial(self._objection, 0, 0)
+        action, check = Action.CLUSTERING, self._incomplete
         return self._log.append(Complete(work.requested, action, None, data, check, rings))
+
+    def _incomplete(self, live: LiveTimeline) -> Refused | None:
+        """Return a refusal if anything is owed, or the plan is gone.
+
+        A process may have slept until the resize was cancelled and nothing tells of that any more.
+        Its inflight file alone then makes the resize look pending.
+        """
+        requested = self._work.requested
+        plan = Instant(requested, Action.CLUSTERING, State.REQUESTED)
+        if self._log.storage.stat(self._log.path(plan)) is None:
+            return Refused(Rule.NOT_PENDING, requested)
+        return self._objection(0, 0, live)
 
     def _close(self) -> None:
         """Close the resize, unless too much is owed; a resize that has ended shows in `run`."""
