@@ -302,6 +302,19 @@ def test_an_executor_whose_resize_was_cancelled_meanwhile_reports_it(table: Resi
     ]
 
 
+def test_an_executor_whose_plan_is_gone_completes_nothing(table: ResizeTable) -> None:
+    """It slept until nothing told any more that the resize was cancelled but the missing plan."""
+    table.put("klmnopq", 1)
+    before = table.rows()
+    requested = table.plan()
+    plan = f".hoodie/timeline/{requested}.clustering.requested"
+    deeds = {".parquet": lambda: table.storage.delete(plan)}
+    with pytest.raises(ConflictError, match="not pending"):
+        table.resizes(storage=Beside(table, deeds)).execute(requested)
+    assert table.rows() == before
+    assert not [name for name in table.names() if name.startswith(requested)]
+
+
 def test_a_plan_of_an_older_ring_changes_nothing(table: ResizeTable) -> None:
     table.put("klm", 1)
     late = table.plan()

@@ -29,7 +29,7 @@ from pyhudi.format.timeline.commit_metadata import (
     stats_by_partition,
 )
 from pyhudi.format.timeline.decision_entry import closed_path
-from pyhudi.format.timeline.instant import Action, InstantTime
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity
 from pyhudi.plan.resize_copies import OwedCopy
 from pyhudi.plan.resize_pace import Pace, outrun_error
@@ -97,11 +97,19 @@ class ResizeEnd:
     def _complete(self) -> Outcome:
         work, data, rings = self._work, self._encoded(), self._work.ring_files
         # An executor need not have read the log since the plan's begin, so it names no begin entry.
-        action = Action.CLUSTERING
-        return self._log.append(Complete(work.requested, action, None, data, self._copied, rings))
+        action, check = Action.CLUSTERING, self._incomplete
+        return self._log.append(Complete(work.requested, action, None, data, check, rings))
 
-    def _copied(self, live: LiveTimeline) -> Refused | None:
-        """Return a refusal of the completion if anything is owed."""
+    def _incomplete(self, live: LiveTimeline) -> Refused | None:
+        """Return a refusal of the completion if anything is owed, or the plan is gone.
+
+        A process may have slept until the resize was cancelled and nothing tells of that any more.
+        Its inflight file alone then makes the resize look pending.
+        """
+        requested = self._work.requested
+        plan = Instant(requested, Action.CLUSTERING, State.REQUESTED)
+        if self._log.storage.stat(self._log.path(plan)) is None:
+            return Refused(Rule.NOT_PENDING, requested)
         owed = self._owed(live)
         return Refused(Rule.NOT_COPIED, owed[0].requested) if owed else None
 
