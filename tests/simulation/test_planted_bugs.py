@@ -14,7 +14,6 @@ import pytest
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.simulate.table.schedules import Mode, ScheduleResult, Services, run_schedule
 from simulation.planted.commit import BUGS
-from simulation.planted.resizes import RESIZE_BUGS
 from simulation.planted.schemas import SCHEMA_BUGS
 
 SEARCH = int(os.environ.get("PYHUDI_SEARCH", "0"))
@@ -134,14 +133,8 @@ def catches(bug: str, mode: Mode, seed: int) -> bool:
 
 def played(bug: str, mode: Mode, seed: int) -> ScheduleResult:
     archives, services = bug in ARCHIVING, SERVED.get(bug)
-    return run_schedule(
-        seed,
-        mode=mode,
-        archives=archives,
-        services=services,
-        evolves=bug in SCHEMA_BUGS,
-        resizes=bug in RESIZE_BUGS,
-    )
+    evolves = bug in SCHEMA_BUGS
+    return run_schedule(seed, mode=mode, archives=archives, services=services, evolves=evolves)
 
 
 def test_every_planted_bug_has_seeds() -> None:
