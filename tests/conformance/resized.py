@@ -271,7 +271,11 @@ class ResizedTable:
         claims = []
         for time in self.times():
             ours = table.read(as_of=pyhudi.RequestedTime(time), meta=True).to_arrow()
-            claims += [(ours, self.question(who, as_of=time)) for who in ("read", "rs-read")]
+            # hudi-rs has the columns of today at every time.
+            claims += [
+                (ours, self.question("read", as_of=time)),
+                (ours, self.question("rs-read", as_of=time, columns=ours.column_names)),
+            ]
         self.hear(claims)
 
     def agree_on_changes(self, ranges: Iterable[Range]) -> None:
