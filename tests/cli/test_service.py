@@ -272,7 +272,7 @@ def test_documented_defaults_are_those_of_the_process(
 ) -> None:
     """Who gives every option as it is documented asks for what he gets without."""
     defaults = [option for option in documented_options() if re.search(" [^K]", option)]
-    assert len(defaults) == 15
+    assert len(defaults) == 21
     with patch("pyhudi.cli.service.open_table", return_value=table) as opening:
         assert main([table.uri, "--once"]) == 0
         assert main([table.uri, "--once", *" ".join(defaults).split()]) == 0
