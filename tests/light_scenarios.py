@@ -23,7 +23,7 @@ from pyhudi.simulate.table.actors.writers import Writer, WriterProfile
 from pyhudi.simulate.table.checks.evidence import Evidence, Violation
 from pyhudi.simulate.table.checks.invariants import Case, violations
 from pyhudi.simulate.table.history import Event, Operation, Outcome
-from pyhudi.simulate.table.rows import OWNERS, Row, TableKind
+from pyhudi.simulate.table.rows import OWNERS, Row, TableKind, group_of
 from pyhudi.simulate.table.schedules import SETTINGS, finish, new_stage
 from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import (
@@ -33,9 +33,11 @@ from pyhudi.simulate.table.table import (
     log_files,
     write_data_file,
 )
+from pyhudi.simulate.table.toy_rings import placing_by
 
 OCC = TableKind(TableType.COPY_ON_WRITE, by_event_time=False)
 NBCC = TableKind(TableType.MERGE_ON_READ, by_event_time=True)
+RINGS = replace(NBCC, nodes=1)
 JOINED = TableKind(TableType.MERGE_ON_READ, by_event_time=False, has_owners=True)
 KINDS = {"occ": OCC, "nbcc": NBCC}
 EVOLVING = {name: replace(kind, evolves=True) for name, kind in KINDS.items()}
@@ -77,7 +79,9 @@ class OpenWrite:
     ) -> None:
         """On a table that evolves, its rows may add a column."""
         self.process = process or stage.simulation.process(name)
-        self.log = stage.decision_log(self.process)
+        self._session = stage.session(self.process) if stage.kind.has_rings else None
+        session = self._session
+        self.log = stage.decision_log(self.process) if session is None else session.log
         self.recovery = FailedWriteRecovery(self.log, stage.settings)
         self._stage = stage
         self.is_checked = stage.kind.table_type is TableType.COPY_ON_WRITE
@@ -99,7 +103,8 @@ class OpenWrite:
         requested = self.transaction.requested
         stage.history.begun[self._attempt] = requested
         self._schemas = self._begun()
-        files = log_files(requested, self._rows)
+        placing = group_of if session is None else placing_by(session.groups.layout)
+        files = log_files(requested, self._rows, placing)
         if self.is_checked:
             reader = ToyReader(self.process.storage, stage.kind)
             files = base_files(requested, self._rows, reader.groups(reader.load()), stage.kind)

@@ -14,6 +14,7 @@ import pytest
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.simulate.table.schedules import Mode, ScheduleResult, Services, run_schedule
 from simulation.planted.commit import BUGS
+from simulation.planted.resizes import RESIZE_BUGS
 from simulation.planted.schemas import SCHEMA_BUGS
 
 SEARCH = int(os.environ.get("PYHUDI_SEARCH", "0"))
@@ -133,8 +134,14 @@ def catches(bug: str, mode: Mode, seed: int) -> bool:
 
 def played(bug: str, mode: Mode, seed: int) -> ScheduleResult:
     archives, services = bug in ARCHIVING, SERVED.get(bug)
-    evolves = bug in SCHEMA_BUGS
-    return run_schedule(seed, mode=mode, archives=archives, services=services, evolves=evolves)
+    return run_schedule(
+        seed,
+        mode=mode,
+        archives=archives,
+        services=services,
+        evolves=bug in SCHEMA_BUGS,
+        resizes=bug in RESIZE_BUGS,
+    )
 
 
 def test_every_planted_bug_has_seeds() -> None:

@@ -78,6 +78,21 @@ def test_no_schedule_whose_schema_changes_breaks_a_promise(mode: Mode) -> None:
     assert evolved > EVOLVING
 
 
+#: How many seeds of each mode are tried with rings of buckets, beside those that draw them.
+RESIZING = SCHEDULES // 80
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "shared"])
+def test_no_schedule_full_of_resizes_breaks_a_promise(mode: Mode) -> None:
+    resized = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + RESIZING):
+        result = run_schedule(seed, mode=mode, resizes=True, closely=True)
+        broken = "\n".join(map(str, result.violations))
+        assert not broken, f"run_schedule({seed}, mode={mode!r}, resizes=True):\n{broken}"
+        resized += result.resized
+    assert resized > RESIZING
+
+
 #: Seeds of each mode in which every listing comes in two pages, and others act in between.
 SPLIT = max(1, SCHEDULES // 160)
 _READS = {Operation.SNAPSHOT, Operation.CHANGES, Operation.RESTART}
@@ -138,7 +153,7 @@ ONCE_BROKEN_EVOLVING: list[tuple[Mode, int, str]] = [
 
 @pytest.mark.parametrize(("mode", "seed", "what"), ONCE_BROKEN)
 def test_what_once_broke_a_promise_no_longer_does(mode: Mode, seed: int, what: str) -> None:
-    result = run_schedule(seed, mode=mode, evolves=False)
+    result = run_schedule(seed, mode=mode, evolves=False, resizes=False)
     assert not result.violations, what
 
 

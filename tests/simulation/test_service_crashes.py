@@ -19,27 +19,46 @@ from typing import NamedTuple
 
 import pytest
 
-from light_scenarios import NBCC, OCC, OpenWrite, judged, judged_after_repair, recover, stage_of
+from light_scenarios import (
+    NBCC,
+    OCC,
+    RINGS,
+    OpenWrite,
+    judged,
+    judged_after_repair,
+    recover,
+    stage_of,
+)
 from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.instant import Action
 from pyhudi.plan.cleaning import CleanPolicy
+from pyhudi.services.resizing.run import resize_planning
 from pyhudi.simulate.faults import Effect, Fault, FixedFaults
 from pyhudi.simulate.simulation import Process, Simulation
 from pyhudi.simulate.table.actors.archiver import GRACE_MS, archiver
 from pyhudi.simulate.table.actors.cleaner import cleanings
 from pyhudi.simulate.table.actors.compactor import compactions
 from pyhudi.simulate.table.actors.java_writer import JavaWriter
+from pyhudi.simulate.table.actors.resizer import SPLIT_ALL, ToyResizes, toy_resizes
 from pyhudi.simulate.table.checks.archive import archived_now, half_archived, unlisted_files
 from pyhudi.simulate.table.checks.evidence import TIMELINE_FOLDER, Evidence, Violation
 from pyhudi.simulate.table.history import Outcome
 from pyhudi.simulate.table.rows import Row, TableKind
 from pyhudi.simulate.table.stage import Stage
+from pyhudi.simulate.table.toy_rings import rows_are_toys
+from pyhudi.write.resizing.help import finish_resize
 
 #: Of pairs of crashes; 1 tries them all, and looks more closely.
 STRIDE = int(os.environ.get("PYHUDI_CRASH_STRIDE", "197"))
 POLICY = CleanPolicy.versions(1)
 Work = Callable[[Stage, Process], None]
+
+
+@pytest.fixture(autouse=True)
+def _resizes_copy_toy_rows() -> Iterator[None]:
+    with rows_are_toys():
+        yield
 
 
 def prepared(stage: Stage) -> None:
@@ -66,6 +85,35 @@ def with_work_begun(stage: Stage) -> None:
     plan = work.schedule()
     assert plan is not None
     work._make_inflight(plan)
+
+
+def with_a_resize(stage: Stage) -> None:
+    """Do the same, and add a resize that is planned, and a write in one of its inputs."""
+    prepared(stage)
+    session = stage.session(stage.simulation.process("planner"))
+    preview, plan = resize_planning(session).schedule(SPLIT_ALL)
+    assert plan is not None, preview
+    OpenWrite(stage, "copied", ("k0", "k1", "k3")).complete()
+
+
+def with_a_closed_resize(stage: Stage) -> None:
+    """Do the same, and let the process that closed it die, with something left to copy."""
+    with_a_resize(stage)
+    work = toy_resizes(stage, stage.simulation.process("executor"))
+    (plan,) = work.pending()
+    work.nap, work.closes = partial(_die, work, plan.requested), True
+    with pytest.raises(_DeadError):
+        work.execute(plan.requested)
+    assert plan.requested in stage.decision_log(stage.simulation.process("looker")).refresh().closed
+
+
+class _DeadError(Exception):
+    """A process is no more."""
+
+
+def _die(work: ToyResizes, requested: str) -> None:
+    if requested in work._log.refresh().closed:
+        raise _DeadError
 
 
 def java(stage: Stage, name: str, writes: int = 0) -> JavaWriter:
@@ -95,6 +143,34 @@ def cancel(stage: Stage, process: Process) -> None:
     recover(stage, process)
 
 
+def resize(stage: Stage, process: Process) -> None:
+    work = toy_resizes(stage, process)
+    for plan in work.pending():
+        work.execute(plan.requested)
+
+
+def close_and_resize(stage: Stage, process: Process) -> None:
+    work = toy_resizes(stage, process)
+    work.closes = True
+    for plan in work.pending():
+        work.execute(plan.requested)
+
+
+def cancel_resizes(stage: Stage, process: Process) -> None:
+    work = toy_resizes(stage, process)
+    for plan in work.pending():
+        work.cancel(plan.requested)
+    recover(stage, process)
+
+
+def help_to_resize(stage: Stage, process: Process) -> None:
+    """Do what a writer does about a closed resize; one that is not closed is none of its work."""
+    session = stage.session(process)
+    for requested in sorted(session.log.refresh().closed):
+        finish_resize(session, requested)
+    recover(stage, process)
+
+
 def clean(stage: Stage, process: Process) -> None:
     cleanings(stage, process).run(POLICY)
 
@@ -119,8 +195,9 @@ class Scene:
 
     @property
     def stride(self) -> int:
-        """The stride of the pairs of crashes; shared tables have many more of them."""
-        return STRIDE * 3 if self.shared and STRIDE > 1 else STRIDE
+        """The stride of the pairs of crashes; shared tables and resizes have many more of them."""
+        has_many = self.shared or self.kind.has_rings
+        return STRIDE * 3 if has_many and STRIDE > 1 else STRIDE
 
     def stage(self, simulation: Simulation) -> Stage:
         """Return the table, as the service finds it."""
@@ -132,6 +209,11 @@ class Scene:
 SCENES: dict[str, Scene] = {
     "compaction": Scene(NBCC, prepared, compact),
     "cancelled compaction": Scene(NBCC, with_work_begun, cancel),
+    "resize": Scene(RINGS, with_a_resize, resize),
+    "closed resize": Scene(RINGS, with_a_resize, close_and_resize),
+    "cancelled resize": Scene(RINGS, with_a_resize, cancel_resizes),
+    "cancelled closed resize": Scene(RINGS, with_a_closed_resize, cancel_resizes),
+    "resize that a writer ends": Scene(RINGS, with_a_closed_resize, help_to_resize),
     "clean": Scene(OCC, with_a_compaction, clean),
     "clean of logs": Scene(NBCC, with_a_compaction, clean),
     "archive": Scene(OCC, with_a_compaction, archive, archives=True),

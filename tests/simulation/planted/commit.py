@@ -40,6 +40,7 @@ from pyhudi.storage.objects.markers import load_markers
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.timeline.live import LiveTimeline
 from simulation.planted.conflicts import CONFLICT_BUGS
+from simulation.planted.resizes import RESIZE_BUGS
 from simulation.planted.schemas import SCHEMA_BUGS
 from simulation.planted.services import SERVICE_BUGS
 from simulation.planted.shared import SHARED_BUGS
@@ -230,6 +231,7 @@ BUGS: dict[str, _Bug] = {
     "rollback trusts its plan": _rollback_trusts_its_plan,
     **CONFLICT_BUGS,
     **SCHEMA_BUGS,
+    **RESIZE_BUGS,
     **SERVICE_BUGS,
     **SHARED_BUGS,
 }

@@ -1,6 +1,7 @@
 """The rows of a toy table: small, each with a version that no other write has, and their merge.
 
-Eight keys are in two partitions of two buckets each. On a table whose columns have owners a row is
+Eight keys are in two partitions of two buckets each; on a table of rings, of as many as their ring
+has at the time. On a table whose columns have owners a row is
 partial: it has the columns of its owner alone, and the merge joins partial rows. A null in a column
 is not the same as a missing column.
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -61,11 +62,20 @@ class Row(NamedTuple):
         return self.version if self.cells is None else json.dumps(self.cells, sort_keys=True)
 
 
+#: Returns the file group that a key belongs to, as one process has it at one moment.
+Placing = Callable[[str], FileGroupId]
+
+
+@cache
+def partition_of(key: str) -> str:
+    return PARTITIONS[KEYS.index(key) % len(PARTITIONS)]
+
+
 @cache
 def group_of(key: str) -> FileGroupId:
-    number = KEYS.index(key)
-    bucket = number // len(PARTITIONS) % BUCKETS
-    return FileGroupId(PARTITIONS[number % len(PARTITIONS)], file_id(bucket))
+    """Return the file group of a key on a table of simple buckets, which is always the same."""
+    bucket = KEYS.index(key) // len(PARTITIONS) % BUCKETS
+    return FileGroupId(partition_of(key), file_id(bucket))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,11 @@ class TableKind:
     by_event_time: bool
     has_owners: bool = False
     evolves: bool = False  # columns are added, widened and dropped
+    nodes: int = 0  # with which the ring of each partition begins; 0: simple buckets
+
+    @property
+    def has_rings(self) -> bool:
+        return self.nodes > 0
 
     def merged(self, one: Row | None, other: Row) -> Row:
         """Return the merge of two rows of a key, `other` being the later one to be read."""
@@ -133,4 +148,5 @@ def _fields(row: Row) -> list[Any]:
 
 
 def decode_rows(data: bytes) -> list[Row]:
-    return [Row(*fields) for fields in json.loads(data)]
+    """Return the rows of one or several encodings, one after the other."""
+    return [Row(*fields) for fields in json.loads(data.replace(b"][", b","))]

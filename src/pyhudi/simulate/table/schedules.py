@@ -50,6 +50,7 @@ from pyhudi.simulate.table.actors.overwriter import drawn_seeds
 from pyhudi.simulate.table.actors.owner_registrar import HEIRS, OwnerRegistrar
 from pyhudi.simulate.table.actors.plan_canceller import PlanCanceller
 from pyhudi.simulate.table.actors.readers import Consumer, Reader
+from pyhudi.simulate.table.actors.resizer import Resizer, resize_all
 from pyhudi.simulate.table.actors.savepointer import SavepointActor
 from pyhudi.simulate.table.actors.writers import (
     Pruner,
@@ -65,7 +66,9 @@ from pyhudi.simulate.table.history import History, Outcome
 from pyhudi.simulate.table.rows import FOUNDERS, TableKind, happens
 from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import create_toy_table
+from pyhudi.simulate.table.toy_rings import rows_are_toys
 from pyhudi.simulate.trace import Trace
+from pyhudi.write.resizing import finish as resize_end
 
 #: Writers that yield, writers that do not, owners of columns that do not, and a foreign engine.
 Mode = Literal["occ", "nbcc", "partial", "shared"]
@@ -79,6 +82,8 @@ STEPS_MAX = 20_000
 SHARED_SKEW_MS = 50
 #: How many of the schedules have a schema that changes.
 EVOLVING_RATE = 0.12
+#: How many of the schedules on logs have buckets that split and merge.
+RESIZING_RATE = 0.35
 #: How many of the writes replace partitions, where some do.
 REPLACING_RATE = 0.25
 
@@ -138,6 +143,7 @@ class ScheduleResult:
     completed: int  # writes that became visible
     trace: Trace
     history: History
+    resized: int = 0  # resizes that completed
 
     @property
     def digest(self) -> str:
@@ -154,11 +160,14 @@ def run_schedule(
     choices: Choices | None = None,
     services: Services | None = None,
     evolves: bool | None = None,
+    resizes: bool | None = None,
     closely: bool = False,
 ) -> ScheduleResult:
     """Play the seed's schedule and judge it. Arguments replace the seed's own.
 
     If it `evolves`, writers add and widen columns, and processes without rows drop them, too.
+
+    If it `resizes`, its buckets are nodes of rings, which split and merge.
 
     With `closely`, all states of the table are read after each step of a table service.
 
@@ -173,6 +182,8 @@ def run_schedule(
         choices = choices or SeededChoices(seed, may_pass_time=False)
     with (
         _figures(chance),
+        _resize_figures(random_stream(seed, f"figures of resizes of {mode}")),
+        rows_are_toys(),
         Simulation(seed, faults=plan, choices=choices) as simulation,
     ):
         schedule = _Schedule(
@@ -183,6 +194,7 @@ def run_schedule(
             archives=archives,
             is_frail=is_frail,
             evolves=evolves,
+            resizes=resizes,
         )
         schedule.play()
         return schedule.result(closely=closely)
@@ -224,6 +236,17 @@ def _figures(chance: random.Random) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _resize_figures(chance: random.Random) -> Iterator[None]:
+    """Let resizes be closed soon, in some seeds, and little be left to copy when they are."""
+    refusals, files = (1, 1, 3)[drawn(chance, 3)], (1, 64)[drawn(chance, 2)]
+    with (
+        patch.object(resize_end, "REFUSALS_MAX", refusals),
+        patch.object(resize_end, "CLOSE_FILES", files),
+    ):
+        yield
+
+
 def table_kind(mode: Mode, chance: random.Random) -> TableKind:
     if mode == "partial":
         return TableKind(TableType.MERGE_ON_READ, by_event_time=False, has_owners=True)
@@ -232,6 +255,18 @@ def table_kind(mode: Mode, chance: random.Random) -> TableKind:
     copies = happens(chance, 0.5)
     kind = TableType.COPY_ON_WRITE if copies else TableType.MERGE_ON_READ
     return TableKind(kind, by_event_time=happens(chance, 0.3))
+
+
+def _with_rings(
+    kind: TableKind, mode: Mode, chance: random.Random, resizes: bool | None
+) -> TableKind:
+    """Return the table with rings of buckets, if it may have them and is drawn or asked to."""
+    is_drawn, nodes = happens(chance, RESIZING_RATE), 1 + drawn(chance, 2)
+    if resizes:
+        kind = replace(kind, table_type=TableType.MERGE_ON_READ, evolves=False)
+    if mode == "shared" or kind.evolves or not (is_drawn if resizes is None else resizes):
+        return kind
+    return replace(kind, nodes=nodes) if kind.table_type is TableType.MERGE_ON_READ else kind
 
 
 class _Schedule:
@@ -245,6 +280,7 @@ class _Schedule:
         archives: bool,
         is_frail: bool,
         evolves: bool | None,
+        resizes: bool | None,
     ) -> None:
         self._services = services
         self._simulation = simulation
@@ -260,6 +296,8 @@ class _Schedule:
         drawn_to_evolve = happens(self._evolving, EVOLVING_RATE)
         kind = table_kind(mode, chance)
         kind = replace(kind, evolves=drawn_to_evolve if evolves is None else evolves)
+        self._resizing = random_stream(simulation.seed, f"resizing of {mode}")
+        kind = _with_rings(kind, mode, self._resizing, resizes)
         copies = kind.table_type is TableType.COPY_ON_WRITE
         seeds = drawn_seeds(replacing) if self._replacing_rate and copies else None
         self._stage = new_stage(simulation, kind, lock, seeds)
@@ -303,7 +341,8 @@ class _Schedule:
         return ScheduleResult(
             violations=tuple(violations(case)),
             steps=self._simulation.scheduler.step,
-            completed=len(case.evidence.writes),
+            completed=sum(not write.is_resize for write in case.evidence.writes.values()),
+            resized=sum(write.is_resize for write in case.evidence.writes.values()),
             trace=trace,
             history=history,
         )
@@ -318,6 +357,9 @@ class _Schedule:
         self._start_services()
         for number in range(1 + drawn(self._evolving, 2) if stage.kind.evolves else 0):
             Evolver(stage, f"evolver{number}", rounds=2 + drawn(self._evolving, 6)).start()
+        for number in range(1 + drawn(self._resizing, 2) if stage.kind.has_rings else 0):
+            rounds = 3 + drawn(self._resizing, 5)
+            Resizer(stage, f"resizer{number}", rounds=rounds, rests=self._rests).start()
         reader = Reader(stage, "reader", reads=1 + drawn(chance, 4), rests=self._rests)
         reader.process.start(reader.run)
         self._onlookers.append(reader)
@@ -379,6 +421,8 @@ class _Schedule:
     def _base_rate(self) -> float:
         if self._mode == "partial":
             return 0.0
+        if self._stage.kind.has_rings and self._simulation.seed % 3:
+            return 0.0  # a base file cancels the resizes of its bucket
         return 0.3 if self._has_logs else 1.0
 
     def _profiles(self) -> list[WriterProfile]:
@@ -395,6 +439,9 @@ class _Schedule:
             strategy=self._strategy,
             evolves=self._stage.kind.evolves,
         )
+        if self._stage.kind.has_rings:
+            late, free = (0.2, 0.8)[drawn(self._resizing, 2)], (0.7, 0.2)[drawn(self._resizing, 2)]
+            usual = replace(usual, late_rate=late, reads_nothing_rate=free)
         if self._services.archivers:
             usual = replace(usual, pauses_ms=(0, 200, *self._rests))
         if self._mode == "partial":
@@ -408,9 +455,11 @@ class _Schedule:
     @property
     def _strategy(self) -> Strategy:
         """Return one strategy for all writers, as the table records it."""
+        usual = Strategy.SIMPLE if self._stage.kind.has_rings else Strategy.BUCKET
         if self._mode != "occ":
-            return Strategy.BUCKET
-        return tuple(Strategy)[drawn(self._stage.chance("strategy"), len(Strategy))]
+            return usual
+        found = tuple(Strategy)[drawn(self._stage.chance("strategy"), len(Strategy))]
+        return usual if found is Strategy.BUCKET else found
 
     def _owners(self) -> list[str]:
         """Return two or three owners, perhaps one of them twice; or two, and others that take
@@ -507,6 +556,8 @@ def repair_all(
         left = {instant.action for instant in log.refresh().pending.values()}
         if Action.COMPACTION in left:
             compact_all(stage, process)
+        if Action.CLUSTERING in left:
+            resize_all(stage, process)
         if Action.CLEAN in left:
             clean_all(stage, process)
         Repair(log, recovery, grace_ms=0).run()

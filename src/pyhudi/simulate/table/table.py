@@ -22,12 +22,14 @@ from pyhudi.commit.validation import KnownLayout
 from pyhudi.errors import UnavailableError
 from pyhudi.format.avro.schema import decode_arrow_schema
 from pyhudi.format.files.file_names import BaseFileName, FileGroupId, IoType, LogFileName
+from pyhudi.format.table.bucket_config import ConsistentBuckets, bucket_properties
 from pyhudi.format.table.column_owners import RANK_COLUMN
 from pyhudi.format.table.properties import (
     decode_table_properties,
     encode_properties,
     table_checksum,
 )
+from pyhudi.format.table.ring_file import Ring, initial_ring
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, stats_by_partition
 from pyhudi.format.timeline.instant import InstantTime
@@ -41,15 +43,17 @@ from pyhudi.simulate.table.rows import (
     COLUMNS,
     KEYS,
     PARTITIONS,
+    Placing,
     Row,
     TableKind,
     decode_rows,
     encode_rows,
     group_of,
 )
+from pyhudi.storage.objects.rings import create_first_ring
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import FileSlice
-from pyhudi.table.file_slices import latest_slice
+from pyhudi.table.file_slices import is_replaced, latest_slice
 from pyhudi.table.schema import table_schema
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import (
@@ -88,6 +92,23 @@ def arrow_schema(kind: TableKind) -> pa.Schema:
     return decode_arrow_schema(avro_schema(kind), PROPERTIES)
 
 
+RECORD_KEY = ("key",)
+#: The buckets that each partition has at most, on a table of rings.
+NODES_MAX = 4
+
+
+def toy_buckets(kind: TableKind) -> ConsistentBuckets:
+    return ConsistentBuckets(initial=kind.nodes, max=NODES_MAX).resolved(RECORD_KEY)
+
+
+@cache
+def first_rings(kind: TableKind) -> tuple[Ring, ...]:
+    """Return the ring that each partition begins with; none on a table of simple buckets."""
+    if not kind.has_rings:
+        return ()
+    return tuple(initial_ring(partition, kind.nodes) for partition in PARTITIONS)
+
+
 @cache
 def _properties(kind: TableKind) -> bytes:
     ordering = RANK_COLUMN if kind.has_owners else "ordering" if kind.by_event_time else ""
@@ -104,6 +125,7 @@ def _properties(kind: TableKind) -> bytes:
         "hoodie.record.merge.mode": mode,
         "hoodie.table.checksum": table_checksum("light"),
         **({"hoodie.table.ordering.fields": ordering} if ordering else {}),
+        **(bucket_properties(toy_buckets(kind), RECORD_KEY) if kind.has_rings else {}),
     }
     return encode_properties(keys)
 
@@ -122,6 +144,8 @@ def bucket_layout() -> KnownLayout:
 
 def create_toy_table(storage: Storage, kind: TableKind) -> None:
     storage.create(PROPERTIES, _properties(kind))
+    for ring in first_rings(kind):
+        create_first_ring(storage, ring)
 
 
 # -- data files
@@ -142,12 +166,12 @@ class DataFile(NamedTuple):
         return data_path(self.group.partition, self.file_name)
 
 
-def log_files(requested: str, rows: Sequence[Row]) -> list[DataFile]:
+def log_files(requested: str, rows: Sequence[Row], placing: Placing = group_of) -> list[DataFile]:
     """Return one log file for each group that the rows touch."""
     time = InstantTime(requested)
     return [
         DataFile(time, group, _log_name(group, time), IoType.CREATE, stamped(its, time))
-        for group, its in _by_group(rows).items()
+        for group, its in _by_group(rows, placing).items()
     ]
 
 
@@ -156,6 +180,7 @@ def base_files(
     rows: Sequence[Row],
     before: Mapping[FileGroupId, Mapping[str, Row]],
     kind: TableKind,
+    placing: Placing = group_of,
 ) -> list[DataFile]:
     """Return a new base file for each group that the rows touch, on top of what was in it
     before."""
@@ -163,7 +188,7 @@ def base_files(
         base_file(
             requested, group, (*before.get(group, {}).values(), *stamped(its, requested)), kind
         )
-        for group, its in _by_group(rows).items()
+        for group, its in _by_group(rows, placing).items()
     ]
 
 
@@ -191,10 +216,10 @@ def _base_name(group: FileGroupId, time: InstantTime) -> str:
     return BaseFileName(group.file_id, WRITE_TOKEN, time).file_name
 
 
-def _by_group(rows: Sequence[Row]) -> dict[FileGroupId, list[Row]]:
+def _by_group(rows: Sequence[Row], placing: Placing) -> dict[FileGroupId, list[Row]]:
     grouped: dict[FileGroupId, list[Row]] = {}
     for row in rows:
-        grouped.setdefault(group_of(row.key), []).append(row)
+        grouped.setdefault(placing(row.key), []).append(row)
     return dict(sorted(grouped.items()))
 
 
@@ -353,11 +378,13 @@ class ToyReader:
         visible = visible_at_request(state.timeline, requested)
         return self._merged(state, self.times(state), visible)
 
-    def groups(self, state: TableState) -> dict[FileGroupId, dict[str, Row]]:
+    def groups(
+        self, state: TableState, placing: Placing = group_of
+    ) -> dict[FileGroupId, dict[str, Row]]:
         """Return the snapshot, group by group: what a writer of base files starts from."""
         merged: dict[FileGroupId, dict[str, Row]] = {}
         for key, row in self.snapshot(state).items():
-            merged.setdefault(group_of(key), {})[key] = row
+            merged.setdefault(placing(key), {})[key] = row
         return merged
 
     def places(self, state: TableState) -> list[FileGroupId]:
@@ -403,7 +430,8 @@ class ToyReader:
 def _slices(
     state: TableState, times: CompletionTimes, visibility: Visibility
 ) -> Iterator[FileSlice]:
-    found = (latest_slice(group, times, visibility) for group in state.groups())
+    groups = (g for g in state.groups() if not is_replaced(g, state.replaced, visibility))
+    found = (latest_slice(group, times, visibility) for group in groups)
     yield from (slice_ for slice_ in found if slice_ is not None)
 
 

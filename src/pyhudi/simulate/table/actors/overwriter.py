@@ -18,11 +18,13 @@ from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.table.rows import (
     KEYS,
     PARTITIONS,
+    Placing,
     Row,
     TableKind,
     drawn_row,
     group_of,
     happens,
+    partition_of,
 )
 from pyhudi.simulate.table.table import DataFile, base_file, stamped
 from pyhudi.write.intent import PartitionScope
@@ -45,16 +47,16 @@ class Overwrite(NamedTuple):
         return self.partitions == PARTITIONS
 
     def files(
-        self, requested: str, there: Iterable[FileGroupId], kind: TableKind
+        self, requested: str, there: Iterable[FileGroupId], kind: TableKind, placing: Placing
     ) -> list[DataFile]:
         """Return a base file for each file group that exists, or that a row belongs to."""
         found = {group for group in there if group.partition in self.partitions}
-        groups = sorted(found | {group_of(row.key) for row in self.rows})
+        groups = sorted(found | {placing(row.key) for row in self.rows})
         return [
             base_file(
                 requested,
                 group,
-                stamped((row for row in self.rows if group_of(row.key) == group), requested),
+                stamped((row for row in self.rows if placing(row.key) == group), requested),
                 kind,
             )
             for group in groups
@@ -70,7 +72,7 @@ def drawn_overwrite(chance: random.Random, version: str, *, may_bring: bool) -> 
     one = PARTITIONS[drawn(chance, len(PARTITIONS))]
     partitions = PARTITIONS if happens(chance, 0.25) else (one,)
     brings = happens(chance, 0.6)
-    mine = [key for key in KEYS if group_of(key).partition in partitions]
+    mine = [key for key in KEYS if partition_of(key) in partitions]
     keys = [key for key in mine if happens(chance, 0.3)] if may_bring and brings else []
     return Overwrite(partitions, tuple(drawn_row(chance, key, version) for key in keys))
 

@@ -30,6 +30,7 @@ from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.decision_entry import entry_path
 from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.services.repair import Repair
+from pyhudi.session.session import TableSession
 from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.actors.evolver import EvolvingCall, drawn_columns
@@ -37,7 +38,7 @@ from pyhudi.simulate.table.actors.overwriter import Overwrite, drawn_overwrite
 from pyhudi.simulate.table.actors.owner_registrar import declare_owners, owned
 from pyhudi.simulate.table.checks.evidence import TIMELINE_FOLDER
 from pyhudi.simulate.table.history import Event, LostFile, Operation, Outcome
-from pyhudi.simulate.table.rows import KEYS, Row, drawn_rows, group_of, happens
+from pyhudi.simulate.table.rows import KEYS, PARTITIONS, Placing, Row, drawn_rows, group_of, happens
 from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import (
     DataFile,
@@ -47,14 +48,18 @@ from pyhudi.simulate.table.table import (
     base_files,
     bucket_layout,
     commit_metadata,
+    first_rings,
     log_files,
     projected,
     seed_files,
     write_data_file,
 )
+from pyhudi.simulate.table.toy_rings import all_groups, placing_by
 from pyhudi.storage.objects.decision_log import entries_after
+from pyhudi.storage.objects.rings import write_mark
 from pyhudi.write.column_owners import OwnedColumns
 from pyhudi.write.files.spec import refuse_unknown
+from pyhudi.write.resizing.meet import ResizesMet, WrittenFiles
 
 _CONFLICT_RETRIES = 2
 _RESOLVE_ATTEMPTS = 3
@@ -77,6 +82,7 @@ class WriterProfile:
     strategy: Strategy = Strategy.BUCKET  # what counts as a conflict
     pauses_ms: tuple[int, ...] = (0, 1, 200, 5_000)  # between writes
     evolves: bool = False  # its rows bring columns and wider types
+    late_rate: float = 0.0  # it looks at the rings late, when a resize may have completed
 
 
 class Writer:
@@ -104,9 +110,11 @@ class Writer:
         self._call: EvolvingCall | None = None  # of the attempts until the next call
         self._count = 0
         self._tasks = 0
+        self.session: TableSession | None = None  # on a table of rings
+        self._resizing = stage.chance(f"rings of {name}")
 
     def run(self) -> None:
-        log = self.stage.decision_log(self.process)
+        log = self._opened()
         recovery = FailedWriteRecovery(log, self.settings)
         while self.writes > 0:
             for _ in range(1 + _CONFLICT_RETRIES):
@@ -122,8 +130,14 @@ class Writer:
             self.process.world.sleep_ms(pauses[drawn(self._chance, len(pauses))])
 
     def run_once(self) -> Outcome:
-        log = self.stage.decision_log(self.process)
+        log = self._opened()
         return self.write(log, FailedWriteRecovery(log, self.settings))
+
+    def _opened(self) -> DecisionLog:
+        if not self.stage.kind.has_rings:
+            return self.stage.decision_log(self.process)
+        self.session = self.stage.session(self.process)
+        return self.session.log
 
     def write(self, log: DecisionLog, recovery: FailedWriteRecovery) -> Outcome:
         """Make one attempt: a new instant, and rows that no other attempt has."""
@@ -159,24 +173,42 @@ class Writer:
             )
         return self._call
 
-    def write_files(self, files: Sequence[DataFile]) -> list[WriteStat]:
+    def placing(self) -> Placing:
+        """Return where rows belong as this process has it now."""
+        session = self.session
+        if session is None:
+            return group_of
+        if happens(self._resizing, self.profile.late_rate):
+            self.process.world.sleep_ms((100, 2_000, 8_000)[drawn(self._resizing, 3)])
+            session.log.refresh()
+        session.groups.prepare(dict.fromkeys(PARTITIONS, 0))
+        return placing_by(session.groups.layout)
+
+    def rest(self) -> None:
+        """Take some time for a write, where resizes go on meanwhile."""
+        if self.session is not None:
+            self.process.world.sleep_ms((0, 0, 100, 2_000)[drawn(self._resizing, 4)])
+
+    def write_files(self, files: Sequence[DataFile], placing: Placing) -> list[WriteStat]:
         """Write the files, and sometimes leave a late second attempt of a task behind."""
         stats = []
         for file in files:
             if happens(self._chance, self.profile.task_rate):
-                self._leave_late_task(self._computed_again(file, files))
+                self._leave_late_task(self._computed_again(file, files, placing))
             stats.append(write_data_file(self.process.storage, file))
         return stats
 
-    def _computed_again(self, file: DataFile, files: Sequence[DataFile]) -> DataFile:
+    def _computed_again(
+        self, file: DataFile, files: Sequence[DataFile], placing: Placing
+    ) -> DataFile:
         """Return the file of the second attempt: the same, or another one if the input differs."""
         others = sorted({*KEYS} - {row.key for each in files for row in each.rows})
         taken = {each.group for each in files}
-        strangers = [key for key in others if group_of(key) not in taken]
+        strangers = [key for key in others if placing(key) not in taken]
         if not file.is_fenced or not strangers or happens(self._chance, 0.5) or not file.rows:
             return file
         row = file.rows[0]._replace(key=strangers[drawn(self._chance, len(strangers))])
-        return log_files(file.requested, [row])[0]._replace(is_fenced=True)
+        return log_files(file.requested, [row], placing)[0]._replace(is_fenced=True)
 
     def _leave_late_task(self, file: DataFile) -> None:
         self._tasks += 1
@@ -255,7 +287,9 @@ class _Attempt:
                     assert isinstance(clash, ConflictError)
                     return self._record(Outcome.FAIL, error=clash.why, facts=clash.facts)
                 self._schemas = found
-            stats = self._writer.write_files(self._files())
+            placing = self._writer.placing()
+            stats = self._writer.write_files(self._files(placing), placing)
+            self._writer.rest()
             if self._way.is_fenced:
                 refuse_unknown(transaction.close([stat.data_path for stat in stats]))
         except (UnavailableError, ConflictError, InvalidRequestError) as error:
@@ -267,21 +301,24 @@ class _Attempt:
             return self._record(Outcome.FAIL)
         return self._complete(transaction, stats)
 
-    def _files(self) -> list[DataFile]:
+    def _files(self, placing: Placing) -> list[DataFile]:
         kind, overwrite = self._stage.kind, self._way.overwrite
         if overwrite is not None:
             reader = ToyReader(self._process.storage, kind)
             overwrite = overwrite._replace(rows=self._numbered(overwrite.rows))
-            files = overwrite.files(self._requested, reader.places(reader.load()), kind)
+            there = reader.places(reader.load())
+            files = overwrite.files(self._requested, there, kind, placing)
         elif self._way.is_base:
             reader = ToyReader(self._process.storage, kind)
-            before = reader.groups(reader.load())
-            files = base_files(self._requested, self._numbered(self._rows), before, kind)
+            before = reader.groups(reader.load(), placing)
+            rows = self._numbered(self._rows)
+            files = base_files(self._requested, rows, before, kind, placing)
             if self._schemas is not None and self._schemas.own is not None:
                 columns = self._schemas.own.avro_json
                 files = [f._replace(rows=tuple(projected(f.rows, columns))) for f in files]
         else:
-            files = log_files(self._requested, self._numbered(self._with_placeholders()))
+            rows = self._numbered(self._with_placeholders())
+            files = log_files(self._requested, rows, placing)
         return [file._replace(is_fenced=self._way.is_fenced) for file in files]
 
     def _numbered(self, rows: tuple[Row, ...]) -> tuple[Row, ...]:
@@ -309,10 +346,42 @@ class _Attempt:
 
     def _complete(self, transaction: Transaction, stats: Sequence[WriteStat]) -> Outcome:
         is_open = False  # its completion may have been appended
+        files, attempts = WrittenFiles(tuple(stats), tuple(stats)), 0
+        session = self._writer.session
+        resizes = None if session is None else ResizesMet(session, self._requested)
+        self._asked = self._stage.place
+        while attempts < _RESOLVE_ATTEMPTS:
+            attempts += 1
+            try:
+                ended = self._proposed(transaction, files)
+                if not isinstance(ended, Held):
+                    return self._ended(transaction, ended, files)
+                assert resizes is not None, "only buckets on rings are resized"
+                is_open, attempts = False, 0
+                dealt_with = resizes.deal_with(ended.met, files)
+                if dealt_with is None:
+                    transaction.abandon()
+                    return self._unexpected(ended.error(self._requested))
+                files = dealt_with
+            except OutcomeUnknownError:
+                is_open = True
+                if not self._writer.resolves():
+                    break
+            except (UnavailableError, ConflictError):
+                # Storage failed, or others rolled it back while it dealt with a resize.
+                if not is_open:
+                    transaction.abandon()
+                    return self._record(Outcome.FAIL)
+            except HudiError as error:
+                return self._unexpected(error)
+        return self._record(Outcome.INFO)
+
+    def _proposed(self, transaction: Transaction, files: WrittenFiles) -> Completed | Lost | Held:
+        """Propose its completion, with the files that it has now."""
         owned = None if self._owned is None else self._owned.relied_on
-        way, overwrite = self._way, self._way.overwrite
+        way, overwrite, has_rings = self._way, self._way.overwrite, self._stage.kind.has_rings
         operation = "UPSERT" if overwrite is None else overwrite.operation
-        metadata = commit_metadata(stats, self._stage.kind, operation)
+        stats = files.stats
         checks = Checks(
             way.is_checked,
             way.reads_nothing,
@@ -321,41 +390,28 @@ class _Attempt:
             replaces=None if overwrite is None else overwrite.replaced(stats),
             strategy=self._writer.profile.strategy,
             keeps_files=way.keeps_files,
+            is_numbered=not has_rings,
             owned=owned,
             schemas=self._schemas,
+            moved=files.left,
         )
-        self._asked = self._stage.place
-        for _ in range(_RESOLVE_ATTEMPTS):
-            try:
-                ended = transaction.complete(metadata, checks)
-                assert not isinstance(ended, Held), "no actor resizes"
-                return self._ended(transaction, ended, is_part=owned is not None)
-            except OutcomeUnknownError:
-                is_open = True
-                if not self._writer.resolves():
-                    break
-            except UnavailableError:
-                if not is_open:
-                    transaction.abandon()
-                    return self._record(Outcome.FAIL)
-            except HudiError as error:
-                return self._unexpected(error)
-        return self._record(Outcome.INFO)
+        return transaction.complete(commit_metadata(stats, self._stage.kind, operation), checks)
 
     def _ended(
-        self, transaction: Transaction, ended: Completed | Lost, *, is_part: bool
+        self, transaction: Transaction, ended: Completed | Lost, files: WrittenFiles
     ) -> Outcome:
         if self._call is not None:
             done = ended if isinstance(ended, Completed) else None
             self._call.ended(self._stage.place, transaction.requested, done)
         if isinstance(ended, Completed):
+            files.remove_left(self._process.storage)
             return self._record(Outcome.OK, completed=ended.time)
         if ended.keeps_files:
             self._writer.kept.append(transaction)
         match ended.error:
             case ConflictError() as error:
                 return self._record(Outcome.FAIL, error=error.why, facts=error.facts)
-            case InvalidRequestError() if is_part:  # its columns are no longer its own
+            case InvalidRequestError() if self._owned:  # its columns are no longer its own
                 return self._record(Outcome.FAIL)
         return self._unexpected(ended.error)
 
@@ -405,10 +461,15 @@ def seed_table(stage: Stage, groups: Iterable[FileGroupId] | None = None) -> Non
     log = stage.decision_log(process)
     recovery = FailedWriteRecovery(log, stage.settings)
     transaction = Transaction.begin(log, stage.settings, stage.action, recovery)
+    rings = first_rings(stage.kind)
+    if rings:
+        groups = all_groups(rings)
     files = seed_files(transaction.requested, groups)
     stats = [write_data_file(process.storage, file) for file in files]
     metadata = commit_metadata(stats, stage.kind, schema=avro_schema(stage.kind))
     transaction.complete(metadata).or_raise()
+    for ring in rings:  # every node has a file group
+        write_mark(process.storage, ring.partition, ring.instant)
 
 
 class Recoverer:

@@ -173,7 +173,10 @@ def logs_stay_in_place(evidence: Evidence) -> Iterator[str]:
             continue
         left.add(requested)
         done = [w for w in evidence.writes.values() if w.change.place < change.place]
+        now = max(w.completed for w in done)
         for group in sorted(write.groups - write.opened):
+            if evidence.buckets.is_replaced(group, now):
+                continue  # no reader sees it
             newest = max((w.requested for w in done if group in w.opened), default="")
             if requested < newest <= write.completed:
                 yield f"{requested} is archived, and its log in {group} is on {newest}"

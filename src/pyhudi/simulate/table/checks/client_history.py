@@ -8,15 +8,17 @@ D asks of every refusal whether it was justified.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 
 from pyhudi.commit.proposals import Rule
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.paths import file_name
 from pyhudi.simulate.table.checks.evidence import Evidence, Published, Violation, group_of_path
 from pyhudi.simulate.table.checks.expected_rows import ExpectedRows
 from pyhudi.simulate.table.history import Event, Exchange, History, Operation, Outcome
 from pyhudi.timeline.live import BEFORE_ALL
 
+_Groups = frozenset[FileGroupId]
 _INSTANT = re.compile(r"\d{17}")
 
 
@@ -144,16 +146,19 @@ def _no_conflict(evidence: Evidence, history: History, exchange: Exchange, answe
             other = evidence.writes.get(named)
             if exchange.invoke.reads_nothing and named < answer.requested:
                 return f"{named} is below it anyway"
-            return _no_overlap(other, answer, opened | appended)
+            return _no_overlap(evidence, other, answer, opened | appended)
         case "hidden_rows":
-            return _no_overlap(evidence.writes.get(named), answer, opened)
+            return _no_overlap(evidence, evidence.writes.get(named), answer, opened)
+        case "resized":
+            return _no_resize(evidence, named, answer.requested, opened, appended)
         case "cleared_partition":
             other = evidence.writes.get(named)
             written = frozenset() if other is None else other.groups
             replaced = exchange.invoke.replaces
-            return _no_overlap(other, answer, {g for g in written if g.partition in replaced})
+            mine = frozenset(g for g in written if g.partition in replaced)
+            return _no_overlap(evidence, other, answer, mine)
         case "parts_alone":
-            return _no_overlap(evidence.writes.get(named), answer, appended)
+            return _no_overlap(evidence, evidence.writes.get(named), answer, appended)
         case "keys_taken_for_new":
             return "" if named in evidence.begun and named > answer.requested else "it was before"
         case "compaction_pending":
@@ -167,16 +172,34 @@ def _no_conflict(evidence: Evidence, history: History, exchange: Exchange, answe
     return "there is no such rule"
 
 
-def _own_groups(evidence: Evidence, requested: str) -> tuple[frozenset[object], frozenset[object]]:
+def _no_resize(
+    evidence: Evidence, named: str, requested: str, opened: _Groups, appended: _Groups
+) -> str:
+    """Return why a resize was no reason to begin the write again; empty if it was one."""
+    done, resize = evidence.writes.get(named), evidence.resizes.get(named)
+    if done is None or resize is None:
+        return "the resize did not complete"
+    if done.completed <= requested:
+        return f"{named} had completed before it began"
+    through = evidence.buckets.through(opened | appended, done.completed)
+    if not (through & (resize.plan.inputs | resize.plan.made)):
+        return f"{named} resized other file groups"
+    return "" if named > requested or opened else "it could have moved"
+
+
+def _own_groups(evidence: Evidence, requested: str) -> tuple[_Groups, _Groups]:
     """Return the file groups in which the write put a base file, and those with logs."""
     mine = [change.path for owner, change in evidence.data_files if owner == requested]
     logs = frozenset(group_of_path(p) for p in mine if file_name(p).startswith("."))
     return frozenset(map(group_of_path, mine)) - logs, logs
 
 
-def _no_overlap(other: Published | None, answer: Event, mine: Set[object]) -> str:
+def _no_overlap(evidence: Evidence, other: Published | None, answer: Event, mine: _Groups) -> str:
     if other is None:
         return "the other write did not complete"
     if other.completed <= answer.requested:
         return f"{other.requested} had completed before it began"
-    return "" if mine & other.groups else f"{other.requested} wrote other file groups"
+    end = max(write.completed for write in evidence.writes.values())
+    through = evidence.buckets.through
+    is_shared = through(mine, end) & through(other.groups, end)
+    return "" if is_shared else f"{other.requested} wrote other file groups"

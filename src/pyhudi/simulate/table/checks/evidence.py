@@ -14,6 +14,13 @@ from typing import NamedTuple
 from pyhudi.conflict.file_groups import touched_groups
 from pyhudi.format.files.file_names import FileGroupId, MarkerName, parse_data_file
 from pyhudi.format.paths import file_name
+from pyhudi.format.table.ring_file import (
+    FIRST_INSTANT,
+    RING_ROOT,
+    Ring,
+    RingFileName,
+    decode_ring,
+)
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
 from pyhudi.format.timeline.decision_entry import Entry, EntryKind, decode_entry, parse_entry_path
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
@@ -24,6 +31,8 @@ from pyhudi.format.timeline.plan_files import (
     decode_compaction_plan,
     decode_rollback_plan,
 )
+from pyhudi.format.timeline.resize_plan import ResizePlan, decode_resize_plan
+from pyhudi.simulate.table.checks.bucket_history import BucketHistory, DoneResize
 from pyhudi.simulate.table.checks.change_log import Change, ChangeLogStorage
 from pyhudi.simulate.table.rows import TableKind
 from pyhudi.timeline.timeline import WRITE_ACTIONS
@@ -78,6 +87,10 @@ class Published:
     def is_compaction(self) -> bool:
         return self.metadata.operation_type == "COMPACT"
 
+    @property
+    def is_resize(self) -> bool:
+        return self.metadata.operation_type == "CLUSTER"
+
     @cached_property
     def paths(self) -> frozenset[str]:
         return frozenset(stat.data_path for stat in self.metadata.stats)
@@ -124,6 +137,30 @@ class PlannedCompaction(NamedTuple):
     @property
     def groups(self) -> frozenset[FileGroupId]:
         return frozenset(map(group_of_path, self.paths))
+
+
+class PlannedResize(NamedTuple):
+    """A resize was planned on the timeline."""
+
+    requested: str
+    plan: ResizePlan
+    place: int
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The files that it reads, but for those that it copies."""
+        return frozenset(path for change in self.plan.groups for path in change.paths)
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        return frozenset(change.partition for change in self.plan.groups)
+
+
+class RingPut(NamedTuple):
+    """A ring appeared."""
+
+    ring: Ring
+    change: Change
 
 
 class Evidence:
@@ -199,6 +236,48 @@ class Evidence:
                 plan = decode_compaction_plan(change.data, change.path)
                 found[instant.requested] = PlannedCompaction(instant.requested, plan, change.place)
         return list(found.values())
+
+    @cached_property
+    def resizes(self) -> dict[str, PlannedResize]:
+        """Requested time → the resize, whatever became of it."""
+        found: dict[str, PlannedResize] = {}
+        for instant, change in self.timeline:
+            is_plan = instant.action is Action.CLUSTERING and instant.state is State.REQUESTED
+            if is_plan and instant.requested not in found:
+                assert change.data is not None
+                plan = decode_resize_plan(change.data, change.path)
+                assert plan is not None, "no actor clusters rows"
+                found[instant.requested] = PlannedResize(instant.requested, plan, change.place)
+        return found
+
+    @cached_property
+    def rings(self) -> list[RingPut]:
+        """The rings in the order in which they appeared."""
+        found = []
+        for change in self.created(RING_ROOT):
+            name = RingFileName.parse(file_name(change.path))
+            if name is not None and not name.is_commit_mark:
+                assert change.data is not None
+                found.append(RingPut(decode_ring(change.data, change.path), change))
+        return found
+
+    @cached_property
+    def buckets(self) -> BucketHistory:
+        """Which file group each key had, as of which time."""
+        rings: dict[str, dict[str, Ring]] = {}
+        for put in self.rings:
+            rings.setdefault(put.ring.instant, {})[put.ring.partition] = put.ring
+        done = (
+            DoneResize(r, self.writes[r].completed, resize.plan, rings.get(r, {}))
+            for r, resize in self.resizes.items()
+            if r in self.writes
+        )
+        return BucketHistory(rings.get(FIRST_INSTANT, {}).values(), done)
+
+    def is_left(self, path: str, requested: str) -> bool:
+        """True if a write that completed moved the rows of this file: its file group is gone."""
+        group = group_of_path(path)
+        return requested in self.writes and group in self.buckets.replaced
 
     def is_cleaned(self, path: str, place: int) -> bool:
         """True if a clean that was planned before that change names the file."""

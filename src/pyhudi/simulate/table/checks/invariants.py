@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
@@ -18,6 +18,7 @@ from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.paths import file_name
 from pyhudi.format.table.consumer_file import CONSUMERS_FOLDER
+from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_ROOT, RingFileName
 from pyhudi.format.timeline.decision_entry import LOG_FOLDER, EntryKind
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.plan.cleaning import CleanPolicy
@@ -47,6 +48,7 @@ from pyhudi.simulate.table.checks.evidence import (
 from pyhudi.simulate.table.checks.expected_rows import ExpectedRows
 from pyhudi.simulate.table.checks.partial_rows import join_faults
 from pyhudi.simulate.table.checks.past_states import states_never_change
+from pyhudi.simulate.table.checks.resizes import RESIZE_CHECKS, ResizeCheck
 from pyhudi.simulate.table.checks.schemas import (
     columns_change_on_purpose,
     no_value_is_lost,
@@ -176,12 +178,15 @@ def first_committer_wins(case: Case) -> Iterator[str]:
     began. A write that replaces a partition overlaps with every write of it.
     """
     writes = sorted(case.evidence.writes.values(), key=lambda write: write.completed)
+    through = case.evidence.buckets.through
     for position, later in enumerate(writes):
         exchange = case.history.by_instant.get(later.requested)
         if exchange is None:
             continue
         for earlier in writes[:position]:
-            shared = later.groups & earlier.groups
+            if earlier.is_resize:
+                continue  # what a write does about it is judged by N1 to N9
+            shared = later.groups & through(earlier.groups, later.completed)
             if not earlier.is_compaction:
                 replaced = exchange.invoke.replaces
                 shared |= {group for group in earlier.groups if group.partition in replaced}
@@ -316,6 +321,8 @@ def rollback_is_exact(case: Case) -> Iterator[str]:
         planned = by_target.get(owner)
         if change.data is not None or (planned and planned[0].change.place < change.place):
             continue
+        if evidence.is_left(change.path, owner) and change.path not in evidence.writes[owner].paths:
+            continue
         if not evidence.is_cleaned(change.path, change.place):
             yield f"{change.path} was removed, and {owner} had not been aborted"
     yield from _left_by_rollbacks(evidence)
@@ -353,7 +360,7 @@ def live_writers_are_spared(case: Case) -> Iterator[str]:
         begun = evidence.begun.get(entry.target.instant)
         if begun is None or begun.entry.writer == entry.writer:
             continue
-        if entry.target.action is Action.COMPACTION:
+        if entry.target.action in (Action.COMPACTION, Action.CLUSTERING):
             continue  # no heartbeat: a plan has none until a process starts to execute it
         silence = _longest_silence_ms(evidence, begun, logged)
         if silence <= case.heartbeat_timeout_ms:
@@ -385,6 +392,7 @@ def zombies_are_harmless(case: Case) -> Iterator[str]:
         (paths.discard if change.data is None else paths.add)(change.path)
     for requested, write in evidence.writes.items():
         more = there.get(requested, set()) - write.paths
+        more = {path for path in more if not evidence.is_left(path, requested)}
         if more:
             yield f"{requested} has files that it does not name: {sorted(more)}"
     state = TableLoader(evidence.storage, table_config(evidence.kind)).load()
@@ -422,6 +430,9 @@ _STAYS = tuple(
 def _belongs(path: str, published: Mapping[tuple[str, Action], str], evidence: Evidence) -> bool:
     if path in (PROPERTIES, REPAIRED) or path.startswith(_STAYS):
         return True
+    if path.startswith(f"{RING_ROOT}/"):
+        ring = RingFileName.parse(file_name(path))
+        return ring is not None and ring.instant in (FIRST_INSTANT, *evidence.writes)
     name = file_name(path)
     if path.startswith(f"{TIMELINE_FOLDER}/"):
         instant = Instant.parse(name)
@@ -434,7 +445,7 @@ def _belongs(path: str, published: Mapping[tuple[str, Action], str], evidence: E
     if write is None:
         # Late files of what a foreign engine rolled back stay until archiving lists partitions.
         return data_file.requested in evidence.undone_by_others
-    return path in write.paths
+    return path in write.paths or evidence.is_left(path, write.requested)
 
 
 def progress(case: Case) -> Iterator[str]:
@@ -446,6 +457,10 @@ def progress(case: Case) -> Iterator[str]:
 def no_unexpected_errors(case: Case) -> Iterator[str]:
     """No client gets the error that the table is corrupt, or finds a file missing."""
     yield from case.history.unexpected
+
+
+def _resizes(check: ResizeCheck, case: Case) -> Iterator[str]:
+    return check(case.evidence, case.history) if case.evidence.kind.has_rings else iter(())
 
 
 PREDICATES: dict[str, Predicate] = {
@@ -476,6 +491,7 @@ PREDICATES: dict[str, Predicate] = {
     "columns change on purpose": lambda case: columns_change_on_purpose(
         case.evidence, case.history
     ),
+    **{name: partial(_resizes, check) for name, check in RESIZE_CHECKS.items()},
     "I17 nothing is left": nothing_is_left,
     "I18 progress": progress,
     "no unexpected errors": no_unexpected_errors,

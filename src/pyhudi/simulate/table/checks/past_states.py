@@ -20,13 +20,13 @@ from pyhudi.storage.stores.memory import MemoryStorage
 def states_never_change(evidence: Evidence, expected: ExpectedRows) -> Iterator[str]:
     """I10. After each step of a service, every retained state of the table is what it was."""
     storage = MemoryStorage(lambda: 0, uri=evidence.storage.uri)
-    compactions = {p.change.path for p in evidence.writes.values() if p.is_compaction}
+    rewrites = {p.change.path for p in evidence.writes.values() if p.is_compaction or p.is_resize}
     for change in evidence.changes:
         if change.data is None:
             storage.delete(change.path)
         else:
             storage.write(change.path, change.data)
-        if change.path in compactions or _is_services(change):
+        if change.path in rewrites or _is_services(change):
             yield from _faults(evidence, expected, storage, change)
 
 

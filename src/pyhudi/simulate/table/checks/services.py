@@ -36,6 +36,7 @@ class _Files:
     """The files of completed writes, group by group."""
 
     def __init__(self, evidence: Evidence) -> None:
+        self.buckets = evidence.buckets
         self.by_path: dict[str, _File] = {}
         self._by_group: dict[FileGroupId, list[_File]] = {}
         for write in evidence.writes.values():
@@ -46,6 +47,8 @@ class _Files:
 
     def slice_at(self, group: FileGroupId, time: str) -> set[str]:
         """Return what a read of the group as of the completion time opens."""
+        if self.buckets.is_replaced(group, time):
+            return set()
         there = [file for file in self._by_group.get(group, ()) if file.completed <= time]
         base = max((f for f in there if f.is_base), key=lambda f: f.requested, default=None)
         if base is None:
@@ -127,6 +130,10 @@ def cleans_spare_what_is_needed(
             ended = evidence.decided.get(planned.requested, len(evidence.changes))
             if planned.place < change.place < ended and change.path in planned.paths:
                 yield f"{change.path} was removed, and {planned.requested} is to read it"
+        for resize in evidence.resizes.values():
+            ended = evidence.decided.get(resize.requested, len(evidence.changes))
+            if resize.place < change.place < ended and change.path in resize.paths:
+                yield f"{change.path} was removed, and {resize.requested} is to read it"
         for saved, place in _savepoints(evidence).items():
             state = files.slice_at(group_of_path(change.path), saved)
             if place < change.place and change.path in state:
@@ -159,7 +166,8 @@ def _needed(
         if time >= since and file.path in files.slice_at(group, time):
             yield f"{file.path} was removed, and the table as of {time} has it"
             break
-    if policy is not None and policy.by is CleanBy.VERSIONS:
+    is_out = files.buckets.is_replaced(group, clean.requested)
+    if policy is not None and policy.by is CleanBy.VERSIONS and not is_out:
         newer = files.newer_bases(file.path, clean.requested)
         if newer < policy.keep:
             yield f"{file.path} was removed, and is in one of the last {policy.keep} versions"

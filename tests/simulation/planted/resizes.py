@@ -1,0 +1,298 @@
+"""Planted bugs in resizes of buckets, and in what writers do about them.
+
+The first ones are the weak runs of the model (`docs/protocol/model/resize.tla`). As in `commit`,
+each weakens the code of production at one point, and has no state of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from pyhudi.commit import validation
+from pyhudi.commit.concurrent import ConcurrentWrites
+from pyhudi.commit.proposals import Complete, Outcome
+from pyhudi.conflict.resizes import (
+    MeetsClosed,
+    MustMove,
+    MustRepeat,
+    Resize,
+    ResizeVerdict,
+    resize_verdict,
+)
+from pyhudi.conflict.rules import OtherWrite, WriteKind
+from pyhudi.format.files.file_names import FileGroupId, LogFileName, parse_data_file
+from pyhudi.format.paths import file_name
+from pyhudi.format.timeline.instant import Action
+from pyhudi.session.session import TableSession
+from pyhudi.table.file_group import LogFile
+from pyhudi.timeline.live import LiveTimeline, NumberedWrite
+from pyhudi.write.files.copied_log import CopyName, copied_logs
+from pyhudi.write.resizing import meet
+from pyhudi.write.resizing.finish import ResizeEnd
+from pyhudi.write.resizing.meet import WrittenFiles
+from pyhudi.write.resizing.work import load_resize, ring_layout
+
+_Bug = Callable[[], AbstractContextManager[Any]]
+_Verdict = Callable[
+    [str, frozenset[FileGroupId], frozenset[FileGroupId], Sequence[Resize]], ResizeVerdict | None
+]
+_LATER_THAN_ALL = "9" * 17
+
+
+# -- the weak runs of the model
+
+
+def _nothing_checked_at_the_decision() -> AbstractContextManager[Any]:
+    """A resize completes although writes completed since its executor looked."""
+    return patch.object(ResizeEnd, "_objection", lambda self, *bounds_and_live: None)
+
+
+def _closed_and_not_checked() -> AbstractContextManager[Any]:
+    """A resize is closed and completes, and what was left to copy by then is not copied."""
+    objection = ResizeEnd._objection
+
+    def weak(self: ResizeEnd, bytes_max: int, files_max: int, live: LiveTimeline) -> Any:
+        return objection(self, bytes_max, files_max, live) if files_max else None
+
+    def run(self: ResizeEnd) -> Outcome:
+        self.copy()
+        self._close()
+        return self._complete()
+
+    return _all(
+        patch.object(ResizeEnd, "_objection", weak),
+        patch.object(ResizeEnd, "run", run),
+    )
+
+
+def _close_not_heeded() -> AbstractContextManager[Any]:
+    """A write completes in a bucket that is closed."""
+    return _verdicts(lambda verdict, *_: None if isinstance(verdict, MeetsClosed) else verdict)
+
+
+def _late_writes_stay() -> AbstractContextManager[Any]:
+    """A write completes where it wrote, although the bucket was replaced."""
+    late = MustMove | MustRepeat
+    return _verdicts(lambda verdict, *_: None if isinstance(verdict, late) else verdict)
+
+
+def _moved_early() -> AbstractContextManager[Any]:
+    """A write moves into the children of a resize that has not completed."""
+
+    def weak(
+        requested: str,
+        base_groups: frozenset[FileGroupId],
+        groups: frozenset[FileGroupId],
+        resizes: Sequence[Resize],
+    ) -> ResizeVerdict | None:
+        for resize in resizes:
+            is_input = not groups.isdisjoint(resize.inputs)
+            if resize.completed is None and resize.requested < requested and is_input:
+                return MustMove(resize.requested)
+        return resize_verdict(requested, base_groups, groups, resizes)
+
+    moved = meet.moved
+
+    def move(session: TableSession, requested: str, files: WrittenFiles) -> WrittenFiles:
+        for plan in session.log.live.pending_of(Action.CLUSTERING):
+            work = load_resize(
+                session.log, plan.requested, lambda partition: ring_layout(session, partition)
+            )
+            inputs = work.plan.inputs
+            gone = [s for s in files.stats if s.log_files and meet._group(s) in inputs]
+            made = []
+            for stat in gone:
+                for children, change in zip(work.children, work.plan.groups, strict=True):
+                    if meet._group(stat) in change.inputs:
+                        name = CopyName.of_move(requested, 1)
+                        made += copied_logs(session.storage, name, [meet._log(stat)], children)
+            if gone:
+                kept = (stat for stat in files.stats if stat not in gone)
+                return WrittenFiles(files.written, (*kept, *made), (*files.left, *gone))
+        return moved(session, requested, files)
+
+    return _all(
+        patch.object(validation, "resize_verdict", weak),
+        patch.object(meet, "moved", move),
+    )
+
+
+def _older_writes_move() -> AbstractContextManager[Any]:
+    """A write that is older than a resize moves under its own instant."""
+
+    def weak(
+        requested: str,
+        base_groups: frozenset[FileGroupId],
+        groups: frozenset[FileGroupId],
+        resizes: Sequence[Resize],
+    ) -> ResizeVerdict | None:
+        return resize_verdict(_LATER_THAN_ALL, base_groups, groups, resizes)
+
+    return patch.object(validation, "resize_verdict", weak)
+
+
+def _overwritten_under_copies() -> AbstractContextManager[Any]:
+    """A base file comes into a bucket that a resize made after its write began."""
+
+    def weak(
+        verdict: ResizeVerdict | None, requested: str, resizes: Sequence[Resize]
+    ) -> ResizeVerdict | None:
+        is_repeated = isinstance(verdict, MustRepeat)
+        if not is_repeated or verdict.resize.requested > requested:  # type: ignore[union-attr]
+            return verdict
+        return None if verdict.group in verdict.resize.children else verdict  # type: ignore[union-attr]
+
+    return _verdicts(weak)
+
+
+def _compared_by_name() -> AbstractContextManager[Any]:
+    """File groups are compared by name, although they were replaced meanwhile."""
+    return patch.object(validation, "other_through", lambda other, resizes: other)
+
+
+# -- others
+
+
+def _ring_before_the_decision() -> AbstractContextManager[Any]:
+    """The rings are there before the resize is decided."""
+    complete = ResizeEnd._complete
+
+    def weak(self: ResizeEnd) -> Outcome:
+        for path, data in self._work.ring_files:
+            self._log.storage.create(path, data)
+        return complete(self)
+
+    return patch.object(ResizeEnd, "_complete", weak)
+
+
+def _pending_writes_copied() -> AbstractContextManager[Any]:
+    """Logs of pending writes are copied, too."""
+    copy = ResizeEnd.copy
+
+    def weak(self: ResizeEnd) -> None:
+        copy(self)
+        log, work = self._log, self._work
+        number = len(log.completions_since(work.requested)) + 1
+        name = CopyName.of_copy(work.requested, number)
+        for change, children in zip(work.plan.groups, work.children, strict=True):
+            for stat in log.storage.list_folder(change.partition).objects:
+                found = parse_data_file(file_name(stat.path))
+                if not isinstance(found, LogFileName) or found.requested not in log.live.pending:
+                    continue
+                if FileGroupId(change.partition, found.file_id) in change.inputs:
+                    log_file = LogFile(stat.path, stat.size, found)
+                    stats = copied_logs(log.storage, name, [log_file], children)
+                    self._copies._stats += stats
+
+    return patch.object(ResizeEnd, "copy", weak)
+
+
+def _versions_by_request() -> AbstractContextManager[Any]:
+    """Copies lie in the order in which their writes were requested."""
+    writes_since = LiveTimeline.writes_since
+
+    def weak(self: LiveTimeline, requested: str) -> list[NumberedWrite]:
+        found = writes_since(self, requested)
+        ordered = sorted(found, key=lambda write: write.instant.requested)
+        return [NumberedWrite(n, write.instant) for n, write in enumerate(ordered, 1)]
+
+    return patch.object(LiveTimeline, "writes_since", weak)
+
+
+def _copies_share_a_name() -> AbstractContextManager[Any]:
+    """Copies of a write from two inputs of a merge have one name."""
+    of = CopyName.of
+
+    def weak(self: CopyName, group: FileGroupId, piece: int) -> LogFileName:
+        return of(self, group, 0)
+
+    return patch.object(CopyName, "of", weak)
+
+
+def _closed_without_bound() -> AbstractContextManager[Any]:
+    """A resize is closed, however much is left to copy."""
+    objection = ResizeEnd._objection
+
+    def weak(self: ResizeEnd, bytes_max: int, files_max: int, live: LiveTimeline) -> Any:
+        return None if files_max else objection(self, bytes_max, files_max, live)
+
+    return patch.object(ResizeEnd, "_objection", weak)
+
+
+def _not_bound_to_its_resize() -> AbstractContextManager[Any]:
+    """An executor that slept completes the resize that is pending by now."""
+    complete = ResizeEnd._complete
+
+    def weak(self: ResizeEnd) -> Outcome:
+        log, work = self._log, self._work
+        live = log.refresh()
+        others = [plan.requested for plan in live.pending_of(Action.CLUSTERING)]
+        if work.requested in live.pending or not others:
+            return complete(self)
+        return log.append(Complete(others[0], Action.CLUSTERING, None, self._encoded()))
+
+    return patch.object(ResizeEnd, "_complete", weak)
+
+
+def _new_keys_beside_resizes() -> AbstractContextManager[Any]:
+    """A placeholder completes although a resize has put the key into a base file meanwhile."""
+    services, completed = ConcurrentWrites.services, ConcurrentWrites.completed
+
+    def others(found: Any) -> Any:
+        def weak(self: ConcurrentWrites, *own_and_live: Any) -> Iterator[OtherWrite]:
+            each: OtherWrite
+            for each in found(self, *own_and_live):
+                if each.kind is not WriteKind.RESIZE:
+                    yield each
+
+        return weak
+
+    return _all(
+        patch.object(ConcurrentWrites, "services", others(services)),
+        patch.object(ConcurrentWrites, "completed", others(completed)),
+    )
+
+
+def _verdicts(weak: Callable[..., ResizeVerdict | None]) -> AbstractContextManager[Any]:
+    """Weaken the verdict about resizes; `weak` gets it, the write's request, and the resizes."""
+
+    def found(
+        requested: str,
+        base_groups: frozenset[FileGroupId],
+        groups: frozenset[FileGroupId],
+        resizes: Sequence[Resize],
+    ) -> ResizeVerdict | None:
+        return weak(resize_verdict(requested, base_groups, groups, resizes), requested, resizes)
+
+    return patch.object(validation, "resize_verdict", found)
+
+
+@contextmanager
+def _all(*replacements: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for replacement in replacements:
+            stack.enter_context(replacement)
+        yield
+
+
+#: The bugs, by name.
+RESIZE_BUGS: dict[str, _Bug] = {
+    "resized without a check": _nothing_checked_at_the_decision,
+    "closed and not checked": _closed_and_not_checked,
+    "close not heeded": _close_not_heeded,
+    "late writes stay": _late_writes_stay,
+    "moved early": _moved_early,
+    "older writes move": _older_writes_move,
+    "overwritten under copies": _overwritten_under_copies,
+    "compared by name": _compared_by_name,
+    "ring before the decision": _ring_before_the_decision,
+    "pending writes copied": _pending_writes_copied,
+    "versions by request": _versions_by_request,
+    "copies share a name": _copies_share_a_name,
+    "closed without bound": _closed_without_bound,
+    "not bound to its resize": _not_bound_to_its_resize,
+    "new keys beside resizes": _new_keys_beside_resizes,
+}
