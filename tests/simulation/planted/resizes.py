@@ -58,7 +58,6 @@ def _closed_and_not_checked() -> AbstractContextManager[Any]:
         return objection(self, bytes_max, files_max, live) if files_max else None
 
     def run(self: ResizeEnd) -> Outcome:
-        self.copy()
         self._close()
         return self._complete()
 
