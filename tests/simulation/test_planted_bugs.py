@@ -118,6 +118,7 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "close not heeded": [("partial", 8), ("occ", 10), ("occ", 15)],
     "late writes stay": [("nbcc", 4), ("nbcc", 5), ("nbcc", 7)],
     "moved early": [("occ", 0), ("partial", 0), ("occ", 3)],
+    "older writes move": [("nbcc", 5), ("nbcc", 8), ("nbcc", 16)],
     "overwritten under copies": [("occ", 25)],
     "ring before the decision": [("occ", 0), ("partial", 0), ("nbcc", 1)],
     "pending writes copied": [("occ", 3), ("partial", 3), ("nbcc", 4)],
