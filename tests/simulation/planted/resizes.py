@@ -147,11 +147,6 @@ def _overwritten_under_copies() -> AbstractContextManager[Any]:
     return _verdicts(weak)
 
 
-def _compared_by_name() -> AbstractContextManager[Any]:
-    """File groups are compared by name, although they were replaced meanwhile."""
-    return patch.object(validation, "other_through", lambda other, resizes: other)
-
-
 # -- others
 
 
@@ -286,7 +281,6 @@ RESIZE_BUGS: dict[str, _Bug] = {
     "moved early": _moved_early,
     "older writes move": _older_writes_move,
     "overwritten under copies": _overwritten_under_copies,
-    "compared by name": _compared_by_name,
     "ring before the decision": _ring_before_the_decision,
     "pending writes copied": _pending_writes_copied,
     "versions by request": _versions_by_request,
