@@ -58,7 +58,6 @@ def _closed_and_not_checked() -> AbstractContextManager[Any]:
         return objection(self, bytes_max, files_max, live) if files_max else None
 
     def run(self: ResizeEnd) -> Outcome:
-        self.copy()
         self._close()
         return self._complete()
 
@@ -146,11 +145,6 @@ def _overwritten_under_copies() -> AbstractContextManager[Any]:
         return None if verdict.group in verdict.resize.children else verdict  # type: ignore[union-attr]
 
     return _verdicts(weak)
-
-
-def _compared_by_name() -> AbstractContextManager[Any]:
-    """File groups are compared by name, although they were replaced meanwhile."""
-    return patch.object(validation, "other_through", lambda other, resizes: other)
 
 
 # -- others
@@ -287,7 +281,6 @@ RESIZE_BUGS: dict[str, _Bug] = {
     "moved early": _moved_early,
     "older writes move": _older_writes_move,
     "overwritten under copies": _overwritten_under_copies,
-    "compared by name": _compared_by_name,
     "ring before the decision": _ring_before_the_decision,
     "pending writes copied": _pending_writes_copied,
     "versions by request": _versions_by_request,
