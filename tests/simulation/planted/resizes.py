@@ -6,14 +6,14 @@ each weakens the code of production at one point, and has no state of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 from pyhudi.commit import validation
 from pyhudi.commit.concurrent import ConcurrentWrites
-from pyhudi.commit.proposals import Complete, Outcome
+from pyhudi.commit.proposals import Close, Complete, Outcome
 from pyhudi.conflict.resizes import (
     MeetsClosed,
     MustMove,
@@ -26,11 +26,15 @@ from pyhudi.conflict.rules import OtherWrite, WriteKind
 from pyhudi.format.files.file_names import FileGroupId, LogFileName, parse_data_file
 from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Action
+from pyhudi.plan import resize_pace
+from pyhudi.plan.resize_copies import OwedCopy
+from pyhudi.plan.resize_pace import Pace
 from pyhudi.session.session import TableSession
 from pyhudi.table.file_group import LogFile
 from pyhudi.timeline.live import LiveTimeline, NumberedWrite
 from pyhudi.write.files.copied_log import CopyName, copied_logs
 from pyhudi.write.resizing import meet
+from pyhudi.write.resizing.copies import ResizeCopies
 from pyhudi.write.resizing.finish import ResizeEnd
 from pyhudi.write.resizing.meet import WrittenFiles
 from pyhudi.write.resizing.work import load_resize, ring_layout
@@ -47,22 +51,18 @@ _LATER_THAN_ALL = "9" * 17
 
 def _nothing_checked_at_the_decision() -> AbstractContextManager[Any]:
     """A resize completes although writes completed since its executor looked."""
-    return patch.object(ResizeEnd, "_objection", lambda self, *bounds_and_live: None)
+    return patch.object(ResizeEnd, "_incomplete", lambda self, live: None)
 
 
 def _closed_and_not_checked() -> AbstractContextManager[Any]:
     """A resize is closed and completes, and what was left to copy by then is not copied."""
-    objection = ResizeEnd._objection
-
-    def weak(self: ResizeEnd, bytes_max: int, files_max: int, live: LiveTimeline) -> Any:
-        return objection(self, bytes_max, files_max, live) if files_max else None
 
     def run(self: ResizeEnd) -> Outcome:
-        self._close()
+        self._log.append(Close(self._work.requested, lambda live: None))
         return self._complete()
 
     return _all(
-        patch.object(ResizeEnd, "_objection", weak),
+        patch.object(ResizeEnd, "_incomplete", lambda self, live: None),
         patch.object(ResizeEnd, "run", run),
     )
 
@@ -164,10 +164,10 @@ def _ring_before_the_decision() -> AbstractContextManager[Any]:
 
 def _pending_writes_copied() -> AbstractContextManager[Any]:
     """Logs of pending writes are copied, too."""
-    copy = ResizeEnd.copy
+    copy = ResizeCopies.copy
 
-    def weak(self: ResizeEnd) -> None:
-        copy(self)
+    def weak(self: ResizeCopies, owed: Iterable[OwedCopy]) -> None:
+        copy(self, owed)
         log, work = self._log, self._work
         number = len(log.completions_since(work.requested)) + 1
         name = CopyName.of_copy(work.requested, number)
@@ -179,9 +179,9 @@ def _pending_writes_copied() -> AbstractContextManager[Any]:
                 if FileGroupId(change.partition, found.file_id) in change.inputs:
                     log_file = LogFile(stat.path, stat.size, found)
                     stats = copied_logs(log.storage, name, [log_file], children)
-                    self._copies._stats += stats
+                    self._stats += stats
 
-    return patch.object(ResizeEnd, "copy", weak)
+    return patch.object(ResizeCopies, "copy", weak)
 
 
 def _versions_by_request() -> AbstractContextManager[Any]:
@@ -208,12 +208,11 @@ def _copies_share_a_name() -> AbstractContextManager[Any]:
 
 def _closed_without_bound() -> AbstractContextManager[Any]:
     """A resize is closed, however much is left to copy."""
-    objection = ResizeEnd._objection
 
-    def weak(self: ResizeEnd, bytes_max: int, files_max: int, live: LiveTimeline) -> Any:
-        return None if files_max else objection(self, bytes_max, files_max, live)
+    def weak(self: Pace, owed: Sequence[OwedCopy]) -> bool:
+        return self.refusals >= resize_pace.REFUSALS_MAX
 
-    return patch.object(ResizeEnd, "_objection", weak)
+    return patch.object(Pace, "may_close", weak)
 
 
 def _not_bound_to_its_resize() -> AbstractContextManager[Any]:

@@ -21,6 +21,7 @@ from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.decision_entry import INLINE_BYTES_MAX
 from pyhudi.format.timeline.instant import Action
+from pyhudi.plan import resize_pace
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.services.repair import Repair
 from pyhudi.settings import WriteSettings
@@ -68,7 +69,6 @@ from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import create_toy_table
 from pyhudi.simulate.table.toy_rings import rows_are_toys
 from pyhudi.simulate.trace import Trace
-from pyhudi.write.resizing import finish as resize_end
 
 #: Writers that yield, writers that do not, owners of columns that do not, and a foreign engine.
 Mode = Literal["occ", "nbcc", "partial", "shared"]
@@ -241,8 +241,9 @@ def _resize_figures(chance: random.Random) -> Iterator[None]:
     """Let resizes be closed soon, in some seeds, and little be left to copy when they are."""
     refusals, files = (1, 1, 3)[drawn(chance, 3)], (1, 64)[drawn(chance, 2)]
     with (
-        patch.object(resize_end, "REFUSALS_MAX", refusals),
-        patch.object(resize_end, "CLOSE_FILES", files),
+        patch.object(resize_pace, "REFUSALS_MAX", refusals),
+        patch.object(resize_pace, "CLOSE_FILES", files),
+        patch.object(resize_pace, "CLOSE_DOUBLINGS", 0),
     ):
         yield
 

@@ -401,6 +401,11 @@ class ToyReader:
 
     def _changed(self, read: SliceRead, instants: frozenset[str]) -> Iterable[Row]:
         """Return the rows of the instants in a slice; for partial rows, the merged rows."""
+        if read.keys_in:
+            rows = (row for slice_ in read.keys_in for row in self.rows_of(slice_))
+            changed = {row.key for row in rows if row.requested in instants}
+            whole = self._kind.folded(self.rows_of(read.slice))
+            return [row for row in whole.values() if row.key in changed]
         # A base file carries rows of earlier writes along.
         found = [row for row in self.rows_of(read.slice) if row.requested in instants]
         if read.whole is None or not any(row.cells for row in found):

@@ -22,6 +22,8 @@ from pyhudi.errors import (
     UnavailableError,
 )
 from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.plan import resize_pace
+from pyhudi.plan.resize_pace import Pace
 from pyhudi.plan.resize_policy import ResizePolicy, SplitBucket
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.services.planned_action import Execution
@@ -42,6 +44,7 @@ from pyhudi.simulate.table.table import (
     load_rows,
     write_data_file,
 )
+from pyhudi.write.resizing.finish import ResizeEnd
 from pyhudi.write.resizing.work import ring_layout
 
 #: How long an executor sleeps before it closes or completes a resize.
@@ -87,9 +90,7 @@ class ToyResizes(Resizes):
             self.nap()
         if self.closes:
             try:
-                end = self._end(run, work)
-                end.copy()
-                end._close()
+                self._close(self._end(run, work))
             except HudiError as error:
                 if (done := self._completed_meanwhile(run.requested, error)) is None:
                     raise
@@ -97,6 +98,12 @@ class ToyResizes(Resizes):
             if self.nap is not None:
                 self.nap()
         return super()._completion(run, work)
+
+    def _close(self, end: ResizeEnd) -> None:
+        """Copy what is owed, and close the resize as if writers had been faster."""
+        end._copies.copy(end._owed(self._log.refresh()))
+        outrun = Pace(0, 0, is_outrun=True, refusals=resize_pace.REFUSALS_MAX)
+        end._is_closed(outrun, end._owed(self._log.refresh()))
 
 
 class ToyChildren:

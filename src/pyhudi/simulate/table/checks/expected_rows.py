@@ -188,19 +188,15 @@ class ExpectedRows:
             row = by_key.get(key)
             if row is not None and not brought:
                 yield f"{key} came as {row.shown}, and nothing had changed it"
-            elif brought and (wrong := self._change_fault(key, since, until, brought, row)):
+            elif brought and (wrong := self._change_fault(key, until, brought, row)):
                 yield wrong
 
     def _change_fault(
-        self, key: str, since: str, until: str, brought: Mapping[str, Row], received: Row | None
+        self, key: str, until: str, brought: Mapping[str, Row], received: Row | None
     ) -> str | None:
         now = self.row(key, until)
         shown = None if received is None or received.is_deleted else received.shown
         if self._kind.has_owners:
-            if since < self._buckets.stay(key, until).completed:
-                # A resize in the range leaves no file that says which of the row's writers are in
-                # the range: the row is shown if the last one by request is.
-                return None
             expected = None if now is None or now.is_deleted else now.shown
             is_silent = shown is None and all(row.is_deleted for row in brought.values())
             if shown == expected or is_silent:  # deletes alone need not be reported

@@ -15,13 +15,13 @@ from pyhudi.format.paths import file_name
 from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_MAX, Ring
 from pyhudi.format.timeline.decision_entry import EntryKind
 from pyhudi.index.ring_changes import owner_ranges
+from pyhudi.plan import resize_pace
 from pyhudi.plan.resize_copies import VERSIONS_A_WRITE
 from pyhudi.simulate.table.checks.evidence import Evidence, PlannedResize, group_of_path
 from pyhudi.simulate.table.history import History
 from pyhudi.simulate.table.rows import KEYS, Row, decode_rows, partition_of
 from pyhudi.simulate.table.table import ToyReader
 from pyhudi.simulate.table.toy_rings import group_on
-from pyhudi.write.resizing import finish
 
 
 def each_row_once(evidence: Evidence, history: History) -> Iterator[str]:
@@ -168,15 +168,17 @@ def closed_when_little_is_left(evidence: Evidence, history: History) -> Iterator
             (write for write in evidence.writes.values() if write.completed > resize.requested),
             key=lambda write: write.completed,
         )
+        children = {
+            group: len(change.made) for change in resize.plan.groups for group in change.inputs
+        }
         left = [
-            path
+            sum(children.get(group_of_path(path), 0) for path in write.paths)
             for number, write in enumerate(since, 1)
             if evidence.decided[write.requested] < logged.change.place and number not in copied
-            for path in write.paths
-            if group_of_path(path) in resize.plan.inputs
         ]
-        if len(left) > finish.CLOSE_FILES:
-            yield f"{resize.requested} was closed when {len(left)} files were left to copy"
+        files = [each for each in left if each]
+        if sum(files) > max(resize_pace.CLOSE_FILES, *files[:1]):
+            yield f"{resize.requested} was closed when {sum(files)} files were left to copy"
 
 
 def _version(path: str) -> int:
