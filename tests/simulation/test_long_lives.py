@@ -41,7 +41,7 @@ class Service:
         self._memory = ServiceMemory()
         self._merge = ToyMerge(stage, process)
         compaction = CompactionPolicy(trigger_delta_commits=1)
-        self._upkeep = Upkeep(compaction=compaction, clean=POLICY, archive=policy())
+        self._upkeep = Upkeep(compaction=compaction, resize=None, clean=POLICY, archive=policy())
 
     def run(self) -> None:
         run_services(self._session, self._upkeep, self._memory, merge=self._merge).or_raise()

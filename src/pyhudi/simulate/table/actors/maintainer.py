@@ -42,7 +42,7 @@ class MaintenanceActor(ServiceActor):
         super().__init__(stage, name, rounds=rounds, pauses=(20, 300, 3_000, *rests))
         compaction = CompactionPolicy(trigger_delta_commits=2)
         archive = replace(policy(), delta_commits=1) if archives else None
-        self._upkeep = Upkeep(compaction=compaction, clean=clean, archive=archive)
+        self._upkeep = Upkeep(compaction=compaction, resize=None, clean=clean, archive=archive)
 
     def _begun(self, process: Process) -> Callable[[], object]:
         session = self._stage.session(process)

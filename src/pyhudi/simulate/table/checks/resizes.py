@@ -177,7 +177,7 @@ def closed_when_little_is_left(evidence: Evidence, history: History) -> Iterator
             if evidence.decided[write.requested] < logged.change.place and number not in copied
         ]
         files = [each for each in left if each]
-        if sum(files) > max(resize_pace.CLOSE_FILES, *files[:1]):
+        if sum(files) > max([resize_pace.CLOSE_FILES, *files[:1]]):
             yield f"{resize.requested} was closed when {sum(files)} files were left to copy"
 
 
