@@ -113,7 +113,7 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "completed removed first": [("occ", 1), ("nbcc", 3), ("nbcc", 6)],
     "recent ones archived": [("nbcc", 16), ("nbcc", 19), ("nbcc", 33), ("occ", 38)],
     "old logs passed": [("nbcc", 1), ("nbcc", 13), ("nbcc", 95), ("partial", 68), ("nbcc", 118)],
-    "resized without a check": [("occ", 2), ("partial", 18), ("nbcc", 19)],
+    "resized without a check": [("partial", 38), ("nbcc", 58), ("nbcc", 66)],
     "closed and not checked": [("occ", 0), ("occ", 2), ("occ", 19)],
     "close not heeded": [("partial", 8), ("occ", 10), ("occ", 15)],
     "late writes stay": [("nbcc", 4), ("nbcc", 5), ("nbcc", 7)],
