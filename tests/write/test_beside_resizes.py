@@ -8,7 +8,7 @@ the bucket, which has to be copied. Whatever the write meets, it completes by it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -114,7 +114,6 @@ class Bench:
 
     verb: Verb
     mode: str
-    settings: dict[str, Any] = field(default_factory=dict)
     resize: str = ""
     held: HeldWrite | None = None
     result: WriteResult | None = None
@@ -125,11 +124,18 @@ class Bench:
         if is_joined:
             declare_owners(self.table.storage, ColumnOwners(OWNERS))
         self.effects: dict[str, Callable[[Values], Values]] = {}
+        self.other, self.own = self.table.table("other"), self.table.table("own")
         self._put("klmnopq", 1)
         self._put("kl", 2)
+        # The writer knows the ring by now, and has to find out that it is an old one.
+        if is_joined:
+            done = self.own.upsert(_keys("q", "v"), owner="own")
+            self.effects[done.completed] = lambda values: _put(values, "q", 9)
+        else:
+            self.own.update(_keys("?", "v"), columns=["v"])
 
     def _put(self, keys: str, stamp: int) -> None:
-        table, rows = self.table.table("other"), _rows(keys, stamp)
+        table, rows = self.other, _rows(keys, stamp)
         if self.mode == JOINED:
             done = table.upsert(rows.drop_columns(["v"]), owner="other")
             self.effects[done.completed] = lambda values: {**dict.fromkeys(keys), **values}
@@ -152,8 +158,7 @@ class Bench:
 
     def _go_on(self, stop: Stop) -> None:
         if self.held is None:
-            table = self.table.table("own", **self.settings)
-            self.held = HeldWrite(lambda: self.verb.run(table))
+            self.held = HeldWrite(lambda: self.verb.run(self.own))
         if stop is Stop.NEVER:
             self.result = self.held.finish()
             self.effects[self.result.completed] = self.verb.effect
@@ -283,7 +288,7 @@ def test_a_resize_at_each_change_that_a_write_makes(moment: str, mode: str) -> N
         bench.play(before)
         deed = partial(bench.meet, meanwhile)
         storage = AtOperation(bench.table.storage, number, deed)
-        result = VERBS["upsert"].run(bench.table.table("own", storage))
+        result = VERBS["upsert"].run(bench.table.table("at", storage))
         bench.effects[result.completed] = VERBS["upsert"].effect
         if storage.left >= 0:
             break

@@ -251,14 +251,19 @@ def test_a_frame_that_cannot_be_written_again_is_told_of_the_resize() -> None:
 
 
 def _begun(
-    table: ResizeTable, change: Change | None = None, operation: str = "UPSERT", reads: Any = None
+    table: ResizeTable,
+    change: Change | None = None,
+    operation: str = "UPSERT",
+    reads: Reads = Reads.NOTHING,
+    write_id: str | None = None,
 ) -> detached.DetachedWrite:
     session: TableSession = ready(table.opening("begin"))
     intent = WriteIntent(
         operation=operation,
         change=change or WholeRows(),
         rows=row_schema(session),
-        reads=reads or Reads.NOTHING,
+        reads=reads,
+        write_id=write_id,
     )
     begun = detached.begin(session, intent)
     assert isinstance(begun, detached.DetachedWrite)
@@ -270,8 +275,10 @@ def _batches(table: ResizeTable, keys: str, *without: str) -> Any:
     return iter((rows.drop_columns(list(without)) if without else rows).to_batches())
 
 
-def _saved(table: ResizeTable, meanwhile: Callable[[], object]) -> WriteResult:
-    write = _begun(table)
+def _saved(
+    table: ResizeTable, meanwhile: Callable[[], object], write_id: str | None = None
+) -> WriteResult:
+    write = _begun(table, write_id=write_id)
     tasks = [detached.run_task(write, n, _batches(table, k)) for n, k in enumerate(("kl", "lm"))]
     stats = [stat for task in tasks for stat in task]
     meanwhile()
@@ -291,9 +298,13 @@ def test_a_save_moves_the_logs_of_all_its_tasks(table: ResizeTable) -> None:
     assert not table.pending()
 
 
-def test_a_save_that_a_resize_has_overtaken_is_written_again(table: ResizeTable) -> None:
-    result = _saved(table, lambda: _done(table, table.plan()))
+@pytest.mark.parametrize("write_id", [None, "once"])
+def test_a_save_that_a_resize_has_overtaken_is_written_again(
+    table: ResizeTable, write_id: str | None
+) -> None:
+    result = _saved(table, lambda: _done(table, table.plan()), write_id)
     assert (result.moved, result.rows) == (0, 3)
+    assert (table.table("b").upsert(table.made("", 1), write_id="once").repeated) is bool(write_id)
     expected = {key: f"{key}2" if key in "klm" else f"{key}1" for key in KEYS}
     assert table.values() == expected
     assert not table.pending()

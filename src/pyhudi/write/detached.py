@@ -48,7 +48,7 @@ from pyhudi.write.result import WriteResult, write_result
 from pyhudi.write.schemas import schemas_at_begin
 from pyhudi.write.spill import spilled_deletes, spilled_logs
 from pyhudi.write.tasks import DeleteTask, RowsTask
-from pyhudi.write.write import write as write_rows
+from pyhudi.write.write import written
 from pyhudi.write.write_id import finished, registered
 
 
@@ -208,7 +208,7 @@ def _written_again(
     session.own.add(write.requested)
     executor = _FromFiles(stats, write.settings.buffer_bytes_max)
     with ProgressBoard(None, table.world) as board:
-        result = write_rows(table, session, write.plan.intent, executor, board)
+        result = written(table, session, write.plan.intent, executor, board)
     lost.abandon()  # its files are no longer needed
     return result
 

@@ -51,6 +51,17 @@ def write(
     """Execute a write. The session is current, and failed writes were rolled back in it."""
     if (done := finished(session, intent)) is not None:
         return done
+    return written(table, session, intent, executor, board)
+
+
+def written(
+    table: OpenTable,
+    session: TableSession,
+    intent: WriteIntent,
+    executor: Executor,
+    board: ProgressBoard,
+) -> WriteResult:
+    """Execute a write of which no attempt has completed. Pending ones in `session.own` stay."""
     result = _Write(table, intent, executor, board).run(session)
     board.set_totals(result)
     return result
