@@ -36,6 +36,7 @@ from pyhudi.write.resizing.finish import ResizeEnd
 CLOSES = 0.5  # of the resizes are closed, whether writers are faster or not
 KEPT_COMMITS = 60
 _PAUSE_S = 0.1
+_JANITOR_PAUSE_S = 1.5  # buckets in a pending compaction are in no plan of a resize
 
 
 class Role(StrEnum):
@@ -129,8 +130,12 @@ class Companion:
         self._resize(pyhudi.ResizePolicy(merge_below=1, rest_seconds=0))
 
     def _resize(self, policy: pyhudi.ResizePolicy) -> None:
-        for result in self._table.services.resize(policy).results:
+        results = self._table.services.resize(policy).results
+        for result in results:
             self._notes.note(resized=result.instant, is_ours=result.is_ours)
+        if not results:
+            self._notes.note(rested=True)
+            time.sleep(_PAUSE_S)
 
     def close_more(self) -> None:
         """Close resizes without need, and come to grief after closes."""
@@ -164,12 +169,12 @@ class Companion:
     # -- a janitor
 
     def _compact(self) -> None:
-        self._table.services.compact(pyhudi.CompactionPolicy())
-        time.sleep(_PAUSE_S)
+        self._table.services.compact()
+        time.sleep(_JANITOR_PAUSE_S)
 
     def _clean(self) -> None:
         self._table.services.clean(pyhudi.CleanPolicy.commits(KEPT_COMMITS))
-        time.sleep(_PAUSE_S)
+        time.sleep(_JANITOR_PAUSE_S)
 
     # -- a reader
 
@@ -179,7 +184,9 @@ class Companion:
             raise AssertionError("a reader saw a key twice")
 
     def _read_past(self) -> None:
-        completed = [time_ for time_ in self._table.inspect.timeline()["completed"].to_pylist() if time_]
+        completed = [
+            time_ for time_ in self._table.inspect.timeline()["completed"].to_pylist() if time_
+        ]
         if not completed:
             return
         as_of = self._chance.choice(sorted(completed)[-KEPT_COMMITS // 4 :])

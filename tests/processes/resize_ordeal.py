@@ -35,13 +35,14 @@ from pyhudi.timeline.instant_time import utc_moment
 
 KIND = Kind.NON_BLOCKING
 TABLE = "resized"
-BUCKETS = pyhudi.ConsistentBuckets(initial=2, min=1, max=8)
+BUCKETS = pyhudi.ConsistentBuckets(initial=2, min=1, max=4)
 WRITERS = 4
 ROLES = (Role.EXECUTOR, Role.EXECUTOR, Role.JANITOR, Role.READER)
 MOMENTS = 5  # of the past that are read at the end
 HELD_S = 2.0  # by a resize, on a machine with as many idle cores as there are processes
 _HELP_MAX_S = 120.0  # until a resize that is closed has ended and all writers went on
 _HARM_S = (0.5, 2.5)  # from one deed to executors to the next
+_BETWEEN_NOTES = 4  # of executors: some resizes should get through between two deeds
 _FROZEN_S = (0.5, 4.0)
 _FREEZES = 0.4  # of the deeds to executors; the others are kills
 _LAST_KILLS = 1
@@ -167,6 +168,7 @@ class _Companions:
         self._chance = random.Random(f"{seed}/companions")
         self._started = time.monotonic()
         self._harm_at = self._started
+        self._harmed = 0  # notes of executors when one was last harmed
         self._slept: dict[str, int] = {}  # closes of which an executor that stopped was woken
         self.kills = self.freezes = 0
         self.complaints: list[str] = []
@@ -185,9 +187,7 @@ class _Companions:
                 notes=str(notes),
             )
             dies = role is Role.EXECUTOR
-            self._companions.append(
-                Writer(orders, folder, "processes.companion", dies=dies)
-            )
+            self._companions.append(Writer(orders, folder, "processes.companion", dies=dies))
 
     @property
     def _executors(self) -> list[tuple[Writer, Path]]:
@@ -240,12 +240,16 @@ class _Companions:
         return close.resize not in _pending(self._store)
 
     def _harm(self, now: float) -> None:
+        noted = sum(len(load_notes(path)) for path in self.notes)
+        if noted < self._harmed + _BETWEEN_NOTES:
+            return  # on a busy machine none would ever come to an end
         self._harm_at = now + self._chance.uniform(*_HARM_S)
         victim, notes = self._chance.choice(self._executors)
         closes = load_closes([notes])
         sleeps = bool(closes) and self._slept.get(victim.name) != len(closes)
         if sleeps or not victim.is_at_work:
             return
+        self._harmed = noted
         if self._chance.random() < _FREEZES:
             victim.freeze(self._chance.uniform(*_FROZEN_S))
             self.freezes += 1
@@ -356,9 +360,7 @@ def _wrong_rows(rows: list[dict[str, Any]], history: History, until: str | None)
     yield from _wrong_versions(versions, history, until)
 
 
-def _wrong_versions(
-    found: dict[str, str], history: History, until: str | None
-) -> Iterator[str]:
+def _wrong_versions(found: dict[str, str], history: History, until: str | None) -> Iterator[str]:
     expected, revived = fold(history, until or "9" * 17)
     wrong = [key for key, version in expected.items() if found.get(key) != version]
     for key in sorted(wrong)[:_SHOWN]:

@@ -18,9 +18,7 @@ from processes.stores import STORES
 
 #: On an idle machine the first figure is the one that counts.
 GOALS = {
-    "local": ResizeGoal(
-        seconds=10, seconds_max=300, resizes=6, stops=2, deaths=2, acknowledged=80
-    ),
+    "local": ResizeGoal(seconds=10, seconds_max=300, resizes=6, stops=2, deaths=2, acknowledged=80),
     "moto": ResizeGoal(seconds=8, seconds_max=400, resizes=2, acknowledged=20),
 }
 #: The figure of the promise is 2 s (`soak.py` demands it), of a machine that has room for all
