@@ -52,9 +52,7 @@ def main(*, is_quick: bool = False) -> bool:
             beside.turn()
         met = beside.report()
         resized, burnt = beside.whole[RESIZE].slowest_s, beside.whole[BURNER].slowest_s
-        print(
-            f"    the slowest commit: {resized:.2f} s beside a resize, {burnt:.2f} s beside a burner"
-        )
+        print(f"    the slowest commit: {resized:.2f} s {RESIZE}, {burnt:.2f} s {BURNER}")
         return verdict("seconds that the slowest is longer", resized - burnt, SLOWER_MAX_S) and met
 
 

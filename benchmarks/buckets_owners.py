@@ -7,6 +7,7 @@ reads the rows of ten keys of a table of so many buckets: it opens the buckets o
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,10 +34,8 @@ LOOKUPS, LOOKUPS_QUICK = (400_000, (4, 32, 256)), (20_000, (4, 32))
 def main(*, is_quick: bool = False) -> bool:
     keys = key_column(np.arange(KEYS // 10 if is_quick else KEYS))
     layouts = {count: RingLayout(initial_ring("p", count), ("id",)) for count in NODES}
-    works = {
-        f"{count:,} nodes": (lambda each=each: each.assign(keys)) for count, each in layouts.items()
-    }
-    costs = best_of(TURNS, {**works, "simple": lambda: bucket_ids(keys, ("id",), 10_000)})
+    works = {f"{count:,} nodes": partial(each.assign, keys) for count, each in layouts.items()}
+    costs = best_of(TURNS, {**works, "simple": partial(bucket_ids, keys, ("id",), 10_000)})
     rates = {name: len(keys) / cost.cpu_s / 1e6 for name, cost in costs.items()}
     print("  million keys of 36 characters a CPU second, hash and owner:")
     print("    " + ", ".join(f"{name} {rate:.1f}" for name, rate in rates.items()))
@@ -50,9 +49,7 @@ def _lookups(rows: int, counts: tuple[int, ...]) -> None:
     source = pa.table({"id": key_column(numbers), "ts": numbers, "v": numbers * 7})
     chosen = np.random.default_rng(3).choice(rows, LOOKED_UP, replace=False)
     wanted = source["id"].take(pa.array(chosen)).to_pylist()
-    print(
-        f"  {LOOKED_UP} keys of {rows:,} looked up, CPU ms (wall ms), opening the table included:"
-    )
+    print(f"  {LOOKED_UP} keys of {rows:,} looked up, with opening it, CPU ms (wall ms):")
     for count in counts:
         cells = []
         for name, buckets in (
@@ -66,7 +63,7 @@ def _lookups(rows: int, counts: tuple[int, ...]) -> None:
                 )
                 table.append(source)
                 table.services.compact()
-                cost = best_of(TURNS, {name: lambda uri=uri: _looked_up(uri, wanted)})[name]
+                cost = best_of(TURNS, {name: partial(_looked_up, uri, wanted)})[name]
             cells.append(f"{name} {1000 * cost.cpu_s:.1f} ({1000 * cost.wall_s:.1f})")
         print(f"    {count} buckets: {', '.join(cells)}", flush=True)
 

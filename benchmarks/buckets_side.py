@@ -1,4 +1,4 @@
-"""A process of the parts of `buckets.py` that runs pyhudi: its local engine, or with `spark` Spark's.
+"""A process of the parts of `buckets.py` that runs pyhudi: its local engine, or Spark.
 
 What it shares with the processes of `services.py` is in `services_side.py`.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from buckets_side import CONSISTENT, SIMPLE
@@ -54,7 +55,7 @@ def _compare(folder: Path, engine: str, load: str, sources: list[str]) -> bool:
                 side.ask("load", source=source)
             for kind in sorted(costs, reverse=turn % 2 == 1):
                 asked = {"table": str(folder / f"{engine}-{kind}"), "source": source}
-                cost = side.tree.cost_of(lambda asked=asked: side.ask("upsert", **asked))
+                cost = side.tree.cost_of(partial(side.ask, "upsert", **asked))
                 costs[kind] += [cost] if turn else []  # the first is to warm up
                 progress(f"{engine}, {kind}: {cost.cpu_s:.2f} ({cost.wall_s:.2f})")
     best = {

@@ -106,13 +106,11 @@ def resize_there_and_back(table: str) -> None:
     sizes = opened.inspect.buckets(rows=False)
     count, most = sizes.num_rows, max(sizes["bytes"].to_pylist())
     is_split = count <= len(set(sizes["partition"].to_pylist())) * 2
-    policy = (
-        pyhudi.ResizePolicy(
-            target_bytes=max(4096, most // 2 + 1), split_above=1, merge_below=0, rest_seconds=0
-        )
-        if is_split
-        else pyhudi.ResizePolicy(target_bytes=most * 2 + 4096, merge_below=1, rest_seconds=0)
-    )
+    if is_split:
+        limits = {"target_bytes": max(4096, most // 2 + 1), "split_above": 1, "merge_below": 0}
+    else:
+        limits = {"target_bytes": 2 * most + 4096, "merge_below": 1}
+    policy = pyhudi.ResizePolicy(rest_seconds=0, **limits)
     assert opened.services.resize(policy).results, "there was nothing to resize"
 
 

@@ -1,4 +1,4 @@
-"""A process beside the writers of a table whose buckets are resized: an executor, a janitor, a reader.
+"""A process beside the writers of a table that is resized: an executor, a janitor or a reader.
 
     cd tests && python -m processes.companion ORDERS.json
 

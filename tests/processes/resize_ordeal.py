@@ -97,8 +97,8 @@ class ResizeOutcome:
         return (
             f"seed {self.seed}: {self.seconds:.0f} s, {self.kills} kills, {self.freezes} freezes,"
             f" {self.resizes} resizes, closes: {closes or 'none'};"
-            f" {self.acknowledged} acknowledged, {len(self.held_s)} met a closed resize, the longest"
-            f" {self.held_most_s:.2f} s"
+            f" {self.acknowledged} acknowledged, {len(self.held_s)} beside a closed resize,"
+            f" {self.held_most_s:.2f} s at most"
         )
 
 
@@ -373,7 +373,7 @@ def _wrong_versions(found: dict[str, str], history: History, until: str | None) 
 def _held(
     history: History, closes: list[Close], done: list[tuple[Instant, Done]], folder: Path
 ) -> Iterator[float]:
-    """For each write that was called once, and not frozen meanwhile: how long a resize was closed."""
+    """How long a resize was closed during each write that was called once and never frozen."""
     ended: dict[str, float] = {}
     for instant, each in done:
         if (moment := utc_moment(each.completed, UTC)) is not None:
