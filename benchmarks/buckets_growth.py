@@ -8,11 +8,12 @@ and the consistent one is resized once, if it is due.
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from measure import verdict
+from measure import cost_of, verdict
 from writes import rows_of
 
 import pyhudi
@@ -45,9 +46,7 @@ def main(*, is_quick: bool = False) -> bool:
             table.append(batch)
             table.services.compact()
             target = largest(table)
-            cost = best_of(
-                1, {kind: lambda table=table, target=target: _grow(table, first, target)}
-            )
+            cost = cost_of(partial(_grow, table, first, target))
             found[kind] = largest(table)
             assert table.read(columns=["id"]).to_arrow().num_rows == GROWTH * first
             count = table.inspect.buckets(rows=False).num_rows

@@ -54,7 +54,7 @@ def create(
         table,
         rows.schema,
         record_key=RECORD_KEY,
-        partition_by=PARTITION if is_partitioned else None,
+        partition_by=PARTITION if is_partitioned else (),
         ordering=ORDERING,
         buckets=buckets,
     )

@@ -154,8 +154,8 @@ class Companion:
             if requested in end._log.refresh().closed:
                 self._closed(requested)
 
-        ResizeEnd.run = closing_run  # type: ignore[method-assign]
-        ResizeEnd._close = noted_close  # type: ignore[method-assign]
+        ResizeEnd.run = closing_run  # type: ignore[method-assign, assignment]
+        ResizeEnd._close = noted_close  # type: ignore[method-assign, assignment]
 
     def _closed(self, requested: str) -> None:
         then = _AFTER_CLOSES[self._notes.closes % len(_AFTER_CLOSES)]

@@ -299,7 +299,7 @@ def _instants(store: Store) -> list[Instant]:
 def _pending(store: Store) -> set[str]:
     instants = _instants(store)
     done = {instant.requested for instant in instants if instant.state is State.COMPLETED}
-    return {instant.requested for instant in instants} - done
+    return {str(instant.requested) for instant in instants} - done
 
 
 def _completed(store: Store) -> Iterator[tuple[Instant, Done]]:
