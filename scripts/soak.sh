@@ -46,4 +46,6 @@ PYHUDI_EVOLUTIONS=${PYHUDI_EVOLUTIONS:-50} "$bin/pytest" -q -o timeout=36000 tes
 for store in local moto versitygw; do
   echo "soak: processes on $store, $minutes minutes"
   "$bin/python" tests/processes/soak.py --minutes "$minutes" --store "$store"
+  echo "soak: processes beside resizes on $store, $minutes minutes"
+  "$bin/python" tests/processes/soak.py --resizes --minutes "$minutes" --store "$store"
 done
