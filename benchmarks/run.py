@@ -10,6 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import buckets
 import commits
 import imports
 import merge
@@ -23,6 +24,7 @@ import many_writers
 import services
 
 BENCHMARKS: dict[str, Callable[[], bool]] = {
+    "buckets": buckets.main,
     "commits": commits.main,
     "imports": imports.main,
     "many_writers": many_writers.main,
@@ -40,11 +42,20 @@ if __name__ == "__main__":
     parser.add_argument("name", nargs="*", help=f"any of {', '.join(BENCHMARKS)}")
     parser.add_argument("--rows", type=int, default=writes.ROWS, help="of the table of `writes`")
     parser.add_argument(
-        "--quick", action="store_true", help="`many_writers` and `services` smaller, to try them"
+        "--mib",
+        type=int,
+        default=buckets.MIB,
+        help="of the bucket that `buckets` splits into eight",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="`buckets`, `many_writers` and `services` smaller, to try them",
     )
     asked = parser.parse_args()
     if unknown := ", ".join(sorted(set(asked.name) - set(BENCHMARKS))):
         parser.error(f"no benchmark {unknown}; there are {', '.join(BENCHMARKS)}")
+    BENCHMARKS["buckets"] = partial(buckets.main, is_quick=asked.quick, mib=asked.mib)
     BENCHMARKS["writes"] = partial(writes.main, asked.rows)
     BENCHMARKS["many_writers"] = partial(many_writers.main, is_quick=asked.quick)
     BENCHMARKS["services"] = partial(services.main, is_quick=asked.quick)

@@ -48,4 +48,6 @@ PYHUDI_SIZED_ROWS=${PYHUDI_SIZED_ROWS:-1000000} "$bin/pytest" -q -o timeout=3600
 for store in local moto versitygw; do
   echo "soak: processes on $store, $minutes minutes"
   "$bin/python" tests/processes/soak.py --minutes "$minutes" --store "$store"
+  echo "soak: processes beside resizes on $store, $minutes minutes"
+  "$bin/python" tests/processes/soak.py --resizes --minutes "$minutes" --store "$store"
 done

@@ -89,7 +89,7 @@ def load_evidence(
         for instant in instants
         if instant.state is State.COMPLETED and instant.action is not Action.ROLLBACK
     ]
-    done: dict[str, Done] = {instant.requested: _done(storage, instant) for instant in written}
+    done: dict[str, Done] = {instant.requested: done_of(storage, instant) for instant in written}
     moments = sorted(each.completed for each in done.values())
     chosen = chance.sample(moments, min(times, len(moments)))
     return Evidence(
@@ -109,7 +109,7 @@ def _path(instant: Instant) -> str:
     return f"{TIMELINE_FOLDER}/{instant.file_name}"
 
 
-def _done(storage: Storage, instant: Instant) -> Done:
+def done_of(storage: Storage, instant: Instant) -> Done:
     path = _path(instant)
     metadata = decode_commit_metadata(storage.read(path), path)
     extra = metadata.extra_metadata or {}

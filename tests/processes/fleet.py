@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
+from processes.companion import CompanionOrders
 from processes.stores import TESTS
 from processes.worker import Orders
 from processes.workload import HEARTBEAT_TIMEOUT_S
@@ -48,9 +49,19 @@ class Sleep:
 
 
 class Writer:
-    """One writer, in one process after another."""
+    """One writer or its companion, in one process after another."""
 
-    def __init__(self, orders: Orders, folder: Path) -> None:
+    def __init__(
+        self,
+        orders: Orders | CompanionOrders,
+        folder: Path,
+        module: str = "processes.worker",
+        *,
+        dies: bool = False,
+    ) -> None:
+        """`dies` if it may kill itself."""
+        self._module = module
+        self._ends = {-signal.SIGKILL} if dies else set[int]()
         self.name = Path(orders.journal).stem
         self.table = orders.uri
         self._journal = Path(orders.journal)
@@ -64,8 +75,8 @@ class Writer:
     def _started(self) -> subprocess.Popen[bytes]:
         self._noted = self.journal_bytes()
         self.sleep = None
-        self._expected = set()
-        command = [sys.executable, "-m", "processes.worker", str(self._orders)]
+        self._expected = set(self._ends)
+        command = [sys.executable, "-m", self._module, str(self._orders)]
         with self._stderr.open("ab") as stderr:
             return subprocess.Popen(command, cwd=TESTS, stdin=subprocess.DEVNULL, stderr=stderr)
 
@@ -97,6 +108,11 @@ class Writer:
         if self.sleep is not None and self.is_up:
             os.kill(self._process.pid, signal.SIGCONT)
         self.sleep = None
+
+    def wake(self) -> None:
+        """Go on, if it stopped itself."""
+        if self.is_up:
+            os.kill(self._process.pid, signal.SIGCONT)
 
     def ask_to_stop(self) -> None:
         self._expected |= {0, -signal.SIGTERM}  # the latter if it had not begun
@@ -186,6 +202,11 @@ class Fleet:
         for writer in self._writers:
             writer.kill()
 
+    @property
+    def at_work(self) -> list[Writer]:
+        """Writers that are neither frozen nor just starting."""
+        return [writer for writer in self._writers if writer.is_at_work]
+
     def trouble(self, is_enough: Callable[[], bool]) -> None:
         """Kill and freeze writers at random, and start them again."""
         while not self.complaints and not is_enough():
@@ -237,7 +258,7 @@ class Fleet:
 
     def _harm(self) -> bool:
         """Do something to a writer that is at work, if enough others of its table are."""
-        at_work = [writer for writer in self._writers if writer.is_at_work]
+        at_work = self.at_work
         crowds = Counter(writer.table for writer in at_work)
         crowded = [writer for writer in at_work if crowds[writer.table] > _LEFT_MIN]
         if not crowded:

@@ -168,15 +168,19 @@ class _Progress:
 def _repaired(store: Store, kind: Kind) -> list[str]:
     """Repair the table once; that a second time finds nothing to do is part of the promise."""
     uri = store.uri(kind)
-    _await(lambda: _is_silent(store, kind))
+    await_silence(store, kind)
     open_table(uri, store.options).services.repair(grace_minutes=0)
     again = open_table(uri, store.options).services.repair(grace_minutes=0)
     return [] if again == Repaired((), ()) else [f"a second repair did {again}"]
 
 
-def _is_silent(store: Store, kind: Kind) -> bool:
-    """Whether nobody could take one of the writers for alive."""
-    storage = open_storage(store.uri(kind), store.options)
+def await_silence(store: Store, table: str) -> None:
+    """Wait until nobody could take one of the writers for alive."""
+    _await(lambda: _is_silent(store, table))
+
+
+def _is_silent(store: Store, table: str) -> bool:
+    storage = open_storage(store.uri(table), store.options)
     folders = (HEARTBEAT_FOLDER, ".hoodie/timeline")
     beats = [stat.modified_ms / 1000 for folder in folders for stat in storage.list(folder)]
     return time.time() - max(beats, default=0) > HEARTBEAT_TIMEOUT_S + _COARSE_S

@@ -123,7 +123,12 @@ def rows_of(kind: Kind, batch: Batch) -> pa.Table:
     return pa.table(columns, SCHEMA)
 
 
-def create_table(uri: str, kind: Kind, options: Mapping[str, str] | None) -> pyhudi.Table:
+def create_table(
+    uri: str,
+    kind: Kind,
+    options: Mapping[str, str] | None,
+    buckets: pyhudi.SimpleBuckets | pyhudi.ConsistentBuckets | None = None,
+) -> pyhudi.Table:
     is_optimistic = kind is Kind.OPTIMISTIC
     return pyhudi.create_table(
         uri,
@@ -131,7 +136,7 @@ def create_table(uri: str, kind: Kind, options: Mapping[str, str] | None) -> pyh
         record_key="id",
         partition_by="day",
         ordering=() if is_optimistic else "ts",
-        buckets=pyhudi.SimpleBuckets(SHAPES[kind].buckets),
+        buckets=buckets or pyhudi.SimpleBuckets(SHAPES[kind].buckets),
         table_type="cow" if is_optimistic else "mor",
         storage_options=options,
         write_settings=SETTINGS,
