@@ -21,6 +21,7 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import cycle
@@ -31,6 +32,8 @@ import pyhudi
 from processes.journal import Event, Journal
 from processes.workload import open_table
 from pyhudi.commit.proposals import Outcome
+from pyhudi.plan.resize_copies import OwedCopy
+from pyhudi.plan.resize_pace import REFUSALS_MAX, Pace
 from pyhudi.write.resizing.finish import ResizeEnd
 
 CLOSES = 0.5  # of the resizes are closed, whether writers are faster or not
@@ -139,23 +142,27 @@ class Companion:
 
     def close_more(self) -> None:
         """Close resizes without need, and come to grief after closes."""
-        run, close = ResizeEnd.run, ResizeEnd._close
+        run, is_closed = ResizeEnd.run, ResizeEnd._is_closed
 
         def closing_run(end: ResizeEnd) -> Outcome:
             if self._chance.random() < CLOSES:
-                end.copy()
                 with end._exclusive:
-                    end._close()
+                    owed = end._owed(end._log.refresh())
+                end._copies.copy(owed)
+                outrun = Pace(0, 0, is_outrun=True, refusals=REFUSALS_MAX)
+                with end._exclusive:
+                    end._is_closed(outrun, end._owed(end._log.refresh()))
             return run(end)
 
-        def noted_close(end: ResizeEnd) -> None:
-            close(end)
+        def noted_close(end: ResizeEnd, pace: Pace, owed: Sequence[OwedCopy]) -> bool:
             requested = end._work.requested
-            if requested in end._log.refresh().closed:
+            was_closed = requested in end._log.live.closed
+            if (closed := is_closed(end, pace, owed)) and not was_closed:
                 self._closed(requested)
+            return closed
 
         ResizeEnd.run = closing_run  # type: ignore[method-assign, assignment]
-        ResizeEnd._close = noted_close  # type: ignore[method-assign, assignment]
+        ResizeEnd._is_closed = noted_close  # type: ignore[method-assign, assignment]
 
     def _closed(self, requested: str) -> None:
         then = _AFTER_CLOSES[self._notes.closes % len(_AFTER_CLOSES)]
