@@ -1,7 +1,8 @@
 """RFC-42's fourth test: concurrent writers and readers, beside resizes that never rest.
 
 What runs, and how it is judged, is in `resize_ordeal.py`; `soak.py --resizes` runs the same for as
-long as one likes, on S3 too. A failure names its seed, which `PYHUDI_SEED` repeats as far as chance is ours.
+long as one likes, on S3 too. A failure names its seed, which `PYHUDI_SEED` repeats as far as chance
+is ours.
 """
 
 from __future__ import annotations
