@@ -17,7 +17,6 @@ from pyhudi.plan.resize_policy import ResizePolicy
 from pyhudi.world import real_world
 from pyhudi.write import complete as completing
 from pyhudi.write import write as writing
-from pyspark_pyhudi.writer import PyhudiWriter
 
 pytestmark = [
     pytest.mark.spark,
@@ -121,6 +120,8 @@ def test_a_save_goes_on(spark: SparkSession, path: str, *, is_late: bool) -> Non
     if not is_late:
         planned(path)
     rows = frame(spark)
+    from pyspark_pyhudi.writer import PyhudiWriter  # it cannot be loaded on Spark 3.5
+
     writer = PyhudiWriter({"path": path}, rows.schema, overwrite=False)
     batches = rows.toArrow().to_batches(max_chunksize=COUNT)
     messages = [
