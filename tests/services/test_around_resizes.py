@@ -402,7 +402,7 @@ def test_a_write_that_dies_before_or_after_its_move_is_rolled_back(
     assert whole(table) == before
 
 
-def test_a_cancelled_resize_leaves_no_file_whoever_is_late(table: ResizeTable) -> None:
+def test_a_cancelled_resize_leaves_no_file_if_a_process_is_late(table: ResizeTable) -> None:
     requested = table.plan(3)
     table.put("lm", 2)
     before = table.values()

@@ -1,6 +1,6 @@
 """Marking the rings of resizes that are about to leave the active timeline.
 
-A mark beside a ring's file says that its resize completed. Whoever executes a resize sets it, and
+A mark beside a ring's file says that its resize completed. The executor of a resize sets it, and
 may die before that. Without the mark pyhudi asks timeline and archive; Apache Hudi asks the active
 timeline alone, and then guesses by base files (HUDI-6047).
 """
