@@ -114,6 +114,10 @@ class Worker:
                 if "cleaning has retained" not in str(error):
                     raise
                 return  # this process was frozen since its write, for longer than a clean retains
+            except pyhudi.UnavailableError as error:
+                if "after this read was planned" not in str(error):
+                    raise
+                return  # it was frozen within the read
             versions = {row["id"]: row["version"] for row in seen}
             self._journal.note(Event.READ, as_of=result.completed, versions=versions)
 
