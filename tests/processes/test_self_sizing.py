@@ -62,7 +62,7 @@ def test_two_processes_fill_a_table_that_sizes_itself(tmp_path: Path) -> None:
     began = table.inspect.timeline().column("began_as").to_pylist()
     assert max(sizes) <= 2 * TARGET
     assert sum(sizes) > TARGET * len(sizes) / 10
-    # In so short a run a look for what to clean may come too early, and the next rests for a minute.
+    # In a short run a look for what to clean may come too early, and the next one rests a minute.
     cleaned = {"clean"} if ROWS >= LONG_ROWS else set()
     assert {"compaction", "clustering"} | cleaned <= {*began}
     found = table.read(columns=["id", "ts"]).to_arrow()
