@@ -74,6 +74,7 @@ class Kind:
             record_key="id",
             partition_by="day" if self.is_partitioned else (),
             buckets=pyhudi.ConsistentBuckets(initial),
+            upkeep=False,
             **modes,
         )
 

@@ -108,8 +108,10 @@ class SchemaInForce:
             if entry.time is not None and entry.time <= since:
                 return None
             done = entry.completed_write
-            if done is None or not live.is_committed(done.requested):
+            if done is None:
                 continue
+            if done.requested not in live.completed:
+                return None  # archived, or undone: an earlier write would not tell what it changed
             found = recorded_schema(done, self._loader.metadata(done, inline_metadata(entry)))
             if found is not None and not (found.is_of_service or found.is_foreign):
                 return found
