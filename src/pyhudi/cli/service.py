@@ -302,40 +302,41 @@ def _named_policy(asked: argparse.Namespace, table: Table | None) -> Upkeep:
     )
 
 
+def _given(**settings: Any) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
 def _compaction(asked: argparse.Namespace) -> dict[str, Any]:
-    given = {
-        "order": asked.compact_order,
-        "min_delta_commits": asked.compact_min_delta_commits,
-        "min_log_bytes": asked.compact_min_log_bytes,
-        "io_bytes_max": asked.compact_io_bytes_max,
-        "trigger": asked.compact_trigger,
-        "trigger_delta_commits": asked.compact_after,
-        "trigger_seconds": asked.compact_after_time,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    return _given(
+        order=asked.compact_order,
+        min_delta_commits=asked.compact_min_delta_commits,
+        min_log_bytes=asked.compact_min_log_bytes,
+        io_bytes_max=asked.compact_io_bytes_max,
+        trigger=asked.compact_trigger,
+        trigger_delta_commits=asked.compact_after,
+        trigger_seconds=asked.compact_after_time,
+    )
 
 
 def _resizing(asked: argparse.Namespace) -> dict[str, Any]:
-    given = {
-        "target_bytes": asked.resize_target,
-        "split_above": asked.resize_split_above,
-        "merge_below": asked.resize_merge_below,
-        "split": asked.resize_split,
-        "bytes_max": asked.resize_bytes_max,
-        "rest_seconds": asked.resize_rest,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    return _given(
+        target_bytes=asked.resize_target,
+        split_above=asked.resize_split_above,
+        merge_below=asked.resize_merge_below,
+        split=asked.resize_split,
+        bytes_max=asked.resize_bytes_max,
+        rest_seconds=asked.resize_rest,
+    )
 
 
 def _archiving(asked: argparse.Namespace) -> dict[str, Any]:
     low, high = asked.archive_keep or (None, None)
-    given = {
-        "keep_min": low,
-        "keep_max": high,
-        "grace_ms": asked.archive_grace,
-        "aborted_grace_ms": asked.archive_aborted_grace,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    return _given(
+        keep_min=low,
+        keep_max=high,
+        grace_ms=asked.archive_grace,
+        aborted_grace_ms=asked.archive_aborted_grace,
+    )
 
 
 def _clean_policy(asked: argparse.Namespace) -> CleanPolicy | None:

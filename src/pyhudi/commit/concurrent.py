@@ -202,7 +202,7 @@ class ConcurrentWrites:
         return found
 
     def _resize_plan(self, instant: Instant) -> ResizePlan | None:
-        """Return the plan of a completed replace commit, if it is a resize of ours."""
+        """Return the plan of a completed replace commit, if it is a resize by pyhudi."""
         requested = instant.requested
         began_as = self._log.live.began_as.get(requested)
         if self._log.is_shared or began_as is not Action.CLUSTERING:

@@ -248,7 +248,7 @@ def _shared(
     theirs: frozenset[FileGroupId] | None,
     strategy: Strategy,
 ) -> FileGroupId | None:
-    """Return one of these file groups of ours that the other has too, or may have."""
+    """Return one of our write's file groups that the other write has too, or may have."""
     if not groups:
         return None
     if theirs is None:

@@ -5,7 +5,7 @@ everything that completed since its plan is in the children. The slices that the
 their base files. Every write that completed later, with files in an input, is *owed*: its logs are
 copied, under names that its number among the completed writes gives.
 
-A write that opened a base file in an input, or replaced one, cannot be copied. No write of ours
+A write that opened a base file in an input, or replaced one, cannot be copied. No pyhudi write
 completes so beside a pending resize, because it cancels the resize first. Where another program
 did, the resize must be cancelled.
 

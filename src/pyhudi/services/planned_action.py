@@ -41,6 +41,7 @@ from pyhudi.errors import (
     InvalidRequestError,
     UnavailableError,
 )
+from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.read.archive import History, as_instant
 from pyhudi.settings import WriteSettings
@@ -338,6 +339,13 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
             why = f"the rollback {rollback} cancels it" if rollback else "no plan has that time"
             raise self._not_pending(requested, why)
         return instant
+
+    def _load_metadata(self, done: Instant) -> CommitMetadata:
+        """Return the metadata of the completed instant; empty if it was not retained."""
+        try:
+            return self._history().write_metadata(self._log.folder, done)
+        except UnavailableError:
+            return CommitMetadata()
 
     def _history(self) -> History:
         return History(self._storage, self._log.history_folder)

@@ -97,7 +97,7 @@ class RingGroups:
         return known
 
     def existing(self, partition: str) -> RingLayout:
-        """Return the layout by the ring in force; where there is none, one that nobody keeps."""
+        """Return the layout by the ring in force; where there is none, one that is not stored."""
         known = self._loaded(partition)
         return known or RingLayout(initial_ring(partition, 1), self._buckets.hash_fields)
 

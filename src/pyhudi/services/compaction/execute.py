@@ -28,7 +28,6 @@ from pyhudi.errors import (
     CorruptTableError,
     HudiError,
     InvalidRequestError,
-    UnavailableError,
 )
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import (
@@ -223,13 +222,6 @@ class Compactions(PlannedAction[_Plan, CommitMetadata, CompactionResult]):
         if ended.completed is None:
             raise self._not_pending(requested, "its plan is gone")
         return self._result_of(ended, self._load_metadata(ended), started_ms, is_ours=False)
-
-    def _load_metadata(self, done: Instant) -> CommitMetadata:
-        """Return the metadata of the completed instant; empty if it was not retained."""
-        try:
-            return self._history().write_metadata(self._log.folder, done)
-        except UnavailableError:
-            return CommitMetadata()
 
     def _result_of(
         self, done: Instant, metadata: CommitMetadata, started_ms: int, *, is_ours: bool

@@ -26,7 +26,6 @@ from pyhudi.errors import (
     ConflictError,
     HudiError,
     InvalidRequestError,
-    UnavailableError,
     UnsupportedTableError,
 )
 from pyhudi.format.files.file_names import (
@@ -199,13 +198,6 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
             raise self._not_pending(requested, "its plan is gone")
         metadata = self._load_metadata(ended)
         return self._result_of(ended, metadata, started_ms, is_ours=False)
-
-    def _load_metadata(self, done: Instant) -> CommitMetadata:
-        """Return the metadata of the completed instant; empty if it was not retained."""
-        try:
-            return self._history().write_metadata(self._log.folder, done)
-        except UnavailableError:
-            return CommitMetadata()
 
     def _result_of(
         self, done: Instant, metadata: CommitMetadata, started_ms: int, *, is_ours: bool

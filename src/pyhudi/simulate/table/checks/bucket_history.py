@@ -1,7 +1,7 @@
 """Which file group does a key have, as of which time, and what took the place of a file group?
 
 On a table of simple buckets a key has one file group for ever. On a table of rings, each resize
-that completed gives the keys of some file groups to others. Both are told by the rings alone, and
+that completed gives the keys of some file groups to others. Both follow from the rings alone, and
 by the times at which their resizes completed.
 """
 
