@@ -130,5 +130,16 @@ def _every(interval_ms: int, call: Callable[[], None]) -> Callable[[], None]:
 def _together(call: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     if len(items) < 2:
         return one_by_one(call, items)
+    failed = threading.Event()
+
+    def called(item: Item) -> list[Result]:
+        if failed.is_set():
+            return []  # that an earlier call failed is what the caller gets
+        try:
+            return [call(item)]
+        except BaseException:
+            failed.set()
+            raise
+
     with ThreadPoolExecutor(min(_AT_ONCE, len(items)), "pyhudi-together") as pool:
-        return list(pool.map(call, items))
+        return [result for found in pool.map(called, items) for result in found]
