@@ -16,15 +16,10 @@ from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.resize_plan import ResizePlan
 from pyhudi.index.consistent_bucket import bucket_of
 from pyhudi.plan.compaction import PendingPlans
-from pyhudi.plan.resize_policy import ResizePolicy
-from pyhudi.plan.resize_rings import rings_after
-from pyhudi.plan.resizing import (
-    ResizeFacts,
-    ResizePreview,
-    RingLimits,
-    SizedPartition,
-    plan_resize,
-)
+from pyhudi.plan.resizing.changes import ResizePreview
+from pyhudi.plan.resizing.choose import ResizeFacts, RingLimits, SizedPartition, plan_resize
+from pyhudi.plan.resizing.policy import ResizePolicy
+from pyhudi.plan.resizing.rings import rings_after
 from pyhudi.table.file_group import BaseFile, FileSlice
 
 NOW = "20260102030405678"

@@ -41,8 +41,8 @@ _HOMES = {
     "ReconcileSchemaStrategy": "pyhudi.conflict.schemas",
     "Repaired": "pyhudi.services.repair",
     "RequestedTime": "pyhudi.timeline.instant_time",
-    "ResizePolicy": "pyhudi.plan.resize_policy",
-    "ResizePreview": "pyhudi.plan.resizing",
+    "ResizePolicy": "pyhudi.plan.resizing.policy",
+    "ResizePreview": "pyhudi.plan.resizing.changes",
     "ResizeResult": "pyhudi.services.resizing.result",
     "Resized": "pyhudi.services.resizing.result",
     "Scan": "pyhudi.api.scan",
@@ -54,8 +54,8 @@ _HOMES = {
     "SchemaWarning": "pyhudi.session.write_schema",
     "SimpleBuckets": "pyhudi.format.table.bucket_config",
     "SimpleSchemaStrategy": "pyhudi.conflict.schemas",
-    "SplitBucket": "pyhudi.plan.resize_policy",
-    "SplitPolicy": "pyhudi.plan.resize_policy",
+    "SplitBucket": "pyhudi.plan.resizing.policy",
+    "SplitPolicy": "pyhudi.plan.resizing.policy",
     "Table": "pyhudi.api.table",
     "TableExistsError": "pyhudi.errors",
     "TableNotFoundError": "pyhudi.errors",
@@ -104,10 +104,10 @@ if TYPE_CHECKING:
     from pyhudi.plan.cleaning import CleanPolicy as CleanPolicy
     from pyhudi.plan.compaction import CompactionPolicy as CompactionPolicy
     from pyhudi.plan.compaction import CompactionPreview as CompactionPreview
-    from pyhudi.plan.resize_policy import ResizePolicy as ResizePolicy
-    from pyhudi.plan.resize_policy import SplitBucket as SplitBucket
-    from pyhudi.plan.resize_policy import SplitPolicy as SplitPolicy
-    from pyhudi.plan.resizing import ResizePreview as ResizePreview
+    from pyhudi.plan.resizing.changes import ResizePreview as ResizePreview
+    from pyhudi.plan.resizing.policy import ResizePolicy as ResizePolicy
+    from pyhudi.plan.resizing.policy import SplitBucket as SplitBucket
+    from pyhudi.plan.resizing.policy import SplitPolicy as SplitPolicy
     from pyhudi.plan.upkeep import Upkeep as Upkeep
     from pyhudi.progress import Progress as Progress
     from pyhudi.read.slice import CorruptBlockWarning as CorruptBlockWarning

@@ -23,8 +23,8 @@ from pyhudi.format.table.ring_file import RING_MAX, RING_ROOT, Ring, encode_ring
 from pyhudi.format.timeline.instant import Action, InstantTime
 from pyhudi.format.timeline.resize_plan import encode_resize_plan
 from pyhudi.index.ring_changes import merge, ring_after
-from pyhudi.plan.resize_policy import ResizePolicy
-from pyhudi.plan.resizing import RingLimits, SizedPartition, plan_resize
+from pyhudi.plan.resizing.choose import RingLimits, SizedPartition, plan_resize
+from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.read.plan import Reader
 from pyhudi.session.live_groups import live_slices
 from sized_rings import facts

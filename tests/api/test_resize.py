@@ -12,7 +12,7 @@ from memory_tables import MemoryTable
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
-from pyhudi.plan.resize_policy import ResizePolicy
+from pyhudi.plan.resizing.policy import ResizePolicy
 from resize_tables import SCHEMA, ResizeTable
 
 with warnings.catch_warnings():

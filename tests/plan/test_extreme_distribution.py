@@ -11,8 +11,8 @@ import pytest
 
 from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_MAX, Ring, RingNode
 from pyhudi.index.ring_changes import RING_SIZE
-from pyhudi.plan.resize_policy import ResizePolicy
-from pyhudi.plan.resizing import plan_resize
+from pyhudi.plan.resizing.choose import plan_resize
+from pyhudi.plan.resizing.policy import ResizePolicy
 from sized_rings import RowsOnRing
 
 TARGET = 4096

@@ -19,8 +19,8 @@ from pyhudi.format.timeline.resize_plan import (
     encode_resize_plan,
 )
 from pyhudi.index.ring_changes import RING_SIZE
-from pyhudi.plan.resize_policy import ResizePolicy
-from pyhudi.plan.resizing import RingLimits
+from pyhudi.plan.resizing.choose import RingLimits
+from pyhudi.plan.resizing.policy import ResizePolicy
 from sized_rings import RowsOnRing
 
 TARGET = 4096

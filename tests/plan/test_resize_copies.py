@@ -11,7 +11,7 @@ from pyhudi.errors import CorruptTableError
 from pyhudi.format.table.ring_file import RING_MAX, NodeTag, RingNode
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, stats_by_partition
 from pyhudi.format.timeline.resize_plan import GroupChange, InputSlice, ResizePlan
-from pyhudi.plan.resize_copies import FoundCopies, found_copies, owed_copy
+from pyhudi.plan.resizing.copies import FoundCopies, found_copies, owed_copy
 
 RESIZE, WRITE = at(10), at(20)
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from pyhudi.format.files.file_names import LogFileName
 from pyhudi.format.timeline.instant import InstantTime
-from pyhudi.plan.resize_copies import OwedCopy
-from pyhudi.plan.resize_pace import CLOSE_BYTES, CLOSE_FILES, Pace, load_of
+from pyhudi.plan.resizing.copies import OwedCopy
+from pyhudi.plan.resizing.pace import CLOSE_BYTES, CLOSE_FILES, Pace, load_of
 from pyhudi.table.file_group import LogFile
 
 AT = InstantTime("20260101000000000")

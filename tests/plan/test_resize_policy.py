@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pyhudi.errors import InvalidRequestError
 from pyhudi.index.ring_changes import RING_SIZE
-from pyhudi.plan.resize_policy import (
+from pyhudi.plan.resizing.policy import (
     MIB,
     ResizePolicy,
     SplitBucket,

@@ -10,7 +10,7 @@ from pyhudi.errors import CorruptTableError
 from pyhudi.format.table.ring_file import RING_MAX, NodeTag, Ring, RingNode
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.resize_plan import GroupChange, InputSlice, ResizePlan
-from pyhudi.plan.resize_rings import rings_after
+from pyhudi.plan.resizing.rings import rings_after
 
 C = InstantTime("20260102030405678")
 RING = Ring(

@@ -14,15 +14,15 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_MAX, Ring, RingNode
 from pyhudi.index.ring_changes import RING_SIZE
 from pyhudi.plan.compaction import PendingPlans
-from pyhudi.plan.resize_policy import MIB, ResizePolicy
-from pyhudi.plan.resizing import (
+from pyhudi.plan.resizing.changes import ResizePreview
+from pyhudi.plan.resizing.choose import (
     PARTS_MAX,
-    ResizePreview,
     RingLimits,
     SizedPartition,
     plan_resize,
     worst_partitions,
 )
+from pyhudi.plan.resizing.policy import MIB, ResizePolicy
 from sized_rings import LIMITS, NOW, facts, sized
 
 T = 120 * MIB

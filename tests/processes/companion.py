@@ -32,8 +32,8 @@ import pyhudi
 from processes.journal import Event, Journal
 from processes.workload import open_table
 from pyhudi.commit.proposals import Outcome
-from pyhudi.plan.resize_copies import OwedCopy
-from pyhudi.plan.resize_pace import REFUSALS_MAX, Pace
+from pyhudi.plan.resizing.copies import OwedCopy
+from pyhudi.plan.resizing.pace import REFUSALS_MAX, Pace
 from pyhudi.write.resizing.finish import ResizeEnd
 
 CLOSES = 0.5  # of the resizes are closed, whether writers are faster or not

@@ -29,7 +29,7 @@ from pyhudi.format.timeline.service_metadata import (
 )
 from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.plan.resize_policy import ResizePolicy
+from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.services.repair import repair_table
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.markers import load_markers

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from faulty_storage import FaultyStorage
-from pyhudi.plan import resize_pace
-from pyhudi.plan.resize_pace import OutrunError
+from pyhudi.plan.resizing import pace
+from pyhudi.plan.resizing.pace import OutrunError
 from pyhudi.services.resizing.run import resize
 from resize_tables import ResizeTable
 
@@ -16,7 +16,7 @@ from resize_tables import ResizeTable
 @pytest.fixture(autouse=True)
 def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a resize be closed, at first, while one write to four children is left to copy."""
-    monkeypatch.setattr(resize_pace, "CLOSE_FILES", 4)
+    monkeypatch.setattr(pace, "CLOSE_FILES", 4)
 
 
 class Meddled(FaultyStorage):

@@ -28,9 +28,9 @@ from pyhudi.format.timeline.resize_plan import ResizePlan, decode_resize_plan
 from pyhudi.index.consistent_bucket import bucket_ids
 from pyhudi.index.simple_bucket import file_id
 from pyhudi.plan.compaction import CompactionPolicy
-from pyhudi.plan.resize_policy import MIB, ResizePolicy
-from pyhudi.plan.resize_rings import rings_after
-from pyhudi.plan.resizing import RingLimits
+from pyhudi.plan.resizing.choose import RingLimits
+from pyhudi.plan.resizing.policy import MIB, ResizePolicy
+from pyhudi.plan.resizing.rings import rings_after
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.read.plan import Reader
 from pyhudi.services.compaction.run import compact, compactions

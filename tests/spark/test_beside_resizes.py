@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 import pyhudi
 from pyhudi.errors import ConflictError
 from pyhudi.format.table.bucket_config import ConsistentBuckets
-from pyhudi.plan.resize_policy import ResizePolicy
+from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.world import real_world
 from pyhudi.write import complete as completing
 from pyhudi.write import write as writing

@@ -14,7 +14,7 @@ from opened_tables import session_on
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
-from pyhudi.plan.resize_policy import ResizePolicy
+from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.services.resizing.run import resize, resizes
 from pyhudi.session.session import TableSession
 from pyhudi.spark.resize import SparkChildren

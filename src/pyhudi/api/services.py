@@ -10,7 +10,7 @@ from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
-from pyhudi.plan.resize_policy import ResizePolicy
+from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.plan.upkeep import Upkeep, require_policy, upkeep_mark
 from pyhudi.progress import Listener
 from pyhudi.services.archiving.run import ArchiveResult

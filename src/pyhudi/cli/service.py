@@ -25,7 +25,7 @@ from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.plan.compaction import CompactionOrder, CompactionPolicy, CompactionTrigger
-from pyhudi.plan.resize_policy import ResizePolicy, SplitAt
+from pyhudi.plan.resizing.policy import ResizePolicy, SplitAt
 from pyhudi.plan.upkeep import Upkeep
 from pyhudi.services.archiving.run import ArchiveResult
 from pyhudi.settings import WriteSettings

@@ -17,7 +17,7 @@ from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.hudi_options.classes import refused_option
-from pyhudi.plan.resize_policy import ResizePolicy
+from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.plan.upkeep import Upkeep, first_upkeep, recorded_upkeep
 
 #: The option of each setting of `ResizePolicy`.

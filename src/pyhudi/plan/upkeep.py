@@ -28,7 +28,7 @@ from pyhudi.format.table.table_config import TableConfig
 from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.plan.cleaning import CleanBy, CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
-from pyhudi.plan.resize_policy import ResizePolicy
+from pyhudi.plan.resizing.policy import ResizePolicy
 
 UPKEEP: Final = "pyhudi.upkeep"
 #: The value of a table without a policy.

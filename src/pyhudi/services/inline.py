@@ -32,8 +32,8 @@ from pyhudi.errors import CorruptTableError, HudiError, fault
 from pyhudi.format.table.upkeep_record import ServiceRun, UpkeepRecord, next_run
 from pyhudi.plan.compaction import overdue_slices
 from pyhudi.plan.due import DueFacts, due_services
-from pyhudi.plan.resize_policy import ResizePolicy
-from pyhudi.plan.resizing import LeftAlone
+from pyhudi.plan.resizing.changes import LeftAlone
+from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.plan.upkeep import (
     ARCHIVE,
     CLEAN,

@@ -27,7 +27,7 @@ from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy, archiving_beside
 from pyhudi.plan.cleaning import CleanBy, CleanPlan, CleanPolicy, clean_cut
 from pyhudi.plan.compaction import CompactionPolicy
 from pyhudi.plan.due import counted_by_clean, leaving
-from pyhudi.plan.resize_policy import ResizePolicy
+from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.plan.upkeep import ARCHIVE, CLEAN, COMPACTION, RESIZE, SERVICES, Upkeep
 from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.archiving.run import (

@@ -26,9 +26,9 @@ from pyhudi.conflict.rules import OtherWrite, WriteKind
 from pyhudi.format.files.file_names import FileGroupId, LogFileName, parse_data_file
 from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Action
-from pyhudi.plan import resize_pace
-from pyhudi.plan.resize_copies import OwedCopy
-from pyhudi.plan.resize_pace import Pace
+from pyhudi.plan.resizing import pace
+from pyhudi.plan.resizing.copies import OwedCopy
+from pyhudi.plan.resizing.pace import Pace
 from pyhudi.session.session import TableSession
 from pyhudi.table.file_group import LogFile
 from pyhudi.timeline.live import LiveTimeline, NumberedWrite
@@ -210,7 +210,7 @@ def _closed_without_bound() -> AbstractContextManager[Any]:
     """A resize is closed, however much is left to copy."""
 
     def weak(self: Pace, owed: Sequence[OwedCopy]) -> bool:
-        return self.refusals >= resize_pace.REFUSALS_MAX
+        return self.refusals >= pace.REFUSALS_MAX
 
     return patch.object(Pace, "may_close", weak)
 

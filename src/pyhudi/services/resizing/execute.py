@@ -5,8 +5,8 @@
 
 All of it has fixed names, so any process goes on where another stopped. Writers go on meanwhile.
 The longest part, the base files, is made while the resize is not closed. If no attempt can succeed,
-because a log is damaged, or if writers outrun it (`plan.resize_pace`), the resize is cancelled: it
-must not stay in the way of writers, nor of compactions of the buckets.
+because a log is damaged, or if writers outrun it (`plan.resizing.pace`), the resize is cancelled:
+it must not stay in the way of writers, nor of compactions of the buckets.
 """
 
 from __future__ import annotations

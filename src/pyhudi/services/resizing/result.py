@@ -8,7 +8,7 @@ from typing import Self
 from pyhudi.errors import HudiError, first_of
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.instant import Instant
-from pyhudi.plan.resizing import ResizePreview
+from pyhudi.plan.resizing.changes import ResizePreview
 from pyhudi.wording import counted, readable
 
 

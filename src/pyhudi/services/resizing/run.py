@@ -9,8 +9,9 @@ from functools import partial
 from pyhudi.errors import HudiError, InvalidRequestError, fault
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
-from pyhudi.plan.resize_policy import ResizePolicy
-from pyhudi.plan.resizing import ResizePreview, RingLimits
+from pyhudi.plan.resizing.changes import ResizePreview
+from pyhudi.plan.resizing.choose import RingLimits
+from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.plan.scan import CommitFolders, merge_rule
 from pyhudi.progress import Listener, ProgressBoard
 from pyhudi.read.lost_files import CommitRecords

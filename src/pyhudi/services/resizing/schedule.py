@@ -6,7 +6,7 @@ partitions first, and no further once the plan is full. Of each bucket that is t
 row groups are read, for its sample.
 
 A plan may be made beside anything. Before its entry is created the decision log asks for its draft,
-and there it is adjusted to what completed meanwhile (`plan.resize_rebase`), as a compaction plan
+and there it is adjusted to what completed meanwhile (`plan.resizing.rebase`), as a compaction plan
 is. That costs what the new writes name, whatever the size of the table.
 """
 
@@ -39,19 +39,18 @@ from pyhudi.format.timeline.resize_plan import encode_resize_plan
 from pyhudi.index.consistent_bucket import ring_positions
 from pyhudi.plan.compaction import PendingPlans
 from pyhudi.plan.compaction_rebase import changes_since, missed_archived_writes, unseen_writes
-from pyhudi.plan.resize_policy import ResizePolicy
-from pyhudi.plan.resize_rebase import FactsNow, only_inputs, rebased
-from pyhudi.plan.resizing import (
-    LeftAlone,
+from pyhudi.plan.resizing.changes import LeftAlone, ResizePreview
+from pyhudi.plan.resizing.choose import (
     PartitionOptions,
     ResizeFacts,
-    ResizePreview,
     RingLimits,
     SizedPartition,
     chosen_of,
     options_of,
     worst_partitions,
 )
+from pyhudi.plan.resizing.policy import ResizePolicy
+from pyhudi.plan.resizing.rebase import FactsNow, only_inputs, rebased
 from pyhudi.read.bucket_sample import sample_keys
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.services.compaction.schedule import Advance, load_plans_beside

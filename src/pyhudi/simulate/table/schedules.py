@@ -21,8 +21,8 @@ from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.decision_entry import INLINE_BYTES_MAX
 from pyhudi.format.timeline.instant import Action
-from pyhudi.plan import resize_pace
 from pyhudi.plan.cleaning import CleanPolicy
+from pyhudi.plan.resizing import pace
 from pyhudi.services.repair import Repair
 from pyhudi.settings import WriteSettings
 from pyhudi.simulate.choices import Choices, SeededChoices, drawn, random_stream
@@ -241,9 +241,9 @@ def _resize_figures(chance: random.Random) -> Iterator[None]:
     """Let resizes be closed soon, in some seeds, and little be left to copy when they are."""
     refusals, files = (1, 1, 3)[drawn(chance, 3)], (1, 64)[drawn(chance, 2)]
     with (
-        patch.object(resize_pace, "REFUSALS_MAX", refusals),
-        patch.object(resize_pace, "CLOSE_FILES", files),
-        patch.object(resize_pace, "CLOSE_DOUBLINGS", 0),
+        patch.object(pace, "REFUSALS_MAX", refusals),
+        patch.object(pace, "CLOSE_FILES", files),
+        patch.object(pace, "CLOSE_DOUBLINGS", 0),
     ):
         yield
 

@@ -47,7 +47,7 @@ from pyhudi.format.files.row_blocks import (
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.index.children import KeyOwners
-from pyhudi.plan.resize_copies import VERSIONS_A_WRITE
+from pyhudi.plan.resizing.copies import VERSIONS_A_WRITE
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import LogFile
 from pyhudi.table.log_blocks import (

@@ -6,7 +6,7 @@ from pyhudi.commit.proposals import Decided, Outcome, Refused, Rule
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.errors import CorruptTableError, HudiError, UnsupportedTableError
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
-from pyhudi.plan.resize_pace import OutrunError
+from pyhudi.plan.resizing.pace import OutrunError
 
 
 def abort_resize(recovery: FailedWriteRecovery, requested: str) -> Outcome:

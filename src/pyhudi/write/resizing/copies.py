@@ -3,7 +3,7 @@
 A resize completes only if every write that completed since its plan, and has files in an input, was
 copied by the process that asks for its completion. So a process starts with what others have left:
 of the last write of which it finds a copy it makes the copies again, because some may be missing,
-and those of all writes before are whole (`plan.resize_copies`).
+and those of all writes before are whole (`plan.resizing.copies`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyhudi.format.timeline.commit_metadata import (
 )
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.format.timeline.made_files import MadeFile
-from pyhudi.plan.resize_copies import FoundCopies, OwedCopy, found_copies, owed_copy
+from pyhudi.plan.resizing.copies import FoundCopies, OwedCopy, found_copies, owed_copy
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.live import LiveTimeline, NumberedWrite

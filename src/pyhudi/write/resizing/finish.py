@@ -2,8 +2,8 @@
 
     copy        each write that completed since the plan, oldest first, in rounds
     complete    one decision: legal if nothing is owed, for exactly the number that it takes
-    close       if writers are faster (`plan.resize_pace`): from then on no write that has files in
-                an input completes, and what is still owed is little
+    close       if writers are faster (`plan.resizing.pace`): from then on no write that has files
+                in an input completes, and what is still owed is little
     tidy        marks, markers, the object that shows the close
 
 No writer waits for more than the last copies: a writer that meets a closed resize executes these
@@ -31,8 +31,8 @@ from pyhudi.format.timeline.commit_metadata import (
 from pyhudi.format.timeline.decision_entry import closed_path
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity
-from pyhudi.plan.resize_copies import OwedCopy
-from pyhudi.plan.resize_pace import Pace, outrun_error
+from pyhudi.plan.resizing.copies import OwedCopy
+from pyhudi.plan.resizing.pace import Pace, outrun_error
 from pyhudi.storage.objects.markers import marker_objects
 from pyhudi.storage.objects.rings import write_mark
 from pyhudi.storage.protocol import Storage

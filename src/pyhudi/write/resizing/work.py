@@ -15,7 +15,7 @@ from pyhudi.format.timeline.resize_plan import ResizePlan, decode_resize_plan
 from pyhudi.index.children import Children
 from pyhudi.index.ring_changes import unsound_change
 from pyhudi.index.ring_layout import RingLayout
-from pyhudi.plan.resize_rings import rings_after
+from pyhudi.plan.resizing.rings import rings_after
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 

@@ -22,9 +22,9 @@ from pyhudi.errors import (
     UnavailableError,
 )
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.plan import resize_pace
-from pyhudi.plan.resize_pace import Pace
-from pyhudi.plan.resize_policy import ResizePolicy, SplitBucket
+from pyhudi.plan.resizing import pace
+from pyhudi.plan.resizing.pace import Pace
+from pyhudi.plan.resizing.policy import ResizePolicy, SplitBucket
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.services.planned_action import Execution
 from pyhudi.services.resizing.child_bases import Rewrite
@@ -102,7 +102,7 @@ class ToyResizes(Resizes):
     def _close(self, end: ResizeEnd) -> None:
         """Copy what is owed, and close the resize as if writers had been faster."""
         end._copies.copy(end._owed(self._log.refresh()))
-        outrun = Pace(0, 0, is_outrun=True, refusals=resize_pace.REFUSALS_MAX)
+        outrun = Pace(0, 0, is_outrun=True, refusals=pace.REFUSALS_MAX)
         end._is_closed(outrun, end._owed(self._log.refresh()))
 
 

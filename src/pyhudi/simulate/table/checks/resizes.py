@@ -15,8 +15,8 @@ from pyhudi.format.paths import file_name
 from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_MAX, Ring
 from pyhudi.format.timeline.decision_entry import EntryKind
 from pyhudi.index.ring_changes import owner_ranges
-from pyhudi.plan import resize_pace
-from pyhudi.plan.resize_copies import VERSIONS_A_WRITE
+from pyhudi.plan.resizing import pace
+from pyhudi.plan.resizing.copies import VERSIONS_A_WRITE
 from pyhudi.simulate.table.checks.evidence import Evidence, PlannedResize, group_of_path
 from pyhudi.simulate.table.history import History
 from pyhudi.simulate.table.rows import KEYS, Row, decode_rows, partition_of
@@ -177,7 +177,7 @@ def closed_when_little_is_left(evidence: Evidence, history: History) -> Iterator
             if evidence.decided[write.requested] < logged.change.place and number not in copied
         ]
         files = [each for each in left if each]
-        if sum(files) > max([resize_pace.CLOSE_FILES, *files[:1]]):
+        if sum(files) > max([pace.CLOSE_FILES, *files[:1]]):
             yield f"{resize.requested} was closed when {sum(files)} files were left to copy"
 
 

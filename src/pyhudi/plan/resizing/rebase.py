@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.ring_file import Ring
 from pyhudi.plan.compaction import PendingPlans, held_by
-from pyhudi.plan.resizing import ResizeChange, ResizePreview, in_partition
+from pyhudi.plan.resizing.changes import ResizeChange, ResizePreview
+from pyhudi.plan.resizing.choose import in_partition
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
 from pyhudi.table.state import TableState
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pyhudi.errors import ConflictError
-from pyhudi.plan.resize_copies import OwedCopy
+from pyhudi.plan.resizing.copies import OwedCopy
 from pyhudi.wording import readable
 
 #: Refusals after which a resize is closed.
