@@ -187,7 +187,8 @@ def test_a_bucket_in_another_pending_plan_is_left_alone_and_ends_a_run() -> None
 def test_nothing_is_planned_beside_a_plan_that_cannot_be_read() -> None:
     found = preview(parts_of("p", 3, 1), plans=PendingPlans({"20260101": None}))
     assert found.is_empty
-    assert reasons(found) == {"p0": "the pending plan 20260101 has it", "p1": FITS}
+    unclear = "the pending plan 20260101 may have it, for its file cannot be read"
+    assert reasons(found) == {"p0": unclear, "p1": FITS}
 
 
 def test_a_partition_with_a_pending_clustering_or_resize_is_left_alone() -> None:

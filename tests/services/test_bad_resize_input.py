@@ -8,13 +8,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import pyhudi
+from memory_tables import MemoryTable
+from pyhudi.api.services import Services
 from pyhudi.commit.proposals import Begin, Close, Decided
 from pyhudi.errors import ConflictError, CorruptTableError, HudiError, InvalidRequestError
 from pyhudi.format.table.ring_file import RING_BYTES_MAX
 from pyhudi.format.timeline.instant import Action
+from pyhudi.format.timeline.plan_files import (
+    CompactionPlan,
+    RequestedReplaceMetadata,
+    decode_requested_replace,
+    encode_compaction_plan,
+    encode_requested_replace,
+)
 from pyhudi.format.timeline.resize_plan import (
     GroupChange,
     ResizePlan,
@@ -232,11 +242,11 @@ def test_a_plan_that_is_wrong_is_not_executed_and_can_be_cancelled(name: str) ->
     assert table.table("v").services.verify()
 
 
-#: Plans that no process can decode. Which buckets they are about is known by their slices alone.
-_UNREADABLE = {"a group twice", "a child twice", "outside of the table"}
+#: Plans that say nothing that can be relied on, so any file group may be an input.
+_CONTRADICTORY = {"a group twice", "a child twice", "outside of the table"}
 
 
-@pytest.mark.parametrize("name", sorted(PLANS.keys() - _UNREADABLE))
+@pytest.mark.parametrize("name", sorted(PLANS.keys() - _CONTRADICTORY))
 def test_writers_go_on_beside_a_plan_that_is_wrong(name: str) -> None:
     table, _ = resized_table()
     _bad_plan(table, PLANS[name])
@@ -244,40 +254,200 @@ def test_writers_go_on_beside_a_plan_that_is_wrong(name: str) -> None:
     assert len(table.values()) == len(KEYS) + 1
 
 
-@pytest.mark.parametrize("name", sorted(_UNREADABLE))
-def test_writers_are_told_of_a_plan_that_cannot_be_read(name: str) -> None:
-    table, _ = resized_table()
-    pending = _bad_plan(table, PLANS[name])
-    before = table.rows()
-    with pytest.raises(ConflictError, match=f"clustering {pending} is pending.*partition 'd'"):
-        table.put(KEYS, 2, label="new")
-    assert table.rows() == before
-    table.table("c").services.cancel_resize(pending)
-    table.put(KEYS, 2, label="new")
-    assert set(table.values().values()) == {f"{key}2" for key in KEYS}
+def _request(table: ResizeTable, path: str) -> RequestedReplaceMetadata:
+    request = decode_requested_replace(table.storage.read(path), path)
+    assert request is not None
+    return request
 
 
-def test_a_plan_of_rubbish_stops_what_needs_it_and_can_be_cancelled() -> None:
-    table, _ = resized_table()
+def _compaction(table: ResizeTable, path: str) -> bytes:
+    plan = CompactionPlan(operations=())
+    return encode_compaction_plan(plan, bytes(16))
+
+
+def _other_operation(table: ResizeTable, path: str) -> bytes:
+    request = replace(_request(table, path), operation_type="INSERT_OVERWRITE")
+    return encode_requested_replace(request, bytes(16))
+
+
+def _no_plan(table: ResizeTable, path: str) -> bytes:
+    request = replace(_request(table, path), clustering_plan=None)
+    return encode_requested_replace(request, bytes(16))
+
+
+def _contradictory(name: str) -> Callable[[ResizeTable, str], bytes]:
+    def damage(table: ResizeTable, path: str) -> bytes:
+        plan = decode_resize_plan(table.storage.read(path), path)
+        assert plan is not None
+        changed = ResizePlan((PLANS[name].change(plan.groups[1]),))
+        return encode_resize_plan(changed, table.storage.uri, bytes(16))
+
+    return damage
+
+
+#: What the file of a plan holds instead, and what is said of it.
+UNREADABLE: dict[str, tuple[Callable[[ResizeTable, str], bytes], str]] = {
+    "cut off": (lambda t, p: bytes(t.storage.read(p))[:-10], "sync marker"),
+    "empty": (lambda t, p: b"", "the file is empty"),
+    "rubbish": (lambda t, p: b"rubbish", "Avro"),
+    "another record": (_compaction, "HoodieRequestedReplaceMetadata"),
+    "another operation": (_other_operation, "'INSERT_OVERWRITE'"),
+    "without a plan": (_no_plan, "names nothing to rewrite"),
+    **{name: (_contradictory(name), PLANS[name].why) for name in sorted(_CONTRADICTORY)},
+}
+
+
+def damaged_plan(name: str, **definition: Any) -> tuple[ResizeTable, str, str]:
+    """A table with a pending resize whose plan cannot be read, its time, and its path."""
+    table = ResizeTable(**{"ordering": "ts", "initial": 2, **definition})
+    table.put(KEYS, 1)
     pending = table.plan(2)
     path = f".hoodie/timeline/{pending}.clustering.requested"
-    table.storage.write(path, b"rubbish")
+    table.storage.write(path, UNREADABLE[name][0](table, path))
+    return table, pending, path
+
+
+_SERVICES: dict[str, Callable[[Services], object]] = {
+    "resize": lambda s: s.resize(),
+    "plan only": lambda s: s.resize(plan_only=True),
+    "dry run": lambda s: s.resize(dry_run=True),
+    "run": lambda s: s.run(pyhudi.Upkeep(compaction=None, clean=None, archive=None)),
+    "dry run of all": lambda s: s.run(
+        pyhudi.Upkeep(compaction=None, clean=None, archive=None), dry_run=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_every_service_that_resizes_names_a_plan_that_cannot_be_read_and_what_cancels_it(
+    name: str,
+) -> None:
+    table, pending, path = damaged_plan(name)
     before, rows = contents(table), table.rows()
-    with pytest.raises(CorruptTableError) as caught:
-        table.resizes("new").execute(pending)
-    assert caught.value.path == path
-    for stamp in range(2, 4):
-        with pytest.raises(HudiError, match=pending):
-            table.put("k", stamp, label=f"new {stamp}")
-    with pytest.raises(CorruptTableError) as cannot_clean:
-        table.table("cleaner").services.clean(pyhudi.CleanPolicy.commits(1))
-    assert f"cancel_resize('{pending}')" in str(cannot_clean.value)
+    for call in _SERVICES.values():
+        with pytest.raises(CorruptTableError) as caught:
+            call(table.table("s").services)
+        assert caught.value.path == path
+        assert UNREADABLE[name][1] in str(caught.value)
+        assert f"table.services.cancel_resize({pending!r})" in str(caught.value)
+    states = table.table("i").inspect.buckets().column("state").to_pylist()
+    assert len(states) == 2
+    assert all(path in state and f"cancel_resize({pending!r})" in state for state in states)
     assert contents(table) == before
     assert table.rows() == rows
     table.table("c").services.cancel_resize(pending)
-    table.put("k", 5, label="new writer")
-    assert table.values()["k"] == "k5"
+    assert not table.pending()
+    assert table.table("s").services.resize().errors == ()
+
+
+def test_a_plan_that_cannot_be_read_keeps_no_other_resize_from_being_executed() -> None:
+    table, _, path = damaged_plan("rubbish")
+    table.put(KEYS, 1, day="e")
+    other = table.plan(2, days=("e",))
+    done = table.table("s").services.run(keep_going=True)
+    assert done.resize is not None
+    assert [result.instant for result in done.resize.results] == [other]
+    failed = [(service, error.path) for service, error in done.errors if service == "resize"]  # type: ignore[attr-defined]
+    assert failed == [("resize", path)]
+
+
+_LOG_WRITES: dict[str, Callable[[ResizeTable], object]] = {
+    "upsert": lambda t: t.put("kz", 2, label="new"),
+    "append": lambda t: t.table("new").append(t.made("z", 2)),
+    "update": lambda t: t.table("new").update(t.made("k", 2), columns=["ts", "v"]),
+    "delete": lambda t: t.remove("k"),
+    "delete by predicate": lambda t: t.table("new").delete("id = 'k'"),
+    "upsert of a new partition": lambda t: t.put("k", 2, day="new", label="new"),
+}
+_BASE_WRITES: dict[str, Callable[[ResizeTable], object]] = {
+    "overwrite": lambda t: t.table("new").overwrite(t.made("z", 2), partitions=["d"]),
+    "delete of a partition": lambda t: t.table("new").delete_partitions(["d"]),
+}
+_MODES: dict[str, dict[str, Any]] = {"non-blocking": {}, "optimistic": {"ordering": ()}}
+
+
+@pytest.mark.parametrize("name", ["rubbish", "a group twice"])
+@pytest.mark.parametrize("mode", _MODES)
+@pytest.mark.parametrize("verb", _LOG_WRITES)
+def test_writes_of_logs_go_on_beside_a_plan_that_cannot_be_read_and_leave_it(
+    verb: str, mode: str, name: str
+) -> None:
+    table, pending, _ = damaged_plan(name, **_MODES[mode])
+    plain = ResizeTable(**{"ordering": "ts", "initial": 2, **_MODES[mode]})
+    plain.put(KEYS, 1)
+    for each in (table, plain):
+        _LOG_WRITES[verb](each)
+    assert visible(table) == visible(plain)
+    assert any(name.startswith(pending) for name in table.pending())
+    table.table("c").services.cancel_resize(pending)
+    assert visible(table) == visible(plain)
     assert table.table("v").services.verify()
+
+
+def visible(table: ResizeTable) -> list[tuple[str, str, str]]:
+    found = table.table("r").read(columns=["id", "day", "v"]).to_arrow().to_pylist()
+    return sorted((row["day"], row["id"], row["v"]) for row in found)
+
+
+@pytest.mark.parametrize("mode", _MODES)
+@pytest.mark.parametrize("verb", _BASE_WRITES)
+def test_a_write_that_replaces_rows_cancels_a_resize_whose_plan_cannot_be_read(
+    verb: str, mode: str
+) -> None:
+    table, _, _ = damaged_plan("cut off", **_MODES[mode])
+    _BASE_WRITES[verb](table)
+    assert not table.pending()
+    assert set(table.values()) == ({"z"} if verb == "overwrite" else set())
+    assert table.table("v").services.verify()
+
+
+@pytest.mark.parametrize("mode", _MODES)
+@pytest.mark.parametrize("name", ["rubbish", "a group twice"])
+def test_a_writer_that_meets_a_closed_resize_whose_plan_cannot_be_read_cancels_it(
+    name: str, mode: str
+) -> None:
+    table, pending, _ = damaged_plan(name, **_MODES[mode])
+    table.resizes("dead")._make_inflight(pending)
+    table.session("closing").log.append(Close(pending, lambda live: None))
+    table.put("k", 2, day="new", label="seeding")
+    table.put("kz", 2, label="new")
+    assert not table.pending()
+    assert len(visible(table)) == len(KEYS) + 2
+    assert table.table("v").services.verify()
+
+
+def test_other_services_leave_alone_what_a_plan_that_cannot_be_read_may_have() -> None:
+    table, pending, path = damaged_plan("rubbish")
+    before = contents(table)
+    services = table.table("s").services
+    preview = str(services.compact().preview)
+    assert f"the pending plan {pending} may have it, for its file cannot be read" in preview
+    with pytest.raises(CorruptTableError) as cannot_clean:
+        services.clean(pyhudi.CleanPolicy.commits(1))
+    assert cannot_clean.value.path == path
+    assert f"cancel_resize({pending!r})" in str(cannot_clean.value)
+    services.archive(pyhudi.ArchivePolicy(keep_min=1, keep_max=2))
+    assert contents(table) == before
+
+
+def test_a_write_beside_a_clustering_that_cannot_be_read_is_refused_and_told_what_helps() -> None:
+    """Buckets that have numbers are never resized, so it is another engine's."""
+    table = MemoryTable(SCHEMA, partition_by="day", buckets=pyhudi.SimpleBuckets(2))
+    rows = pa.Table.from_pylist([{"id": "k", "day": "d", "ts": 1, "v": "k1"}], SCHEMA)
+    table.table("a").upsert(rows)
+    outcome = table.session("hudi").log.append(Begin(Action.CLUSTERING, b"rubbish"))
+    assert isinstance(outcome, Decided)
+    pending = outcome.entry.instant
+    for day in ("d", "new"):
+        changed = rows.set_column(1, "day", pa.array([day]))
+        with pytest.raises(ConflictError) as caught:
+            table.table("b").upsert(changed)
+        assert f"'.hoodie/timeline/{pending}.clustering.requested' cannot be read" in str(
+            caught.value
+        )
+        assert f"cancel_resize({pending!r})" in str(caught.value)
+    table.table("c").services.cancel_resize(str(pending))
+    table.table("b").upsert(rows)
 
 
 # -- what an input holds

@@ -13,12 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.ring_file import FIRST_INSTANT, Ring
 from pyhudi.format.timeline.instant import Action
-from pyhudi.format.timeline.plan_files import decode_compaction_plan, decode_requested_replace
-from pyhudi.format.timeline.resize_plan import resize_of
 from pyhudi.index.ring_changes import owner_ranges
 from pyhudi.index.simple_bucket import bucket_number
 from pyhudi.read.counting import rows_of_slices
@@ -48,6 +47,12 @@ BUCKETS = pa.schema(
 )
 
 RESIZE = "resize"
+#: A clustering of another kind is cancelled by the engine that planned it.
+_CANCELS = {
+    RESIZE: "cancel_resize",
+    Action.COMPACTION.value: "cancel_compaction",
+    Action.LOGCOMPACTION.value: "cancel_compaction",
+}
 _NORMAL, _EMPTY, _OFF_RING = "normal", "empty", "on no ring"
 
 
@@ -60,24 +65,23 @@ class _Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingPlan:
-    """A pending table service, and the file groups that it rewrites."""
+class PlansInTheWay:
+    """What pending table services rewrite, in words."""
 
-    name: str
-    groups: tuple[FileGroupId, ...]
+    named: Mapping[FileGroupId, str]
+    unclear: str | None = None  # a plan that cannot be read, and may have any file group
+
+    def of(self, group: FileGroupId) -> str | None:
+        """Return which plan has the file group, or may have it."""
+        return self.named.get(group, self.unclear)
 
 
-def decode_pending_plan(action: Action, data: bytes, path: str) -> PendingPlan:
-    """Return the plan that the requested file of a table service holds."""
-    if action is not Action.CLUSTERING:
-        operations = decode_compaction_plan(data, path).operations or ()
-        return PendingPlan(action.value, tuple(operation.file_group for operation in operations))
-    asked = decode_requested_replace(data, path)
-    if (resize := resize_of(asked, path)) is not None:
-        return PendingPlan(RESIZE, tuple(resize.inputs))
-    ids = {} if not asked or not asked.clustering_plan else asked.clustering_plan.file_ids
-    groups = (FileGroupId(partition, id_) for partition, found in ids.items() for id_ in found)
-    return PendingPlan(action.value, tuple(groups))
+def unclear_plan(name: str, requested: str, damage: CorruptTableError) -> str:
+    """Return the state of buckets that a plan may have, and what cancels it."""
+    state = f"perhaps in {name} {requested}, whose plan {damage.path!r} cannot be read"
+    if (verb := _CANCELS.get(name)) is not None:
+        state += f"; table.services.{verb}({requested!r}) cancels it"
+    return state
 
 
 def load_rings(loader: TableLoader, state: TableState) -> dict[str, Ring]:
@@ -100,11 +104,11 @@ def bucket_rows(
     reader: Reader,
     state: TableState,
     rings: Mapping[str, Ring],
-    pending: Mapping[FileGroupId, str],
+    pending: PlansInTheWay,
     *,
     counts_rows: bool,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each bucket. `pending` says which plan has a file group."""
+    """Yield a row for each bucket."""
     times = reader.completion_times(state)
     slices = live_slices(state, times)
     counts: dict[FileGroupId, int] = {}
@@ -129,7 +133,7 @@ def bucket_rows(
             "bytes": size,
             "share": size / total if total else None,
             "last_change": last and utc_moment(last, loader.config.zone),
-            "state": pending.get(bucket.group, bucket.state) if is_plain else bucket.state,
+            "state": (pending.of(bucket.group) if is_plain else None) or bucket.state,
         }
 
 

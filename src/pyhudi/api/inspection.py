@@ -13,15 +13,15 @@ from pyhudi.api.inputs import checked_limit
 from pyhudi.api.inspected_buckets import (
     BUCKETS,
     RESIZE,
-    PendingPlan,
+    PlansInTheWay,
     bucket_rows,
-    decode_pending_plan,
     is_behind,
     load_rings,
+    unclear_plan,
 )
 from pyhudi.commit.conflict_notes import load_conflicts
+from pyhudi.commit.pending_plans import ServicePlan, load_plan_file
 from pyhudi.errors import CorruptTableError, UnavailableError
-from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.table.table_config import TableType
@@ -392,35 +392,38 @@ class Inspection:
         found = {}
         for instant in state.timeline.pending:
             if instant.action is Action.COMPACTION:
-                for group in self._plan(instant).groups:
+                for group in self._plan(instant).groups or ():
                     found[group.partition, group.file_id] = instant.requested
         return found
 
-    def _pending_plans(self, state: TableState) -> Mapping[FileGroupId, str]:
-        """Return file group → what pending plan rewrites it."""
-        found = {}
+    def _pending_plans(self, state: TableState) -> PlansInTheWay:
+        """Return what pending plan rewrites which file group."""
+        named: dict[FileGroupId, str] = {}
+        unclear = None
+        has_rings = isinstance(self._loader.config.buckets, ConsistentBuckets)
         for instant in state.timeline.pending:
-            if instant.action in SERVICE_ACTIONS:
-                plan = self._plan(instant)
-                what = f"in {plan.name} {instant.requested}"
-                if plan.groups and plan.name == RESIZE and self._is_closed(instant):
-                    what += ", closed"
-                found.update(dict.fromkeys(plan.groups, what))
-        return found
+            if instant.action not in SERVICE_ACTIONS:
+                continue
+            plan, name = self._plan(instant), instant.action.value
+            is_damaged = plan.damage is not None and instant.action is Action.CLUSTERING
+            if plan.resize is not None or (is_damaged and has_rings):
+                name = RESIZE
+            if plan.damage is not None:
+                unclear = unclear or unclear_plan(name, instant.requested, plan.damage)
+            what = f"in {name} {instant.requested}"
+            if plan.groups and name == RESIZE and self._is_closed(instant):
+                what += ", closed"
+            named.update(dict.fromkeys(plan.groups or (), what))
+        return PlansInTheWay(named, unclear)
 
     def _is_closed(self, resize: Instant) -> bool:
         """True if writes to the resize's buckets wait for it, or finish it."""
         return self._loader.storage.stat(closed_path(resize.requested)) is not None
 
-    def _plan(self, instant: Instant) -> PendingPlan:
-        """Return the plan; one without groups if it is gone or broken, to show the rest."""
+    def _plan(self, instant: Instant) -> ServicePlan:
         name = instant.in_state(State.REQUESTED).file_name
         path = f"{self._loader.timeline_folder}/{name}"
-        try:
-            data = self._loader.storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
-            return decode_pending_plan(instant.action, data, path)
-        except (FileNotFoundError, CorruptTableError):
-            return PendingPlan(instant.action.value, ())
+        return load_plan_file(self._loader.storage, instant.action, path)
 
 
 def _history_row(instant: Instant, metadata: CommitMetadata, zone: tzinfo | None) -> dict[str, Any]:

@@ -185,7 +185,9 @@ class ConcurrentWrites:
     def resizes(self, own: OwnWrite, live: LiveTimeline) -> list[Resize]:
         """Return the resizes that are pending, or completed since our write began.
 
-        On a table that another engine may write, a resize is a clustering like any other.
+        On a table that another engine may write, a resize is a clustering like any other. Where
+        buckets have no numbers every clustering resizes, so one whose plan is damaged does, too. A
+        seed passes it: no resize is planned of a file group that has no committed file.
         """
         if self._log.is_shared or not own.touched:
             return []
@@ -196,10 +198,21 @@ class ConcurrentWrites:
                 if plan is not None:
                     found.append(_resize(instant, plan, live))
         for instant in live.pending_of(Action.CLUSTERING):
-            plan = self._plan(instant).resize
-            if plan is not None and not self._is_cancelled(instant, live):
+            if not self._is_resize(instant, own) or self._is_cancelled(instant, live):
+                continue
+            if (plan := self._plan(instant).resize) is not None:
                 found.append(_resize(instant, plan, live))
+            elif not own.is_seed:
+                is_closed = instant.requested in live.closed
+                found.append(Resize(instant.requested, None, is_closed, (), is_readable=False))
         return found
+
+    def _is_resize(self, service: Instant, own: OwnWrite) -> bool:
+        """True if a pending table service is a resize by pyhudi."""
+        if self._log.is_shared or service.action is not Action.CLUSTERING:
+            return False
+        plan = self._plan(service)
+        return plan.resize is not None or (plan.damage is not None and not own.is_numbered)
 
     def _resize_plan(self, instant: Instant) -> ResizePlan | None:
         """Return the plan of a completed replace commit, if it is a resize by pyhudi."""
@@ -230,9 +243,9 @@ class ConcurrentWrites:
             )
             if has_cause and not self._is_cancelled(instant, live):
                 plan = self._plan(instant)
-                if plan.resize is not None and not self._log.is_shared:
-                    kind = WriteKind.RESIZE
-                yield OtherWrite(instant.requested, None, plan.groups, kind)
+                kind = WriteKind.RESIZE if self._is_resize(instant, own) else kind
+                damaged = None if plan.damage is None else plan.damage.path
+                yield OtherWrite(instant.requested, None, plan.groups, kind, damaged_plan=damaged)
 
     def _is_cancelled(self, instant: Instant, live: LiveTimeline) -> bool:
         """True if a pending rollback cancels the plan for good, so that no process executes it."""

@@ -37,6 +37,9 @@ _NEXT_STEPS = {
     Retry.NO: "Write this partition with the engine that replaced its file groups",
 }
 
+#: Pending services that `cancel_resize` cancels; `cancel_compaction` cancels the others.
+_RESIZING = (WriteKind.CLUSTERING, WriteKind.RESIZE)
+
 #: The next step for a write whose change of the schema contradicts another write's.
 SCHEMA_STEP = (
     "Give the columns other names, or cast them to the types that the table has now, and write"
@@ -239,8 +242,13 @@ def _lost(facts: Mapping[str, Any]) -> str:
 def _next_step(facts: Mapping[str, Any], conflict: Conflict) -> str:
     step = _NEXT_STEPS[conflict.retry]
     other = conflict.other
-    if other.groups is None and other.kind in (WriteKind.COMPACTION, WriteKind.LOG_COMPACTION):
-        return f"{step}; its plan does not name its file groups, and cancel_compaction cancels it"
+    if other.damaged_plan is not None:
+        verb = "cancel_resize" if other.kind in _RESIZING else "cancel_compaction"
+        return (
+            f"Its plan {other.damaged_plan!r} cannot be read, so it may have any file group, and"
+            f" waiting does not help. Cancel it with table.services.{verb}({other.requested!r}),"
+            " or roll it back with the engine that planned it, and write again"
+        )
     if conflict.rule is ConflictRule.SAME_FILE_GROUP and facts["keys"] == []:
         return f"{step}; with more buckets, or with an ordering, such writes do not meet"
     return step

@@ -9,16 +9,18 @@ from pyhudi.errors import CorruptTableError
 from pyhudi.format.avro.container import CONTAINER_BYTES_MAX
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
-from pyhudi.format.timeline.plan_files import decode_compaction_plan, decode_requested_replace
-from pyhudi.format.timeline.resize_plan import ResizePlan, decode_resize_plan, resize_of
+from pyhudi.format.timeline.plan_files import decode_compaction_plan
+from pyhudi.format.timeline.resize_plan import ResizePlan, decode_clustering, decode_resize_plan
+from pyhudi.storage.protocol import Storage
 
 
 @dataclass(frozen=True, slots=True)
 class ServicePlan:
-    """The plan of a pending table service, as far as other writes are concerned."""
+    """The plan of a pending table service, as far as other processes are concerned."""
 
-    groups: frozenset[FileGroupId] | None  # None: unknown
+    groups: frozenset[FileGroupId] | None  # None: unknown, because of the damage
     resize: ResizePlan | None = None  # set if it is a clustering that resizes buckets
+    damage: CorruptTableError | None = None  # why the plan cannot be read
 
 
 def load_planned_groups(log: DecisionLog, instant: Instant) -> frozenset[FileGroupId] | None:
@@ -34,25 +36,26 @@ def load_service_plan(log: DecisionLog, instant: Instant) -> ServicePlan:
     plan cannot be read: then no new plan is made, and plans made earlier are executed as usual.
     """
     path = log.path(instant.in_state(State.REQUESTED))
+    return load_plan_file(log.storage, instant.action, path)
+
+
+def load_plan_file(storage: Storage, action: Action, path: str) -> ServicePlan:
+    """Return the plan in the requested file of a table service; see `load_service_plan`."""
     try:
-        data = log.storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
+        data = storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
     except FileNotFoundError:
         return ServicePlan(frozenset())
     try:
-        return _decoded(instant, data, path) if data else ServicePlan(None)
-    except CorruptTableError:
-        return ServicePlan(None)
-
-
-def _decoded(instant: Instant, data: bytes, path: str) -> ServicePlan:
-    if instant.action is Action.CLUSTERING:
-        asked = decode_requested_replace(data, path)
-        if (resize := resize_of(asked, path)) is not None:
-            return ServicePlan(resize.inputs, resize)
-        ids = {} if not asked or not asked.clustering_plan else asked.clustering_plan.file_ids
-        return ServicePlan(frozenset(FileGroupId(p, i) for p, found in ids.items() for i in found))
-    operations = decode_compaction_plan(data, path).operations or ()
-    return ServicePlan(frozenset(operation.file_group for operation in operations))
+        if action is not Action.CLUSTERING:
+            operations = decode_compaction_plan(data, path).operations or ()
+            return ServicePlan(frozenset(operation.file_group for operation in operations))
+        plan = decode_clustering(data, path)
+    except CorruptTableError as error:
+        return ServicePlan(None, damage=error)
+    if isinstance(plan, ResizePlan):
+        return ServicePlan(plan.inputs, plan)
+    ids = plan.file_ids.items()
+    return ServicePlan(frozenset(FileGroupId(p, i) for p, found in ids for i in found))
 
 
 def load_resize_plan(log: DecisionLog, requested: str) -> ResizePlan | None:

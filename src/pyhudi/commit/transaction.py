@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from pyhudi.commit.concurrent import ConcurrentWrites
+from pyhudi.commit.concurrent import ConcurrentWrites, is_seed
 from pyhudi.commit.conflict_report import (
     ROLLED_BACK_RULES,
     Loser,
@@ -306,6 +306,7 @@ class Transaction:
             priority=self.writer.priority,
             is_numbered=checks.is_numbered,
             left=touched - written,
+            is_seed=is_seed(metadata),
         )
 
     @property

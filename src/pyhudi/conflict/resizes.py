@@ -54,6 +54,11 @@ class Resize:
     completed: str | None  # None: it is pending
     is_closed: bool
     changes: tuple[BucketChange, ...]
+    is_readable: bool = True  # False: its plan is damaged, and any file group may be an input
+
+    def may_replace(self, groups: frozenset[FileGroupId]) -> bool:
+        """True if one of these file groups is an input, or may be one."""
+        return not groups.isdisjoint(self.inputs) if self.is_readable else bool(groups)
 
     @cached_property
     def inputs(self) -> frozenset[FileGroupId]:
@@ -125,10 +130,10 @@ def resize_verdict(
             moved, groups = resize, groups - resize.inputs | children
     pending = [resize for resize in resizes if resize.completed is None]
     for resize in pending:
-        if not base_groups.isdisjoint(resize.inputs):
+        if resize.may_replace(base_groups):
             return MustCancel(resize.requested)
     for resize in pending:  # also if the write would move there
-        if resize.is_closed and not groups.isdisjoint(resize.inputs):
+        if resize.is_closed and resize.may_replace(groups):
             return MeetsClosed(resize.requested)
     return None if moved is None else MustMove(moved.requested)
 

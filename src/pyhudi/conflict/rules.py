@@ -108,6 +108,7 @@ class OwnWrite:
     priority: int = 0
     is_numbered: bool = True  # file ids begin with the numbers of buckets
     left: frozenset[FileGroupId] = frozenset()  # out of which it has moved
+    is_seed: bool = False  # its file groups had no committed file when it began
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ class OtherWrite:
     groups: frozenset[FileGroupId] | None  # None: unknown, so it may be any
     kind: WriteKind = WriteKind.WRITE
     priority: int = 0
+    damaged_plan: str | None = field(default=None, compare=False)  # the file that cannot be read
     removals: frozenset[FileGroupId] = frozenset()  # where it deleted, or wrote a base file
     files: tuple[str, ...] = field(default=(), compare=False)  # whose keys a report shows
     #: True if it may have deleted rows whose keys are in no file: the next base file just lacks

@@ -154,7 +154,8 @@ def unsound_change(partition: str, why: str) -> CorruptTableError:
     return CorruptTableError(
         f"the resize of partition {partition!r} cannot be used",
         why=why,
-        next_step="Nothing was rewritten. Cancel the resize, and plan another",
+        next_step="Nothing was rewritten. Cancel the resize with table.services.cancel_resize,"
+        " which loses no row, and plan another",
     )
 
 

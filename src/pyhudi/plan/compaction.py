@@ -287,10 +287,11 @@ class PendingPlans:
     groups: PlannedGroups
 
     def holders(self) -> Callable[[FileGroupId], str | None]:
-        """Return a function that gives the plan which has a file group, or may have it."""
+        """Return a function that says which plan has a file group, or may have it, if one does."""
         known = {group: plan for plan, groups in self.groups.items() for group in groups or ()}
         unclear = next((plan for plan, groups in self.groups.items() if groups is None), None)
-        return lambda group: known.get(group, unclear)
+        may = unclear and f"the pending plan {unclear} may have it, for its file cannot be read"
+        return lambda group: held_by(known[group]) if group in known else may
 
 
 def plan_compaction(
@@ -388,9 +389,9 @@ def _with_logs(
                 yield found
 
 
-def _objection(slice_: FileSlice, plan: str | None, policy: CompactionPolicy) -> str | None:
-    if plan is not None:
-        return held_by(plan)
+def _objection(slice_: FileSlice, held: str | None, policy: CompactionPolicy) -> str | None:
+    if held is not None:
+        return held
     if slice_.old_logs:
         return None  # whatever it is worth: archiving waits for it
     if (commits := _delta_commits(slice_)) < policy.min_delta_commits:

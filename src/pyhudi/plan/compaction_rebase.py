@@ -24,7 +24,6 @@ from pyhudi.plan.compaction import (
     CompactionPreview,
     LeftOut,
     PendingPlans,
-    held_by,
     plan_compaction,
     worst_first,
 )
@@ -163,8 +162,8 @@ def adjusted_plan(
         group = _id_of(slice_)
         if group in changed:
             continue
-        if plan := holder(group):
-            left.append(LeftOut(group, held_by(plan)))
+        if held := holder(group):
+            left.append(LeftOut(group, held))
         elif len(others) == others_max:
             left.append(LeftOut(group, _LATER))
         else:

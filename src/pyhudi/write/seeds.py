@@ -61,6 +61,8 @@ def seed_missing(
             ended.or_raise()
         # Else they are seeded, or another writer seeded one of them first.
     else:
+        if isinstance(ended, Lost) and ended.retry is Retry.LATER:
+            ended.or_raise()  # what is in the way is pending, and its error names it
         raise ConflictError(
             f"the partitions {', '.join(map(repr, unknown[:3]))} could not be prepared",
             why=f"other writers completed first {SEED_ATTEMPTS_MAX} times",
@@ -100,7 +102,8 @@ def _seed(
         spec = write_spec(session, transaction.requested, start or schema)
         metadata = _written_seeds(session, wanted, spec)
         with preparing(f"the partitions {', '.join(map(repr, list(wanted)[:3]))}"):
-            checks = Checks(is_checked=True, schemas=schemas)
+            is_numbered = session.groups.count is not None
+            checks = Checks(is_checked=True, schemas=schemas, is_numbered=is_numbered)
             ended = transaction.complete(metadata, checks)
             if isinstance(ended, Held):
                 transaction.abandon()

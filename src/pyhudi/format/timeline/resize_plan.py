@@ -15,7 +15,7 @@ would lose what completes in the inputs meanwhile, because it does not copy it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pyhudi.errors import CorruptTableError
@@ -36,6 +36,7 @@ from pyhudi.format.timeline.stored_paths import path_in_partition
 RESIZE_STRATEGY: Final = "pyhudi.resize"
 CHILDREN_KEY: Final = "clustering.group.child.node"
 
+_OPERATION = "CLUSTER"
 _PARTITION_KEY = "clustering.group.partition"
 _SEQUENCE_KEY = "clustering.group.sequence.no"
 _CHILDREN_LENGTH_MAX = 8 * 1024 * 1024  # characters of JSON; a ring of 32,768 nodes has 4 million
@@ -90,6 +91,7 @@ class ResizePlan:
     """The splits and merges of one resize, in one partition or several."""
 
     groups: tuple[GroupChange, ...]
+    is_own: bool = field(default=True, compare=False)  # pyhudi planned it
 
     @property
     def inputs(self) -> frozenset[FileGroupId]:
@@ -122,7 +124,7 @@ def resize_request(plan: ResizePlan, base_uri: str) -> RequestedReplaceMetadata:
         preserve_hoodie_metadata=True,
         missing_schedule_partitions=(),
     )
-    return RequestedReplaceMetadata("CLUSTER", clustering, extra_metadata={})
+    return RequestedReplaceMetadata(_OPERATION, clustering, extra_metadata={})
 
 
 def _stored(change: GroupChange, base_uri: str) -> ClusteringGroup:
@@ -153,6 +155,35 @@ def decode_resize_plan(data: bytes, path: str) -> ResizePlan | None:
     return resize_of(decode_requested_replace(data, path), path)
 
 
+def decode_clustering(data: bytes, path: str) -> ResizePlan | ClusteringPlan:
+    """Return the plan of a pending clustering: as a resize, if it resizes buckets.
+
+    CorruptTableError if it cannot be read, or is not that of a clustering.
+    """
+    request = decode_requested_replace(data, path)
+    clustering = clustering_plan_of(request, path)
+    return resize_of(request, path) or clustering
+
+
+def clustering_plan_of(request: RequestedReplaceMetadata | None, path: str) -> ClusteringPlan:
+    """Return the plan in the requested file of a clustering; CorruptTableError if it has none."""
+    if request is None:
+        found = "the file is empty"
+    elif request.operation_type != _OPERATION:
+        found = f"it is that of another operation, {request.operation_type!r:.40}"
+    elif request.clustering_plan is None:
+        found = "it names nothing to rewrite"
+    else:
+        return request.clustering_plan
+    raise CorruptTableError(
+        "a clustering has no plan",
+        why=found,
+        next_step="Roll it back with the engine that planned it. A resize is cancelled by"
+        " table.services.cancel_resize",
+        path=path,
+    )
+
+
 def resize_of(request: RequestedReplaceMetadata | None, path: str) -> ResizePlan | None:
     """Return the resize that a decoded file holds; see `decode_resize_plan`."""
     plan = request and request.clustering_plan
@@ -161,7 +192,7 @@ def resize_of(request: RequestedReplaceMetadata | None, path: str) -> ResizePlan
         return None
     changes = tuple(_change(group, path) for group in groups)
     _refuse_contradictions(changes, path)
-    return ResizePlan(changes)
+    return ResizePlan(changes, is_own_resize(request))
 
 
 def is_own_resize(request: RequestedReplaceMetadata | None) -> bool:
@@ -247,10 +278,11 @@ def _repeated(groups: Iterable[FileGroupId]) -> FileGroupId | None:
 
 
 def _refusal(path: str, why: str, partition: str | None = None) -> CorruptTableError:
-    where = "" if partition is None else f" of partition {partition!r}"
+    where = "" if partition is None else f"in partition {partition!r}, "
     return CorruptTableError(
-        f"the resize{where} cannot be used",
-        why=f"its plan is damaged: {why}",
-        next_step="Nothing was rewritten. Cancel the resize, and plan another",
+        "the plan of a resize is damaged",
+        why=f"{where}{why}",
+        next_step="Nothing was rewritten. Cancel the resize with table.services.cancel_resize,"
+        " which loses no row, and plan another",
         path=path,
     )

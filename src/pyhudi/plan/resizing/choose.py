@@ -32,7 +32,7 @@ import numpy.typing as npt
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.ring_file import Ring
 from pyhudi.index.ring_changes import RING_SIZE, Arc, arc_of
-from pyhudi.plan.compaction import PendingPlans, held_by
+from pyhudi.plan.compaction import PendingPlans
 from pyhudi.plan.resizing.changes import LeftAlone, ResizeChange, ResizePreview, all_left
 from pyhudi.plan.resizing.policy import ResizePolicy, SplitBucket, split_points
 from pyhudi.table.file_group import FileSlice
@@ -73,7 +73,7 @@ class ResizeFacts:
 
     @cached_property
     def holder(self) -> Callable[[FileGroupId], str | None]:
-        """Returns the pending plan that has a file group, or may have it."""
+        """Says which pending plan has a file group, or may have it."""
         return self.plans.holders()
 
 
@@ -132,8 +132,8 @@ def options_of(
             bucket.stays(_FITS)
         elif why is not None:
             bucket.stays(why)
-        elif (plan := facts.holder(bucket.group)) is not None:
-            bucket.stays(held_by(plan))
+        elif (held := facts.holder(bucket.group)) is not None:
+            bucket.stays(held)
         else:
             bucket.stays(facts.broken.get(bucket.group))
     splits = tuple(_splits(found, buckets, policy, limits, samples))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.ring_file import Ring
-from pyhudi.plan.compaction import PendingPlans, held_by
+from pyhudi.plan.compaction import PendingPlans
 from pyhudi.plan.resizing.changes import ResizeChange, ResizePreview
 from pyhudi.plan.resizing.choose import in_partition
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
@@ -55,8 +55,8 @@ def _overtaken(
     if ring is None or ring.instant != change.ring.instant:
         return "its partition was resized a moment ago"
     for group in change.inputs:
-        if (plan := holder(group)) is not None:
-            return held_by(plan)
+        if (held := holder(group)) is not None:
+            return held
         if group not in now.slices:
             return f"file group {group.file_id} was replaced a moment ago"
     return None

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.plan_files import decode_compaction_plan, decode_requested_replace
+from pyhudi.format.timeline.resize_plan import clustering_plan_of
 from pyhudi.format.timeline.service_metadata import decode_savepoint_metadata
 from pyhudi.plan.clean_verdicts import CleanRule, FileVerdict, Pins
 from pyhudi.storage.objects.consumers import load_consumers
@@ -94,9 +95,8 @@ def planned_files(storage: Storage, folder: str, instant: Instant) -> Iterator[s
                 yield operation.base_file_path
             yield from operation.log_file_paths
     elif instant.action is Action.CLUSTERING:
-        replace = decode_requested_replace(load_timeline_file(storage, path), path)
-        clustering = None if replace is None else replace.clustering_plan
-        for group in (clustering and clustering.input_groups) or ():
+        request = decode_requested_replace(load_timeline_file(storage, path), path)
+        for group in clustering_plan_of(request, path).input_groups or ():
             for part in group.slices or ():
                 if part.base_file_path is not None:
                     yield part.base_file_path

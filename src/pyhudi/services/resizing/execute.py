@@ -56,7 +56,7 @@ from pyhudi.write.resizing.bases import load_made
 from pyhudi.write.resizing.cancel import abort_resize, is_incurable, rollback_of
 from pyhudi.write.resizing.copies import ResizeCopies
 from pyhudi.write.resizing.finish import ResizeEnd, resize_metadata, tidy
-from pyhudi.write.resizing.work import LayoutOf, ResizeWork, load_resize
+from pyhudi.write.resizing.work import LayoutOf, ResizeWork, load_resize, unreadable_resize
 
 #: Makes the children's base files: the resize, the table's schema, its splits and merges.
 Merge: TypeAlias = Callable[[str, str, Sequence[Rewrite]], Iterable[WriteStat]]
@@ -112,12 +112,22 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
         return "resize"
 
     def plans(self) -> list[Instant]:
-        """Return the pending resizes. A clustering of another kind is left to another engine."""
-        with self._exclusive:
-            return [plan for plan in super().plans() if self._is_resize(plan)]
+        """Return the pending resizes, also those whose plans are damaged.
 
-    def _is_resize(self, plan: Instant) -> bool:
-        return load_service_plan(self._log, plan).resize is not None
+        A clustering of another kind is left to another engine.
+        """
+        with self._exclusive:
+            return [plan for plan in super().plans() if self._may_resize(plan)]
+
+    def _may_resize(self, plan: Instant) -> bool:
+        found = load_service_plan(self._log, plan)
+        return found.resize is not None or found.damage is not None
+
+    def damaged(self) -> list[HudiError]:
+        """Return an error for each pending resize whose plan cannot be read."""
+        with self._exclusive:
+            found = ((i.requested, load_service_plan(self._log, i)) for i in self.plans())
+            return [unreadable_resize(i, plan.damage) for i, plan in found if plan.damage]
 
     def input_bytes(self, requested: str) -> float:
         """Return about how much a pending resize reads, by the plan's own metrics."""

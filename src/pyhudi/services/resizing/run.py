@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 from pyhudi.errors import HudiError, InvalidRequestError, fault
+from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.plan.resizing.changes import ResizePreview
@@ -121,7 +122,7 @@ def resize(
     if dry_run:
         with session.exclusive:
             preview = planning.preview(policy)
-        return Resized(preview, pending=_pending(service))
+        return Resized(preview, pending=_pending(service), errors=tuple(service.damaged()))
     with session.exclusive:
         session.recover()
     errors: list[HudiError] = []
@@ -132,7 +133,11 @@ def resize(
     except HudiError as error:
         errors.append(error)
     bound = policy.input_bytes_max
-    results = [] if plan_only else list(_execute_pending(service, planned, bound, errors))
+    results: list[ResizeResult] = []
+    if plan_only:
+        errors += service.damaged()
+    else:
+        results += _execute_pending(service, planned, bound, errors)
     return Resized(preview, planned, _pending(service), tuple(results), tuple(errors))
 
 
@@ -165,6 +170,8 @@ def _pending(service: Resizes) -> tuple[str, ...]:
 
 def cancel_all(session: TableSession) -> None:
     """Cancel every pending resize, also one that another process is executing."""
+    if not isinstance(session.config.buckets, ConsistentBuckets):
+        return  # a clustering there, damaged or not, is no resize
     service = resizes(session)
     for requested in _pending(service):
         with suppress(InvalidRequestError):  # it ended a moment ago

@@ -11,7 +11,7 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.table.ring_file import Ring, RingFileName, encode_ring, ring_path
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
-from pyhudi.format.timeline.resize_plan import ResizePlan, decode_resize_plan
+from pyhudi.format.timeline.resize_plan import ResizePlan, decode_clustering
 from pyhudi.index.children import Children
 from pyhudi.index.ring_changes import unsound_change
 from pyhudi.index.ring_layout import RingLayout
@@ -55,8 +55,11 @@ def load_resize(log: DecisionLog, requested: str, layout_of: LayoutOf) -> Resize
     """
     instant = Instant(InstantTime(requested), Action.CLUSTERING, State.REQUESTED)
     path = log.path(instant)
-    plan = decode_resize_plan(load_timeline_file(log.storage, path), path)
-    if plan is None:
+    try:
+        plan = decode_clustering(load_timeline_file(log.storage, path), path)
+    except CorruptTableError as error:
+        raise unreadable_resize(requested, error) from None
+    if not isinstance(plan, ResizePlan):
         raise _no_resize(requested)
     try:
         layouts = {partition: layout_of(partition) for partition in plan.by_partition}
@@ -74,6 +77,18 @@ def load_resize(log: DecisionLog, requested: str, layout_of: LayoutOf) -> Resize
     }
     children = tuple(Children(after[change.partition], change.made) for change in plan.groups)
     return ResizeWork(InstantTime(requested), plan, tuple(rings.values()), children)
+
+
+def unreadable_resize(requested: str, damage: CorruptTableError) -> CorruptTableError:
+    """Return the error of a pending resize whose plan cannot be read."""
+    return CorruptTableError(
+        f"the resize {requested} cannot be executed",
+        why=f"its plan cannot be used: {damage.why}",
+        next_step="Nothing was rewritten. Cancel it with"
+        f" table.services.cancel_resize({requested!r}), which loses no row, and plan another",
+        path=damage.path,
+        offset=damage.offset,
+    )
 
 
 def _no_resize(requested: str) -> InvalidRequestError:
