@@ -18,9 +18,13 @@ def found(
     marks: tuple[InstantTime, ...] = (),
     fates: dict[InstantTime, Fate] | None = None,
     left: tuple[InstantTime, ...] = (),
+    *,
+    complete: tuple[InstantTime, ...] | None = None,
 ) -> InForce | None:
+    """The ring in force; marks are pyhudi's, unless only some are `complete`."""
     told = fates or {}
-    files = RingFiles("p", tuple(sorted(instants)), frozenset(marks))
+    full = frozenset(marks if complete is None else complete)
+    files = RingFiles("p", tuple(sorted(instants)), frozenset(marks), full)
     return ring_in_force(
         files,
         lambda instant: told.get(instant, Fate.FORGOTTEN),
@@ -38,6 +42,9 @@ DONE, PENDING, UNDONE = Fate.COMPLETED, Fate.PENDING, Fate.ROLLED_BACK
         pytest.param(found(()), None, id="no ring yet"),
         pytest.param(found((ZERO,)), (ZERO, False), id="(a) the first ring alone"),
         pytest.param(found((ZERO,), (ZERO,)), (ZERO, True), id="the first ring, marked"),
+        pytest.param(
+            found((ZERO, A), (ZERO, A), complete=(ZERO,)), (A, False), id="marked by Hudi"
+        ),
         pytest.param(found((ZERO, A), fates={A: DONE}), (A, False), id="(b) completed, no mark"),
         pytest.param(found((ZERO, A), fates={A: PENDING}), (ZERO, False), id="(c) pending"),
         pytest.param(found((ZERO, A), fates={A: UNDONE}), (ZERO, False), id="(d) rolled back"),

@@ -49,11 +49,13 @@ def test_files_and_marks_of_each_partition_are_listed(memory: Storage) -> None:
     later = replace(initial_ring("a", 1), instant=A)
     memory.create(f"{RING_ROOT}/a/{A}.hashing_meta", encode_ring(later))
     memory.create(f"{RING_ROOT}/a/.{A}.hashing_meta.crc", b"x")
-    write_mark(memory, "a", FIRST_INSTANT)
-    write_mark(memory, "a", FIRST_INSTANT)
+    write_mark(memory, "a", FIRST_INSTANT, is_complete=True)
+    write_mark(memory, "a", FIRST_INSTANT, is_complete=False)
+    write_mark(memory, "a", A, is_complete=False)
+    marked = frozenset([FIRST_INSTANT, A])
     files = {
         "": RingFiles("", (FIRST_INSTANT,)),
-        "a": RingFiles("a", (FIRST_INSTANT, A), frozenset([FIRST_INSTANT])),
+        "a": RingFiles("a", (FIRST_INSTANT, A), marked, frozenset([FIRST_INSTANT])),
         "a/b": RingFiles("a/b", (FIRST_INSTANT,)),
     }
     assert load_all_ring_files(memory) == files
@@ -62,11 +64,22 @@ def test_files_and_marks_of_each_partition_are_listed(memory: Storage) -> None:
     assert load_ring(memory, "none", FIRST_INSTANT) is None
 
 
+def test_an_empty_mark_is_filled_once_every_node_has_files(memory: Storage) -> None:
+    path = f"{RING_ROOT}/a/{FIRST_INSTANT}.commit"
+    create_first_ring(memory, initial_ring("a", 1))
+    write_mark(memory, "a", FIRST_INSTANT, is_complete=False)
+    assert memory.read(path) == b""
+    for is_complete in (True, True, False):
+        write_mark(memory, "a", FIRST_INSTANT, is_complete=is_complete)
+        assert memory.read(path)
+        assert load_ring_files(memory, "a").complete == {FIRST_INSTANT}
+
+
 def test_a_listing_that_shows_a_mark_and_misses_its_ring_is_repeated(
     memory: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_first_ring(memory, initial_ring("a", 1))
-    write_mark(memory, "a", FIRST_INSTANT)
+    write_mark(memory, "a", FIRST_INSTANT, is_complete=False)
     for name in ("list_folder", "list"):
         whole = getattr(memory, name)
         monkeypatch.setattr(memory, name, _missing_rings_once(whole))

@@ -34,10 +34,10 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """The instant of the ring in force, and whether a mark says so already."""
+    """The instant of the ring in force, and whether its mark says that every node has files."""
 
     instant: InstantTime
-    is_marked: bool
+    is_complete: bool = False
 
 
 def ring_in_force(
@@ -63,14 +63,14 @@ def ring_in_force(
             if instant != FIRST_INSTANT and is_known_undone(instant):
                 why = "it is marked as completed, and its resize was rolled back"
                 raise _contradiction(files.partition, instant, why)
-            return InForce(instant, is_marked=True)
+            return InForce(instant, instant in files.complete)
         if instant == FIRST_INSTANT:
-            return InForce(instant, is_marked=False)
+            return InForce(instant)
         found = fate(instant)
         if found is Fate.COMPLETED:
-            return InForce(instant, is_marked=False)
+            return InForce(instant)
         if found is Fate.FORGOTTEN and left_base_files(instant):
-            return InForce(instant, is_marked=False)
+            return InForce(instant)
     return None
 
 

@@ -50,10 +50,10 @@ def known_by(state: TableState) -> Known:
 
 @dataclass(frozen=True, slots=True)
 class LoadedRing:
-    """The ring in force, and whether a mark says so."""
+    """The ring in force, and whether its mark says that every node has files."""
 
     ring: Ring
-    is_marked: bool
+    is_complete: bool
 
 
 class Rings:
@@ -72,7 +72,7 @@ class Rings:
                 return None
             ring = load_ring(self._storage, partition, found.instant)
             if ring is not None:
-                return LoadedRing(ring, found.is_marked)
+                return LoadedRing(ring, found.is_complete)
         raise UnavailableError(
             f"the ring of partition {partition!r} cannot be read",
             why=f"files of {ring_folder(partition)!r} vanished {LOAD_ATTEMPTS_MAX} times between"

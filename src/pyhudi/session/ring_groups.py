@@ -7,11 +7,12 @@ also read again when the process lists the timeline anew and finds that instants
 partition without a ring gets its first one from whichever process writes there first. Its file ids
 follow from the number of nodes, and of racing creators the first file wins.
 
-**Complete partitions.** On a table that pyhudi alone writes, the mark beside a ring says that every
-node has a committed file group: a writer sets it when it has seen them all. That spares every later
-process the listing of the partition. So a resize is planned only of a marked ring, and its own ring
-is marked when its children have their base files. Apache Hudi sets marks for other reasons, so a
-table that it may write is listed once by each process.
+**Complete partitions.** On a table that pyhudi alone writes, a mark of pyhudi's beside a ring says
+that every node has a committed file group: a writer sets it when it has seen them all. That spares
+every later process the listing of the partition. A resize is planned only where all buckets have
+files, so its own ring is marked when its children have their base files. A mark of Apache Hudi's
+does not say so: Hudi may have resized the table, although it has no lock, before pyhudi wrote it.
+On a table that Hudi may still write, each process lists each partition once.
 
 A write that is sent to other processes takes along which ring each partition has (`PinnedRings`),
 and its tasks read the rings of the partitions that they meet.
@@ -111,14 +112,14 @@ class RingGroups:
         if known is None and (found := self._load(partition)) is not None:
             known = RingLayout(found.ring, self._buckets.hash_fields)
             self._known[partition] = known
-            if found.is_marked and self._is_own:
+            if found.is_complete and self._is_own:
                 self._complete.add(partition)
         return known
 
     def _load(self, partition: str) -> LoadedRing | None:
         pin = None if self._pins is None else self._pins.get(partition)
         if pin is not None and (ring := load_ring(self._storage, partition, pin.instant)):
-            return LoadedRing(ring, pin.is_marked)
+            return LoadedRing(ring, pin.is_complete)
         return self._rings.load(partition)
 
     @property
@@ -221,7 +222,7 @@ class RingGroups:
             return
         self._complete.add(partition)
         if self._is_own:
-            write_mark(self._storage, partition, layout.ring.instant)
+            write_mark(self._storage, partition, layout.ring.instant, is_complete=True)
 
     def latest_slices(
         self, state: TableState, times: CompletionTimes

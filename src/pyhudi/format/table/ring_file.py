@@ -102,6 +102,8 @@ class RingFiles:
     partition: str
     instants: tuple[InstantTime, ...] = ()  # of the files, ascending
     marks: frozenset[InstantTime] = frozenset()
+    #: Marks that also say that every node has a committed file group.
+    complete: frozenset[InstantTime] = frozenset()
 
 
 def ring_folder(partition: str) -> str:

@@ -31,4 +31,4 @@ def mark_rings(storage: Storage, instants: Iterable[ArchivedInstant]) -> None:
         found = [stat is not None for stat in storage.stat_all(paths)]
         for partition, ring, mark in zip(partitions, found[::2], found[1::2], strict=True):
             if ring and not mark:
-                write_mark(storage, partition, requested)
+                write_mark(storage, partition, requested, is_complete=False)

@@ -2,6 +2,10 @@
 
 A ring's file is created once and never changes. Of processes that create the first ring of a
 partition, one wins; the others take its ring, which may have another number of nodes.
+
+A mark beside it says that the ring is in force, or was. Apache Hudi creates empty ones. A mark that
+holds something is pyhudi's, and also says that every node had a committed file group when it was
+written. Hudi goes by the names of marks alone.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ from pyhudi.format.table.ring_file import (
     ring_path,
 )
 from pyhudi.format.timeline.instant import InstantTime
-from pyhudi.storage.protocol import Storage
+from pyhudi.storage.protocol import ObjectStat, Storage
+
+_COMPLETE = b"complete\n"
 
 
 def load_ring_files(storage: Storage, partition: str) -> RingFiles:
@@ -38,30 +44,33 @@ def load_ring_files(storage: Storage, partition: str) -> RingFiles:
 
 def _listed(storage: Storage, partition: str) -> RingFiles:
     objects = storage.list_folder(ring_folder(partition)).objects
-    names = (RingFileName.parse(stat.path.rpartition("/")[2]) for stat in objects)
-    return _ring_files(partition, (name for name in names if name is not None))
+    return _ring_files(partition, objects)
 
 
 def load_all_ring_files(storage: Storage) -> dict[str, RingFiles]:
     """Return which rings each partition has on storage."""
-    found: dict[str, list[RingFileName]] = {}
+    found: dict[str, list[ObjectStat]] = {}
     for stat in storage.list(RING_ROOT):
-        name = RingFileName.parse(stat.path.rpartition("/")[2])
         partition = ring_partition(stat.path)
-        if name is not None and partition is not None:
-            found.setdefault(partition, []).append(name)
-    files = {partition: _ring_files(partition, names) for partition, names in found.items()}
+        if partition is not None and _name(stat) is not None:
+            found.setdefault(partition, []).append(stat)
+    files = {partition: _ring_files(partition, stats) for partition, stats in found.items()}
     changing = [p for p, rings in files.items() if not rings.marks.issubset(rings.instants)]
     return {**files, **{partition: load_ring_files(storage, partition) for partition in changing}}
 
 
-def _ring_files(partition: str, names: Iterable[RingFileName]) -> RingFiles:
-    found = sorted(set(names), key=lambda name: name.instant)
+def _ring_files(partition: str, objects: Iterable[ObjectStat]) -> RingFiles:
+    named = [(name, stat.size) for stat in objects if (name := _name(stat)) is not None]
     return RingFiles(
         partition,
-        tuple(name.instant for name in found if not name.is_commit_mark),
-        frozenset(name.instant for name in found if name.is_commit_mark),
+        tuple(sorted({name.instant for name, _ in named if not name.is_commit_mark})),
+        frozenset(name.instant for name, _ in named if name.is_commit_mark),
+        frozenset(name.instant for name, size in named if name.is_commit_mark and size),
     )
+
+
+def _name(stat: ObjectStat) -> RingFileName | None:
+    return RingFileName.parse(stat.path.rpartition("/")[2])
 
 
 def load_ring(storage: Storage, partition: str, instant: InstantTime) -> Ring | None:
@@ -93,6 +102,16 @@ def create_first_ring(storage: Storage, ring: Ring) -> Ring:
     return found
 
 
-def write_mark(storage: Storage, partition: str, instant: InstantTime) -> None:
-    """Mark the ring of this instant as one that is in force, or was."""
-    storage.create(ring_path(partition, RingFileName(instant, is_commit_mark=True)), b"")
+def write_mark(
+    storage: Storage, partition: str, instant: InstantTime, *, is_complete: bool
+) -> None:
+    """Mark the ring of this instant as one that is in force, or was.
+
+    It `is_complete` if every node has a committed file group.
+    """
+    path = ring_path(partition, RingFileName(instant, is_commit_mark=True))
+    if storage.create(path, _COMPLETE if is_complete else b"") or not is_complete:
+        return
+    found = storage.stat(path)
+    if found is not None and not found.size:
+        storage.write(path, _COMPLETE)

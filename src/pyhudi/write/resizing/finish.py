@@ -29,7 +29,7 @@ from pyhudi.format.timeline.commit_metadata import (
     stats_by_partition,
 )
 from pyhudi.format.timeline.decision_entry import closed_path
-from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
+from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity
 from pyhudi.plan.resizing.copies import OwedCopy
 from pyhudi.plan.resizing.pace import Pace, outrun_error
@@ -160,19 +160,21 @@ def tidy(log: DecisionLog, work: ResizeWork) -> None:
     """
     with suppress(HudiError):
         for partition in work.partitions:
-            _mark(log.storage, partition, work.requested)
+            _mark(log.storage, partition, work)
         log.storage.delete_all(marker_objects(log.storage, work.requested))
         log.storage.delete(closed_path(work.requested))
 
 
-def _mark(storage: Storage, partition: str, requested: InstantTime) -> None:
+def _mark(storage: Storage, partition: str, work: ResizeWork) -> None:
     """Mark a ring, unless this process slept until the ring was cleaned: no mark stands alone."""
+    requested = work.requested
     ring, mark = (
         ring_path(partition, RingFileName(requested, is_commit_mark=is_mark))
         for is_mark in (False, True)
     )
     if storage.stat(ring) is None:
         return
-    write_mark(storage, partition, requested)
+    # Apache Hudi plans resizes also where buckets have no files yet.
+    write_mark(storage, partition, requested, is_complete=work.plan.is_own)
     if storage.stat(ring) is None:
         storage.delete(mark)

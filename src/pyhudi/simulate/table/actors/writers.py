@@ -469,7 +469,7 @@ def seed_table(stage: Stage, groups: Iterable[FileGroupId] | None = None) -> Non
     metadata = commit_metadata(stats, stage.kind, schema=avro_schema(stage.kind))
     transaction.complete(metadata).or_raise()
     for ring in rings:  # every node has a file group
-        write_mark(process.storage, ring.partition, ring.instant)
+        write_mark(process.storage, ring.partition, ring.instant, is_complete=True)
 
 
 class Recoverer:
