@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import pyhudi
 from golden_tables import NAMES, GoldenTables, load_description, unpack
 from handmade import HandmadeTable
 from opened_tables import session_on
-from pyhudi.errors import InvalidRequestError, UnsupportedTableError
+from pyhudi.errors import CorruptTableError, InvalidRequestError, UnsupportedTableError
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.index.simple_bucket import bucket_ids, file_id
 from pyhudi.read.load import TableLoader, load_config
@@ -65,16 +66,29 @@ def test_hudis_rings_tell_the_first_count_and_keys_what_is_hashed(
 def test_writers_go_on_beside_a_resize_of_pyhudi(tmp_path: Path) -> None:
     """The table records no buckets, so each process finds them out while the resize is pending."""
     storage = open_storage(str(unpack("mor_consistent_hash_split", tmp_path)))
+    _begun_resize(storage)
+    assert found_buckets(loader(storage)) == ConsistentBuckets(2, hash_fields=("id",))
+
+
+def _begun_resize(storage: Storage) -> str:
     ids = map(str, counting())
-    begin_resize(
+    return begin_resize(
         session_on(storage, real_world()), [""], lambda ring: splits(ring, 2, lambda: next(ids))
     )
-    assert found_buckets(loader(storage)) == ConsistentBuckets(2, hash_fields=("id",))
-    plans = [stat.path for stat in storage.list(".hoodie/timeline")]
-    plan = max(path for path in plans if path.endswith(".clustering.requested"))
+
+
+def test_a_resize_of_an_unknown_planner_is_cancelled_as_the_error_says(tmp_path: Path) -> None:
+    uri = str(unpack("mor_consistent_hash_split", tmp_path))
+    storage = open_storage(uri)
+    requested = _begun_resize(storage)
+    plan = f".hoodie/timeline/{requested}.clustering.requested"
     storage.write(plan, storage.read(plan)[:-30])
-    with pytest.raises(UnsupportedTableError, match="is resizing"):
+    with pytest.raises(CorruptTableError, match=rf"cancel_resize\('{requested}'\)") as caught:
         found_buckets(loader(storage))
+    assert caught.value.path == plan
+    found = ConsistentBuckets(2, hash_fields=("id",))
+    pyhudi.open_table(uri, buckets=found).services.cancel_resize(requested)
+    assert found_buckets(loader(storage)) == found
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -246,8 +246,8 @@ def _next_step(facts: Mapping[str, Any], conflict: Conflict) -> str:
         verb = "cancel_resize" if other.kind in _RESIZING else "cancel_compaction"
         return (
             f"Its plan {other.damaged_plan!r} cannot be read, so it may have any file group, and"
-            f" waiting does not help. Cancel it with table.services.{verb}({other.requested!r}),"
-            " or roll it back with the engine that planned it, and write again"
+            " waiting does not help. If another engine planned it, roll it back there; otherwise"
+            f" cancel it with table.services.{verb}({other.requested!r}). Then write again"
         )
     if conflict.rule is ConflictRule.SAME_FILE_GROUP and facts["keys"] == []:
         return f"{step}; with more buckets, or with an ordering, such writes do not meet"

@@ -163,15 +163,31 @@ def _consistent_buckets(
 
 
 def _is_hudis(loader: TableLoader, plan: Instant) -> bool:
-    """False if pyhudi planned the clustering, whose writers go on beside it, or it is gone."""
+    """False if pyhudi planned the clustering, whose writers go on beside it, or it is gone.
+
+    CorruptTableError if the plan cannot be read.
+    """
     path = f"{loader.timeline_folder}/{plan.file_name}"
     try:
         data = loader.storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
         return not is_own_resize(decode_requested_replace(data, path))
     except FileNotFoundError:
         return False
-    except CorruptTableError:
-        return True
+    except CorruptTableError as error:
+        raise _unknown_planner(loader.config.name, plan, error) from None
+
+
+def _unknown_planner(name: str, plan: Instant, error: CorruptTableError) -> CorruptTableError:
+    return CorruptTableError(
+        f"the table {name!r} cannot be written yet, because of the pending clustering"
+        f" {plan.requested}",
+        why="its plan cannot be read, so it is not known whether Apache Hudi is resizing buckets:"
+        f" {error.why}",
+        next_step="If Hudi planned it, roll it back with Hudi. If pyhudi did, open the table with"
+        " buckets=pyhudi.ConsistentBuckets(...), as its writers have them, and call"
+        f" table.services.cancel_resize({plan.requested!r})",
+        path=error.path,
+    )
 
 
 def _all_fit(keys: _Keys, rings: Mapping[str, Ring], some: Sequence[str]) -> bool:
