@@ -15,9 +15,14 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from opened_tables import session_on
 from pyhudi.api.services import Services
 from pyhudi.cli.service import _Stop, main
+from pyhudi.commit.proposals import Begin, Decided
+from pyhudi.format.timeline.instant import Action
 from pyhudi.storage.locks.file_lock import FileLock
+from pyhudi.storage.open import open_storage
+from pyhudi.world import real_world
 
 SCHEMA = pa.schema([("id", pa.string()), ("at", pa.int64())])
 
@@ -80,6 +85,24 @@ def test_a_file_that_archiving_stops_at_is_told_of(
     assert writes[2] in told
     assert "whose instant is on no timeline" in told
     assert "services.repair()" in told
+
+
+def test_a_resize_whose_plan_cannot_be_read_is_told_of_with_what_cancels_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    buckets = pyhudi.ConsistentBuckets(1)
+    table = pyhudi.create_table(tmp_path / "t", SCHEMA, record_key="id", buckets=buckets)
+    upsert(table, 1)
+    session = session_on(open_storage(table.uri), real_world())
+    begun = session.log.append(Begin(Action.CLUSTERING, b"rubbish"))
+    assert isinstance(begun, Decided)
+    requested = str(begun.entry.instant)
+    assert main([table.uri, "--once"]) == 1
+    told = capsys.readouterr().err
+    assert f"'.hoodie/timeline/{requested}.clustering.requested'" in told
+    assert f"table.services.cancel_resize({requested!r})" in told
+    table.services.cancel_resize(requested)
+    assert main([table.uri, "--once"]) == 0
 
 
 def test_a_fault_of_ours_is_told_in_full_and_the_next_round_tries_again(

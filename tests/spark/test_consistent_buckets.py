@@ -12,8 +12,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 import pyhudi
 from pyhudi.errors import InvalidRequestError
+from pyhudi.format.table.ring_file import FIRST_INSTANT, initial_ring
 from pyhudi.spark import shuffle
-from pyhudi.storage.objects.rings import load_all_ring_files, load_ring
+from pyhudi.storage.objects.rings import (
+    create_first_ring,
+    load_all_ring_files,
+    load_ring,
+    load_ring_files,
+    write_mark,
+)
 from pyhudi.storage.open import open_storage
 
 pytestmark = pytest.mark.spark
@@ -113,6 +120,23 @@ def test_the_first_write_sizes_each_partition_by_its_share(
         for partition, files in load_all_ring_files(storage).items()
     ]
     assert [len(ring.nodes) for ring in rings if ring is not None] == [4, 4, 4]
+
+
+def test_buckets_without_files_of_rings_that_hudi_marked_are_opened_by_seeds(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = create(tmp_path / "t", buckets=pyhudi.ConsistentBuckets(4))
+    storage, days = open_storage(table.uri), [f"2026-01-0{n}" for n in (1, 2, 3)]
+    for day in days:
+        create_first_ring(storage, initial_ring(day, 4))
+        write_mark(storage, day, FIRST_INSTANT, is_complete=False)
+    table.upsert(frame(spark, 30))
+    assert content(table) == {f"k{n}": 1 for n in range(30)}
+    for day in days:
+        bases = [stat for stat in storage.list(day) if stat.path.endswith(".parquet")]
+        assert len(bases) == 4
+        assert load_ring_files(storage, day).complete == {FIRST_INSTANT}
+    assert is_whole(table)
 
 
 @pytest.mark.skipif(pyspark.__version__.startswith("3."), reason="no data sources in Python")
