@@ -246,7 +246,7 @@ def _next_step(facts: Mapping[str, Any], conflict: Conflict) -> str:
         verb = "cancel_resize" if other.kind in _RESIZING else "cancel_compaction"
         return (
             f"Its plan {other.damaged_plan!r} cannot be read, so it may have any file group, and"
-            " waiting does not help. If another engine planned it, roll it back there; otherwise"
+            " waiting does not help. If another engine planned it, let that cancel it; otherwise"
             f" cancel it with table.services.{verb}({other.requested!r}). Then write again"
         )
     if conflict.rule is ConflictRule.SAME_FILE_GROUP and facts["keys"] == []:

@@ -183,7 +183,7 @@ def _unknown_planner(name: str, plan: Instant, error: CorruptTableError) -> Corr
         f" {plan.requested}",
         why="its plan cannot be read, so it is not known whether Apache Hudi is resizing buckets:"
         f" {error.why}",
-        next_step="If Hudi planned it, roll it back with Hudi. If pyhudi did, open the table with"
+        next_step="If Hudi planned it, let Hudi cancel it. If pyhudi did, open the table with"
         " buckets=pyhudi.ConsistentBuckets(...), as its writers have them, and call"
         f" table.services.cancel_resize({plan.requested!r})",
         path=error.path,

@@ -178,7 +178,7 @@ def clustering_plan_of(request: RequestedReplaceMetadata | None, path: str) -> C
     raise CorruptTableError(
         "a clustering has no plan",
         why=found,
-        next_step="Roll it back with the engine that planned it. A resize is cancelled by"
+        next_step="Cancel it with the engine that planned it: a resize of pyhudi's with"
         " table.services.cancel_resize",
         path=path,
     )
