@@ -47,6 +47,8 @@ CLOSED = resize("g>ab", 5, is_closed=True)
 DONE = resize("g>ab", 5, 30)
 LATE = resize("g>ab", 15, 30)  # planned after the write of time 10 began
 NEXT = resize("a>cd", 32, 40)
+DAMAGED = Resize(at(5), None, is_closed=False, changes=(), is_readable=False)
+DAMAGED_CLOSED = Resize(at(5), None, is_closed=True, changes=(), is_readable=False)
 
 #: What the write of time 10 has files in, where it opened base files, what it meets → the verdict.
 CASES: dict[str, tuple[str, str, tuple[Resize, ...], object]] = {
@@ -58,6 +60,10 @@ CASES: dict[str, tuple[str, str, tuple[Resize, ...], object]] = {
     "rule 2": ("g", "g", (PENDING,), MustCancel(at(5))),
     "rule 2 where it is closed": ("g", "g", (CLOSED,), MustCancel(at(5))),
     "a base file elsewhere": ("gh", "h", (PENDING,), None),
+    "a plan that cannot be read": ("g", "", (DAMAGED,), None),
+    "rule 1, a plan that cannot be read": ("h", "", (DAMAGED_CLOSED,), MeetsClosed(at(5))),
+    "rule 2, a plan that cannot be read": ("h", "h", (DAMAGED,), MustCancel(at(5))),
+    "a write of no file, a plan that cannot be read": ("", "", (DAMAGED_CLOSED,), None),
     "rule 3": ("g", "", (DONE,), MustMove(at(5))),
     "rule 3 in some of its groups": ("gh", "", (DONE,), MustMove(at(5))),
     "rule 3, a base file": ("g", "g", (DONE,), MustRepeat(DONE, min(groups("g")))),

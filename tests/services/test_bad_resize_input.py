@@ -12,11 +12,13 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
+from many_writers.scene import HeldWrite, Stop
 from many_writers.services_by_hand import plan_clustering
 from memory_tables import MemoryTable
 from pyhudi.api.services import Services
 from pyhudi.commit.proposals import Begin, Close, Decided
 from pyhudi.errors import ConflictError, CorruptTableError, HudiError, InvalidRequestError
+from pyhudi.format.table.column_owners import ColumnOwners
 from pyhudi.format.table.ring_file import RING_BYTES_MAX
 from pyhudi.format.timeline.instant import Action
 from pyhudi.format.timeline.plan_files import (
@@ -34,6 +36,7 @@ from pyhudi.format.timeline.resize_plan import (
     decode_resize_plan,
     encode_resize_plan,
 )
+from pyhudi.storage.objects.column_owners import declare_owners
 from resize_tables import SCHEMA, ResizeTable, latest_slices
 
 KEYS = "klmnopqrst"
@@ -445,6 +448,21 @@ def test_a_writer_that_meets_a_closed_resize_whose_plan_cannot_be_read_cancels_i
     assert not table.pending()
     assert len(visible(table)) == len(KEYS) + 2
     assert table.table("v").services.verify()
+
+
+def test_a_write_of_one_owner_that_began_before_such_a_plan_is_written_again() -> None:
+    """Keys that it took for new may be in base files that the plan would make."""
+    owners = {"a": ["ts"], "b": ["v"]}
+    table = ResizeTable(owners=owners)
+    declare_owners(table.storage, ColumnOwners(owners))
+    table.table("a").upsert(table.made(KEYS, 1).drop_columns(["v"]), owner="a")
+    own, rows = table.table("b"), table.made("kz", 2).drop_columns(["ts"])
+    held = HeldWrite(lambda: own.upsert(rows, owner="b")).run_to(Stop.WRITTEN)
+    pending = table.plan(2)
+    table.storage.write(f".hoodie/timeline/{pending}.clustering.requested", b"rubbish")
+    assert held.finish().requested > pending
+    values = table.values()
+    assert (values["k"], values["z"], len(values)) == ("k2", "z2", len(KEYS) + 1)
 
 
 def test_other_services_leave_alone_what_a_plan_that_cannot_be_read_may_have() -> None:

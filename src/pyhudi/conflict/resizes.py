@@ -21,6 +21,10 @@ complete if, of the file groups that it has files in,
     5     is made again                      to readers, copies lie on its base file, since C
                                              completed later than its base file's instant
 
+A pending resize whose plan cannot be read may have any file group as an input. So rule 2 cancels it
+for every write that opened a base file, and once it is closed, rule 1 holds every write until it is
+cancelled.
+
 The rules are judged for exactly the number of the decision log that the write takes, so a resize
 that is decided in between is seen (`commit.validation`). Whether a write conflicts with others is
 another question (`conflict.rules`). But there file groups are compared *through* resizes: a write

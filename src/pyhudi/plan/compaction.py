@@ -287,7 +287,7 @@ class PendingPlans:
     groups: PlannedGroups
 
     def holders(self) -> Callable[[FileGroupId], str | None]:
-        """Return a function that says which plan has a file group, or may have it, if one does."""
+        """Return a function that says which plan has a file group, or may have it; None: none."""
         known = {group: plan for plan, groups in self.groups.items() for group in groups or ()}
         unclear = next((plan for plan, groups in self.groups.items() if groups is None), None)
         may = unclear and f"the pending plan {unclear} may have it, for its file cannot be read"
