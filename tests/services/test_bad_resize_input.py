@@ -452,7 +452,7 @@ def test_a_writer_that_meets_a_closed_resize_whose_plan_cannot_be_read_cancels_i
 
 def test_a_write_of_one_owner_that_began_before_such_a_plan_is_written_again() -> None:
     """Keys that it took for new may be in base files that the plan would make."""
-    owners = {"a": ["ts"], "b": ["v"]}
+    owners: dict[str, tuple[str, ...]] = {"a": ("ts",), "b": ("v",)}
     table = ResizeTable(owners=owners)
     declare_owners(table.storage, ColumnOwners(owners))
     table.table("a").upsert(table.made(KEYS, 1).drop_columns(["v"]), owner="a")
