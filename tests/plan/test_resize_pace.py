@@ -9,10 +9,19 @@ from hypothesis import strategies as st
 from pyhudi.format.files.file_names import LogFileName
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.plan.resizing.copies import OwedCopy
-from pyhudi.plan.resizing.pace import CLOSE_BYTES, CLOSE_FILES, Pace, load_of
+from pyhudi.plan.resizing.pace import (
+    CANCEL_REFUSALS,
+    CLOSE_BYTES,
+    CLOSE_FILES,
+    CLOSE_MS,
+    REFUSALS_MAX,
+    Pace,
+    load_of,
+)
 from pyhudi.table.file_group import LogFile
 
 AT = InstantTime("20260101000000000")
+LOAD_FILES = 128  # in a short round
 
 
 def owed(count: int, files: int = 1, size: int = 0) -> list[OwedCopy]:
@@ -20,25 +29,40 @@ def owed(count: int, files: int = 1, size: int = 0) -> list[OwedCopy]:
     return [OwedCopy(number, AT, {0: (log,)}, files) for number in range(count)]
 
 
-def refused(times: int) -> Pace:
+def refused(times: int, *, rounds_ms: tuple[float, ...] = ()) -> Pace:
+    """After so many refusals; each of these rounds copied 128 files in its time."""
     pace = Pace.of(())
+    for took_ms in rounds_ms:
+        pace = pace.after(owed(LOAD_FILES), took_ms, ())
     for _ in range(times):
         pace = pace.refused()
     return pace
 
 
 @pytest.mark.parametrize(
-    ("refusals", "factor"),
-    [(3, 1), (7, 1), (8, 2), (13, 4), (18, 8), (23, 16), (28, 32), (33, 32), (99, 32)],
+    ("rounds_ms", "files"),
+    [
+        ((), 128),
+        ((1_000,), 128),
+        ((100,), 1_280),
+        ((2_000,), 64),
+        ((4_000, 4_000, 4_000, 500, 500, 500), 144),  # what was long ago counts little
+        ((0,), CLOSE_FILES),
+    ],
 )
-def test_limits_double_after_each_five_refusals_up_to_the_highest(
-    refusals: int, factor: int
+def test_what_may_be_left_at_a_close_takes_a_second_at_the_speed_of_the_last_rounds(
+    rounds_ms: tuple[float, ...], files: int
 ) -> None:
-    pace = refused(refusals)
-    assert pace.may_close(owed(CLOSE_FILES * factor))
-    assert not pace.may_close(owed(CLOSE_FILES * factor + 1))
-    assert pace.may_close(owed(factor, 1, CLOSE_BYTES))
-    assert not pace.may_close(owed(factor + 1, 1, CLOSE_BYTES))
+    pace = refused(REFUSALS_MAX, rounds_ms=rounds_ms)
+    assert pace.may_close(owed(files))
+    assert not pace.may_close(owed(files + 1))
+
+
+def test_what_may_be_left_is_bounded_however_fast_the_process_is() -> None:
+    pace = refused(REFUSALS_MAX, rounds_ms=(0,))
+    assert pace.may_close(owed(1, 1, CLOSE_BYTES))
+    assert not pace.may_close(owed(1, 1, CLOSE_BYTES + 1))
+    assert not pace.may_close(owed(2, 1, CLOSE_BYTES))
 
 
 def test_a_resize_is_not_closed_before_three_refusals_nor_cancelled_before_33() -> None:
@@ -46,20 +70,20 @@ def test_a_resize_is_not_closed_before_three_refusals_nor_cancelled_before_33() 
     assert [n for n in range(40) if refused(n).must_cancel] == list(range(33, 40))
 
 
-def test_the_files_of_one_write_are_never_too_many_but_its_bytes_may_be() -> None:
-    pace = refused(3)
-    assert pace.may_close(owed(1, 10 * CLOSE_FILES))
-    assert not pace.may_close(owed(2, 10 * CLOSE_FILES))
-    assert not pace.may_close(owed(1, 1, CLOSE_BYTES + 1))
+def test_the_files_of_one_write_are_never_too_many_but_may_take_too_long() -> None:
+    fast, slow = (refused(REFUSALS_MAX, rounds_ms=(ms,)) for ms in (0, 500))
+    assert fast.may_close(owed(1, 2 * CLOSE_FILES))
+    assert not fast.may_close(owed(2, 2 * CLOSE_FILES))
+    assert not slow.may_close(owed(1, 2 * CLOSE_FILES))
 
 
 def test_a_round_is_an_eighth_while_it_catches_up_and_short_when_it_is_outrun() -> None:
-    many = owed(80, CLOSE_FILES)
+    many = owed(80, LOAD_FILES)
     pace = Pace.of(many)
     assert len(pace.next_round(many)) == 10
     assert len(pace.refused().next_round(many)) == 1
-    assert len(pace.refused().next_round(owed(80, CLOSE_FILES // 2))) == 2
-    assert len(pace.refused().next_round(owed(80, 9 * CLOSE_FILES))) == 1, "at least one write"
+    assert len(pace.refused().next_round(owed(80, LOAD_FILES // 2))) == 2
+    assert len(pace.refused().next_round(owed(80, 9 * LOAD_FILES))) == 1, "at least one write"
     assert len(pace.refused().next_round(owed(80))) == 80
 
 
@@ -69,9 +93,10 @@ def test_a_round_is_an_eighth_while_it_catches_up_and_short_when_it_is_outrun() 
     files=st.sampled_from([1, 58, 1_000]),
     arriving=st.lists(st.integers(0, 20), max_size=30),
     each=st.integers(0, 40),
+    round_ms=st.integers(0, 3_000),
 )
 def test_whatever_completes_meanwhile_the_rounds_end(
-    at_first: int, files: int, arriving: list[int], each: int
+    at_first: int, files: int, arriving: list[int], each: int, round_ms: int
 ) -> None:
     """So many complete in each of the first rounds, and in each one after those."""
     left = owed(at_first, files)
@@ -82,7 +107,7 @@ def test_whatever_completes_meanwhile_the_rounds_end(
         copied = pace.next_round(left)
         more = arriving[number] if number < len(arriving) else each
         left = [*left[len(copied) :], *owed(more, files)]
-        pace = pace.after(copied, left)
+        pace = pace.after(copied, round_ms, left)
     else:
         pytest.fail("the rounds do not end")
 
@@ -97,17 +122,22 @@ def test_a_resize_that_is_faster_than_writers_is_not_outrun(at_first: int, share
         copied = pace.next_round(left)
         due += share * len(copied)
         left, due = [*left[len(copied) :], *owed(int(due), 58)], due % 1
-        pace = pace.after(copied, left)
+        pace = pace.after(copied, 100, left)
         assert not pace.is_outrun
 
 
-def test_writers_that_are_faster_by_a_half_are_held_up_for_what_the_limits_allow() -> None:
+@pytest.mark.parametrize(("file_ms", "is_closed"), [(1.0, True), (4.0, False)])
+def test_writers_that_are_faster_by_a_half_hold_up_no_writer_for_more_than_a_second(
+    file_ms: float, is_closed: bool
+) -> None:
+    """It is closed if it is early enough, and cancelled otherwise."""
     left, pace, due = owed(10, 58), Pace.of(owed(10, 58)), 0.0
-    while not pace.may_close(left):
-        assert not pace.must_cancel
+    while not (may_close := pace.may_close(left)) and not pace.must_cancel:
         copied = pace.next_round(left)
         due += 1.5 * len(copied)
         left, due = [*left[len(copied) :], *owed(int(due), 58)], due % 1
-        pace = pace.after(copied, left)
-    assert load_of(left) <= 32
-    assert pace.refusals > 3
+        pace = pace.after(copied, file_ms * 58 * len(copied), left)
+    assert may_close == is_closed
+    if may_close:
+        assert file_ms * 58 * len(left) <= CLOSE_MS
+    assert REFUSALS_MAX <= pace.refusals <= CANCEL_REFUSALS

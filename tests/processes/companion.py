@@ -147,11 +147,11 @@ class Companion:
         def closing_run(end: ResizeEnd) -> Outcome:
             if self._chance.random() < CLOSES:
                 with end._exclusive:
-                    owed = end._owed(end._log.refresh())
+                    owed = end._copies.owed(end._log.refresh())
                 end._copies.copy(owed)
                 outrun = Pace(0, 0, is_outrun=True, refusals=REFUSALS_MAX)
                 with end._exclusive:
-                    end._is_closed(outrun, end._owed(end._log.refresh()))
+                    end._is_closed(outrun, end._copies.owed(end._log.refresh()))
             return run(end)
 
         def noted_close(end: ResizeEnd, pace: Pace, owed: Sequence[OwedCopy]) -> bool:

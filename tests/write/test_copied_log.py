@@ -41,7 +41,7 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import LogFile
 from pyhudi.table.log_blocks import LocatedBlock, decode_own_deletes, decode_own_rows
 from pyhudi.write.files import copied_log
-from pyhudi.write.files.copied_log import CopyName, SourceGoneError, copied_logs
+from pyhudi.write.files.copied_log import CopyName, SourceGoneError, Sources, copied_logs
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.spec import KeyedRows, Part
 from ring_children import equal_parts
@@ -139,7 +139,7 @@ def test_the_copies_together_hold_what_the_log_holds(
     removed = deletes(*gone, ordering=ordering) if gone else None
     stats = write_log(storage, spec, GROUP, rows=table.keyed(rows), deletes=removed)
     name = CopyName.of_copy(RESIZE, 3)
-    copies = copied_logs(storage, name, sources(storage, stats), EIGHTHS)
+    copies = copied_logs(storage, [Sources(name, sources(storage, stats), EIGHTHS)])
     check(storage, [stat.data_path for stat in stats], copies, EIGHTHS)
 
 
@@ -155,7 +155,7 @@ def test_parts_of_rows_and_their_stand_ins_stay_what_they_are(block_format: Any)
     given = KeyedRows(rows, rows.column("id"))
     known = pa.array([f"k{n}" for n in range(0, 20, 2)])
     stats = write_log(storage, spec, GROUP, rows=given, existing_keys=known)
-    copies = copied_logs(storage, CopyName.of_move(at(1), 0), sources(storage, stats), HALVES)
+    copies = copied_logs(storage, [Sources(CopyName.of_move(at(1), 0), sources(storage, stats), HALVES)])
     check(storage, [stat.data_path for stat in stats], copies, HALVES)
     assert sum(stat.num_writes or 0 for stat in copies) == 20
     assert sum(stat.num_inserts or 0 for stat in copies) == 10
@@ -185,7 +185,7 @@ def test_logs_that_hudi_wrote_are_copied_too(golden: GoldenTables, name: str) ->
         if BlockType.COMMAND in kinds:
             continue
         copies = copied_logs(
-            storage, CopyName.of_copy(RESIZE, 1), [source(storage, path.name)], HALVES
+            storage, [Sources(CopyName.of_copy(RESIZE, 1), [source(storage, path.name)], HALVES)]
         )
         check(storage, [path.name], copies, HALVES)
         for stat in storage.list(""):
@@ -207,7 +207,7 @@ def test_deletes_of_several_kinds_in_one_block_keep_their_order_and_values() -> 
     content = encode_delete_records(batches)
     data = encode_block(BlockType.DELETE, located.block.header, content)
     storage.write(stats[0].data_path, data)
-    copies = copied_logs(storage, CopyName.of_copy(RESIZE, 1), sources(storage, stats), HALVES)
+    copies = copied_logs(storage, [Sources(CopyName.of_copy(RESIZE, 1), sources(storage, stats), HALVES)])
     check(storage, [stat.data_path for stat in stats], copies, HALVES)
 
 
@@ -222,7 +222,7 @@ def test_record_positions_are_left_out() -> None:
         HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS: at(0),
     }
     storage.write(stats[0].data_path, encode_block(BlockType.DELETE, header, content))
-    copies = copied_logs(storage, CopyName.of_copy(RESIZE, 1), sources(storage, stats), HALVES)
+    copies = copied_logs(storage, [Sources(CopyName.of_copy(RESIZE, 1), sources(storage, stats), HALVES)])
     check(storage, [stat.data_path for stat in stats], copies, HALVES)
 
 
@@ -243,7 +243,7 @@ def some_logs(storage: Storage, groups: int = 2) -> list[LogFile]:
 
 def test_pieces_number_the_logs_in_a_child_from_a_thousand_for_each_completion() -> None:
     storage = a_storage()
-    copies = copied_logs(storage, CopyName.of_copy(RESIZE, 7), some_logs(storage), HALVES)
+    copies = copied_logs(storage, [Sources(CopyName.of_copy(RESIZE, 7), some_logs(storage), HALVES)])
     assert sorted(stat.data_path for stat in copies) == [
         f".{child}-child-0_{RESIZE}.log.{version}_0-0-0"
         for child in ("00000000", "00000001")
@@ -253,7 +253,7 @@ def test_pieces_number_the_logs_in_a_child_from_a_thousand_for_each_completion()
 
 def test_moved_logs_bear_the_write_and_count_from_one() -> None:
     storage = a_storage()
-    moved = copied_logs(storage, CopyName.of_move(at(1), 0), some_logs(storage), HALVES)
+    moved = copied_logs(storage, [Sources(CopyName.of_move(at(1), 0), some_logs(storage), HALVES)])
     assert sorted(stat.data_path for stat in moved) == [
         f".{child}-child-0_{at(1)}.log.{version}_0-0-0"
         for child in ("00000000", "00000001")
@@ -274,7 +274,7 @@ def test_a_child_without_records_of_a_log_gets_no_file_and_no_number_is_left_out
             rows=table.keyed([{"id": key, "ts": 1, "v": "v"}]),
         )
     copies = copied_logs(
-        storage, CopyName.of_copy(RESIZE, 1), sources(storage, tuple(stats)), EIGHTHS
+        storage, [Sources(CopyName.of_copy(RESIZE, 1), sources(storage, tuple(stats)), EIGHTHS)]
     )
     assert len(copies) == 6
     for _, own in groupby(sorted(copies, key=lambda s: str(s.file_id)), key=lambda s: s.file_id):
@@ -284,7 +284,7 @@ def test_a_child_without_records_of_a_log_gets_no_file_and_no_number_is_left_out
 
 def test_stats_count_what_is_in_a_file_and_every_file_has_a_marker() -> None:
     storage = a_storage()
-    copies = copied_logs(storage, CopyName.of_copy(RESIZE, 1), some_logs(storage), HALVES)
+    copies = copied_logs(storage, [Sources(CopyName.of_copy(RESIZE, 1), some_logs(storage), HALVES)])
     assert sum(stat.num_writes or 0 for stat in copies) == 80
     assert sum(stat.num_deletes or 0 for stat in copies) == 2
     for stat in copies:
@@ -302,7 +302,7 @@ def test_a_copy_larger_than_a_log_may_be_continues_in_the_next_piece(
     monkeypatch.setattr(copied_log, "BLOCK_VALUE_BYTES", 500)
     storage = a_storage()
     logs = some_logs(storage)
-    copies = copied_logs(storage, CopyName.of_copy(RESIZE, 1), logs, HALVES)
+    copies = copied_logs(storage, [Sources(CopyName.of_copy(RESIZE, 1), logs, HALVES)])
     assert len(copies) > 4
     check(storage, [log.path for log in logs], copies, HALVES)
 
@@ -311,7 +311,7 @@ def test_more_pieces_than_a_completion_has_versions_are_refused() -> None:
     storage = a_storage()
     name = CopyName(InstantTime(RESIZE), 1000, pieces_max=1)
     with pytest.raises(UnsupportedTableError, match="more than 1 files"):
-        copied_logs(storage, name, some_logs(storage), HALVES)
+        copied_logs(storage, [Sources(name, some_logs(storage), HALVES)])
 
 
 # ---- again
@@ -320,23 +320,23 @@ def test_more_pieces_than_a_completion_has_versions_are_refused() -> None:
 def test_a_second_attempt_finds_the_files_and_returns_the_same_stats() -> None:
     storage = a_storage()
     logs, name = some_logs(storage), CopyName.of_copy(RESIZE, 1)
-    first = copied_logs(storage, name, logs, HALVES)
+    first = copied_logs(storage, [Sources(name, logs, HALVES)])
     there = {stat.path: storage.read(stat.path) for stat in storage.list("")}
-    assert copied_logs(storage, name, logs, HALVES) == first
+    assert copied_logs(storage, [Sources(name, logs, HALVES)]) == first
     assert {stat.path: storage.read(stat.path) for stat in storage.list("")} == there
 
 
 def test_a_file_of_another_release_is_taken_if_it_holds_as_many_records() -> None:
     storage = a_storage()
     logs, name = some_logs(storage, 1), CopyName.of_copy(RESIZE, 1)
-    first = copied_logs(storage, name, logs, HALVES)
+    first = copied_logs(storage, [Sources(name, logs, HALVES)])
     path = first[0].data_path
     again = []
     for located, content in blocks_of(storage, path):
         header = {**located.block.header, HeaderKey.BLOCK_IDENTIFIER: "0,1"}
         again.append(encode_block(located.block.type, header, content))
     storage.write(path, b"".join(again))
-    second = copied_logs(storage, name, logs, HALVES)
+    second = copied_logs(storage, [Sources(name, logs, HALVES)])
     assert second[0].file_size_in_bytes == len(b"".join(again))
     assert second[1:] == first[1:]
 
@@ -344,12 +344,12 @@ def test_a_file_of_another_release_is_taken_if_it_holds_as_many_records() -> Non
 def test_a_file_with_other_records_is_not_taken() -> None:
     storage = a_storage()
     logs, name = some_logs(storage, 1), CopyName.of_copy(RESIZE, 1)
-    first = copied_logs(storage, name, logs, HALVES)
+    first = copied_logs(storage, [Sources(name, logs, HALVES)])
     path = next(stat.data_path for stat in first if stat.num_deletes)
     located, content = next(blocks_of(storage, path))
     storage.write(path, encode_block(located.block.type, located.block.header, content))
     with pytest.raises(CorruptTableError, match="another copy"):
-        copied_logs(storage, name, logs, HALVES)
+        copied_logs(storage, [Sources(name, logs, HALVES)])
 
 
 # ---- damage
@@ -377,7 +377,7 @@ def test_a_damaged_log_is_not_copied(damage: Any) -> None:
     (log,) = some_logs(storage, 1)
     storage.write(log.path, damage(storage.read(log.path)))
     with pytest.raises(CorruptTableError) as caught:
-        copied_logs(storage, CopyName.of_copy(RESIZE, 1), [source(storage, log.path)], HALVES)
+        copied_logs(storage, [Sources(CopyName.of_copy(RESIZE, 1), [source(storage, log.path)], HALVES)])
     assert log.path in str(caught.value)
 
 
@@ -386,10 +386,10 @@ def test_a_log_that_is_shorter_than_its_commit_says_or_gone_is_not_copied() -> N
     (log,) = some_logs(storage, 1)
     name = CopyName.of_copy(RESIZE, 1)
     with pytest.raises(SourceGoneError):
-        copied_logs(storage, name, [log._replace(size=log.size + 1)], HALVES)
+        copied_logs(storage, [Sources(name, [log._replace(size=log.size + 1)], HALVES)])
     storage.delete(log.path)
     with pytest.raises(SourceGoneError):
-        copied_logs(storage, name, [log], HALVES)
+        copied_logs(storage, [Sources(name, [log], HALVES)])
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ def test_a_block_that_no_write_leaves_in_its_own_log_is_refused(
     (log,) = some_logs(storage, 1)
     storage.write(log.path, storage.read(log.path) + encode_block(kind, header, b""))
     with pytest.raises(HudiError):
-        copied_logs(storage, CopyName.of_copy(RESIZE, 1), [source(storage, log.path)], HALVES)
+        copied_logs(storage, [Sources(CopyName.of_copy(RESIZE, 1), [source(storage, log.path)], HALVES)])
 
 
 def test_a_block_with_columns_that_its_header_does_not_name_is_refused() -> None:
@@ -421,4 +421,4 @@ def test_a_block_with_columns_that_its_header_does_not_name_is_refused() -> None
     header = {**located.block.header, HeaderKey.SCHEMA: json.dumps(schema)}
     storage.write(log.path, encode_block(located.block.type, header, content))
     with pytest.raises(CorruptTableError, match="not those that its header names"):
-        copied_logs(storage, CopyName.of_copy(RESIZE, 1), [source(storage, log.path)], HALVES)
+        copied_logs(storage, [Sources(CopyName.of_copy(RESIZE, 1), [source(storage, log.path)], HALVES)])

@@ -32,7 +32,7 @@ from pyhudi.plan.resizing.pace import Pace
 from pyhudi.session.session import TableSession
 from pyhudi.table.file_group import LogFile
 from pyhudi.timeline.live import LiveTimeline, NumberedWrite
-from pyhudi.write.files.copied_log import CopyName, copied_logs
+from pyhudi.write.files.copied_log import CopyName, Sources, copied_logs
 from pyhudi.write.resizing import meet
 from pyhudi.write.resizing.copies import ResizeCopies
 from pyhudi.write.resizing.finish import ResizeEnd
@@ -107,7 +107,9 @@ def _moved_early() -> AbstractContextManager[Any]:
                 for children, change in zip(work.children, work.plan.groups, strict=True):
                     if meet._group(stat) in change.inputs:
                         name = CopyName.of_move(requested, 1)
-                        made += copied_logs(session.storage, name, [meet._log(stat)], children)
+                        made += copied_logs(
+                            session.storage, [Sources(name, [meet._log(stat)], children)]
+                        )
             if gone:
                 kept = (stat for stat in files.stats if stat not in gone)
                 return WrittenFiles(files.written, (*kept, *made), (*files.left, *gone))
@@ -178,7 +180,7 @@ def _pending_writes_copied() -> AbstractContextManager[Any]:
                     continue
                 if FileGroupId(change.partition, found.file_id) in change.inputs:
                     log_file = LogFile(stat.path, stat.size, found)
-                    stats = copied_logs(log.storage, name, [log_file], children)
+                    stats = copied_logs(log.storage, [Sources(name, [log_file], children)])
                     self._stats += stats
 
     return patch.object(ResizeCopies, "copy", weak)

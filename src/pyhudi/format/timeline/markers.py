@@ -7,7 +7,8 @@ a rollback knows what to delete. There are two ways to do it:
 - by timeline server: a file `MARKERS.type` names the way, and text files `MARKERS0`, `MARKERS1`
   and so on list marker paths, one to a line. Hudi's Spark writers do this by default.
 
-pyhudi writes direct markers and reads both.
+pyhudi reads both. It writes direct markers, and for the copies of a resize, which are many small
+files, one list for each write that is copied.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ def marker_folder(requested: InstantTime) -> str:
 def marker_path(requested: InstantTime, marker: MarkerName) -> str:
     """Return the path, relative to the table, of a direct marker."""
     return f"{marker_folder(requested)}/{marker.path}"
+
+
+def marker_list_path(requested: InstantTime, number: int) -> str:
+    """Return the path, relative to the table, of one of an instant's lists of markers."""
+    return f"{marker_folder(requested)}/{_LIST_PREFIX}{number}"
 
 
 def is_marker_list(file_name: str) -> bool:

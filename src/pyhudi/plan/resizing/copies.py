@@ -9,15 +9,17 @@ A write that opened a base file in an input, or replaced one, cannot be copied. 
 completes so beside a pending resize, because it cancels the resize first. Where another program
 did, the resize must be cancelled.
 
-Copies are made in one order: write by write as they completed, then split by split as the plan has
-them. So if there is a copy of a write, all copies of the writes before it are there, whichever
-process made them. The process that continues begins with the last write of which there is one.
+Copies are made in *portions*: so many writes at once, in the order in which they completed, that
+their copies are at most 128 files of 8 MiB, or one write. A portion begins when the one before it
+is whole. So if there is a copy of a write, the writes that no portion can have together with it are
+whole, whichever process made their copies. The process that continues makes the others again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import FileGroupId, LogFileName, parse_data_file
@@ -28,6 +30,10 @@ from pyhudi.table.file_group import LogFile
 
 #: Versions that the copies of one write have in a child, the first of them its number times this.
 VERSIONS_A_WRITE = 1_000
+#: What a portion has at most, unless it is one write. An executor that continues takes all that one
+#: portion may hold for incomplete, so these may become less, and never more.
+PORTION_BYTES: Final = 8 << 20
+PORTION_FILES: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,34 @@ def _cannot_copy(requested: str, group: FileGroupId, why: str) -> CorruptTableEr
         why=f"{why}, beside a resize that is pending",
         next_step="Nothing is lost: the resize is cancelled. Plan it again",
     )
+
+
+# ---- what is copied at once
+
+
+def next_portion(owed: Sequence[OwedCopy]) -> Sequence[OwedCopy]:
+    """Return the first of these whose copies are made at once."""
+    count, size, files = 0, 0, 0
+    for each in owed:
+        size, files = size + each.bytes, files + each.files
+        if count and (size > PORTION_BYTES or files > PORTION_FILES):
+            break
+        count += 1
+    return owed[:count]
+
+
+def first_uncertain(newest_first: Iterable[OwedCopy]) -> int | None:
+    """Return the first write that may lack copies; the newest of these is the last that has one.
+
+    All before it are whole: no portion has them together with the newest.
+    """
+    first, size, files = None, 0, 0
+    for each in newest_first:
+        size, files = size + each.bytes, files + each.files
+        if first is not None and (size > PORTION_BYTES or files > PORTION_FILES):
+            break
+        first = each.number
+    return first
 
 
 # ---- what is there

@@ -6,20 +6,23 @@ at what is owed by then.
     catching up   rounds of an eighth of what was owed, as long as that makes it less
     outrun        writers are as fast: short rounds. Each that leaves something owed counts as a
                   refusal, like a completion that is refused
-    closing       after three refusals, if what is owed is within the limits. They begin at 8 MiB
-                  and 128 files, and double after each five refusals, up to 256 MiB and 4,096
-                  files. The files of the oldest write alone are never too many
-    cancelling    after five refusals at the highest limits
+    closing       after three refusals, if the process will need no more than a second for what is
+                  owed, at the speed of its own last rounds. Never with more than 256 MiB or 4,096
+                  files; the files of the oldest write alone are never too many
+    cancelling    after 33 refusals
 
-Files count beside bytes because copies of small writes cost a file in each child. Short rounds keep
-the end near: while writers are faster, whatever a round copies, more comes to be owed.
+A process that has copied nothing yet counts on 8 MiB, or 128 files, in a second. Files count beside
+bytes because copies of small writes cost a file in each child. Short rounds keep the end near:
+while writers are faster, whatever a round copies, more comes to be owed.
 
 It ends. A pass of catching up is a bounded number of rounds and leaves less than the pass before
 it, or writers have outrun it. After that every round counts. A resize that is closed copies all
 that is owed at once: that is within the limits, and only becomes less.
 
-To close beyond the limits would make writers wait for as long as it takes. A resize that is
-cancelled costs its own work and no row, and the next plan may find a quieter time.
+The speed is measured beside the writers. Those that meet a closed resize write nothing, so the rest
+is copied faster than that, unless the process dies. To close beyond the limits would make writers
+wait for as long as it takes. A resize that is cancelled costs its own work and no row, and the next
+plan may find a quieter time.
 """
 
 from __future__ import annotations
@@ -34,14 +37,22 @@ from pyhudi.wording import readable
 
 #: Refusals after which a resize is closed.
 REFUSALS_MAX: Final = 3
-#: What may be left to copy when a resize is closed, at first.
-CLOSE_BYTES: Final = 8 << 20
-CLOSE_FILES: Final = 128
-#: Refusals after which it may be twice as much, and how often it doubles.
-CLOSE_REFUSALS: Final = 5
-CLOSE_DOUBLINGS: Final = 5
+#: Refusals after which one that may not be closed is cancelled.
+CANCEL_REFUSALS: Final = 33
+#: How long a process that closes a resize may need for what is left.
+CLOSE_MS: Final = 1_000
+#: What may be left at most, however fast the process is. It is a rule of the protocol.
+CLOSE_BYTES: Final = 256 << 20
+CLOSE_FILES: Final = 4_096
+#: What counts as a load of 1.
+_LOAD_BYTES: Final = 8 << 20
+_LOAD_FILES: Final = 128
+#: How long that takes before anything was copied.
+_LOAD_MS: Final = 1_000.0
 #: Rounds in which a pass copies what was owed when it began.
 _ROUNDS_A_PASS: Final = 8
+#: What the rounds before the last one count for in the speed.
+_EARLIER: Final = 0.5
 
 
 class OutrunError(ConflictError):
@@ -49,9 +60,13 @@ class OutrunError(ConflictError):
 
 
 def load_of(owed: Sequence[OwedCopy]) -> float:
-    """Return how much is owed; 1 is what a resize may be closed with at first."""
-    size, files = sum(each.bytes for each in owed), sum(each.files for each in owed)
-    return max(size / CLOSE_BYTES, files / CLOSE_FILES)
+    """Return how much is owed; 1 is a short round."""
+    size, files = _sums(owed)
+    return max(size / _LOAD_BYTES, files / _LOAD_FILES)
+
+
+def _sums(owed: Sequence[OwedCopy]) -> tuple[int, int]:
+    return sum(each.bytes for each in owed), sum(each.files for each in owed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +77,34 @@ class Pace:
     left: float  # of that, not copied yet
     is_outrun: bool = False
     refusals: int = 0
+    # What was copied so far, and in which time; the last rounds count most.
+    copied: float = 0.0
+    took_ms: float = 0.0
 
     @classmethod
     def of(cls, owed: Sequence[OwedCopy]) -> Pace:
         return cls(load_of(owed), load_of(owed))
 
-    def after(self, copied: Sequence[OwedCopy], owed: Sequence[OwedCopy]) -> Pace:
-        """Return the pace after a round that copied this, and left that."""
+    def after(self, copied: Sequence[OwedCopy], took_ms: float, owed: Sequence[OwedCopy]) -> Pace:
+        """Return the pace after a round that copied this in that time, and left that."""
+        pace = self._measured(load_of(copied), took_ms)
         load, left = load_of(owed), self.left - load_of(copied)
         if not owed:
-            return self
+            return pace
         if self.is_outrun or load > self.owed + self.owed / _ROUNDS_A_PASS:
-            return self.refused()
+            return pace.refused()
         if left > 0:
-            return replace(self, left=left)
-        return Pace(load, load, refusals=self.refusals) if load < self.owed else self.refused()
+            return replace(pace, left=left)
+        return replace(pace, owed=load, left=load) if load < self.owed else pace.refused()
+
+    def _measured(self, load: float, took_ms: float) -> Pace:
+        copied, took = _EARLIER * self.copied + load, _EARLIER * self.took_ms + took_ms
+        return replace(self, copied=copied, took_ms=took)
+
+    def needed_ms(self, owed: Sequence[OwedCopy]) -> float:
+        """Return how long it will take to copy this."""
+        load_ms = self.took_ms / self.copied if self.copied else _LOAD_MS
+        return load_of(owed) * load_ms
 
     def refused(self) -> Pace:
         """Return the pace after a completion that was refused, because a write completed."""
@@ -92,33 +120,29 @@ class Pace:
 
     # -- closing
 
-    @property
-    def _doublings(self) -> int:
-        return (self.refusals - REFUSALS_MAX) // CLOSE_REFUSALS
-
     def may_close(self, owed: Sequence[OwedCopy]) -> bool:
         """True if the resize is to be closed while this is owed."""
-        if self.refusals < REFUSALS_MAX:
+        if self.refusals < REFUSALS_MAX or self.needed_ms(owed) > CLOSE_MS:
             return False
-        factor = 1 << min(self._doublings, CLOSE_DOUBLINGS)
-        files_max = max(CLOSE_FILES * factor, owed[0].files if owed else 0)
-        size, files = sum(each.bytes for each in owed), sum(each.files for each in owed)
-        return size <= CLOSE_BYTES * factor and files <= files_max
+        size, files = _sums(owed)
+        files_max = max(CLOSE_FILES, owed[0].files if owed else 0)
+        return size <= CLOSE_BYTES and files <= files_max
 
     @property
     def must_cancel(self) -> bool:
         """True if a resize that still may not be closed has to be cancelled."""
-        return self._doublings > CLOSE_DOUBLINGS
+        return self.refusals >= CANCEL_REFUSALS
 
 
-def outrun_error(requested: str, owed: Sequence[OwedCopy]) -> OutrunError:
-    size, files = sum(each.bytes for each in owed), sum(each.files for each in owed)
-    most = f"{readable(CLOSE_BYTES << CLOSE_DOUBLINGS, 'B')}, {CLOSE_FILES << CLOSE_DOUBLINGS:,}"
+def outrun_error(requested: str, pace: Pace, owed: Sequence[OwedCopy]) -> OutrunError:
+    size, files = _sums(owed)
+    needed_s = pace.needed_ms(owed) / 1000
     return OutrunError(
         f"the resize {requested} was cancelled",
         why="writes complete in its buckets faster than their logs are copied into the new ones:"
         f" {readable(size, 'B')} in {files:,} files are left to copy. Writers would have to wait"
-        f" for that, and wait for no more than {most} files",
+        f" for that, about {needed_s:.1f} s, and no writer is to wait for more than"
+        f" {CLOSE_MS / 1000:g} s",
         next_step="No row is lost, and the next resize makes a new plan. Run it while fewer writes"
         " complete, or let it make fewer buckets at once",
     )

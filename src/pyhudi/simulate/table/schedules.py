@@ -243,7 +243,7 @@ def _resize_figures(chance: random.Random) -> Iterator[None]:
     with (
         patch.object(pace, "REFUSALS_MAX", refusals),
         patch.object(pace, "CLOSE_FILES", files),
-        patch.object(pace, "CLOSE_DOUBLINGS", 0),
+        patch.object(pace, "CANCEL_REFUSALS", refusals + 5),
     ):
         yield
 

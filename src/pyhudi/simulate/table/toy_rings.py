@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ import pyarrow as pa
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.files.log_file import BlockType, HeaderKey, LogBlock
 from pyhudi.format.table.ring_file import Ring
+from pyhudi.index.children import KeyOwners
 from pyhudi.index.consistent_bucket import ring_positions
 from pyhudi.index.layout import BucketLayout
 from pyhudi.services.resizing import schedule
@@ -67,8 +67,8 @@ def rows_are_toys() -> Iterator[None]:
     with ExitStack() as stack:
         for replacement in (
             patch.object(copied_log, "_blocks", _blocks),
-            patch.object(copied_log._SourceCopy, "_rows", _parts),
-            patch.object(copied_log._SourceCopy, "_deletes", _parts),
+            patch.object(copied_log, "_rows", _parts),
+            patch.object(copied_log, "_deletes", _parts),
             patch.object(copied_log, "stored_counts", _stored_counts),
             patch.object(copied_log, "block_records", _block_records),
             patch.object(bases, "_load_rows", _load_row_count),
@@ -122,11 +122,13 @@ def _source_rows(storage: Storage, path: str) -> list[Row]:
         ) from None
 
 
-def _parts(self: Any, located: LocatedBlock, content: bytes) -> Iterator[tuple[int, bytes, int]]:
+def _parts(
+    located: LocatedBlock, content: bytes, owners: KeyOwners
+) -> Iterator[tuple[int, bytes, int]]:
     """Yield the rows that each owner gets: its ordinal, bytes and count."""
     found: dict[int, list[Row]] = {}
     for row in decode_rows(content):
-        ordinal = int(self._owners.assign(pa.array([row.key]))[0])
+        ordinal = int(owners.assign(pa.array([row.key]))[0])
         found.setdefault(ordinal, []).append(row)
     for ordinal, rows in sorted(found.items()):
         data = b"" if _is_placeholders(located.block) else encode_rows(rows)

@@ -80,12 +80,12 @@ class LocalStorage:
         return f"file://{self._given}"
 
     def create(self, path: str, data: bytes) -> bool:
-        if os.path.lexists(self._locate(path)):
-            return False  # saves the loser of a race two waits for the disk
         return self.create_from(path, (data,)) is not None
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> int | None:
         absolute_path = self._locate(path)
+        if os.path.lexists(absolute_path):
+            return None  # saves the loser of a race two waits for the disk
         with self._temporary(path, is_named=False) as temporary:
             size = temporary.fill(chunks)
             with reporting("create", path, self.uri):

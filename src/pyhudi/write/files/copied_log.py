@@ -16,10 +16,11 @@ because they are of the base file below the original. Rows keep their meta colum
 of the file.
 
 **Names are fixed** by the instant, the child and the source, so all attempts meet on them. The
-first to create a file wins, and the others compare how many records it holds. The files of one log
-go to storage together; those of the next log follow when they are there.
+first to create a file wins, and the others compare how many records it holds. The files of several
+small logs, or of a large one, go to storage together; those of the next logs follow when they are
+there.
 
-Memory holds one block, and what a `Spool` holds for each child.
+Memory holds a block of each log that is copied at once, and what a `Spool` holds for each file.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
@@ -75,6 +77,8 @@ from pyhudi.write.files.spool import Spool
 COPY_BYTES_MAX = 1 << 30
 #: A source up to this size is read in one request.
 _WHOLE_LOG_BYTES = 8 << 20
+#: What logs that are copied at once have together, unless it is one log.
+_AT_ONCE_BYTES = 8 << 20
 #: Deletes that are encoded at once, like those of a writer.
 _DELETES_A_BLOCK = 1 << 19
 
@@ -108,25 +112,56 @@ class SourceGoneError(CorruptTableError):
     """A log that is to be copied is not there, or not all of it."""
 
 
-def copied_logs(
-    storage: Storage,
-    name: CopyName,
-    sources: Sequence[LogFile],
-    owners: KeyOwners,
-    together: Together = one_by_one,
-) -> list[WriteStat]:
-    """Copy the logs of one write, all of one partition, into the file groups that own the records.
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Logs of one write, all of one partition, and the file groups that own their records."""
 
-    Return a stat for each file. It may be repeated, and by several processes at once. The files of
-    one log are created `together`.
+    name: CopyName
+    logs: Sequence[LogFile]
+    owners: KeyOwners
+    announced: int = 0  # pieces in each file group of which a list of markers tells
+
+
+def copied_logs(
+    storage: Storage, sources: Sequence[Sources], together: Together = one_by_one, salt: bytes = b""
+) -> list[WriteStat]:
+    """Copy logs into the file groups that own their records. Return a stat for each file.
+
+    It may be repeated, and by several processes at once. The files of so many logs as memory has
+    room for are created `together`, in an order that depends on the salt: of processes that make
+    the same copies at the same time, each then makes others first, and finds the rest there.
     """
-    pieces: dict[int, int] = {}
+    pieces: dict[tuple[int, int], int] = {}  # files so far, by place of the sources and group
     stats: list[WriteStat] = []
-    for source in sources:
+    logs = [(place, log) for place, each in enumerate(sources) for log in each.logs]
+    for portion in _portions(logs):
         with ExitStack() as stack:
-            copy = _SourceCopy(storage, name, source, owners, pieces, stack, together)
-            stats += copy.files()
+
+            def split(
+                placed: tuple[int, LogFile], stack: ExitStack = stack
+            ) -> Sequence[tuple[int, _Copy]]:
+                return _split(storage, placed[1], sources[placed[0]].owners, stack)
+
+            copies = together(split, portion)
+            files = [
+                _file(sources[place], place, log, ordinal, copy, pieces)
+                for (place, log), found in zip(portion, copies, strict=True)
+                for ordinal, copy in found
+            ]
+            stats += _created(storage, files, together, salt)
     return stats
+
+
+def _portions(logs: Sequence[tuple[int, LogFile]]) -> Iterator[Sequence[tuple[int, LogFile]]]:
+    """Yield the logs that are copied at once: some small ones, or a large one."""
+    begin, size = 0, 0
+    for end, (_, log) in enumerate(logs):
+        size += log.size
+        if size > _AT_ONCE_BYTES and end > begin:
+            yield logs[begin:end]
+            begin, size = end, log.size
+    if begin < len(logs):
+        yield logs[begin:]
 
 
 @dataclass(slots=True)
@@ -152,7 +187,7 @@ class _Records:
 
 @dataclass(slots=True)
 class _Copy:
-    """The next file of one file group."""
+    """What becomes one file of one file group."""
 
     spool: Spool
     records: _Records
@@ -167,88 +202,99 @@ class _File(NamedTuple):
 
     group: FileGroupId
     name: LogFileName
+    source: LogFile
     copy: _Copy
+    is_announced: bool
+
+    @property
+    def path(self) -> str:
+        return data_path(self.group.partition, self.name.file_name)
 
 
-class _SourceCopy:
-    """One source, copied into all file groups in one pass."""
+# ---- splitting
 
-    def __init__(
-        self,
-        storage: Storage,
-        name: CopyName,
-        source: LogFile,
-        owners: KeyOwners,
-        pieces: dict[int, int],  # how many files each group has by now
-        stack: ExitStack,
-        together: Together,
-    ) -> None:
-        self._storage = storage
-        self._name = name
-        self._source = source
-        self._owners = owners
-        self._pieces = pieces
-        self._stack = stack
-        self._together = together
-        self._copies: dict[int, _Copy] = {}
 
-    def files(self) -> Iterator[WriteStat]:
-        source = self._source
-        blocks = _blocks(self._storage, source.path, source.size, source.name.requested)
-        for located, content in blocks:
-            parts = (
-                self._deletes(located, content)
-                if located.block.type is BlockType.DELETE
-                else self._rows(located, content)
-            )
-            for ordinal, data, count in parts:
-                copy = self._copies.get(ordinal)
-                if copy is not None and copy.spool.size + len(data) > COPY_BYTES_MAX:
-                    yield self._created(self._next_file(ordinal))
-                self._copy(ordinal).add(located.block, data, count)
-        files = [self._next_file(ordinal) for ordinal in sorted(self._copies)]
-        yield from self._together(self._created, files)
+def _split(
+    storage: Storage, source: LogFile, owners: KeyOwners, stack: ExitStack
+) -> Sequence[tuple[int, _Copy]]:
+    """Return the copies of one log in one pass: the ordinal of the file group of each, in order."""
+    copies: dict[int, list[_Copy]] = {}
+    blocks = _blocks(storage, source.path, source.size, source.name.requested)
+    for located, content in blocks:
+        parts = (
+            _deletes(located, content, owners)
+            if located.block.type is BlockType.DELETE
+            else _rows(located, content, owners)
+        )
+        for ordinal, data, count in parts:
+            found = copies.setdefault(ordinal, [])
+            if not found or found[-1].spool.size + len(data) > COPY_BYTES_MAX:
+                found.append(_Copy(stack.enter_context(Spool()), _Records()))
+            found[-1].add(located.block, data, count)
+    return [(ordinal, copy) for ordinal in sorted(copies) for copy in copies[ordinal]]
 
-    def _copy(self, ordinal: int) -> _Copy:
-        if ordinal not in self._copies:
-            self._copies[ordinal] = _Copy(self._stack.enter_context(Spool()), _Records())
-        return self._copies[ordinal]
 
-    # -- splitting
+def _rows(
+    located: LocatedBlock, content: bytes, owners: KeyOwners
+) -> Iterator[tuple[int, bytes, int]]:
+    rows = decode_own_rows(located, content)
+    for ordinal, part in split_rows(rows, owners.assign(rows.column(RECORD_KEY))):
+        named = _with_file_name(part, owners.group(ordinal).file_id)
+        for piece in block_sized(named, BLOCK_VALUE_BYTES):
+            yield ordinal, encode_copied_rows(piece, located.block), piece.num_rows
 
-    def _rows(self, located: LocatedBlock, content: bytes) -> Iterator[tuple[int, bytes, int]]:
-        rows = decode_own_rows(located, content)
-        for ordinal, part in split_rows(rows, self._owners.assign(rows.column(RECORD_KEY))):
-            named = _with_file_name(part, self._owners.group(ordinal).file_id)
-            for piece in block_sized(named, BLOCK_VALUE_BYTES):
-                yield ordinal, encode_copied_rows(piece, located.block), piece.num_rows
 
-    def _deletes(self, located: LocatedBlock, content: bytes) -> Iterator[tuple[int, bytes, int]]:
-        batches = decode_own_deletes(located, content)
-        for ordinal, part in _split_deletes(batches, self._owners):
-            count = sum(len(batch.rows) for batch in part)
-            yield ordinal, encode_copied_deletes(part, located.block), count
+def _deletes(
+    located: LocatedBlock, content: bytes, owners: KeyOwners
+) -> Iterator[tuple[int, bytes, int]]:
+    batches = decode_own_deletes(located, content)
+    for ordinal, part in _split_deletes(batches, owners):
+        count = sum(len(batch.rows) for batch in part)
+        yield ordinal, encode_copied_deletes(part, located.block), count
 
-    # -- creating
 
-    def _next_file(self, ordinal: int) -> _File:
-        """Return the copy under the next name of its file group."""
-        copy = self._copies.pop(ordinal)
-        group, piece = self._owners.group(ordinal), self._pieces.get(ordinal, 0)
-        if self._name.pieces_max is not None and piece >= self._name.pieces_max:
-            raise _too_many_pieces(group, self._name)
-        self._pieces[ordinal] = piece + 1
-        return _File(group, self._name.of(group, piece), copy)
+# ---- creating
 
-    def _created(self, file: _File) -> WriteStat:
-        group, name, copy = file
-        path = data_path(group.partition, name.file_name)
-        create_marker(self._storage, WriteSpec(self._name.requested, ""), path, IoType.CREATE)
-        size = self._storage.create_from(path, copy.spool.chunks())
+
+def _file(
+    sources: Sources,
+    place: int,
+    log: LogFile,
+    ordinal: int,
+    copy: _Copy,
+    pieces: dict[tuple[int, int], int],
+) -> _File:
+    """Return the copy under the next name of its file group."""
+    name, group = sources.name, sources.owners.group(ordinal)
+    piece = pieces.get((place, ordinal), 0)
+    if name.pieces_max is not None and piece >= name.pieces_max:
+        raise _too_many_pieces(group, name)
+    pieces[place, ordinal] = piece + 1
+    return _File(group, name.of(group, piece), log, copy, piece < sources.announced)
+
+
+def _created(
+    storage: Storage, files: Sequence[_File], together: Together, salt: bytes
+) -> list[WriteStat]:
+    """Create the files in the order that the salt gives. Return their stats in their own order."""
+
+    def created(place: int) -> WriteStat:
+        group, name, source, copy, is_announced = files[place]
+        path = files[place].path
+        if not is_announced:
+            create_marker(storage, WriteSpec(name.requested, ""), path, IoType.CREATE)
+        size = storage.create_from(path, copy.spool.chunks())
         if size is None:
-            size = _winner_size(self._storage, path, self._source, copy.records.counts)
+            size = _winner_size(storage, path, source, copy.records.counts)
         copy.spool.close()
         return _stat(group, name, size, copy.records)
+
+    def rank(place: int) -> bytes:
+        return blake2b(files[place].path.encode(), digest_size=8, key=salt).digest()
+
+    order = sorted(range(len(files)), key=rank) if salt else range(len(files))
+    stats = dict(zip(order, together(created, order), strict=True))
+    return [stats[place] for place in range(len(files))]
 
 
 def _stat(group: FileGroupId, name: LogFileName, size: int, records: _Records) -> WriteStat:

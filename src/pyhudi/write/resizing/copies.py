@@ -2,17 +2,24 @@
 
 A resize completes only if every write that completed since its plan, and has files in an input, was
 copied by the process that asks for its completion. So a process starts with what others have left:
-of the last write of which it finds a copy it makes the copies again, because some may be missing,
-and those of all writes before are whole (`plan.resizing.copies`).
+of the last writes of which it finds copies it makes them again, because some may be missing, and
+those of all writes before are whole (`plan.resizing.copies`). Processes that copy at the same time
+make the files of a portion each in an order of its own, so that they divide the work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.files.file_names import FileGroupId, LogFileName, parse_data_file
+from pyhudi.format.files.file_names import (
+    FileGroupId,
+    IoType,
+    LogFileName,
+    MarkerName,
+    parse_data_file,
+)
 from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,
@@ -21,13 +28,23 @@ from pyhudi.format.timeline.commit_metadata import (
 )
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.format.timeline.made_files import MadeFile
-from pyhudi.plan.resizing.copies import FoundCopies, OwedCopy, found_copies, owed_copy
+from pyhudi.format.timeline.markers import encode_marker_list, marker_list_path
+from pyhudi.plan.resizing.copies import (
+    FoundCopies,
+    OwedCopy,
+    first_uncertain,
+    found_copies,
+    next_portion,
+    owed_copy,
+)
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.live import LiveTimeline, NumberedWrite
-from pyhudi.world import one_by_one
-from pyhudi.write.files.copied_log import CopyName, copied_logs, copy_stat, log_stat
+from pyhudi.write.files.copied_log import CopyName, Sources, copied_logs, copy_stat, log_stat
+from pyhudi.write.files.spec import data_path
 from pyhudi.write.resizing.work import ResizeWork
+
+_CREATE = IoType.CREATE
 
 
 class ResizeCopies:
@@ -40,6 +57,7 @@ class ResizeCopies:
         self._copied = 0  # the last write up to which nothing is owed
         self._stats: list[WriteStat] = []
         self._owed: dict[int, OwedCopy | None] = {}
+        self._salt = log.world.random_bytes(8)
 
     @property
     def stats(self) -> tuple[WriteStat, ...]:
@@ -50,21 +68,24 @@ class ResizeCopies:
         """Take what other processes have copied; `made` is what was noted of it.
 
         A listing of a local folder may show a file and miss one that was created before it, while
-        it runs. A second listing shows all that had been created when the first one ended.
+        it runs. A second listing shows all that had been created when the first one ended. The
+        caller holds what guards the log.
         """
-        last = _found(self._storage, self._work).last
-        if not last:
+        found = load_copies(self._storage, self._work)
+        if not (last := found.last):
             return
-        whole = _found(self._storage, self._work).before(last)
         writes = self._log.completions_since(self._work.requested)
-        requested = {write.number: write.instant.requested for write in writes}
+        if last > len(writes):
+            raise _unknown_copy(found.paths[last][0][0])
+        owed = (self._owed_of(write) for write in reversed(writes[:last]))
+        first = first_uncertain(filter(None, owed)) or last
+        whole = load_copies(self._storage, self._work).before(first)
         for number, files in whole.items():
-            if number not in requested:
-                raise _unknown_copy(files[0][0])
+            requested = writes[number - 1].instant.requested
             for path, size in files:
-                stat = _found_stat(self._storage, path, size, requested[number], made.get(path))
+                stat = _found_stat(self._storage, path, size, requested, made.get(path))
                 self._stats.append(stat)
-        self._copied = last - 1
+        self._copied = first - 1
 
     # -- what is owed
 
@@ -86,25 +107,34 @@ class ResizeCopies:
 
     # -- copying
 
-    def copy(self, owed: Iterable[OwedCopy]) -> None:
+    def copy(self, owed: Sequence[OwedCopy]) -> None:
         """Copy these writes, the oldest that are owed, in their order."""
-        for each in owed:
-            self._stats += self._copies_of(each)
-            self._copied = each.number
+        while owed:
+            portion = next_portion(owed)
+            together = self._log.world.together
+            together(self._announce, portion)
+            sources = [each for write in portion for each in self._sources(write)]
+            self._stats += copied_logs(self._storage, sources, together, self._salt)
+            self._copied = portion[-1].number
+            owed = owed[len(portion) :]
 
-    def _copies_of(self, owed: OwedCopy) -> list[WriteStat]:
-        """Make the copies of one write, several at once: no order among them counts."""
+    def _announce(self, owed: OwedCopy) -> None:
+        """Create the list of markers of all copies that one write may have."""
+        markers = [
+            MarkerName(data_path(group.partition, sources.name.of(group, piece).file_name), _CREATE)
+            for sources, change in zip(self._sources(owed), owed.logs, strict=True)
+            for group in self._work.children[change].groups
+            for piece in range(sources.announced)
+        ]
+        path = marker_list_path(self._work.requested, owed.number)
+        self._storage.create(path, encode_marker_list(markers))
+
+    def _sources(self, owed: OwedCopy) -> list[Sources]:
         name = CopyName.of_copy(self._work.requested, owed.number)
-        children, together = self._work.children, self._log.world.together
-        changes = list(owed.logs)
-        is_wide = len(changes) > max(len(children[change].groups) for change in changes)
-
-        def copied(change: int) -> list[WriteStat]:
-            within = one_by_one if is_wide else together
-            return copied_logs(self._storage, name, owed.logs[change], children[change], within)
-
-        made = together(copied, changes) if is_wide else one_by_one(copied, changes)
-        return [stat for stats in made for stat in stats]
+        return [
+            Sources(name, logs, self._work.children[change], announced=len(logs))
+            for change, logs in owed.logs.items()
+        ]
 
 
 def _load_metadata(log: DecisionLog, instant: Instant) -> CommitMetadata:
@@ -114,7 +144,8 @@ def _load_metadata(log: DecisionLog, instant: Instant) -> CommitMetadata:
     return decode_commit_metadata(load_timeline_file(log.storage, path), path)
 
 
-def _found(storage: Storage, work: ResizeWork) -> FoundCopies:
+def load_copies(storage: Storage, work: ResizeWork) -> FoundCopies:
+    """Return the copies that are there, as a listing shows them."""
     files = (
         (stat.path, stat.size)
         for partition in work.partitions

@@ -71,24 +71,23 @@ class ResizeEnd:
         """
         pace: Pace | None = None
         copied: Sequence[OwedCopy] = ()
+        elapsed_ms, took_ms = self._log.world.elapsed_ms, 0
         while True:
             with self._exclusive:
-                owed = self._owed(self._log.refresh())
-                pace = Pace.of(owed) if pace is None else pace.after(copied, owed)
+                owed: Sequence[OwedCopy] = self._copies.owed(self._log.refresh())
+                pace = Pace.of(owed) if pace is None else pace.after(copied, took_ms, owed)
                 if not owed or not self._is_pending():
                     outcome = self._complete()
                     if not _is_owed(outcome):
                         return outcome
-                    pace, owed = pace.refused(), self._owed(self._log.live)
+                    pace, owed = pace.refused(), self._copies.owed(self._log.live)
                 if self._is_closed(pace, owed):
-                    owed = self._owed(self._log.live)
+                    owed = self._copies.owed(self._log.live)
                 else:
                     owed = pace.next_round(owed)
+            began_ms = elapsed_ms()
             self._copies.copy(owed)
-            copied = owed
-
-    def _owed(self, live: LiveTimeline) -> Sequence[OwedCopy]:
-        return self._copies.owed(live)
+            copied, took_ms = owed, elapsed_ms() - began_ms
 
     def _is_pending(self) -> bool:
         live, requested = self._log.live, self._work.requested
@@ -110,7 +109,7 @@ class ResizeEnd:
         plan = Instant(requested, Action.CLUSTERING, State.REQUESTED)
         if self._log.storage.stat(self._log.path(plan)) is None:
             return Refused(Rule.NOT_PENDING, requested)
-        owed = self._owed(live)
+        owed = self._copies.owed(live)
         return Refused(Rule.NOT_COPIED, owed[0].requested) if owed else None
 
     def _is_closed(self, pace: Pace, owed: Sequence[OwedCopy]) -> bool:
@@ -119,7 +118,7 @@ class ResizeEnd:
             return True
         if not pace.may_close(owed):
             if pace.must_cancel:
-                raise outrun_error(self._work.requested, owed)
+                raise outrun_error(self._work.requested, pace, owed)
             return False
         stats = (*self._bases, *self._copies.stats)
         note_made(self._log.storage, self._work.requested, stats)
@@ -128,7 +127,7 @@ class ResizeEnd:
 
     def _closable(self, pace: Pace, live: LiveTimeline) -> Refused | None:
         """Return a refusal of the close if too much is owed."""
-        owed = self._owed(live)
+        owed = self._copies.owed(live)
         return None if pace.may_close(owed) else Refused(Rule.NOT_COPIED, owed[0].requested)
 
 

@@ -17,7 +17,7 @@ from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.write.resizing.bases import found_bases, load_made
 from pyhudi.write.resizing.cancel import abort_resize, is_incurable
-from pyhudi.write.resizing.copies import ResizeCopies
+from pyhudi.write.resizing.copies import ResizeCopies, load_copies
 from pyhudi.write.resizing.finish import ResizeEnd, resize_metadata, tidy
 from pyhudi.write.resizing.work import ResizeWork, load_resize, ring_layout
 
@@ -45,6 +45,16 @@ def finish_resize(session: TableSession, requested: str) -> None:
         log.storage.delete(heartbeat_path(requested))
     elif requested in log.refresh().closed:
         abort_resize(session.recovery, requested)
+
+
+def count_copies(session: TableSession, requested: str) -> int:
+    """Return how many copies a resize has by now; 0 if its plan cannot be used, or is gone."""
+    try:
+        work = load_resize(session.log, requested, partial(ring_layout, session))
+        found = load_copies(session.log.storage, work)
+    except HudiError:
+        return 0
+    return sum(map(len, found.paths.values()))
 
 
 def _finished(session: TableSession, work: ResizeWork) -> Outcome:

@@ -1,8 +1,8 @@
 """A resize is in the way of a write that would complete: the write deals with it, and goes on.
 
     the resize                    the write
-    is closed                     finishes it; first it gives its executor, if that seems alive, a
-                                  moment to do so
+    is closed                     finishes it; first it gives its executor, if that seems alive and
+                                  copies appear, a moment to do so
     has an input in which the     cancels it
     write opened a base file
     has completed                 moves its own logs into the children: logs of its own name, which
@@ -35,14 +35,17 @@ from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import LogFile
 from pyhudi.world import jittered_ms
-from pyhudi.write.files.copied_log import CopyName, SourceGoneError, copied_logs
+from pyhudi.write.files.copied_log import CopyName, SourceGoneError, Sources, copied_logs
 from pyhudi.write.files.spec import taken_away
 from pyhudi.write.resizing.cancel import abort_resize
-from pyhudi.write.resizing.help import finish_resize
+from pyhudi.write.resizing.help import count_copies, finish_resize
 from pyhudi.write.resizing.work import ring_layout
 
-#: How long a writer waits at most for the executor of a closed resize, once for each.
+#: How long a writer waits for the executor of a closed resize, once for each: until the next copy
+#: appears, and at most.
 EXECUTOR_WAIT_MS: Final = 500
+EXECUTOR_WAIT_MAX_MS: Final = 1_500
+_LOOK_MS: Final = 200
 #: How often the same resize may be in the way in the same manner. Once or twice is normal; more
 #: often, something else is wrong, and the write is not completed.
 MEETINGS_MAX: Final = 10
@@ -96,9 +99,23 @@ class ResizesMet:
     def _end(self, resize: str, *, is_first: bool) -> None:
         """Finish a closed resize, unless its executor can be expected to do so at once."""
         if is_first and self._liveness.seems_alive(heartbeat_path(resize)):
-            world = self._session.world
-            world.sleep_ms(jittered_ms(world, EXECUTOR_WAIT_MS))
+            self._await_executor(resize)
         finish_resize(self._session, resize)
+
+    def _await_executor(self, resize: str) -> None:
+        """Wait while the resize is closed and copies appear, but not for long."""
+        log, world = self._session.log, self._session.world
+        began = appeared = world.elapsed_ms()
+        copies = 0
+        while world.elapsed_ms() - began < EXECUTOR_WAIT_MAX_MS:
+            world.sleep_ms(jittered_ms(world, _LOOK_MS))
+            if resize not in log.refresh().closed:
+                return
+            before, copies = copies, count_copies(self._session, resize)
+            if copies != before:
+                appeared = world.elapsed_ms()
+            elif world.elapsed_ms() - appeared >= EXECUTOR_WAIT_MS:
+                return
 
 
 def moved(session: TableSession, requested: str, files: WrittenFiles) -> WrittenFiles:
@@ -118,7 +135,7 @@ def moved(session: TableSession, requested: str, files: WrittenFiles) -> Written
         layout = ring_layout(session, partition)
         try:
             ordered, together = sorted(logs, key=_order), session.world.together
-            made += copied_logs(session.storage, name, ordered, layout, together)
+            made += copied_logs(session.storage, [Sources(name, ordered, layout)], together)
         except SourceGoneError as error:
             raise taken_away(error.path or partition) from error
     paths = {stat.data_path for stat in gone}

@@ -101,9 +101,9 @@ class ToyResizes(Resizes):
 
     def _close(self, end: ResizeEnd) -> None:
         """Copy what is owed, and close the resize as if writers had been faster."""
-        end._copies.copy(end._owed(self._log.refresh()))
+        end._copies.copy(end._copies.owed(self._log.refresh()))
         outrun = Pace(0, 0, is_outrun=True, refusals=pace.REFUSALS_MAX)
-        end._is_closed(outrun, end._owed(self._log.refresh()))
+        end._is_closed(outrun, end._copies.owed(self._log.refresh()))
 
 
 class ToyChildren:
