@@ -7,24 +7,29 @@ from collections.abc import Iterable
 import pytest
 
 from faulty_storage import FaultyStorage
-from pyhudi.plan.resizing import pace
+from pyhudi.plan.resizing import copies, pace
 from pyhudi.plan.resizing.pace import OutrunError
 from pyhudi.services.resizing.run import resize
 from resize_tables import ResizeTable
 
 
 @pytest.fixture(autouse=True)
-def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a resize be closed, at first, while one write to four children is left to copy."""
-    monkeypatch.setattr(pace, "CLOSE_FILES", 4)
+def _short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a short round copy one write to four children."""
+    monkeypatch.setattr(pace, "_LOAD_FILES", 4)
+    monkeypatch.setattr(copies, "PORTION_FILES", 4)
 
 
 class Meddled(FaultyStorage):
-    """Storage on which so many writes complete with each one that an executor copies."""
+    """Storage on which so many writes complete with each one that an executor copies, and each copy
+    takes its time."""
 
-    def __init__(self, table: ResizeTable, requested: str, writes: int) -> None:
+    def __init__(
+        self, table: ResizeTable, requested: str, writes: int, copy_ms: int = 0
+    ) -> None:
         super().__init__(table.storage)
         self._table, self._requested, self._writes = table, requested, writes
+        self._copy_ms = copy_ms
         self._log = table.session("look").log
         self._versions: set[int] = set()
         self.stamp = 10
@@ -37,6 +42,7 @@ class Meddled(FaultyStorage):
     def create_from(self, path: str, chunks: Iterable[bytes]) -> int | None:
         made = super().create_from(path, chunks)
         if f"_{self._requested}.log." in path:
+            self._table.clock.ms += self._copy_ms
             self._meet(int(path.rpartition(".log.")[2].partition("_")[0]) // 1_000)
         return made
 
@@ -54,28 +60,28 @@ class Meddled(FaultyStorage):
             self._table.put("k", self.stamp)
 
 
-def meddled(writes: int) -> tuple[ResizeTable, str, Meddled]:
+def meddled(writes: int, copy_ms: int = 0) -> tuple[ResizeTable, str, Meddled]:
     table = ResizeTable(ordering="ts")
     table.put("klmnopq", 1)
     requested = table.plan()
     table.put("kl", 2)
-    return table, requested, Meddled(table, requested, writes)
+    return table, requested, Meddled(table, requested, writes, copy_ms)
 
 
 @pytest.mark.parametrize(
-    ("writes", "rounds"), [(1, (3, 3)), (2, (23, 33))], ids=["as fast as it", "twice as fast"]
+    ("writes", "copy_ms", "left"),
+    [(1, 900, 1), (2, 200, 4), (4, 0, 10)],
+    ids=["as fast as it", "twice as fast", "four times as fast as one that needs no time"],
 )
-def test_a_resize_is_closed_and_ends_while_writers_complete_in_every_round(
-    writes: int, rounds: tuple[int, int]
+def test_a_resize_is_closed_while_writers_complete_in_every_round_if_the_rest_takes_a_second(
+    writes: int, copy_ms: int, left: int
 ) -> None:
-    """After three refusals at the first limits, or later at higher ones."""
-    table, requested, storage = meddled(writes)
+    table, requested, storage = meddled(writes, copy_ms)
     result = table.resizes(storage=storage).execute(requested)
     assert result is not None
-    assert storage.closed_after is not None
-    assert rounds[0] <= storage.closed_after - 1 <= rounds[1], "the first copy behind the close"
-    left = storage.copied - storage.closed_after + 1
-    assert left <= 1 << (rounds[1] - 3) // 5
+    assert storage.closed_after == pace.REFUSALS_MAX + 1, "the first copy behind the close"
+    assert storage.copied - pace.REFUSALS_MAX == left
+    assert copy_ms * left <= pace.CLOSE_MS, "each is in one child"
     assert table.values() == {
         **{key: f"{key}1" for key in "mnopq"},
         "l": "l2",
@@ -84,7 +90,7 @@ def test_a_resize_is_closed_and_ends_while_writers_complete_in_every_round(
 
 
 def test_a_resize_that_writers_outrun_for_good_is_cancelled_and_says_so() -> None:
-    table, requested, storage = meddled(4)
+    table, requested, storage = meddled(2, 300)
     done = resize(table.session("e", storage))
     [error] = done.errors
     assert isinstance(error, OutrunError)
