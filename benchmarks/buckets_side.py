@@ -5,9 +5,12 @@ What it shares with the processes of `services.py` is in `services_side.py`.
 
 from __future__ import annotations
 
+import json
 import sys
+import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -17,6 +20,7 @@ from services_side import (
     hello,
     newest,
     read_rows,
+    sleep_until,
     take_turns,
     upsert_between,
 )
@@ -32,6 +36,7 @@ from side import (
 )
 
 import pyhudi
+from pyhudi.format.timeline.decision_entry import LOG_FOLDER
 
 CONSISTENT, SIMPLE = "consistent", "simple"
 
@@ -44,6 +49,7 @@ def create(
     upserts: list[str],
     *,
     is_partitioned: bool = True,
+    is_kept_up: bool = True,
 ) -> Row:
     """A table with base files and as many logs in each slice as there are upserts; its bytes."""
     buckets: Any = pyhudi.SimpleBuckets(count)
@@ -57,6 +63,7 @@ def create(
         partition_by=PARTITION if is_partitioned else (),
         ordering=ORDERING,
         buckets=buckets,
+        **({} if is_kept_up else {"upkeep": False}),
     )
     created.append(rows)
     compacted(table)
@@ -103,6 +110,51 @@ def resize(table: str, target: int, buckets_max: int = 256) -> Row:
         "bytes": result.bytes,
         "memory_mb": peak_memory_mb(),
     }
+
+
+def resize_beside(table: str, children: int, begin: float) -> Row:
+    """Split the only bucket into about so many, beside writers: what became of it, and when."""
+    opened = pyhudi.open_table(table)
+    sleep_until(begin + 2.0)
+    size = opened.inspect.buckets(rows=False)["bytes"].to_pylist()[0]
+    policy = pyhudi.ResizePolicy(
+        target_bytes=max(4096, size // children),
+        split=Equally(children),
+        split_above=1,
+        merge_below=0,
+        rest_seconds=0,
+    )
+    started = time.monotonic()
+    try:
+        [done] = opened.services.resize(policy).results
+        what = f"{done.children} buckets, {done.copies:,} logs copied,"
+    except pyhudi.ConflictError as error:
+        what = f"cancelled ({error.why}),"
+    return {"begin": started, "end": time.monotonic(), "what": what}
+
+
+class Equally:
+    """Cuts a bucket into so many equal parts, whatever its size is by then."""
+
+    def __init__(self, parts: int) -> None:
+        self._parts = parts
+
+    def points(self, bucket: pyhudi.SplitBucket) -> list[int]:
+        parts, width = min(self._parts, bucket.parts), bucket.high - bucket.low
+        return [bucket.low + width * n // parts for n in range(1, parts)]
+
+
+def closed_spans(table: str) -> Row:
+    """From when to when resizes were closed, by the machine's monotonic clock."""
+    wall, spans, closed = time.time() - time.monotonic(), [], {}
+    for path in sorted(Path(table, LOG_FOLDER).rglob("*.json")):
+        entry, at = json.loads(path.read_bytes()), path.stat().st_mtime - wall
+        if entry["kind"] == "close":
+            closed[entry["instant"]] = at
+        ends = entry["target"]["instant"] if entry["kind"] == "abort" else entry.get("instant")
+        if entry["kind"] in ("complete", "abort") and ends in closed:
+            spans.append((closed[ends], at))
+    return {"spans": spans}
 
 
 def row_groups(table: str) -> Row:
@@ -153,6 +205,8 @@ def main(engine: str) -> None:
         "compact": compact,
         "resize": resize,
         "row groups": row_groups,
+        "resize beside": resize_beside,
+        "closed spans": closed_spans,
         "rewrite": rewrite,
         "upsert between": upsert_between,
         "take turns": take_turns,

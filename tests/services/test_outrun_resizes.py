@@ -24,9 +24,7 @@ class Meddled(FaultyStorage):
     """Storage on which so many writes complete with each one that an executor copies, and each copy
     takes its time."""
 
-    def __init__(
-        self, table: ResizeTable, requested: str, writes: int, copy_ms: int = 0
-    ) -> None:
+    def __init__(self, table: ResizeTable, requested: str, writes: int, copy_ms: int = 0) -> None:
         super().__init__(table.storage)
         self._table, self._requested, self._writes = table, requested, writes
         self._copy_ms = copy_ms

@@ -21,6 +21,7 @@ from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.made_files import made_path
+from pyhudi.plan.resizing import copies
 from pyhudi.storage.protocol import Storage
 from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.write.resizing.help import finish_resize
@@ -277,8 +278,9 @@ class StopsClosed(Outrun):
 
 
 @pytest.mark.parametrize("note", ["there", "gone", "wrong", "damaged"])
-def test_a_writer_finishes_what_another_closed(note: str) -> None:
+def test_a_writer_finishes_what_another_closed(note: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the note it reads the last copies alone; without it the same is counted."""
+    monkeypatch.setattr(copies, "PORTION_FILES", 1)
     scene = closed(Scene.made(is_outrun=False))
     path = made_path(InstantTime(scene.requested))
     data = scene.table.storage.read(path)

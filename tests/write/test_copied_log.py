@@ -155,7 +155,9 @@ def test_parts_of_rows_and_their_stand_ins_stay_what_they_are(block_format: Any)
     given = KeyedRows(rows, rows.column("id"))
     known = pa.array([f"k{n}" for n in range(0, 20, 2)])
     stats = write_log(storage, spec, GROUP, rows=given, existing_keys=known)
-    copies = copied_logs(storage, [Sources(CopyName.of_move(at(1), 0), sources(storage, stats), HALVES)])
+    copies = copied_logs(
+        storage, [Sources(CopyName.of_move(at(1), 0), sources(storage, stats), HALVES)]
+    )
     check(storage, [stat.data_path for stat in stats], copies, HALVES)
     assert sum(stat.num_writes or 0 for stat in copies) == 20
     assert sum(stat.num_inserts or 0 for stat in copies) == 10
@@ -207,7 +209,9 @@ def test_deletes_of_several_kinds_in_one_block_keep_their_order_and_values() -> 
     content = encode_delete_records(batches)
     data = encode_block(BlockType.DELETE, located.block.header, content)
     storage.write(stats[0].data_path, data)
-    copies = copied_logs(storage, [Sources(CopyName.of_copy(RESIZE, 1), sources(storage, stats), HALVES)])
+    copies = copied_logs(
+        storage, [Sources(CopyName.of_copy(RESIZE, 1), sources(storage, stats), HALVES)]
+    )
     check(storage, [stat.data_path for stat in stats], copies, HALVES)
 
 
@@ -222,7 +226,9 @@ def test_record_positions_are_left_out() -> None:
         HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS: at(0),
     }
     storage.write(stats[0].data_path, encode_block(BlockType.DELETE, header, content))
-    copies = copied_logs(storage, [Sources(CopyName.of_copy(RESIZE, 1), sources(storage, stats), HALVES)])
+    copies = copied_logs(
+        storage, [Sources(CopyName.of_copy(RESIZE, 1), sources(storage, stats), HALVES)]
+    )
     check(storage, [stat.data_path for stat in stats], copies, HALVES)
 
 
@@ -243,7 +249,9 @@ def some_logs(storage: Storage, groups: int = 2) -> list[LogFile]:
 
 def test_pieces_number_the_logs_in_a_child_from_a_thousand_for_each_completion() -> None:
     storage = a_storage()
-    copies = copied_logs(storage, [Sources(CopyName.of_copy(RESIZE, 7), some_logs(storage), HALVES)])
+    copies = copied_logs(
+        storage, [Sources(CopyName.of_copy(RESIZE, 7), some_logs(storage), HALVES)]
+    )
     assert sorted(stat.data_path for stat in copies) == [
         f".{child}-child-0_{RESIZE}.log.{version}_0-0-0"
         for child in ("00000000", "00000001")
@@ -284,7 +292,9 @@ def test_a_child_without_records_of_a_log_gets_no_file_and_no_number_is_left_out
 
 def test_stats_count_what_is_in_a_file_and_every_file_has_a_marker() -> None:
     storage = a_storage()
-    copies = copied_logs(storage, [Sources(CopyName.of_copy(RESIZE, 1), some_logs(storage), HALVES)])
+    copies = copied_logs(
+        storage, [Sources(CopyName.of_copy(RESIZE, 1), some_logs(storage), HALVES)]
+    )
     assert sum(stat.num_writes or 0 for stat in copies) == 80
     assert sum(stat.num_deletes or 0 for stat in copies) == 2
     for stat in copies:
@@ -377,7 +387,9 @@ def test_a_damaged_log_is_not_copied(damage: Any) -> None:
     (log,) = some_logs(storage, 1)
     storage.write(log.path, damage(storage.read(log.path)))
     with pytest.raises(CorruptTableError) as caught:
-        copied_logs(storage, [Sources(CopyName.of_copy(RESIZE, 1), [source(storage, log.path)], HALVES)])
+        copied_logs(
+            storage, [Sources(CopyName.of_copy(RESIZE, 1), [source(storage, log.path)], HALVES)]
+        )
     assert log.path in str(caught.value)
 
 
@@ -409,7 +421,9 @@ def test_a_block_that_no_write_leaves_in_its_own_log_is_refused(
     (log,) = some_logs(storage, 1)
     storage.write(log.path, storage.read(log.path) + encode_block(kind, header, b""))
     with pytest.raises(HudiError):
-        copied_logs(storage, [Sources(CopyName.of_copy(RESIZE, 1), [source(storage, log.path)], HALVES)])
+        copied_logs(
+            storage, [Sources(CopyName.of_copy(RESIZE, 1), [source(storage, log.path)], HALVES)]
+        )
 
 
 def test_a_block_with_columns_that_its_header_does_not_name_is_refused() -> None:
@@ -421,4 +435,6 @@ def test_a_block_with_columns_that_its_header_does_not_name_is_refused() -> None
     header = {**located.block.header, HeaderKey.SCHEMA: json.dumps(schema)}
     storage.write(log.path, encode_block(located.block.type, header, content))
     with pytest.raises(CorruptTableError, match="not those that its header names"):
-        copied_logs(storage, [Sources(CopyName.of_copy(RESIZE, 1), [source(storage, log.path)], HALVES)])
+        copied_logs(
+            storage, [Sources(CopyName.of_copy(RESIZE, 1), [source(storage, log.path)], HALVES)]
+        )

@@ -6,7 +6,7 @@ each weakens the code of production at one point, and has no state of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -168,7 +168,7 @@ def _pending_writes_copied() -> AbstractContextManager[Any]:
     """Logs of pending writes are copied, too."""
     copy = ResizeCopies.copy
 
-    def weak(self: ResizeCopies, owed: Iterable[OwedCopy]) -> None:
+    def weak(self: ResizeCopies, owed: Sequence[OwedCopy]) -> None:
         copy(self, owed)
         log, work = self._log, self._work
         number = len(log.completions_since(work.requested)) + 1
