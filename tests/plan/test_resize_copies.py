@@ -5,13 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from handmade import at
 from pyhudi.errors import CorruptTableError
+from pyhudi.format.files.file_names import LogFileName
 from pyhudi.format.table.ring_file import RING_MAX, NodeTag, RingNode
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, stats_by_partition
 from pyhudi.format.timeline.resize_plan import GroupChange, InputSlice, ResizePlan
-from pyhudi.plan.resizing.copies import FoundCopies, found_copies, owed_copy
+from pyhudi.plan.resizing.copies import (
+    PORTION_BYTES,
+    PORTION_FILES,
+    FoundCopies,
+    OwedCopy,
+    first_uncertain,
+    found_copies,
+    next_portion,
+    owed_copy,
+)
+from pyhudi.table.file_group import LogFile
 
 RESIZE, WRITE = at(10), at(20)
 
@@ -92,6 +105,54 @@ def test_replacing_other_groups_is_none_of_our_business() -> None:
 
 
 # ---- what is there
+
+
+def owed(number: int, files: int, size: int = 0) -> OwedCopy:
+    source = LogFile("p/a", size, LogFileName("a-0", WRITE, 1, "0-0-0"))
+    return OwedCopy(number, WRITE, {0: (source,)}, files)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count"),
+    [
+        ([(1, 0)] * (PORTION_FILES + 9), PORTION_FILES),
+        ([(40, 0)] * 9, 3),
+        ([(2 * PORTION_FILES, 0), (1, 0)], 1),
+        ([(1, PORTION_BYTES // 2)] * 3, 2),
+        ([(1, 2 * PORTION_BYTES), (1, 0)], 1),
+    ],
+)
+def test_a_portion_has_as_many_writes_as_fit_and_at_least_one(
+    sizes: list[tuple[int, int]], count: int
+) -> None:
+    writes = [owed(number, *each) for number, each in enumerate(sizes, 1)]
+    assert len(next_portion(writes)) == count
+    assert not next_portion([])
+
+
+@given(
+    files=st.lists(st.sampled_from([1, 9, 50, 100, 300]), min_size=1, max_size=30),
+    starts=st.lists(st.integers(0, 29), max_size=4),
+    data=st.data(),
+)
+def test_writes_that_count_as_whole_are_whole_wherever_processes_began_and_stopped(
+    files: list[int], starts: list[int], data: st.DataObject
+) -> None:
+    """Each process begins where the writes so far are whole, and stops inside some portion."""
+    writes = [owed(number, each) for number, each in enumerate(files, 1)]
+    whole, begun = 0, set[int]()
+    for start in [0, *starts]:
+        left = writes[min(start, whole) :]
+        for _ in range(data.draw(st.integers(0, 5))):
+            portion = next_portion(left)
+            left = left[len(portion) :]
+            begun |= {each.number for each in portion}
+            whole = max([whole, *(each.number for each in portion)])
+        begun |= {data.draw(st.sampled_from(list(next_portion(left)))).number} if left else set()
+    if begun:
+        first = first_uncertain(reversed(writes[: max(begun)]))
+        assert first is not None
+        assert first <= whole + 1
 
 
 def copy(group: str, version: int, partition: str = "p", resize: str = RESIZE) -> tuple[str, int]:

@@ -142,15 +142,23 @@ def hiccups(trace: Sequence[Operation]) -> Iterator[tuple[Fault, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("faults_of", "rescue", "is_outrun"),
-    [(crashes, continued, False), (crashes, helped, True), (hiccups, continued, False)],
+    ("faults_of", "rescue", "is_outrun", "portion"),
+    [
+        (crashes, continued, False, copies.PORTION_FILES),
+        (crashes, helped, True, 8),
+        (hiccups, continued, False, 1),
+    ],
     ids=["dies", "dies while it is outrun by writers", "storage fails once"],
 )
 def test_another_process_continues_whatever_operation_was_the_last(
     faults_of: Callable[[Sequence[Operation]], Iterator[tuple[Fault, ...]]],
     rescue: Callable[[Scene], None],
     is_outrun: bool,
+    portion: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """`portion` is how many copies are made at once, in no fixed order."""
+    monkeypatch.setattr(copies, "PORTION_FILES", portion)
     origin = Scene.made(is_outrun=is_outrun)
     undisturbed = origin.copied()
     trace = undisturbed.execute().trace

@@ -7,7 +7,7 @@ the source's order, in blocks of the same kind, schema and instant.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import count, groupby
 from typing import Any
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from column_types import SCHEMA as ALL_TYPES
 from column_types import any_rows
+from faulty_storage import FaultyStorage
 from golden_tables import GoldenTables
 from handmade import at
 from pyhudi.errors import CorruptTableError, HudiError, UnsupportedTableError
@@ -334,6 +335,41 @@ def test_a_second_attempt_finds_the_files_and_returns_the_same_stats() -> None:
     there = {stat.path: storage.read(stat.path) for stat in storage.list("")}
     assert copied_logs(storage, [Sources(name, logs, HALVES)]) == first
     assert {stat.path: storage.read(stat.path) for stat in storage.list("")} == there
+
+
+class Ordered(FaultyStorage):
+    """A storage that knows in which order files were created."""
+
+    def __init__(self) -> None:
+        super().__init__(a_storage())
+        self.created: list[str] = []
+
+    def create_from(self, path: str, chunks: Iterable[bytes]) -> int | None:
+        self.created.append(path)
+        return super().create_from(path, chunks)
+
+
+def test_two_processes_that_copy_at_the_same_time_need_little_more_than_half_as_long() -> None:
+    """Each makes the next file in its own order that is not there yet, and they take turns."""
+    orders = []
+    stats = set()
+    for salt in (b"one", b"other"):
+        storage = Ordered()
+        logs = some_logs(storage, 8)
+        storage.created.clear()
+        writes = [
+            Sources(CopyName.of_copy(RESIZE, n), [log], EIGHTHS) for n, log in enumerate(logs)
+        ]
+        stats.add(tuple(stat.path for stat in copied_logs(storage, writes, salt=salt)))
+        orders.append([path for path in storage.created if f"_{RESIZE}.log." in path])
+    assert len(stats) == 1, "the stats come in one order"
+    there: set[str] = set()
+    turns = 0
+    while there != set(orders[0]):
+        there |= {next((path for path in order if path not in there), "") for order in orders}
+        turns += 1
+    assert len(there) > 40
+    assert turns <= 0.6 * len(there)
 
 
 def test_a_file_of_another_release_is_taken_if_it_holds_as_many_records() -> None:
