@@ -73,8 +73,7 @@ def _held(sides: list[Side], table: Path, load: str, sources: list[str], childre
         resized = pool.submit(resizer.ask, "resize beside", children=children, **asked).result()
         commits = [pair for each in writes for pair in pairwise(each.result()["moments"])]
     spans = resizer.ask("closed spans", table=str(table))["spans"]
-    held = [min(b, end) - max(a, begin) for a, b in commits for begin, end in spans]
-    most = max([0.0, *held])
+    most = _most_held(commits, spans)
     before = [b - a for a, b in commits if b < resized["begin"]]
     during = [b - a for a, b in commits if a < resized["end"] and b > resized["begin"]]
     closed = f"closed for {sum(b - a for a, b in spans):.2f} s" if spans else "not closed"
@@ -85,3 +84,13 @@ def _held(sides: list[Side], table: Path, load: str, sources: list[str], childre
         flush=True,
     )
     return most
+
+
+def held_s(side: Side, table: Path, commits: list[tuple[float, float]]) -> float:
+    """Return how long closed resizes of a table held the slowest of these commits."""
+    return _most_held(commits, side.ask("closed spans", table=str(table))["spans"])
+
+
+def _most_held(commits: list[tuple[float, float]], spans: list[tuple[float, float]]) -> float:
+    held = (min(b, end) - max(a, begin) for a, b in commits for begin, end in spans)
+    return max(0.0, max(held, default=0.0))

@@ -85,7 +85,8 @@ class Beside:
     def order(self) -> tuple[str, ...]:
         return tuple(self.work if what == COMPACTION else what for what in ORDER)
 
-    def turn(self) -> None:
+    def turn(self) -> list[list[float]]:
+        """Return the moments between the upserts of each writer."""
         copy = self.table.with_name("copy")
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self.table, copy)
@@ -100,8 +101,10 @@ class Beside:
                 for number, (writer, source) in numbered
             ]
             wrote, spans = [answer.result() for answer in writers], beside.result()["spans"]
-        self._count([one["moments"] for one in wrote], spans)
+        moments = [one["moments"] for one in wrote]
+        self._count(moments, spans)
         self._check(str(copy), [one["ts"] for one in wrote])
+        return moments
 
     def _count(self, moments: list[list[float]], spans: list[dict[str, Any]]) -> None:
         """Take the spans during which all writers wrote."""

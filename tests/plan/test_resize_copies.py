@@ -13,6 +13,7 @@ from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import LogFileName
 from pyhudi.format.table.ring_file import RING_MAX, NodeTag, RingNode
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, stats_by_partition
+from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.resize_plan import GroupChange, InputSlice, ResizePlan
 from pyhudi.plan.resizing.copies import (
     PORTION_BYTES,
@@ -108,7 +109,7 @@ def test_replacing_other_groups_is_none_of_our_business() -> None:
 
 
 def owed(number: int, files: int, size: int = 0) -> OwedCopy:
-    source = LogFile("p/a", size, LogFileName("a-0", WRITE, 1, "0-0-0"))
+    source = LogFile("p/a", size, LogFileName("a-0", InstantTime(WRITE), 1, "0-0-0"))
     return OwedCopy(number, WRITE, {0: (source,)}, files)
 
 
