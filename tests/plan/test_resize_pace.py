@@ -42,15 +42,15 @@ def refused(times: int, *, rounds_ms: tuple[float, ...] = ()) -> Pace:
 @pytest.mark.parametrize(
     ("rounds_ms", "files"),
     [
-        ((), 128),
-        ((1_000,), 128),
-        ((100,), 1_280),
-        ((2_000,), 64),
-        ((4_000, 4_000, 4_000, 500, 500, 500), 144),  # what was long ago counts little
+        ((), 256),
+        ((1_000,), 256),
+        ((100,), 2_560),
+        ((2_000,), 128),
+        ((4_000, 4_000, 4_000, 500, 500, 500), 288),  # what was long ago counts little
         ((0,), CLOSE_FILES),
     ],
 )
-def test_what_may_be_left_at_a_close_takes_a_second_at_the_speed_of_the_last_rounds(
+def test_what_may_be_left_at_a_close_takes_two_seconds_at_the_speed_of_the_last_rounds(
     rounds_ms: tuple[float, ...], files: int
 ) -> None:
     pace = refused(REFUSALS_MAX, rounds_ms=rounds_ms)
@@ -126,8 +126,8 @@ def test_a_resize_that_is_faster_than_writers_is_not_outrun(at_first: int, share
         assert not pace.is_outrun
 
 
-@pytest.mark.parametrize(("file_ms", "is_closed"), [(1.0, True), (4.0, False)])
-def test_writers_that_are_faster_by_a_half_hold_up_no_writer_for_more_than_a_second(
+@pytest.mark.parametrize(("file_ms", "is_closed"), [(1.0, True), (8.0, False)])
+def test_writers_that_are_faster_by_a_half_hold_up_no_writer_for_more_than_that(
     file_ms: float, is_closed: bool
 ) -> None:
     """It is closed if it is early enough, and cancelled otherwise."""

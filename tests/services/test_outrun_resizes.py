@@ -68,10 +68,10 @@ def meddled(writes: int, copy_ms: int = 0) -> tuple[ResizeTable, str, Meddled]:
 
 @pytest.mark.parametrize(
     ("writes", "copy_ms", "left"),
-    [(1, 900, 1), (2, 200, 4), (4, 0, 10)],
+    [(1, 1_900, 1), (2, 400, 4), (4, 0, 10)],
     ids=["as fast as it", "twice as fast", "four times as fast as one that needs no time"],
 )
-def test_a_resize_is_closed_while_writers_complete_in_every_round_if_the_rest_takes_a_second(
+def test_a_resize_is_closed_while_writers_complete_in_every_round_if_the_rest_is_little(
     writes: int, copy_ms: int, left: int
 ) -> None:
     table, requested, storage = meddled(writes, copy_ms)
@@ -88,7 +88,7 @@ def test_a_resize_is_closed_while_writers_complete_in_every_round_if_the_rest_ta
 
 
 def test_a_resize_that_writers_outrun_for_good_is_cancelled_and_says_so() -> None:
-    table, requested, storage = meddled(2, 300)
+    table, requested, storage = meddled(2, 600)
     done = resize(table.session("e", storage))
     [error] = done.errors
     assert isinstance(error, OutrunError)

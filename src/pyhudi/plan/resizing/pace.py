@@ -6,9 +6,9 @@ at what is owed by then.
     catching up   rounds of an eighth of what was owed, as long as that makes it less
     outrun        writers are as fast: short rounds. Each that leaves something owed counts as a
                   refusal, like a completion that is refused
-    closing       after three refusals, if the process will need no more than a second for what is
-                  owed, at the speed of its own last rounds. Never with more than 256 MiB or 4,096
-                  files; the files of the oldest write alone are never too many
+    closing       after three refusals, if what is owed takes the process no more than two seconds
+                  at the speed of its own last rounds. Never with more than 256 MiB or 4,096 files;
+                  the files of the oldest write alone are never too many
     cancelling    after 33 refusals
 
 A process that has copied nothing yet counts on 8 MiB, or 128 files, in a second. Files count beside
@@ -19,10 +19,10 @@ It ends. A pass of catching up is a bounded number of rounds and leaves less tha
 it, or writers have outrun it. After that every round counts. A resize that is closed copies all
 that is owed at once: that is within the limits, and only becomes less.
 
-The speed is measured beside the writers. Those that meet a closed resize write nothing, so the rest
-is copied faster than that, unless the process dies. To close beyond the limits would make writers
-wait for as long as it takes. A resize that is cancelled costs its own work and no row, and the next
-plan may find a quieter time.
+The speed is measured beside the writers. Those that meet a closed resize write nothing, and help
+after a while, so the rest takes about half of that time. To close beyond the limits would make
+writers wait for as long as it takes. A resize that is cancelled costs its own work and no row, and
+the next plan may find a quieter time.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from pyhudi.wording import readable
 REFUSALS_MAX: Final = 3
 #: Refusals after which one that may not be closed is cancelled.
 CANCEL_REFUSALS: Final = 33
-#: How long a process that closes a resize may need for what is left.
-CLOSE_MS: Final = 1_000
+#: How long a process that closes a resize may need for what is left, beside writers.
+CLOSE_MS: Final = 2_000
 #: What may be left at most, however fast the process is. It is a rule of the protocol.
 CLOSE_BYTES: Final = 256 << 20
 CLOSE_FILES: Final = 4_096
@@ -140,9 +140,8 @@ def outrun_error(requested: str, pace: Pace, owed: Sequence[OwedCopy]) -> Outrun
     return OutrunError(
         f"the resize {requested} was cancelled",
         why="writes complete in its buckets faster than their logs are copied into the new ones:"
-        f" {readable(size, 'B')} in {files:,} files are left to copy. Writers would have to wait"
-        f" for that, about {needed_s:.1f} s, and no writer is to wait for more than"
-        f" {CLOSE_MS / 1000:g} s",
+        f" {readable(size, 'B')} in {files:,} files are left to copy, {needed_s:.1f} s of work."
+        f" Writers would have to wait for that, and wait for no more than {CLOSE_MS / 1000:g} s",
         next_step="No row is lost, and the next resize makes a new plan. Run it while fewer writes"
         " complete, or let it make fewer buckets at once",
     )
