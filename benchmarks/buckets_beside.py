@@ -60,7 +60,8 @@ def main(*, is_quick: bool = False) -> bool:
         resized, burnt = beside.whole[RESIZE].slowest_s, beside.whole[BURNER].slowest_s
         print(
             f"    the slowest commit: {resized:.2f} s {RESIZE}, {burnt:.2f} s {BURNER};"
-            f" held by a closed resize: {max(held):.2f} s at most"
+            f" held by a closed resize: {max(held):.2f} s at most;"
+            f" {beside.whole[RESIZE].cancelled} resizes cancelled"
         )
         return verdict("seconds that the slowest is longer", resized - burnt, SLOWER_MAX_S) and met
 

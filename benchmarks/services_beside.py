@@ -60,6 +60,7 @@ class Tally:
     rates: list[float] = field(default_factory=list)
     cores: list[float] = field(default_factory=list)
     slowest_s: float = 0.0  # of the upserts that ran in part of such a span
+    cancelled: int = 0
 
     @property
     def rate(self) -> float:
@@ -119,6 +120,7 @@ class Beside:
                     tally = tallies.setdefault(span["what"], Tally())
                     tally.rates.append(rate)
                     tally.cores.append(span["cores"])
+                    tally.cancelled += not span["is_done"]
                     tally.slowest_s = max(tally.slowest_s, _slowest(moments, between))
                 progress(f"{self.upsert_rows:,} rows, {span['what']}: {rate:.2f} upserts/s")
         assert turn.keys() == set(self.order), "too short for one span of each kind"

@@ -97,12 +97,14 @@ def compact_once(table: str, spark: SparkSession | None = None) -> Row:
 # -- side by side
 
 
-def compact_logs(table: str) -> None:
+def compact_logs(table: str) -> bool:
     assert compacted(table).results, "there was nothing to compact"
+    return True
 
 
-def resize_there_and_back(table: str) -> None:
-    """Split every bucket in two, or merge what was split."""
+def resize_there_and_back(table: str) -> bool:
+    """Split every bucket in two, or merge what was split; False if it was cancelled, because
+    writers were faster."""
     opened = pyhudi.open_table(table)
     sizes = opened.inspect.buckets(rows=False)
     count, most = sizes.num_rows, max(sizes["bytes"].to_pylist())
@@ -112,7 +114,11 @@ def resize_there_and_back(table: str) -> None:
     else:
         limits = {"target_bytes": 2 * most + 4096, "merge_below": 1}
     policy = pyhudi.ResizePolicy(rest_seconds=0, **limits)
-    assert opened.services.resize(policy).results, "there was nothing to resize"
+    try:
+        assert opened.services.resize(policy).results, "there was nothing to resize"
+    except pyhudi.ConflictError:
+        return False
+    return True
 
 
 def sleep_until(moment: float) -> None:
@@ -150,8 +156,9 @@ def take_turns(table: str, order: list[str], begin: float, end: float) -> Row:
         started, cpu = time.monotonic(), time.process_time()
         if started >= end:
             return {"spans": spans}
+        is_done = True
         if what in works:
-            works[what](table)
+            is_done = works[what](table)
         elif what == BURNER:
             burn(cores, started, started + lasts_s)
         else:
@@ -160,7 +167,8 @@ def take_turns(table: str, order: list[str], begin: float, end: float) -> Row:
         taken = (time.process_time() - cpu) / (ended - started)
         if what in works:
             lasts_s, cores = ended - started, taken
-        spans.append({"what": what, "begin": started, "end": ended, "cores": taken})
+        span = {"what": what, "begin": started, "end": ended, "cores": taken, "is_done": is_done}
+        spans.append(span)
     raise AssertionError("the order is empty")
 
 
