@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from pyhudi.format.timeline.writer_identity import WriterIdentity, parse_writer
 from pyhudi.session.session import TableSession
 from pyhudi.table.schema import META_COLUMNS
 from pyhudi.write.begin import make_beginning
+from pyhudi.write.files.copied_log import copied_write, copies_in
 from pyhudi.write.result import WriteResult, write_result
 from pyhudi.write.schemas import fixed_columns, schema_strategy
 
@@ -55,11 +57,16 @@ def _held(session: TableSession, now: TableSchemaText) -> dict[str, str]:
     """Return the dropped columns that a data file may still hold, now or later.
 
     A file that was requested before the drop completed may have been written with the column. So
-    may one of an instant that is pending, which no reader counts yet.
+    may one of an instant that is pending, which no reader counts yet. A copy that a resize made
+    counts by the write of which it is one, and not by its name.
     """
-    state = session.current.load()
-    requested = [file.name.requested for group in state.groups() for file in group.files]
-    oldest = min([*requested, *session.log.live.pending], default="~")
+    groups = tuple(session.current.load().groups())
+    requested = {file.name.requested for group in groups for file in group.files}
+    oldest = min(requested | session.log.live.pending.keys(), default="~")
+    if any(when and oldest > when for _, when in now.dropped):
+        copies = [log for group in groups for log in copies_in(group)]
+        found = session.world.together(partial(copied_write, session.storage), copies)
+        oldest = min([oldest, *(write for write in found if write is not None)])
     return {name: when for name, when in now.dropped if not when or oldest <= when}
 
 

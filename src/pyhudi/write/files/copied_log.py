@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -38,7 +39,13 @@ import pyarrow as pa
 from pyhudi.errors import CorruptTableError, UnsupportedTableError
 from pyhudi.format.files.delete_records import DeleteBatch
 from pyhudi.format.files.file_names import FileGroupId, IoType, LogFileName
-from pyhudi.format.files.log_file import BlockType, CorruptSpan, LogBlock, decode_blocks
+from pyhudi.format.files.log_file import (
+    BlockType,
+    CorruptSpan,
+    HeaderKey,
+    LogBlock,
+    decode_blocks,
+)
 from pyhudi.format.files.row_blocks import (
     BLOCK_VALUE_BYTES,
     block_records,
@@ -51,7 +58,7 @@ from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.index.children import KeyOwners
 from pyhudi.plan.resizing.copies import VERSIONS_A_WRITE
 from pyhudi.storage.protocol import Storage
-from pyhudi.table.file_group import LogFile
+from pyhudi.table.file_group import FileGroupFiles, LogFile
 from pyhudi.table.log_blocks import (
     LocatedBlock,
     decode_own_deletes,
@@ -330,6 +337,22 @@ def copy_stat(
     for located, content in _blocks(storage, data_path(partition, name.file_name), size, write):
         records.add(located.block, block_records(located.block, content, located.path))
     return _stat(FileGroupId(partition, name.file_id), name, size, records)
+
+
+def copies_in(group: FileGroupFiles) -> tuple[LogFile, ...]:
+    """Return the copies that a resize made in a file group: its base file there has their name."""
+    bases = {base.name.requested for base in group.bases}
+    return tuple(log for log in group.logs if log.name.requested in bases)
+
+
+def copied_write(storage: Storage, copy: LogFile) -> str | None:
+    """Return the write of which the log is a copy; None if it is gone, "" if it does not say."""
+    blocks = decode_blocks(partial(storage.read, copy.path), copy.size, copy.path)
+    try:
+        block = next(blocks, None)
+    except FileNotFoundError:
+        return None
+    return block.header.get(HeaderKey.INSTANT_TIME, "") if isinstance(block, LogBlock) else ""
 
 
 def _split_deletes(
