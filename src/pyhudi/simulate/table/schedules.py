@@ -264,8 +264,8 @@ def _with_rings(
     """Return the table with rings of buckets, if it may have them and is drawn or asked to."""
     is_drawn, nodes = happens(chance, RESIZING_RATE), 1 + drawn(chance, 2)
     if resizes:
-        kind = replace(kind, table_type=TableType.MERGE_ON_READ, evolves=False)
-    if mode == "shared" or kind.evolves or not (is_drawn if resizes is None else resizes):
+        kind = replace(kind, table_type=TableType.MERGE_ON_READ)
+    if mode == "shared" or not (is_drawn if resizes is None else resizes):
         return kind
     return replace(kind, nodes=nodes) if kind.table_type is TableType.MERGE_ON_READ else kind
 

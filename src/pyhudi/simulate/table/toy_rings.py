@@ -25,8 +25,9 @@ from pyhudi.services.resizing import schedule
 from pyhudi.simulate.table.rows import KEYS, Placing, Row, decode_rows, encode_rows, partition_of
 from pyhudi.simulate.table.table import RECORD_KEY, GoneError, load_rows
 from pyhudi.storage.protocol import Storage
-from pyhudi.table.file_group import FileSlice
+from pyhudi.table.file_group import FileSlice, LogFile
 from pyhudi.table.log_blocks import LocatedBlock
+from pyhudi.write import schema_change
 from pyhudi.write.files import copied_log
 from pyhudi.write.resizing import bases
 
@@ -71,6 +72,7 @@ def rows_are_toys() -> Iterator[None]:
             patch.object(copied_log, "_deletes", _parts),
             patch.object(copied_log, "stored_counts", _stored_counts),
             patch.object(copied_log, "block_records", _block_records),
+            patch.object(schema_change, "copied_write", _copied_write),
             patch.object(bases, "_load_rows", _load_row_count),
             patch.object(schedule, "sample_keys", _sample_keys),
         ):
@@ -144,6 +146,13 @@ def _stored_counts(storage: Storage, path: str, size: int, write: str) -> tuple[
 
 def _block_records(block: LogBlock, content: bytes, path: str) -> int:
     return len(decode_rows(content))
+
+
+def _copied_write(storage: Storage, copy: LogFile) -> str | None:
+    try:
+        return load_rows(storage, copy.path)[0].requested
+    except GoneError:
+        return None
 
 
 def _load_row_count(storage: Storage, requested: str, path: str) -> int | None:

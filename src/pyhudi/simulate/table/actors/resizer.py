@@ -22,6 +22,7 @@ from pyhudi.errors import (
     UnavailableError,
 )
 from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.format.timeline.instant import Instant
 from pyhudi.plan.resizing import pace
 from pyhudi.plan.resizing.pace import Pace
 from pyhudi.plan.resizing.policy import ResizePolicy, SplitBucket
@@ -29,6 +30,7 @@ from pyhudi.read.lost_files import CommitRecords
 from pyhudi.services.planned_action import Execution
 from pyhudi.services.resizing.child_bases import Rewrite
 from pyhudi.services.resizing.execute import Resizes
+from pyhudi.services.resizing.result import ResizeResult
 from pyhudi.services.resizing.run import resize_planning
 from pyhudi.services.resizing.schedule import ResizePlanning
 from pyhudi.session.session import TableSession
@@ -42,6 +44,7 @@ from pyhudi.simulate.table.table import (
     avro_schema,
     base_file,
     load_rows,
+    projected,
     write_data_file,
 )
 from pyhudi.write.resizing.finish import ResizeEnd
@@ -83,6 +86,8 @@ class ToyResizes(Resizes):
 
     #: What it does before it completes a resize or closes it, and between the two.
     nap: Callable[[], None] | None = None
+    #: What it does between the completion and the marks: it may end there.
+    end: Callable[[], None] | None = None
     closes: bool = False  # although no write was faster
 
     def _completion(self, run: Execution[Any], work: Any) -> Outcome:
@@ -98,6 +103,13 @@ class ToyResizes(Resizes):
             if self.nap is not None:
                 self.nap()
         return super()._completion(run, work)
+
+    def _result(
+        self, run: Execution[Any], work: Any, done: Instant, *, is_ours: bool
+    ) -> ResizeResult:
+        if self.end is not None:
+            self.end()
+        return super()._result(run, work, done, is_ours=is_ours)
 
     def _close(self, end: ResizeEnd) -> None:
         """Copy what is owed, and close the resize as if writers had been faster."""
@@ -122,6 +134,8 @@ class ToyChildren:
             for row in (row for path in rewrite.paths for row in self._rows(path)):
                 found[int(children.assign(pa.array([row.key]))[0])].append(row)
             for group, rows in zip(children.groups, found, strict=True):
+                if self._kind.evolves:
+                    rows = list(projected(rows, schema))
                 file = base_file(requested, group, rows, self._kind)
                 yield write_data_file(self._storage, file)
 
@@ -145,7 +159,7 @@ def toy_resizes(stage: Stage, process: Process, session: TableSession | None = N
         records=CommitRecords(session.loader),
         layout_of=partial(ring_layout, session),
         merge=ToyChildren(stage, process),
-        schema=lambda: avro_schema(stage.kind),
+        schema=session.schema.avro if stage.kind.evolves else lambda: avro_schema(stage.kind),
         exclusive=session.exclusive,
     )
 
@@ -181,6 +195,7 @@ class Resizer(ServiceActor):
             work.cancel(plan, is_forced=happens(chance, 0.3))
         elif happens(chance, self._zeal):
             work.nap = partial(self._nap, process) if happens(chance, 0.6) else None
+            work.end = process.crash if happens(chance, 0.1) else None
             work.closes = happens(chance, 0.4)
             work.execute(plan, is_forced=happens(chance, 0.3))
 

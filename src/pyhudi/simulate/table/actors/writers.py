@@ -6,7 +6,8 @@ from its own stream of chance; the answers that it gets are recorded in the hist
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -82,7 +83,7 @@ class WriterProfile:
     strategy: Strategy = Strategy.BUCKET  # what counts as a conflict
     pauses_ms: tuple[int, ...] = (0, 1, 200, 5_000)  # between writes
     evolves: bool = False  # its rows bring columns and wider types
-    late_rate: float = 0.0  # it looks at the rings late, when a resize may have completed
+    late_rate: float = 0.0  # it looks at the rings late, when a resize has completed
 
 
 class Writer:
@@ -112,6 +113,7 @@ class Writer:
         self._tasks = 0
         self.session: TableSession | None = None  # on a table of rings
         self._resizing = stage.chance(f"rings of {name}")
+        self._is_late = False  # it begins beside a resize, and looks at the rings after it
 
     def run(self) -> None:
         log = self._opened()
@@ -154,6 +156,10 @@ class Writer:
             is_fenced=happens(chance, profile.fenced_rate),
             keeps_files=happens(chance, profile.keeping_rate),
         )
+        self._is_late = self.session is not None and happens(self._resizing, profile.late_rate)
+        if self._is_late:
+            with suppress(UnavailableError):
+                self._wait(log, lambda: bool(log.live.pending_of(Action.CLUSTERING)))
         if not happens(self._replacing, profile.replacing_rate):
             return _Attempt(self, rows, way).run(log, recovery)
         overwrite = drawn_overwrite(self._replacing, version, may_bring=profile.owner is None)
@@ -178,11 +184,20 @@ class Writer:
         session = self.session
         if session is None:
             return group_of
-        if happens(self._resizing, self.profile.late_rate):
-            self.process.world.sleep_ms((100, 2_000, 8_000)[drawn(self._resizing, 3)])
-            session.log.refresh()
+        if self._is_late:
+            log = session.log
+            begun = {resize.requested for resize in log.live.pending_of(Action.CLUSTERING)}
+            self._wait(log, lambda: not begun <= log.live.pending.keys())
         session.groups.prepare(dict.fromkeys(PARTITIONS, 0))
         return placing_by(session.groups.layout)
+
+    def _wait(self, log: DecisionLog, is_over: Callable[[], bool]) -> None:
+        """Let time pass, for a while or until something is over."""
+        for _ in range((1, 4, 10)[drawn(self._resizing, 3)]):
+            self.process.world.sleep_ms((100, 900, 2_000)[drawn(self._resizing, 3)])
+            log.refresh()
+            if is_over():
+                return
 
     def rest(self) -> None:
         """Take some time for a write, where resizes go on meanwhile."""

@@ -91,6 +91,11 @@ class Published:
     def is_resize(self) -> bool:
         return self.metadata.operation_type == "CLUSTER"
 
+    @property
+    def is_service(self) -> bool:
+        """True if it brings neither rows nor a schema."""
+        return self.is_compaction or self.is_resize
+
     @cached_property
     def paths(self) -> frozenset[str]:
         return frozenset(stat.data_path for stat in self.metadata.stats)

@@ -12,12 +12,26 @@ from collections.abc import Callable, Iterator
 
 from pyhudi.format.files.file_names import FileGroupId, LogFileName, parse_data_file
 from pyhudi.format.paths import file_name
-from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_MAX, Ring
+from pyhudi.format.table.ring_file import (
+    FIRST_INSTANT,
+    RING_MAX,
+    RING_ROOT,
+    Ring,
+    RingFileName,
+    ring_path,
+)
 from pyhudi.format.timeline.decision_entry import EntryKind
+from pyhudi.format.timeline.instant import Instant, InstantTime
 from pyhudi.index.ring_changes import owner_ranges
 from pyhudi.plan.resizing import pace
 from pyhudi.plan.resizing.copies import VERSIONS_A_WRITE
-from pyhudi.simulate.table.checks.evidence import Evidence, PlannedResize, group_of_path
+from pyhudi.simulate.table.checks.change_log import Change
+from pyhudi.simulate.table.checks.evidence import (
+    TIMELINE_FOLDER,
+    Evidence,
+    PlannedResize,
+    group_of_path,
+)
 from pyhudi.simulate.table.history import History
 from pyhudi.simulate.table.rows import KEYS, Row, decode_rows, partition_of
 from pyhudi.simulate.table.table import ToyReader
@@ -202,6 +216,32 @@ def rings_are_decided(evidence: Evidence, history: History) -> Iterator[str]:
             yield f"{put.change.path} came before {instant} was decided complete"
 
 
+def rings_are_marked(evidence: Evidence, history: History) -> Iterator[str]:
+    """N8. When a resize leaves the active timeline, each ring of it that is there is marked."""
+    there: set[str] = set()
+    for change in evidence.changes if evidence.resizes else ():
+        if change.path.startswith(f"{RING_ROOT}/"):
+            (there.discard if change.data is None else there.add)(change.path)
+        resize = evidence.resizes.get(_archived(change) or "")
+        if resize is None:
+            continue
+        requested = InstantTime(resize.requested)
+        for partition in sorted(resize.partitions):
+            names = (RingFileName(requested), RingFileName(requested, is_commit_mark=True))
+            ring, mark = (ring_path(partition, name) for name in names)
+            if ring in there and mark not in there:
+                yield f"{requested} is archived, and {ring} is not marked"
+
+
+def _archived(change: Change) -> str | None:
+    """Return the instant whose completed file was removed from the timeline."""
+    folder, _, name = change.path.rpartition("/")
+    if change.data is not None or folder != TIMELINE_FOLDER:
+        return None
+    instant = Instant.parse(name)
+    return None if instant.completed is None else instant.requested
+
+
 def last_to_complete_counts(evidence: Evidence, history: History) -> Iterator[str]:
     """N9. Where writes yield to others and no ordering value decides, the last one to complete
     counts last."""
@@ -266,6 +306,7 @@ RESIZE_CHECKS: dict[str, ResizeCheck] = {
     "N7 closed is closed": nothing_completes_in_what_is_closed,
     "N7 little is left": closed_when_little_is_left,
     "N8 rings are decided": rings_are_decided,
+    "N8 rings are marked": rings_are_marked,
     "N9 the last counts last": last_to_complete_counts,
     "N10 rings cover everything": rings_cover_everything,
 }

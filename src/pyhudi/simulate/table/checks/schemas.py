@@ -36,7 +36,7 @@ def _recorded(write: Published) -> Columns:
 
 def _bringing(evidence: Evidence) -> dict[str, Published]:
     """Return the writes, without those of table services, which bring no schema."""
-    return {r: write for r, write in evidence.writes.items() if not write.is_compaction}
+    return {r: write for r, write in evidence.writes.items() if not write.is_service}
 
 
 def two_orders_one_schema(evidence: Evidence) -> Iterator[str]:
@@ -115,7 +115,7 @@ def no_value_is_lost(evidence: Evidence, history: History) -> Iterator[str]:
     columns: Columns = {}
     dropped = {name for change in history.proposed for name in change.dropped}
     for write in sorted(evidence.writes.values(), key=lambda each: each.completed):
-        columns = columns if write.is_compaction else _recorded(write)
+        columns = columns if write.is_service else _recorded(write)
         time = write.completed
         if time < since:
             continue
