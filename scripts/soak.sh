@@ -32,7 +32,8 @@ done | xargs --max-procs="$(nproc)" --process-slot-var=PYHUDI_SIMULATION_CORE -n
   bash -c 'some_schedules "$@"' some_schedules
 echo "soak: orders of two processes, all of them or 20,000"
 PYHUDI_ALL_ORDERS=1 "$bin/pytest" -q -o timeout=36000 \
-  tests/simulation/test_interleavings.py tests/simulation/test_service_races.py
+  tests/simulation/test_interleavings.py tests/simulation/test_service_races.py \
+  tests/simulation/test_resize_races.py
 echo "soak: every pair of crashes"
 PYHUDI_CRASH_STRIDE=1 "$bin/pytest" -q -o timeout=36000 tests/simulation/test_crash_points.py \
   tests/simulation/test_crash_sweep.py tests/simulation/test_service_crashes.py

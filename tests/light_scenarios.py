@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from pyhudi.commit.rollback import FailedWriteRecovery
-from pyhudi.commit.transaction import Transaction
+from pyhudi.commit.transaction import Completed, Held, Transaction
 from pyhudi.commit.validation import Checks
 from pyhudi.conflict.schema_to_record import WriteSchemas
 from pyhudi.errors import ConflictError, HudiError, OutcomeUnknownError
+from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.format.table.table_config import TableType
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.simulate.lock import SharedLock
@@ -34,11 +35,14 @@ from pyhudi.simulate.table.table import (
     write_data_file,
 )
 from pyhudi.simulate.table.toy_rings import placing_by
+from pyhudi.write.resizing.meet import ResizesMet, WrittenFiles
 
 OCC = TableKind(TableType.COPY_ON_WRITE, by_event_time=False)
 NBCC = TableKind(TableType.MERGE_ON_READ, by_event_time=True)
 RINGS = replace(NBCC, nodes=1)
+YIELDING_RINGS = replace(RINGS, by_event_time=False)  # its writers yield to each other
 JOINED = TableKind(TableType.MERGE_ON_READ, by_event_time=False, has_owners=True)
+JOINED_RINGS = replace(JOINED, nodes=1)
 KINDS = {"occ": OCC, "nbcc": NBCC}
 EVOLVING = {name: replace(kind, evolves=True) for name, kind in KINDS.items()}
 
@@ -84,12 +88,16 @@ class OpenWrite:
         self.log = stage.decision_log(self.process) if session is None else session.log
         self.recovery = FailedWriteRecovery(self.log, stage.settings)
         self._stage = stage
-        self.is_checked = stage.kind.table_type is TableType.COPY_ON_WRITE
+        is_base = stage.kind.table_type is TableType.COPY_ON_WRITE
+        self.is_checked = is_base or stage.kind == YIELDING_RINGS
         self._attempt = stage.history.new_attempt()
         version = f"{name}.1"
         cells = None if owner is None else dict.fromkeys(OWNERS[owner], version)
-        row = Row("", 1, version, is_deleted=False, cells=cells, is_fresh=cells is not None)
-        self._rows = tuple(row._replace(key=key) for key in keys)
+        row = Row("", 1, version, is_deleted=False, cells=cells)
+        reader = ToyReader(self.process.storage, stage.kind)
+        there = set() if cells is None else reader.snapshot(reader.load()).keys()
+        fresh = set() if cells is None else {*keys} - there
+        self._rows = tuple(row._replace(key=key, is_fresh=key in fresh) for key in keys)
         self._call = None
         if stage.kind.evolves:
             added = [] if adds is None else [pa.field(adds, pa.int32())]
@@ -105,8 +113,7 @@ class OpenWrite:
         self._schemas = self._begun()
         placing = group_of if session is None else placing_by(session.groups.layout)
         files = log_files(requested, self._rows, placing)
-        if self.is_checked:
-            reader = ToyReader(self.process.storage, stage.kind)
+        if is_base:
             files = base_files(requested, self._rows, reader.groups(reader.load()), stage.kind)
         self.stats = [write_data_file(self.process.storage, file) for file in files]
 
@@ -128,16 +135,35 @@ class OpenWrite:
 
     def complete(self) -> None:
         try:
-            metadata = commit_metadata(self.stats, self._stage.kind)
-            is_part = self._stage.kind.has_owners
-            checks = Checks(self.is_checked, is_part=is_part, schemas=self._schemas)
-            completed = self.transaction.complete(metadata, checks).or_raise()
+            completed = self._completed(WrittenFiles(tuple(self.stats), tuple(self.stats)))
         except ConflictError as error:
             self._record(Outcome.FAIL, error=error.why, facts=error.facts)
         except OutcomeUnknownError:
             self._record(Outcome.INFO)
         else:
             self._record(Outcome.OK, completed=completed.time)
+
+    def _completed(self, files: WrittenFiles) -> Completed:
+        """Complete the write, and deal with the resizes that are in its way."""
+        kind, has_rings = self._stage.kind, self._stage.kind.has_rings
+        met = ResizesMet(self._session, self.transaction.requested) if self._session else None
+        while True:
+            checks = Checks(
+                self.is_checked,
+                is_part=kind.has_owners,
+                strategy=Strategy.SIMPLE if has_rings else Strategy.BUCKET,
+                is_numbered=not has_rings,
+                schemas=self._schemas,
+                moved=files.left,
+            )
+            ended = self.transaction.complete(commit_metadata(files.stats, kind), checks)
+            if not isinstance(ended, Held):
+                files.remove_left(self.process.storage)
+                return ended.or_raise()
+            assert met is not None
+            dealt_with = met.deal_with(ended.met, files)
+            assert dealt_with is not None
+            files = dealt_with
 
     def _record(
         self,
