@@ -16,6 +16,7 @@ from pyhudi.commit.concurrent import ConcurrentWrites
 from pyhudi.commit.proposals import Close, Complete, Outcome
 from pyhudi.conflict.resizes import (
     MeetsClosed,
+    MustCancel,
     MustMove,
     MustRepeat,
     Resize,
@@ -29,6 +30,8 @@ from pyhudi.format.timeline.instant import Action
 from pyhudi.plan.resizing import pace
 from pyhudi.plan.resizing.copies import OwedCopy
 from pyhudi.plan.resizing.pace import Pace
+from pyhudi.services.archiving import run as archiving
+from pyhudi.services.resizing.execute import Resizes
 from pyhudi.session.session import TableSession
 from pyhudi.table.file_group import LogFile
 from pyhudi.timeline.live import LiveTimeline, NumberedWrite
@@ -135,6 +138,11 @@ def _older_writes_move() -> AbstractContextManager[Any]:
     return patch.object(validation, "resize_verdict", weak)
 
 
+def _overwritten_beside_a_resize() -> AbstractContextManager[Any]:
+    """A base file comes into an input of a resize that is pending, and is not copied."""
+    return _verdicts(lambda verdict, *_: None if isinstance(verdict, MustCancel) else verdict)
+
+
 def _overwritten_under_copies() -> AbstractContextManager[Any]:
     """A base file comes into a bucket that a resize made after its write began."""
 
@@ -147,6 +155,14 @@ def _overwritten_under_copies() -> AbstractContextManager[Any]:
         return None if verdict.group in verdict.resize.children else verdict  # type: ignore[union-attr]
 
     return _verdicts(weak)
+
+
+def _compared_by_name() -> AbstractContextManager[Any]:
+    """Of two writes, file groups are compared by their names, and not through resizes."""
+    return _all(
+        patch.object(validation, "own_through", lambda own, resizes: own),
+        patch.object(validation, "other_through", lambda other, resizes: other),
+    )
 
 
 # -- others
@@ -251,6 +267,26 @@ def _new_keys_beside_resizes() -> AbstractContextManager[Any]:
     )
 
 
+def _marks_missing() -> AbstractContextManager[Any]:
+    """HUDI-6047: a resize is archived although a ring of it is not marked."""
+    return patch.object(archiving, "mark_rings", lambda storage, instants: None)
+
+
+# -- where the schema changes
+
+
+def _children_in_an_old_schema() -> AbstractContextManager[Any]:
+    """The children's base files have the columns that the table had when their process began."""
+    load_plan = Resizes._load_plan
+
+    def weak(self: Resizes, requested: str) -> Any:
+        plan = load_plan(self, requested)
+        self._schema = lambda: plan.schema
+        return plan
+
+    return patch.object(Resizes, "_load_plan", weak)
+
+
 def _verdicts(weak: Callable[..., ResizeVerdict | None]) -> AbstractContextManager[Any]:
     """Weaken the verdict about resizes; `weak` gets it, the write's request, and the resizes."""
 
@@ -281,7 +317,9 @@ RESIZE_BUGS: dict[str, _Bug] = {
     "late writes stay": _late_writes_stay,
     "moved early": _moved_early,
     "older writes move": _older_writes_move,
+    "overwritten beside a resize": _overwritten_beside_a_resize,
     "overwritten under copies": _overwritten_under_copies,
+    "compared by name": _compared_by_name,
     "ring before the decision": _ring_before_the_decision,
     "pending writes copied": _pending_writes_copied,
     "versions by request": _versions_by_request,
@@ -289,4 +327,6 @@ RESIZE_BUGS: dict[str, _Bug] = {
     "closed without bound": _closed_without_bound,
     "not bound to its resize": _not_bound_to_its_resize,
     "new keys beside resizes": _new_keys_beside_resizes,
+    "marks missing": _marks_missing,
+    "children in an old schema": _children_in_an_old_schema,
 }
