@@ -39,8 +39,9 @@ from pyhudi.table.file_group import FileSlice
 from pyhudi.timeline.instant_time import milliseconds_between, shifted_time
 from pyhudi.wording import counted
 
-#: Buckets that one bucket becomes at once: a resize holds one row group of each in memory.
-PARTS_MAX = 64
+#: Buckets that one bucket becomes at once. A resize holds one row group of each in memory, and each
+#: write that completes beside it costs a file in each, which writers may have to wait for.
+PARTS_MAX = 16
 
 _FITS = "its size is within bounds"
 

@@ -20,8 +20,8 @@ it, or writers have outrun it. After that every round counts. A resize that is c
 that is owed at once: that is within the limits, and only becomes less.
 
 The speed is measured beside the writers. Those that meet a closed resize write nothing, and help
-after a while, so the rest takes about half of that time. To close beyond the limits would make
-writers wait for as long as it takes. A resize that is cancelled costs its own work and no row, and
+after a while, so the rest takes no longer. To close beyond the limits would make writers wait for
+as long as it takes. A resize that is cancelled costs its own work and no row, and
 the next plan may find a quieter time.
 """
 
