@@ -45,6 +45,7 @@ _HOMES = {
     "ResizePreview": "pyhudi.plan.resizing.changes",
     "ResizeResult": "pyhudi.services.resizing.result",
     "Resized": "pyhudi.services.resizing.result",
+    "RingPicture": "pyhudi.api.ring_pictures.picture",
     "Scan": "pyhudi.api.scan",
     "SchemaContradiction": "pyhudi.conflict.schemas",
     "SchemaMode": "pyhudi.settings",
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from pyhudi.api.open import create_table as create_table
     from pyhudi.api.open import is_table as is_table
     from pyhudi.api.open import open_table as open_table
+    from pyhudi.api.ring_pictures.picture import RingPicture as RingPicture
     from pyhudi.api.scan import Changes as Changes
     from pyhudi.api.scan import Scan as Scan
     from pyhudi.api.schema_update import SchemaUpdate as SchemaUpdate

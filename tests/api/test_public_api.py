@@ -61,6 +61,7 @@ PUBLIC = {
     "ResizePreview",
     "ResizeResult",
     "Resized",
+    "RingPicture",
     "SplitBucket",
     "SplitPolicy",
     "Scan",

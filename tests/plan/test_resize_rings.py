@@ -10,7 +10,7 @@ from pyhudi.errors import CorruptTableError
 from pyhudi.format.table.ring_file import RING_MAX, NodeTag, Ring, RingNode
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.resize_plan import GroupChange, InputSlice, ResizePlan
-from pyhudi.plan.resizing.rings import rings_after
+from pyhudi.plan.resizing.rings import ring_before, rings_after
 
 C = InstantTime("20260102030405678")
 RING = Ring(
@@ -61,3 +61,41 @@ def test_a_file_group_that_no_node_can_have_is_refused() -> None:
     plan = replace(change(a=10), slices=(InputSlice("n10-1", None),))
     with pytest.raises(CorruptTableError, match="n10-1 is no file group of a ring"):
         rings_after(ResizePlan((plan,)), {"day=1": RING}, C)
+
+
+def removal(*positions: int) -> tuple[RingNode, ...]:
+    return tuple(RingNode(position, None, NodeTag.DELETE) for position in positions)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (change("n10", a=4, b=10),),
+        (change("n10", a=3, b=5, c=10), change("last", d=99, e=RING_MAX)),
+        (
+            replace(
+                change("n10", "n20", "last"),
+                children=(*removal(10, 20), RingNode(RING_MAX, "m", NodeTag.REPLACE)),
+            ),
+        ),
+    ],
+    ids=["a split", "two splits", "a merge"],
+)
+def test_a_plan_tells_from_the_ring_that_it_left_the_one_that_it_was_made_on(
+    changes: tuple[GroupChange, ...],
+) -> None:
+    after = rings_after(ResizePlan(changes), {"day=1": RING}, C)["day=1"]
+    assert ring_before(after, changes) == RING
+
+
+def test_also_a_split_across_the_end_of_the_ring_is_told() -> None:
+    wrapped = replace(RING, nodes=(*RING.nodes[:2], RingNode(300, "last")))
+    changes = (change("n10", a=RING_MAX - 4, b=10),)
+    after = rings_after(ResizePlan(changes), {"day=1": wrapped}, C)["day=1"]
+    assert ring_before(after, changes) == wrapped
+
+
+def test_a_plan_whose_inputs_cannot_be_placed_tells_nothing() -> None:
+    after = rings_after(ResizePlan((change("n10", a=10),)), {"day=1": RING}, C)["day=1"]
+    assert ring_before(after, ()) is None
+    assert ring_before(after, (change("n10", "n20", a=10),)) is None

@@ -46,6 +46,9 @@ BUCKETS = pa.schema(
     ]
 )
 
+#: How often the table is loaded because a resize completed meanwhile.
+LOAD_ATTEMPTS_MAX = 3
+
 RESIZE = "resize"
 #: A clustering of another kind is cancelled by the engine that planned it.
 _CANCELS = {

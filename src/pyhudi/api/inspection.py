@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyhudi.api.inputs import checked_limit
 from pyhudi.api.inspected_buckets import (
     BUCKETS,
+    LOAD_ATTEMPTS_MAX,
     RESIZE,
     PlansInTheWay,
     bucket_rows,
@@ -19,6 +20,8 @@ from pyhudi.api.inspected_buckets import (
     load_rings,
     unclear_plan,
 )
+from pyhudi.api.ring_pictures.load import RingPictures
+from pyhudi.api.ring_pictures.picture import RingPicture
 from pyhudi.commit.conflict_notes import load_conflicts
 from pyhudi.commit.pending_plans import ServicePlan, load_plan_file
 from pyhudi.errors import CorruptTableError, UnavailableError
@@ -32,10 +35,12 @@ from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity, parse_writer
 from pyhudi.plan.compaction import SERVICES as SERVICE_ACTIONS
 from pyhudi.plan.due import DueFacts, due_services
+from pyhudi.plan.resizing.changes import ResizePreview
 from pyhudi.plan.upkeep import SERVICES, Upkeep, policy_words, recorded_upkeep
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.read.plan import Reader
 from pyhudi.read.schema_history import SchemaChange, schema_changes
+from pyhudi.services.resizing.result import Resized
 from pyhudi.storage.objects.consumers import FoundConsumer, load_consumers
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.timeline_files import load_timeline_file
@@ -53,8 +58,6 @@ from pyhudi.world import World, real_world
 _PLANS = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN})
 _WRITER_COLUMNS = ("job", "user", "host")
 _HEARTBEAT_BYTES_MAX = 8_192
-#: How often the table is loaded again because a resize completed meanwhile.
-_LOAD_ATTEMPTS_MAX = 3
 _TIMELINE = pa.schema(
     [
         ("requested", pa.string()),
@@ -174,7 +177,7 @@ _UPKEEP = pa.schema(
 
 
 class Inspection:
-    """`table.inspect`: each method loads what is new and returns one Arrow table."""
+    """`table.inspect`: each method loads what is new, and returns an Arrow table or a picture."""
 
     def __init__(
         self,
@@ -238,7 +241,7 @@ class Inspection:
         that has it, and whether that is closed. Rows are counted as `table.read().count()` counts
         them; without `rows` no data file is opened, and the column is null.
         """
-        for _ in range(_LOAD_ATTEMPTS_MAX):
+        for _ in range(LOAD_ATTEMPTS_MAX):
             state = self._state()
             rings = load_rings(self._loader, state)
             if not is_behind(state, rings):
@@ -246,6 +249,18 @@ class Inspection:
         pending = self._pending_plans(state)
         found = bucket_rows(self._loader, self._reader, state, rings, pending, counts_rows=rows)
         return _table(BUCKETS, found)
+
+    def ring(
+        self, partition: str = "", *, resize: ResizePreview | Resized | str | None = None
+    ) -> RingPicture:
+        """Return a picture of the consistent buckets of a partition, given by its path.
+
+        A notebook shows the ring, coloured by bytes; `svg` is its text. With `resize` it is the
+        ring before and after: of what `services.resize(dry_run=True)` returns, or of a resize that
+        has completed or is pending, by its requested time. No data file is opened.
+        """
+        rings = RingPictures(self._loader, self._reader, self._state, self._pending_plans)
+        return rings.picture(partition, resize)
 
     def writers(self, *, limit: int = 100) -> pa.Table:
         """Return what is pending, then completed writes, the latest first, each with its writer.

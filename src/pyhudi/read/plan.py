@@ -296,7 +296,7 @@ class Reader:
         handed: dict[FileGroupId, frozenset[FileGroupId]] = {}
         if is_joined(state.config):
             for write in (write for write in writes if write.is_clustering):
-                handed.update(handed_over(write.metadata, self._resize_of(write)))
+                handed.update(handed_over(write.metadata, self.resize_plan(write.requested)))
             writes = [w for w in writes if not (w.is_compaction or w.is_clustering)]
             self._refuse_cleaned(state, AtCompletion(end))  # rows are read as of then
         instants = frozenset(write.requested for write in writes)
@@ -327,14 +327,14 @@ class Reader:
             raise self._lost_change(state, plan)
         return with_path_columns(plan, schema, state.config, as_in_path=as_in_path), end
 
-    def _resize_of(self, write: CompletedWrite) -> ResizePlan | None:
-        """Return the plan of a completed resize; None if it is gone, or that of a clustering."""
-        plan = Instant(InstantTime(write.requested), Action.CLUSTERING, State.REQUESTED)
+    def resize_plan(self, requested: str) -> ResizePlan | None:
+        """Return the plan of a resize; None if it is gone, or that of a clustering."""
+        plan = Instant(InstantTime(requested), Action.CLUSTERING, State.REQUESTED)
         path = f"{self._loader.timeline_folder}/{plan.file_name}"
         try:
             return decode_resize_plan(self._loader.storage.read(path, 0, CONTAINER_BYTES_MAX), path)
         except FileNotFoundError:
-            archived = self._history.instant(write.requested)
+            archived = self._history.instant(requested)
             data = archived and archived.plan
             return decode_resize_plan(data, path) if data else None
 

@@ -7,9 +7,10 @@ sequence number, which every resize of the partition raises, and by what the chi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from pyhudi.format.table.ring_file import Ring
+from pyhudi.format.table.ring_file import FIRST_INSTANT, NodeTag, Ring, RingNode
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.resize_plan import GroupChange, ResizePlan
 from pyhudi.index.ring_changes import RingChange, ring_after, unsound_change
@@ -43,6 +44,29 @@ def _ring_after(
             if not part.file_id.endswith("-0"):
                 raise unsound_change(partition, f"{part.file_id} is no file group of a ring")
     return ring_after(ring, map(ring_change, changes), instant)
+
+
+def ring_before(after: Ring, changes: Iterable[GroupChange]) -> Ring | None:
+    """Return the ring that a plan was made on, from the one that it left; None if it cannot tell.
+
+    Each input stands where a child removes it, or where the last child is.
+    """
+    nodes = {node.position: node for node in after.nodes}
+    number = None
+    for change in changes:
+        number = change.sequence_number
+        for child in change.children:
+            nodes.pop(child.position, None)
+        gone = [c.position for c in change.children if c.tag is NodeTag.DELETE]
+        last = [c.position for c in change.children if c.tag is NodeTag.REPLACE][-1:]
+        if len(gone) + len(last) != len(change.slices):
+            return None
+        for part, position in zip(change.slices, (*gone, *last), strict=True):
+            nodes[position] = RingNode(position, part.file_id.removesuffix("-0"))
+    if number is None:
+        return None
+    found = tuple(nodes[position] for position in sorted(nodes))
+    return replace(after, instant=FIRST_INSTANT, sequence_number=number, nodes=found)
 
 
 def ring_change(change: GroupChange) -> RingChange:
