@@ -38,6 +38,7 @@ from pyhudi.errors import InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime
 from pyhudi.plan.compaction import CompactionPolicy, CompactionTrigger, group_name
+from pyhudi.plan.policy_checks import require_whole
 from pyhudi.table.file_group import FileGroupFiles
 from pyhudi.table.file_slices import is_replaced, latest_slice
 from pyhudi.timeline.completion import CompletionTimes, visible_now
@@ -80,12 +81,7 @@ class ArchivePolicy:
         lowest = {"merge_files": 2, "grace_ms": 0, "aborted_grace_ms": 0, "delta_commits": 0}
         for entry in fields(self):
             value, least = getattr(self, entry.name), lowest.get(entry.name, 1)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise InvalidRequestError(
-                    f"{entry.name}={value!r} cannot be used",
-                    why=f"it must be a whole number, at least {least}",
-                    next_step="Change the policy of archiving",
-                )
+            require_whole(entry.name, value, least, "Change the policy of archiving")
         if self.keep_max <= self.keep_min:
             raise InvalidRequestError(
                 f"keep_max={self.keep_max} cannot be used with keep_min={self.keep_min}",

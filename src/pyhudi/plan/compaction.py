@@ -29,11 +29,11 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any, TypeAlias
 
-from pyhudi.errors import InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId, parse_data_file
 from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Action
 from pyhudi.format.timeline.plan_files import CompactionOperation, CompactionPlan
+from pyhudi.plan.policy_checks import require_whole, unusable, word_of
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
 from pyhudi.table.file_slices import is_replaced, latest_slice
 from pyhudi.table.state import TableState
@@ -91,44 +91,29 @@ class CompactionPolicy:
     trigger_seconds: int = 3_600  # since the last compaction
 
     def __post_init__(self) -> None:
-        words: dict[str, type[StrEnum]] = {"order": CompactionOrder, "trigger": CompactionTrigger}
-        for name, kind in words.items():
-            try:
-                object.__setattr__(self, name, kind(getattr(self, name)))
-            except ValueError:
-                listed = ", ".join(repr(word.value) for word in kind)
-                raise _unusable(name, getattr(self, name), f"it is one of {listed}") from None
         for each in fields(self):
             name, value = each.name, getattr(self, each.name)
-            if name in {*words, "partitions"} or (name in _MAY_BE_NONE and value is None):
-                continue
-            _check_number(name, value, 0 if name in _MAY_BE_ZERO else 1)
+            if name in _WORDS:
+                object.__setattr__(self, name, word_of(name, value, _WORDS[name], _ADVICE))
+            elif name != "partitions" and (value is not None or name not in _MAY_BE_NONE):
+                require_whole(name, value, 0 if name in _MAY_BE_ZERO else 1, _ADVICE)
         if self.partitions is not None:
             object.__setattr__(self, "partitions", _paths(self.partitions))
 
 
+_ADVICE = "Change the compaction policy"
+_WORDS: Mapping[str, type[StrEnum]] = {"order": CompactionOrder, "trigger": CompactionTrigger}
 _MAY_BE_ZERO = ("min_log_bytes", "trigger_seconds", "input_bytes_max")
 _MAY_BE_NONE = ("input_bytes_max",)
 #: A group is overdue when its trigger would have fired so many times.
 OVERDUE_TIMES = 4
 
 
-def _check_number(name: str, value: Any, lowest: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
-        raise _unusable(name, value, f"it must be a whole number, at least {lowest}")
-
-
 def _paths(given: Any) -> tuple[str, ...]:
     is_list = isinstance(given, Collection) and not isinstance(given, str | bytes | Mapping)
     if not is_list or not all(isinstance(path, str) for path in given):
-        raise _unusable("partitions", given, "it must be a list of partition paths")
+        raise unusable("partitions", given, "it must be a list of partition paths", _ADVICE)
     return tuple(path.strip("/") for path in given)
-
-
-def _unusable(name: str, value: object, why: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"{name}={value!r} cannot be used", why=why, next_step="Change the compaction policy"
-    )
 
 
 # ---- when

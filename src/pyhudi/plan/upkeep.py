@@ -28,6 +28,7 @@ from pyhudi.format.table.table_config import TableConfig
 from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.plan.cleaning import CleanBy, CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.policy_checks import require_whole
 from pyhudi.plan.resizing.policy import ResizePolicy
 
 UPKEEP: Final = "pyhudi.upkeep"
@@ -77,13 +78,8 @@ class Upkeep:
     def __post_init__(self) -> None:
         for name, kind in SERVICES.items():
             require_policy(name, getattr(self, name), kind)
-        given = self.inline_bytes
-        if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-            raise InvalidRequestError(
-                f"inline_bytes={given!r:.100} cannot be used",
-                why="it must be a whole number, at least 0",
-                next_step="Give the bytes that a compaction or a resize after a commit may read",
-            )
+        advice = "Give the bytes that a compaction or a resize after a commit may read"
+        require_whole(_INLINE, self.inline_bytes, 0, advice)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from pyhudi.errors import InvalidRequestError
 from pyhudi.index.ring_changes import Arc, equal_points
+from pyhudi.plan.policy_checks import require_number, require_whole, unusable, word_of
 
 MIB: Final = 1 << 20
 TARGET_BYTES_LEAST: Final = 4096
@@ -97,19 +98,18 @@ class ResizePolicy:
             )
 
     def _check(self) -> None:
-        _check_whole("target_bytes", self.target_bytes, TARGET_BYTES_LEAST)
-        for name in ("bytes_max", "buckets_max", "partitions_max"):
-            _check_whole(name, getattr(self, name), 1)
-        _check_number("split_above", self.split_above, 1, math.inf)
-        _check_number("merge_below", self.merge_below, 0, 1)
-        _check_number("rest_seconds", self.rest_seconds, 0, math.inf)
+        for name, least in _WHOLE.items():
+            require_whole(name, getattr(self, name), least, _ADVICE)
+        for name, (low, high) in _NUMBERS.items():
+            require_number(name, getattr(self, name), low, high, _ADVICE)
         if isinstance(self.split, str):
-            object.__setattr__(self, "split", _word("split", self.split, SplitAt))
+            object.__setattr__(self, "split", word_of("split", self.split, SplitAt, _ADVICE))
         elif isinstance(self.split, type) or not isinstance(self.split, SplitPolicy):
-            raise _unusable("split", self.split, "a split policy has a method points(bucket)")
-        object.__setattr__(self, "writes", _word("writes", self.writes, ResizeWrites))
+            why = "a split policy has a method points(bucket)"
+            raise unusable("split", self.split, why, _ADVICE)
+        object.__setattr__(self, "writes", word_of("writes", self.writes, ResizeWrites, _ADVICE))
         if self.input_bytes_max is not None:
-            _check_whole("input_bytes_max", self.input_bytes_max, 0)
+            require_whole("input_bytes_max", self.input_bytes_max, 0, _ADVICE)
 
     @classmethod
     def recorded(cls, values: Mapping[str, Any]) -> Self:
@@ -138,6 +138,16 @@ class ResizePolicy:
     def merge_bytes(self) -> float:
         """A bucket smaller than this is merged with neighbours."""
         return self.target_bytes * self.merge_below
+
+
+_ADVICE = "Change the resize policy"
+#: The least value of each whole number, and the bounds of the others.
+_WHOLE = {"target_bytes": TARGET_BYTES_LEAST, "bytes_max": 1, "buckets_max": 1, "partitions_max": 1}
+_NUMBERS = {
+    "split_above": (1, math.inf),
+    "merge_below": (0, 1),
+    "rest_seconds": (0, math.inf),
+}
 
 
 def split_points(split: str | SplitPolicy, bucket: SplitBucket) -> tuple[int, ...]:
@@ -189,30 +199,4 @@ def _bad_points(bucket: SplitBucket, points: object, why: str) -> InvalidRequest
         f" {bucket.partition!r} cannot be used",
         why=why,
         next_step='Correct the split policy, or use "middle" or "even"',
-    )
-
-
-def _check_whole(name: str, value: Any, lowest: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
-        raise _unusable(name, value, f"it must be a whole number, at least {lowest:,}")
-
-
-def _check_number(name: str, value: Any, lowest: float, highest: float) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not lowest <= value <= highest or math.isinf(value):
-        bounds = f"at least {lowest}" if math.isinf(highest) else f"from {lowest} to {highest}"
-        raise _unusable(name, value, f"it must be a number {bounds}")
-
-
-def _word(name: str, value: Any, words: type[StrEnum]) -> StrEnum:
-    try:
-        return words(value)
-    except ValueError:
-        listed = " or ".join(repr(word.value) for word in words)
-        raise _unusable(name, value, f"it is {listed}") from None
-
-
-def _unusable(name: str, value: object, why: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"{name}={value!r} cannot be used", why=why, next_step="Change the resize policy"
     )
