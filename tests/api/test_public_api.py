@@ -151,6 +151,7 @@ def test_whatever_a_verb_gives_can_be_named() -> None:
     verbs = (what for kind in VERBS for what in vars(kind).values() if isfunction(what))
     hints = [get_type_hints(verb).get("return") for verb in verbs if verb.__name__[0] != "_"]
     hints += [hint for kind in GIVEN for hint in get_type_hints(kind).values()]
+    hints += [base for kind in GIVEN for base in getattr(kind, "__orig_bases__", ())]
     found = {kind for hint in hints for kind in named_types(hint)}
     ours = {kind.__name__ for kind in found if kind.__module__.startswith("pyhudi")}
     assert {"CleanPlan", "CompactionResult", "Consumer"} <= ours

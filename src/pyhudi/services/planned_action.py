@@ -359,6 +359,15 @@ class PlannedAction(ABC, Generic[Plan, Work, Result]):
             next_step=f"Look at table.inspect.timeline(), or plan a new {self.called}",
         )
 
+    def _nothing_to_cancel(self, requested: str) -> InvalidRequestError:
+        done = self._completed(requested)
+        why = "no plan has that time" if done is None else f"it has completed at {done.completed}"
+        return InvalidRequestError(
+            f"there is no pending {self.called} {requested:.100} to cancel",
+            why=why,
+            next_step="Look at table.inspect.timeline()",
+        )
+
     def _cannot_cancel_now(self, requested: str) -> ConflictError:
         timeout = f"{self._settings.heartbeat_timeout_ms / 1000:g} s"
         return ConflictError(

@@ -27,7 +27,6 @@ from pyhudi.errors import (
     ConflictError,
     CorruptTableError,
     HudiError,
-    InvalidRequestError,
 )
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import (
@@ -265,15 +264,6 @@ class Compactions(PlannedAction[_Plan, CommitMetadata, CompactionResult]):
         if outcome.rule in LOCK_RULES:
             raise refusal_error(outcome, self._storage.uri)
         raise self._nothing_to_cancel(instant.requested)
-
-    def _nothing_to_cancel(self, requested: str) -> InvalidRequestError:
-        done = self._completed(requested)
-        why = "no plan has that time" if done is None else f"it has completed at {done.completed}"
-        return InvalidRequestError(
-            f"there is no pending compaction {requested} to cancel",
-            why=why,
-            next_step="Look at table.inspect.timeline()",
-        )
 
 
 def refuse_omitted(

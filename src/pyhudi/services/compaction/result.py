@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Self
 
-from pyhudi.errors import HudiError, first_of
 from pyhudi.format.timeline.commit_metadata import (
     SCHEMA_KEY,
     CommitMetadata,
@@ -16,6 +14,7 @@ from pyhudi.format.timeline.commit_metadata import (
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity
 from pyhudi.plan.compaction import NOTHING, CompactionPreview
+from pyhudi.services.plans_done import PlansDone
 from pyhudi.storage.protocol import Storage
 from pyhudi.wording import counted, readable
 
@@ -47,28 +46,12 @@ class CompactionResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(PlansDone[CompactionPreview, CompactionResult]):
     """What a call of `compact` did, or would do."""
 
-    preview: CompactionPreview  # of the plan that it made, or would make
-    planned: str | None = None  # requested time of that plan
-    pending: tuple[str, ...] = ()  # plans that are pending, of this call or of others
-    results: tuple[CompactionResult, ...] = ()
-    errors: tuple[HudiError, ...] = ()  # why a plan was not made, or not executed
-
-    def or_raise(self) -> Self:
-        """Return this result, or raise the first error if something failed."""
-        if self.errors:
-            raise first_of(self.errors, self.results)
-        return self
-
-    def __str__(self) -> str:
-        lines = ["no compaction is due" if self.preview is NOTHING else str(self.preview)]
-        if self.planned:
-            lines.append(f"planned as {self.planned}")
-        lines += [str(result) for result in self.results]
-        lines += [f"plan {requested} is pending" for requested in self.pending]
-        return "\n".join(lines)
+    @property
+    def _preview_words(self) -> str:
+        return "no compaction is due" if self.preview is NOTHING else str(self.preview)
 
 
 def compaction_metadata(

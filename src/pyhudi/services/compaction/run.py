@@ -2,61 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from pyhudi.errors import HudiError, InvalidRequestError, fault
+from pyhudi.errors import HudiError
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.format.timeline.instant import Instant, InstantTime
 from pyhudi.format.timeline.plan_files import CompactionOperation
 from pyhudi.plan.compaction import NOTHING, CompactionPolicy, is_due
-from pyhudi.plan.scan import CommitFolders, merge_rule
-from pyhudi.progress import Listener, ProgressBoard
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.read.plan import Reader
 from pyhudi.services.compaction.execute import Compactions, Merge
 from pyhudi.services.compaction.merge_slice import CompactionSpec, compact_slice, planned_slice
-from pyhudi.services.compaction.result import Compacted, CompactionResult
+from pyhudi.services.compaction.result import Compacted
+from pyhudi.services.planned_work import LocalWork, base_file_spec, execute_pending
 from pyhudi.session.session import TableSession
-from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import clock_time
 
 
-class LocalMerge:
-    """Makes the base files in this process, one after the other."""
+class LocalMerge(LocalWork[CompactionOperation]):
+    """Makes the base files of compactions in this process."""
 
-    def __init__(self, session: TableSession, listener: Listener | None = None) -> None:
-        self._session = session
-        self._listener = listener
+    def _spec(
+        self, requested: str, schema: str, parts: Sequence[CompactionOperation]
+    ) -> CompactionSpec:
+        return compaction_spec(self._session, requested, schema, parts)
 
-    def __call__(
-        self, requested: str, schema: str, operations: Sequence[CompactionOperation]
-    ) -> Iterator[WriteStat]:
-        session = self._session
-        spec = compaction_spec(session, requested, schema, operations)
-        with ProgressBoard(self._listener, session.world) as board:
-            for operation in operations:
-                stat = compact_slice(session.storage, spec, operation)
-                board.add(rows=stat.num_writes or 0, bytes=stat.total_write_bytes or 0, files=1)
-                yield stat
+    def _made(self, spec: CompactionSpec, part: CompactionOperation) -> tuple[WriteStat]:
+        return (compact_slice(self._session.storage, spec, part),)
 
 
 def compaction_spec(
     session: TableSession, requested: str, schema: str, operations: Sequence[CompactionOperation]
 ) -> CompactionSpec:
     """Return what tasks need to execute a plan."""
-    with session.exclusive:
-        state = session.current.load()
-        slices = [planned_slice(operation) for operation in operations]
-        return CompactionSpec(
-            InstantTime(requested),
-            schema,
-            merge_rule(session.config),
-            visible_now(state.timeline),
-            CommitFolders.of(session.config),
-            CommitRecords(session.loader).load(state, slices).sizes,
-            session.schema.may_go(),
-        )
+    slices = [planned_slice(operation) for operation in operations]
+    return base_file_spec(session, requested, schema, slices)
 
 
 def compactions(session: TableSession, merge: Merge | None = None) -> Compactions:
@@ -114,38 +94,8 @@ def compact(
     except HudiError as error:
         errors.append(error)
     bytes_max = None if policy is None else policy.input_bytes_max
-    results = [] if plan_only else list(_execute_pending(service, planned, bytes_max, errors))
+    results = [] if plan_only else list(execute_pending(service, planned, bytes_max, errors))
     left = service.plans()
     errors += service.blocked(left)
     pending = tuple(instant.requested for instant in left)
     return Compacted(preview, planned, pending, tuple(results), tuple(errors))
-
-
-def _execute_pending(
-    service: Compactions, planned: str | None, bytes_max: int | None, errors: list[HudiError]
-) -> Iterator[CompactionResult]:
-    """Execute the pending plans, each even if others fail, and yield the results.
-
-    With `bytes_max`, leave out larger plans than that, except for `planned`, which was just made.
-    """
-    for instant in service.pending():
-        try:
-            is_free = bytes_max is None or instant.requested == planned
-            if not is_free and service.input_bytes(instant.requested) > (bytes_max or 0):
-                continue
-            result = service.execute(instant.requested)
-        except HudiError as error:
-            # A plan that was cancelled a moment ago is not a failure.
-            is_reported = not isinstance(error, InvalidRequestError) or _is_pending(
-                service, instant
-            )
-            errors += [error] if is_reported else []
-        except Exception as error:  # a bug, here or in Spark, does not stop other plans
-            errors.append(fault(f"the compaction {instant.requested}", error))
-        else:
-            yield from [] if result is None else [result]
-
-
-def _is_pending(service: Compactions, plan: Instant) -> bool:
-    """True if the plan is still pending, in whatever state."""
-    return plan.requested in {pending.requested for pending in service.pending()}

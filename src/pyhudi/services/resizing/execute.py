@@ -25,7 +25,6 @@ from pyhudi.commit.transaction import writer_identity
 from pyhudi.errors import (
     ConflictError,
     HudiError,
-    InvalidRequestError,
     UnsupportedTableError,
 )
 from pyhudi.format.files.file_names import (
@@ -238,15 +237,6 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
             if isinstance(outcome, Refused) and outcome.rule in LOCK_RULES:
                 raise refusal_error(outcome, self._storage.uri)
             raise self._nothing_to_cancel(requested)
-
-    def _nothing_to_cancel(self, requested: str) -> InvalidRequestError:
-        done = self._completed(requested)
-        why = "no plan has that time" if done is None else f"it has completed at {done.completed}"
-        return InvalidRequestError(
-            f"there is no pending resize {requested:.100} to cancel",
-            why=why,
-            next_step="Look at table.inspect.timeline()",
-        )
 
 
 def rewrites(work: ResizeWork) -> tuple[Rewrite, ...]:

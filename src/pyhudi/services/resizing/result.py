@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
-from pyhudi.errors import HudiError, first_of
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.plan.resizing.changes import ResizePreview
+from pyhudi.services.plans_done import PlansDone
 from pyhudi.wording import counted, readable
 
 
@@ -38,28 +37,8 @@ class ResizeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Resized:
+class Resized(PlansDone[ResizePreview, ResizeResult]):
     """What a call of `resize` did, or would do."""
-
-    preview: ResizePreview  # of the plan that it made, or would make
-    planned: str | None = None  # requested time of that plan
-    pending: tuple[str, ...] = ()  # plans that are pending, of this call or of others
-    results: tuple[ResizeResult, ...] = ()
-    errors: tuple[HudiError, ...] = ()  # why a plan was not made, or not executed
-
-    def or_raise(self) -> Self:
-        """Return this result, or raise the first error if something failed."""
-        if self.errors:
-            raise first_of(self.errors, self.results)
-        return self
-
-    def __str__(self) -> str:
-        lines = [str(self.preview)]
-        if self.planned:
-            lines.append(f"planned as {self.planned}")
-        lines += [str(result) for result in self.results]
-        lines += [f"plan {requested} is pending" for requested in self.pending]
-        return "\n".join(lines)
 
 
 def resize_result(

@@ -2,69 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from pyhudi.errors import HudiError, InvalidRequestError, fault
+from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.plan.resizing.changes import ResizePreview
 from pyhudi.plan.resizing.choose import RingLimits
 from pyhudi.plan.resizing.policy import ResizePolicy
-from pyhudi.plan.scan import CommitFolders, merge_rule
-from pyhudi.progress import Listener, ProgressBoard
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.read.plan import Reader
 from pyhudi.services.compaction.merge_slice import CompactionSpec
+from pyhudi.services.planned_work import LocalWork, base_file_spec, execute_pending
 from pyhudi.services.resizing.child_bases import Rewrite, write_children
 from pyhudi.services.resizing.execute import Merge, Resizes
 from pyhudi.services.resizing.result import Resized, ResizeResult
 from pyhudi.services.resizing.schedule import ResizePlanning, RingFacts
 from pyhudi.session.session import TableSession
-from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.write.resizing.work import LayoutOf, ring_buckets, ring_layout
 
 NOTHING = ResizePreview((), ())
 
 
-class LocalChildren:
+class LocalChildren(LocalWork[Rewrite]):
     """Makes the children's base files in this process, one split or merge after the other."""
 
-    def __init__(self, session: TableSession, listener: Listener | None = None) -> None:
-        self._session = session
-        self._listener = listener
+    def _spec(self, requested: str, schema: str, parts: Sequence[Rewrite]) -> CompactionSpec:
+        return children_spec(self._session, requested, schema, parts)
 
-    def __call__(
-        self, requested: str, schema: str, rewrites: Sequence[Rewrite]
-    ) -> Iterator[WriteStat]:
-        session = self._session
-        spec = children_spec(session, requested, schema, rewrites)
-        with ProgressBoard(self._listener, session.world) as board:
-            for rewrite in rewrites:
-                for stat in write_children(session.storage, spec, rewrite):
-                    board.add(rows=stat.num_writes or 0, bytes=stat.total_write_bytes or 0, files=1)
-                    yield stat
+    def _made(self, spec: CompactionSpec, part: Rewrite) -> tuple[WriteStat, ...]:
+        return write_children(self._session.storage, spec, part)
 
 
 def children_spec(
     session: TableSession, requested: str, schema: str, rewrites: Sequence[Rewrite]
 ) -> CompactionSpec:
     """Return what tasks need to make the children's base files."""
-    with session.exclusive:
-        state = session.current.load()
-        slices = [slice_ for rewrite in rewrites for slice_ in rewrite.slices]
-        return CompactionSpec(
-            InstantTime(requested),
-            schema,
-            merge_rule(session.config),
-            visible_now(state.timeline),
-            CommitFolders.of(session.config),
-            CommitRecords(session.loader).load(state, slices).sizes,
-            session.schema.may_go(),
-        )
+    slices = [slice_ for rewrite in rewrites for slice_ in rewrite.slices]
+    return base_file_spec(session, requested, schema, slices)
 
 
 def resizes(
@@ -137,31 +115,8 @@ def resize(
     if plan_only:
         errors += service.damaged()
     else:
-        results += _execute_pending(service, planned, bound, errors)
+        results += execute_pending(service, planned, bound, errors)
     return Resized(preview, planned, _pending(service), tuple(results), tuple(errors))
-
-
-def _execute_pending(
-    service: Resizes, planned: str | None, bytes_max: int | None, errors: list[HudiError]
-) -> Iterator[ResizeResult]:
-    """Execute the pending resizes, each even if others fail, and yield the results.
-
-    With `bytes_max`, leave out larger plans than that, except for `planned`, which was just made.
-    """
-    for requested in _pending(service):
-        try:
-            is_free = bytes_max is None or requested == planned
-            if not is_free and service.input_bytes(requested) > (bytes_max or 0):
-                continue
-            result = service.execute(requested)
-        except HudiError as error:
-            # A plan that was cancelled a moment ago is not a failure.
-            is_gone = isinstance(error, InvalidRequestError) and requested not in _pending(service)
-            errors += [] if is_gone else [error]
-        except Exception as error:  # a bug, here or in Spark, does not stop other plans
-            errors.append(fault(f"the resize {requested}", error))
-        else:
-            yield from [] if result is None else [result]
 
 
 def _pending(service: Resizes) -> tuple[str, ...]:
