@@ -12,6 +12,7 @@ from memory_tables import MemoryTable
 from pyhudi.commit.proposals import Begin, Decided
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import ConsistentBuckets
+from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.ring_file import Ring
 from pyhudi.format.timeline.instant import Action
 from pyhudi.format.timeline.resize_plan import (
@@ -31,6 +32,11 @@ from pyhudi.table.schema import FILE_NAME
 
 _IDS = count()  # no two buckets share one, in whichever copy of a table
 _ID = pa.field("id", pa.string(), nullable=False)
+#: Definitions of tables in both modes.
+MODES: dict[str, dict[str, Any]] = {
+    "event time": {"ordering": "ts"},
+    "commit time": {"concurrency": ConcurrencyMode.OPTIMISTIC},
+}
 SCHEMA = pa.schema([_ID, ("day", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 
 
@@ -93,6 +99,29 @@ class ResizeTable(MemoryTable):
     def resizes(self, label: str = "e", storage: Storage | None = None, **settings: Any) -> Resizes:
         """The resizes as one process executes them."""
         return resizes(self.session(label, storage, **settings))
+
+
+class Beside:
+    """A storage through which an executor works, and a writer beside it at some moments."""
+
+    def __init__(self, table: ResizeTable, deeds: dict[str, Any]) -> None:
+        self._storage: Storage = table.storage
+        self._deeds = deeds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def create(self, path: str, data: bytes) -> bool:
+        self._meet(path)
+        return self._storage.create(path, data)
+
+    def create_from(self, path: str, chunks: Any) -> int | None:
+        self._meet(path)
+        return self._storage.create_from(path, chunks)
+
+    def _meet(self, path: str) -> None:
+        for part in [part for part in self._deeds if part in path]:
+            self._deeds.pop(part)()
 
 
 def splits(ring: Ring, parts: int, new_id: Callable[[], str]) -> list[RingChange]:

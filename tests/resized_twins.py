@@ -15,44 +15,15 @@ import pyarrow as pa
 
 from many_writers.scene import HeldWrite, Stop
 from pyhudi.format.table.column_owners import ColumnOwners
-from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.storage.objects.column_owners import declare_owners
-from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.instant_time import RequestedTime
 from pyhudi.write.result import WriteResult
-from resize_tables import ResizeTable
+from resize_tables import MODES, Beside, ResizeTable
 
-MODES: dict[str, dict[str, Any]] = {
-    "event time": {"ordering": "ts"},
-    "commit time": {"concurrency": ConcurrencyMode.OPTIMISTIC},
-}
 JOINED = "joined"
 _OWNERS = {"own": ("v",), "other": ("ts",)}
 _SEEN = ["id", "v", "ts", "_hoodie_commit_time"]
 _MS = 1
-
-
-class Beside:
-    """A storage through which an executor works, and deeds that are done beside it."""
-
-    def __init__(self, storage: Storage, deeds: dict[str, Callable[[], object]]) -> None:
-        self._storage = storage
-        self._deeds = deeds
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
-
-    def create(self, path: str, data: bytes) -> bool:
-        self._meet(path)
-        return self._storage.create(path, data)
-
-    def create_from(self, path: str, chunks: Any) -> int | None:
-        self._meet(path)
-        return self._storage.create_from(path, chunks)
-
-    def _meet(self, path: str) -> None:
-        for part in [part for part in self._deeds if part in path]:
-            self._deeds.pop(part)()
 
 
 @dataclass
@@ -112,8 +83,7 @@ class Twin:
             return
         requested = plan(self.table)
         pending()
-        storage = Beside(self.table.storage, deeds)
-        done = self.table.resizes(storage=storage).execute(requested)
+        done = self.table.resizes(storage=Beside(self.table, deeds)).execute(requested)
         assert done is not None
         assert not deeds, "a deed was not done"
         self.resized.append((requested, done.completed))

@@ -14,7 +14,8 @@ from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.read.plan import Now, Question, Reader
 from pyhudi.read.slice import read_split
 from pyhudi.timeline.instant_time import RequestedTime
-from resized_twins import JOINED, MODES, Beside, Twin, lived
+from resize_tables import MODES, Beside
+from resized_twins import JOINED, Twin, lived
 
 every_mode = pytest.mark.parametrize("mode", [*MODES, JOINED])
 
@@ -103,7 +104,7 @@ def test_readers_see_every_write_once_at_every_step_of_a_resize(mode: str) -> No
             steps.append(path)
             assert seen() == before, path
 
-    service = table.resizes(storage=Watched(table.storage, {}))
+    service = table.resizes(storage=Watched(table, {}))
     assert service.execute(requested) is not None
     assert len(steps) > 8
     assert seen() == before

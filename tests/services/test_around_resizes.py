@@ -13,7 +13,6 @@ from many_writers.scene import HeldWrite, Stop
 from many_writers.services_by_hand import begin_service, plan_clustering
 from pyhudi.commit.proposals import Close
 from pyhudi.errors import InvalidRequestError
-from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.ring_file import FIRST_INSTANT
 from pyhudi.format.timeline.decision_entry import closed_path
 from pyhudi.format.timeline.instant import Action, InstantTime
@@ -35,13 +34,8 @@ from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.storage.objects.rings import load_ring_files
 from pyhudi.storage.objects.write_fence import fence_path, raise_fence
-from resize_tables import ResizeTable, latest_slices
-from resized_twins import Beside
+from resize_tables import MODES, Beside, ResizeTable, latest_slices
 
-MODES: dict[str, dict[str, Any]] = {
-    "event time": {"ordering": "ts"},
-    "commit time": {"concurrency": ConcurrencyMode.OPTIMISTIC},
-}
 KEYS = "klmnopqrst"
 DAY_MS = 24 * 3_600_000
 with warnings.catch_warnings():
@@ -308,7 +302,7 @@ def test_a_resize_that_begins_while_a_compaction_is_planned_keeps_its_inputs(
     table.put(KEYS, 1, "e")
     table.put("kl", 2)
     begun: list[str] = []
-    storage = Beside(table.storage, {"/.pyhudi/log/": lambda: begun.append(table.plan(2))})
+    storage = Beside(table, {"/.pyhudi/log/": lambda: begun.append(table.plan(2))})
     planned = table.table("compactor", storage).services.compact(plan_only=True).pending
     assert len(begun) == len(planned) == 1
     plan = _shown_buckets(table)

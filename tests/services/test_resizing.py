@@ -14,7 +14,6 @@ from pyhudi.errors import (
     InvalidRequestError,
     UnsupportedTableError,
 )
-from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.ring_file import initial_ring
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
 from pyhudi.format.timeline.instant import Action
@@ -26,43 +25,15 @@ from pyhudi.format.timeline.resize_plan import (
 from pyhudi.index.ring_changes import unsound_change
 from pyhudi.index.ring_layout import RingLayout
 from pyhudi.services.resizing.run import resizes
-from pyhudi.storage.protocol import Folder, Storage
+from pyhudi.storage.protocol import Folder
 from pyhudi.timeline.instant_time import RequestedTime
 from pyhudi.write.resizing.work import ring_layout
-from resize_tables import ResizeTable
-
-MODES: dict[str, dict[str, Any]] = {
-    "event time": {"ordering": "ts"},
-    "commit time": {"concurrency": ConcurrencyMode.OPTIMISTIC},
-}
+from resize_tables import MODES, Beside, ResizeTable
 
 
 @pytest.fixture(params=MODES)
 def table(request: pytest.FixtureRequest) -> ResizeTable:
     return ResizeTable(**MODES[request.param])
-
-
-class Beside:
-    """A storage through which an executor works, and a writer beside it at some moments."""
-
-    def __init__(self, table: ResizeTable, deeds: dict[str, Any]) -> None:
-        self._storage: Storage = table.storage
-        self._deeds = deeds
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
-
-    def create(self, path: str, data: bytes) -> bool:
-        self._meet(path)
-        return self._storage.create(path, data)
-
-    def create_from(self, path: str, chunks: Any) -> int | None:
-        self._meet(path)
-        return self._storage.create_from(path, chunks)
-
-    def _meet(self, path: str) -> None:
-        for part in [part for part in self._deeds if part in path]:
-            self._deeds.pop(part)()
 
 
 def completed_file(table: ResizeTable, requested: str) -> str:

@@ -21,17 +21,12 @@ from pyhudi.api.table import Table
 from pyhudi.commit.proposals import Close
 from pyhudi.errors import HudiError
 from pyhudi.format.table.column_owners import ColumnOwners
-from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.storage.objects.column_owners import declare_owners
 from pyhudi.storage.protocol import Storage
 from pyhudi.write.begin import commit_nothing
 from pyhudi.write.result import WriteResult
-from resize_tables import SCHEMA, ResizeTable
+from resize_tables import MODES, SCHEMA, ResizeTable
 
-MODES: dict[str, dict[str, Any]] = {
-    "event time": {"ordering": "ts"},
-    "commit time": {"concurrency": ConcurrencyMode.OPTIMISTIC},
-}
 OWNERS = {"own": ("v",), "other": ("ts",)}
 JOINED = "joined"
 Values = dict[str, str | None]
