@@ -73,10 +73,10 @@ def resizing() -> str:
     ring, _, sizes = _example()
     return rings_svg(
         "Resizing: writers and readers go on",
-        "At every moment a write needs to write its rows once, and a reader sees each row once.",
+        "Rows are written once, and seen once, at every moment of it.",
         [
             replace(
-                _named(ring_view("planned", ring, sizes)), caption="writers and readers use FG2"
+                _named(ring_view("before", ring, sizes)), caption="writers and readers use FG2"
             ),
             replace(
                 before,

@@ -195,7 +195,7 @@ class RingPictures:
         if before is None or before.sequence_number + 1 != after.sequence_number:
             before = ring_before(after, self._planned(requested, partition))
         if before is None:
-            why = "a clean removed the ring that was in force before, and its plan is gone"
+            why = "the ring that was in force before it is gone, or there was none"
             raise _unknown(partition, requested, why)
         return before, after
 

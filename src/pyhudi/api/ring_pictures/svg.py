@@ -160,7 +160,7 @@ class _Panel:
             begin, end = run[0].begin, run[-1].end
             shape = self._circle(_MARK)
             if end - begin < 0.99:
-                gap = min(0.002, (end - begin) / 4)
+                gap = min(0.002, (end - begin) / 8)
                 to = self._at(_MARK, end - gap)
                 bow = self._bow(_MARK, end - begin, to)
                 shape = f"M{_point(self._at(_MARK, begin + gap))}{bow}"
