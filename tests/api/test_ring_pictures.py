@@ -19,7 +19,7 @@ from golden_tables import GoldenTables
 from memory_tables import MemoryTable
 from pyhudi.api.ring_pictures.picture import LINES_MAX, RingPicture
 from pyhudi.api.ring_pictures.views import RingView, change_views, ring_differences, ring_view
-from pyhudi.errors import InvalidRequestError
+from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.ring_file import (
@@ -138,6 +138,16 @@ def test_a_pending_resize_is_drawn_around_the_ring_and_before_and_after(
     assert [len(ring.buckets) for ring in found.rings] == [2, 6]
     assert f"resize {planned} is pending, and turns 2 buckets, " in str(found)
     assert f"resize {planned} is pending" in Drawn(table.table().inspect.ring("d").svg).words[1]
+
+
+def test_a_plan_that_is_damaged_does_not_hide_the_ring(table: ResizeTable) -> None:
+    planned = table.plan(3)
+    table.storage.write(f".hoodie/timeline/{planned}.clustering.requested", b"x")
+    [now] = table.table().inspect.ring("d").rings
+    assert len(now.buckets) == 2
+    assert not now.coming
+    with pytest.raises(CorruptTableError):
+        table.table().inspect.ring("d", resize=planned)
 
 
 @pytest.mark.parametrize("is_ring_gone", [False, True])

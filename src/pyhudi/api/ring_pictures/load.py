@@ -9,13 +9,14 @@ bucket whose files of that time are gone has none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 
 from pyhudi.api.inspected_buckets import LOAD_ATTEMPTS_MAX, is_behind
 from pyhudi.api.ring_pictures.picture import RingPicture
-from pyhudi.api.ring_pictures.views import RingView, change_views, ring_view
-from pyhudi.errors import InvalidRequestError
+from pyhudi.api.ring_pictures.views import RingView, change_views, ring_view, with_coming
+from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.ring_file import FIRST_INSTANT, Ring, RingFiles
@@ -96,14 +97,10 @@ class RingPictures:
         groups = self.states(state).items()
         notes = {g.file_id: what for g, what in groups if g.partition == ring.partition}
         view = ring_view("", ring, sizes, notes)
-        if (pending := self._pending(state, ring.partition)) is not None:
-            before, after = change_views(ring, self._after(ring, *pending), sizes)
-            made = tuple(bucket for bucket in after.buckets if bucket.change is not None)
-            marked = (
-                replace(bucket, change=other.change)
-                for bucket, other in zip(view.buckets, before.buckets, strict=True)
-            )
-            view = replace(view, buckets=tuple(marked), coming=made)
+        pending = None
+        with suppress(CorruptTableError):  # a plan that cannot be used does not hide the ring
+            if (pending := self._pending(state, ring.partition)) is not None:
+                view = with_coming(view, ring, self._after(ring, *pending), sizes)
         number = ring.sequence_number
         words = [f"resized {counted(number, 'time')}" if number else "never resized"]
         if pending is not None:
@@ -158,8 +155,10 @@ class RingPictures:
     def _resized(self, state: TableState, ring: Ring, requested: InstantTime) -> RingPicture:
         """Return what the resize of this time changes, or has changed, in the ring's partition."""
         partition = ring.partition
-        if (pending := self._pending(state, partition)) is not None and pending[0] == requested:
-            views = change_views(ring, self._after(ring, *pending), self._sizes_now(state, ring))
+        is_pending = any(instant.requested == requested for instant in state.timeline.pending)
+        if is_pending and (changes := self._planned(requested, partition)):
+            after = self._after(ring, requested, changes)
+            views = change_views(ring, after, self._sizes_now(state, ring))
             what = f"resize {requested} is pending, and turns {_what(views)}"
             return RingPicture(partition, what, views)
         before, after = self._history(state, partition, requested)

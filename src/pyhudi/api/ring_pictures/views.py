@@ -106,6 +106,17 @@ def change_views(
     return RingView("before", tuple(old)), RingView("after", tuple(new))
 
 
+def with_coming(view: RingView, ring: Ring, after: Ring, sizes: Sizes) -> RingView:
+    """Return the view of a ring with what a pending resize makes beside it."""
+    before_view, after_view = change_views(ring, after, sizes)
+    buckets = (
+        replace(bucket, change=other.change)
+        for bucket, other in zip(view.buckets, before_view.buckets, strict=True)
+    )
+    made = (bucket for bucket in after_view.buckets if bucket.change is not None)
+    return replace(view, buckets=tuple(buckets), coming=tuple(made))
+
+
 @dataclass(slots=True)
 class RingDifference:
     """Neighbouring buckets of one ring that another ring has others for; file ids."""
