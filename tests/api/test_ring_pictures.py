@@ -145,6 +145,7 @@ def test_a_plan_that_is_damaged_does_not_hide_the_ring(table: ResizeTable) -> No
     table.storage.write(f".hoodie/timeline/{planned}.clustering.requested", b"x")
     [now] = table.table().inspect.ring("d").rings
     assert len(now.buckets) == 2
+    assert all(planned in bucket.note for bucket in now.buckets)
     assert not now.coming
     with pytest.raises(CorruptTableError):
         table.table().inspect.ring("d", resize=planned)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 
-from pyhudi.api.inspected_buckets import LOAD_ATTEMPTS_MAX, is_behind
+from pyhudi.api.inspected_buckets import LOAD_ATTEMPTS_MAX, PlansInTheWay, is_behind
 from pyhudi.api.ring_pictures.picture import RingPicture
 from pyhudi.api.ring_pictures.views import RingView, change_views, ring_view, with_coming
 from pyhudi.errors import CorruptTableError, InvalidRequestError
@@ -52,7 +52,7 @@ class RingPictures:
     loader: TableLoader
     reader: Reader
     load: Callable[[], TableState]
-    states: Callable[[TableState], Mapping[FileGroupId, str]]  # what pending plan has a bucket
+    plans: Callable[[TableState], PlansInTheWay]  # that are pending
 
     def picture(self, partition: str, resize: ResizePreview | Resized | str | None) -> RingPicture:
         """Return the ring as it is, or as the resize changes it."""
@@ -94,8 +94,9 @@ class RingPictures:
 
     def _now(self, state: TableState, ring: Ring) -> RingPicture:
         sizes = self._sizes_now(state, ring)
-        groups = self.states(state).items()
-        notes = {g.file_id: what for g, what in groups if g.partition == ring.partition}
+        plans = self.plans(state)
+        groups = (FileGroupId(ring.partition, node.file_id) for node in ring.nodes)
+        notes = {group.file_id: plans.of(group) or "" for group in groups}
         view = ring_view("", ring, sizes, notes)
         pending = None
         with suppress(CorruptTableError):  # a plan that cannot be used does not hide the ring
