@@ -4,8 +4,10 @@
 (* columns.  The log is a sequence of entries: that an append is atomic, and     *)
 (* that it needs the tail applied, is what protocol.tla shows.  The files of the *)
 (* tail are created one by one, by any process; a crash is a process that rests. *)
+(* A table service (compaction, resize) begins by a plan and completes later. It  *)
+(* brings no change, but readers by request take the schema that it records, too. *)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
-CONSTANTS W, w1, w2, a, b, d, New, Old, MaxCalls, MaxLog, Records, Joins, OwnFrom, First, Whole
+CONSTANTS W, w1, w2, a, b, d, New, Old, MaxCalls, MaxLog, Records, Joins, OwnFrom, First, Whole, MaxPlans, Plans
 VARIABLES log, pub, pc, ch, called, start, extra, at, calls
 ByWriter == (w1 :> {a}) @@ (w2 :> {b})   \* the column that each writer may add
 vars == <<log, pub, pc, ch, called, start, extra, at, calls>>
@@ -15,10 +17,12 @@ None   == [add |-> {}, drop |-> {}]
 Top    == Len(log)
 Files(e) == IF e.k = "whole" THEN 3 ELSE 1            \* requested, inflight, completed
 Done   == pub = IF Top = 0 THEN 0 ELSE Files(log[Top])
-\* the entries whose effect is on the timeline, of those that complete a write
-Seen   == {k \in 1..Top : log[k].k \in {"complete", "whole"} /\ (k < Top \/ Done)}
+\* the entries whose effect is on the timeline, of those that complete a write; and a service, too
+Of(kinds) == {k \in 1..Top : log[k].k \in kinds /\ (k < Top \/ Done)}
+Seen   == Of({"complete", "whole"})
+All    == Of({"complete", "whole", "served"})
 Newest == CHOOSE k \in Seen : \A j \in Seen : j <= k                     \* greatest completion
-ByReq  == CHOOSE k \in Seen : \A j \in Seen : log[j].req <= log[k].req   \* greatest request
+ByReq  == CHOOSE k \in All : \A j \in All : log[j].req <= log[k].req     \* greatest request
 Now    == IF Seen = {} THEN Old ELSE log[Newest].sch
 Gone   == IF Seen = {} THEN {} ELSE log[Newest].gone                     \* dropped columns: the names are taken
 Own(w) == ((IF OwnFrom = "begin" THEN start[w] ELSE called[w]) \cup ch[w].add) \ ch[w].drop
@@ -29,7 +33,9 @@ Result(w) == CASE Records = "start"  -> Own(w)                           \* (wea
                [] OTHER              -> (Now \cup Add(w)) \ Drop(w)
 Clash(w) == Joins = "changes" /\ Records = "now" /\ ((Result(w) \ Now) \cap Gone) # {}
 GoneBy(w) == IF Result(w) = Now THEN Gone ELSE Gone \cup (Now \ Result(w))
-Later(w) == \E k \in Seen : log[k].req > log[at[w]].req
+\* a completed write with a later request; or a service, pending or not; (weak) or a completed one; (weak) or none
+Later(w) == \/ \E k \in IF Plans = "none" THEN Seen ELSE All : log[k].req > log[at[w]].req
+            \/ Plans = "begun" /\ \E k \in 1..Top : log[k].k = "plan" /\ log[k].req > log[at[w]].req
 Put(e) == log' = Append(log, e) /\ pub' = 0
 Init == /\ log = <<>> /\ pub = 0 /\ pc = [w \in W |-> "idle"] /\ ch = [w \in W |-> None]
         /\ called = [w \in W |-> Old] /\ start = [w \in W |-> Old] /\ extra = [w \in W |-> {}]
@@ -73,7 +79,15 @@ Retry(w) == /\ pc[w] = "pending" /\ Done /\ Room
             /\ Put(Entry("abort", w, 2 * (Top + 1), 2 * (Top + 1), {}, {}, None))
             /\ pc' = [pc EXCEPT ![w] = "called"] /\ start' = [start EXCEPT ![w] = Old] /\ at' = [at EXCEPT ![w] = 0]
            /\ UNCHANGED <<ch, called, extra, calls>>
-Next == Publish \/ \E w \in W : Call(w) \/ Begin(w) \/ Refuse(w) \/ Complete(w) \/ Evolve(w) \/ Evolved(w) \/ Retry(w)
+\* a service is planned, by any process; it records the schema in force then, whichever process executes it
+Plan == /\ Done /\ Room /\ Cardinality({k \in 1..Top : log[k].k = "plan"}) < MaxPlans
+        /\ Put(Entry("plan", w1, 2 * (Top + 1), 2 * (Top + 1), Now, {}, None))
+        /\ UNCHANGED <<pc, ch, called, start, extra, at, calls>>
+Serve == /\ Done /\ Room
+         /\ \E k \in 1..Top : /\ log[k].k = "plan" /\ ~\E j \in 1..Top : log[j].k = "served" /\ log[j].req = log[k].req
+                             /\ Put(Entry("served", w1, log[k].req, 2 * (Top + 1), log[k].sch, {}, None))
+         /\ UNCHANGED <<pc, ch, called, start, extra, at, calls>>
+Next == Publish \/ Plan \/ Serve \/ \E w \in W : Call(w) \/ Begin(w) \/ Refuse(w) \/ Complete(w) \/ Evolve(w) \/ Evolved(w) \/ Retry(w)
 Spec == Init /\ [][Next]_vars
 \* -- promises, of what readers see at every moment
 TwoOrders  == Seen # {} => log[Newest].sch = log[ByReq].sch
@@ -86,5 +100,6 @@ Overlap(j, k) == j < k /\ log[j].c.add # {} /\ log[k].c.add \ log[j].c.add # {} 
 NeverOverlap == ~\E j, k \in Seen : Overlap(j, k) /\ log[k].k = "complete"
 NeverBehind  == ~\E j, k \in Seen : j < k /\ log[j].k = "whole" /\ log[k].k = "complete" /\ log[j].w = log[k].w
                                     /\ log[k].req < log[j].req /\ log[k].c.add # {} /\ log[k].c = log[j].c
+NeverServed  == ~\E k, j \in 1..Top : log[k].k = "served" /\ log[j].k = "whole" /\ j < k /\ log[j].req > log[k].req
 NeverHalf    == ~(Top > 0 /\ log[Top].k = "whole" /\ pub \in {1, 2})
 ===============================================================================
