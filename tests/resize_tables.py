@@ -45,8 +45,8 @@ class ResizeTable(MemoryTable):
 
     def __init__(self, *, initial: int = 1, **definition: Any) -> None:
         buckets = ConsistentBuckets(initial=initial)
-        asked = {"partition_by": "day", "buckets": buckets, **definition}
-        super().__init__(definition.pop("schema", SCHEMA), **asked)
+        schema = definition.pop("schema", SCHEMA)
+        super().__init__(schema, **{"partition_by": "day", "buckets": buckets, **definition})
 
     def put(self, keys: Iterable[str], stamp: int, day: str = "d", label: str = "w") -> None:
         self.table(label).upsert(self.made(keys, stamp, day))

@@ -22,6 +22,7 @@ from pyhudi.api.table import Table
 from pyhudi.format.table.table_config import CREATE_SCHEMA, TableType
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
 from pyhudi.format.timeline.instant import Instant, State, is_timeline_file
+from pyhudi.format.timeline.writer_identity import WRITER_KEY
 from pyhudi.plan.table_definition import TableDefinition
 from pyhudi.read.schema_in_force import recorded_by_write
 from pyhudi.session.create import create_table_files
@@ -239,8 +240,18 @@ def metadata(storage: Storage, instant: Instant) -> CommitMetadata:
 
 
 def requires_one_schema(storage: Storage) -> None:
-    """Hudi's readers go by the greatest request, and RFC-82 by the greatest completion."""
-    writes = [(instant, schema) for instant, schema in recorded(storage) if schema is not None]
-    by_request = max(writes, key=lambda write: write[0].requested)[1]
+    """Hudi's readers go by the greatest request, and RFC-82 by the greatest completion.
+
+    Of requests those of pyhudi's table services count, too.
+    """
+    found = recorded(storage)
+    writes = [(instant, schema) for instant, schema in found if schema is not None]
+    of_services = ((i, metadata(storage, i)) for i, schema in found if schema is None)
+    services = [
+        (instant, done.schema_json or "")
+        for instant, done in of_services
+        if WRITER_KEY in (done.extra_metadata or {})
+    ]
+    by_request = max([*writes, *services], key=lambda commit: commit[0].requested)[1]
     by_completion = max(writes, key=lambda write: write[0].completed or "")[1]
     assert by_request == by_completion

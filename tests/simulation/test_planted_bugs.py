@@ -26,6 +26,7 @@ EVOLVING = {"children in an old schema"}
 SERVED: dict[str, Services] = {
     "compactions ignored": Services(compactors=1),
     "keys taken for new": Services(compactors=1),
+    "evolved behind a service": Services(compactors=2),
     "services bring schemas": Services(compactors=2),
     "pending plans cleaned": Services(compactors=2, cleaners=2, policy=CleanPolicy.versions(1)),
     "cleaned without a check": Services(
@@ -114,6 +115,7 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "lock not checked again": [("shared", 756), ("shared", 198), ("shared", 1175)],
     "schema of the begin recorded": [("nbcc", 0), ("occ", 0), ("shared", 0)],
     "evolved behind a later request": [("nbcc", 3), ("occ", 3), ("nbcc", 4)],
+    "evolved behind a service": [("shared", 3), ("nbcc", 145), ("nbcc", 178), ("nbcc", 188)],
     "joined by union": [("occ", 0), ("shared", 0), ("nbcc", 9)],
     "own kept from the call": [("occ", 0), ("partial", 0), ("nbcc", 1)],
     "services bring schemas": [("nbcc", 18), ("partial", 19), ("shared", 42)],

@@ -57,7 +57,7 @@ from pyhudi.format.timeline.commit_metadata import (
     encode_commit_metadata,
 )
 from pyhudi.format.timeline.instant import Action, Instant
-from pyhudi.timeline.live import LiveTimeline
+from pyhudi.timeline.live import PLANNED_ACTIONS, LiveTimeline
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 #: How long a writer of another engine may take from its begin until it has read the timeline.
@@ -137,11 +137,11 @@ class SchemaConflict:
 
 @dataclass(frozen=True, slots=True)
 class EvolveFirst:
-    """The write would change the schema behind a write with a later request.
+    """The write would change the schema behind a commit with a later request.
 
-    Hudi's readers take the schema of the completed write with the greatest request. They would not
-    see the change, and would read wider values wrongly. So a commit without rows brings the schema
-    first (`commit.evolution`).
+    Hudi's readers take the schema of the completed commit with the greatest request, be it a write
+    or a table service. They would not see the change, and would read wider values wrongly. So a
+    commit without rows brings the schema first (`commit.evolution`).
     """
 
     later: str
@@ -305,16 +305,15 @@ class CompletionCheck:
         return Accepted(frozenset(behind))
 
     def _later_request(self, live: LiveTimeline) -> str | None:
-        """Return a completed write that was requested later than this one, if there is one."""
+        """Return a commit that was requested later than this one, if there is one.
+
+        That is a completed write, or a table service, also one that is pending: it records the
+        schema as of its own begin.
+        """
         own = self._own.requested
-        later = (
-            instant.requested
-            for instant in live.completed_after(own)
-            if instant.requested > own
-            and instant.action in WRITE_ACTIONS
-            and instant.requested not in live.began_as
-        )
-        return next(later, None)
+        completed = (i for i in live.completed_after(own) if i.action in WRITE_ACTIONS)
+        later = chain(completed, live.pending_of(*PLANNED_ACTIONS))
+        return next((i.requested for i in later if i.requested > own), None)
 
     def _must_wait(self, live: LiveTimeline) -> bool:
         """True if a writer of another engine is about to read the timeline; it takes a moment."""

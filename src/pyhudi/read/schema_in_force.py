@@ -4,9 +4,9 @@ A commit records the table's schema as of its completion. So the schema in force
 last of the visible writes recorded. "Last" is by completion time; Hudi's own time travel compares
 requested times, so there the caller sorts by those.
 
-A table service (compaction, log compaction, clustering) brings no rows. It records the schema that
-it was planned with, and a write that it overlapped may have added a column since. Its schema counts
-only where no write has recorded one.
+A table service (compaction, log compaction, clustering) brings no rows. It records the schema as of
+its begin, and a write that it overlapped may have added a column since. Its schema counts only
+where no write has recorded one.
 
 Where no visible write of the active timeline recorded a schema, the archive is asked, by the same
 rule. A table whose timeline has no archive costs no request for that. If the archive does not know
@@ -36,7 +36,12 @@ from pyhudi.read.slice import load_base_schema
 from pyhudi.table.schema import META_COLUMNS, table_schema, with_meta_columns
 from pyhudi.table.schema_changes import ChangeKind, column_changes
 from pyhudi.table.state import TableState
-from pyhudi.timeline.completion import Visibility, visible_now
+from pyhudi.timeline.completion import (
+    CompletionTimes,
+    Visibility,
+    visible_at_completion,
+    visible_now,
+)
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 #: Operations of table services, for instants whose begin is no longer known.
@@ -225,6 +230,12 @@ def text_in_force(loader: TableLoader, state: TableState) -> TableSchemaText | N
     if not columns.names:
         return None
     return TableSchemaText(json.dumps(avro_record_schema(columns, state.config.name)))
+
+
+def recorded_before(loader: TableLoader, state: TableState, time: str) -> RecordedSchema | None:
+    """Return what the write recorded that was the last to complete by a time, archived or not."""
+    visibility = visible_at_completion(CompletionTimes(state.timeline), time)
+    return _recorded_at(loader, state, visibility, time)
 
 
 def _recorded_at(

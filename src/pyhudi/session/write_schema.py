@@ -22,6 +22,7 @@ from pyhudi.read.schema_in_force import (
     RecordedSchema,
     last_recorded,
     recorded_back,
+    recorded_before,
     recorded_schema,
     text_in_force,
     with_gone,
@@ -64,6 +65,25 @@ class SchemaInForce:
             next_step="Write rows with upsert or append first, or create the table with"
             " create_table",
         )
+
+    def avro_at(self, requested: str) -> str:
+        """Return the schema that was in force when an instant began.
+
+        A table service writes its files in it, and records it: whatever changed since came with a
+        later request (`CompletionCheck`), and a read as of the service's request has no part of it.
+        """
+        now, last = self.avro(), self._last
+        if last is None or (last.instant.completed or "") < requested:
+            return now
+        live = self._log.live
+        before = [i for i in live.completed_after("") if (i.completed or "") < requested]
+        found = last_recorded(before, live.began_as, self._metadata)
+        if found is None or found.is_of_service:
+            state = self._current.load()
+            found = recorded_before(self._loader, state, requested) or found
+        if found is None or found.is_foreign or found.lost:
+            return now  # which may have a column again that another engine had taken out
+        return found.avro_json
 
     def now(self) -> TableSchemaText | None:
         """Return the schema in force, as the live timeline has it; None if there is none yet.

@@ -38,6 +38,18 @@ def _evolved_behind() -> AbstractContextManager[Any]:
     return patch.object(CompletionCheck, "_later_request", lambda self, live: None)
 
 
+def _evolved_behind_services() -> AbstractContextManager[Any]:
+    """A write changes the schema although a compaction with a later request is there."""
+    later = CompletionCheck._later_request
+
+    def weak(self: CompletionCheck, live: LiveTimeline) -> str | None:
+        found = later(self, live)
+        is_service = found in live.began_as or found in live.pending
+        return None if is_service else found
+
+    return patch.object(CompletionCheck, "_later_request", weak)
+
+
 def _joined_by_union() -> AbstractContextManager[Any]:
     """A write keeps the columns that it began with, and what others dropped returns."""
     resolve = ReconcileSchemaStrategy.resolve
@@ -86,6 +98,7 @@ def _last_begin_passed() -> AbstractContextManager[Any]:
 SCHEMA_BUGS: dict[str, _Bug] = {
     "schema of the begin recorded": _begin_recorded,
     "evolved behind a later request": _evolved_behind,
+    "evolved behind a service": _evolved_behind_services,
     "joined by union": _joined_by_union,
     "own kept from the call": _kept_from_the_call,
     "services bring schemas": _services_bring_schemas,

@@ -72,7 +72,7 @@ _CANCELLABLE = (Action.COMPACTION, Action.LOGCOMPACTION)
 
 
 class _Plan(NamedTuple):
-    """The operations of a plan, and the table's schema."""
+    """The operations of a plan, and the table's schema as of its begin."""
 
     operations: Sequence[CompactionOperation]
     schema: str  # of the table
@@ -95,10 +95,11 @@ class Compactions(PlannedAction[_Plan, CommitMetadata, CompactionResult]):
         times: Callable[[TableState], CompletionTimes],
         records: CommitRecords,
         merge: Merge,
-        schema: Callable[[], str],
+        schema: Callable[[str], str],
         exclusive: AbstractContextManager[Any] = NOT_EXCLUSIVE,
     ) -> None:
-        """`merge` makes base files, outside of `exclusive`. `CompactionPlanning` uses the rest."""
+        """`merge` makes base files, outside of `exclusive`. `schema` returns the table's as of an
+        instant's begin. `CompactionPlanning` uses the rest."""
         super().__init__(log, settings, exclusive)
         self.planning = CompactionPlanning(
             log, load=load, load_whole=load_whole, advance=advance, times=times, records=records
@@ -166,7 +167,7 @@ class Compactions(PlannedAction[_Plan, CommitMetadata, CompactionResult]):
         found = self._load_operations(requested)
         operations = checked_groups(found, requested)
         refuse_omitted(self._log, self._records, self._load(), operations, requested)
-        return _Plan(found, self._schema())
+        return _Plan(found, self._schema(requested))
 
     def _pending(self, requested: str) -> Instant:
         instant = self._log.live.pending.get(requested)

@@ -52,7 +52,7 @@ def compactions(session: TableSession, merge: Merge | None = None) -> Compaction
             times=Reader(session.loader).completion_times,
             records=CommitRecords(session.loader),
             merge=merge or LocalMerge(session),
-            schema=session.schema.avro,
+            schema=session.schema.avro_at,
             exclusive=session.exclusive,
         )
 

@@ -62,7 +62,7 @@ Merge: TypeAlias = Callable[[str, str, Sequence[Rewrite]], Iterable[WriteStat]]
 
 
 class _Plan(NamedTuple):
-    """A resize, and the table's schema."""
+    """A resize, and the table's schema as of its begin."""
 
     work: ResizeWork
     schema: str
@@ -94,10 +94,11 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
         records: CommitRecords,
         layout_of: LayoutOf,
         merge: Merge,
-        schema: Callable[[], str],
+        schema: Callable[[str], str],
         exclusive: AbstractContextManager[Any] = NOT_EXCLUSIVE,
     ) -> None:
-        """`merge` makes base files, outside of `exclusive`."""
+        """`merge` makes base files, outside of `exclusive`. `schema` returns the table's as of an
+        instant's begin."""
         super().__init__(log, settings, exclusive)
         self._recovery = recovery
         self._load = load
@@ -144,7 +145,7 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
         named = {FileGroupId(s.partition, s.file_id): operation_of(s) for s in slices}
         planned = {group: named.get(group) or _nothing(group) for group in work.plan.inputs}
         refuse_omitted(self._log, self._records, self._load(), planned, requested, "resize")
-        return _Plan(work, self._schema())
+        return _Plan(work, self._schema(requested))
 
     def _work(self, run: Execution[_Plan]) -> _Made:
         work = run.plan.work

@@ -58,7 +58,7 @@ def resizes(
             records=CommitRecords(session.loader),
             layout_of=layout_of or partial(ring_layout, session),
             merge=merge or LocalChildren(session),
-            schema=session.schema.avro,
+            schema=session.schema.avro_at,
             exclusive=session.exclusive,
         )
 

@@ -65,7 +65,8 @@ def _finished(session: TableSession, work: ResizeWork) -> Outcome:
         raise _without_bases(work)
     copies = ResizeCopies(log, work)
     copies.find(made)
-    schema, writer = session.schema.avro(), writer_identity(log.world, session.settings)
+    schema = session.schema.avro_at(work.requested)
+    writer = writer_identity(log.world, session.settings)
 
     def encoded() -> bytes:
         metadata = resize_metadata(work, (*bases, *copies.stats), schema, writer)

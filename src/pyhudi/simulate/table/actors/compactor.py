@@ -83,7 +83,7 @@ def compactions(stage: Stage, process: Process) -> Compactions:
         times=reader.times,
         records=CommitRecords(reader.loader),
         merge=ToyMerge(stage, process),
-        schema=session.schema.avro if kind.evolves else lambda: avro_schema(kind),
+        schema=session.schema.avro_at if kind.evolves else lambda _: avro_schema(kind),
     )
 
 

@@ -159,7 +159,7 @@ def toy_resizes(stage: Stage, process: Process, session: TableSession | None = N
         records=CommitRecords(session.loader),
         layout_of=partial(ring_layout, session),
         merge=ToyChildren(stage, process),
-        schema=session.schema.avro if stage.kind.evolves else lambda: avro_schema(stage.kind),
+        schema=session.schema.avro_at if stage.kind.evolves else lambda _: avro_schema(stage.kind),
         exclusive=session.exclusive,
     )
 

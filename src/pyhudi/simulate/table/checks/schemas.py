@@ -1,9 +1,9 @@
 """Whether schemas that change while others write keep every column and every value.
 
-Commits record a schema each. RFC-82 and pyhudi's readers go by the greatest completion, Hudi's
-readers by the greatest request, and both must find the same one: after every change of the store,
-for no reader waits until the table is at rest. From commit to commit columns come, widen and go,
-and each of them because some process wanted it.
+Commits record a schema each. RFC-82 and pyhudi's readers go by the greatest completion of a write,
+Hudi's readers by the greatest request of a write or a table service, and both must find the same
+one: after every change of the store, for no reader waits until the table is at rest. From commit
+to commit columns come, widen and go, and each of them because some process wanted it.
 """
 
 from __future__ import annotations
@@ -40,22 +40,25 @@ def _bringing(evidence: Evidence) -> dict[str, Published]:
 
 
 def two_orders_one_schema(evidence: Evidence) -> Iterator[str]:
-    """After every change the greatest request and the greatest completion record one schema."""
+    """After every change the greatest request and the greatest completion record one schema.
+
+    Of requests those of table services count, too.
+    """
     if not evidence.kind.evolves:
         return
-    writes = _bringing(evidence)
     there: dict[str, Published] = {}
     for change in evidence.changes:
-        write = writes.get(_completed_by(change) or "")
+        write = evidence.writes.get(_completed_by(change) or "")
         if write is None:
             continue
         if change.data is None:
             there.pop(write.requested, None)  # archived
         else:
             there[write.requested] = write
-        if not there:
+        brought = [each for each in there.values() if not each.is_compaction]
+        if not brought:
             continue
-        newest = max(there.values(), key=lambda each: each.completed)
+        newest = max(brought, key=lambda each: each.completed)
         latest = there[max(there)]
         if _recorded(newest) != _recorded(latest):
             yield (
