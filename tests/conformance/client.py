@@ -86,6 +86,10 @@ class JudgeClient:
         """What hudi-rs reads; the arguments are those of `hudi_rows`."""
         return self.ask("rs-read", path=path, **how)
 
+    def hudi_stream(self, path: str | Path, checkpoint: str | Path) -> list[Row]:
+        """The rows of the next micro-batch of Hudi's streaming source."""
+        return self.ask("stream", path=path, checkpoint=checkpoint)
+
     def hudi_write(
         self,
         path: str | Path,

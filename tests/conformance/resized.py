@@ -44,7 +44,7 @@ SCHEMA = pa.schema(
         ("n", pa.int64()),
     ]
 )
-DAYS = ("mo", "tu")
+DAYS = ("mo", "tu", "we")
 #: A lock that keeps nobody else away. Hudi asks for one by the table's mode.
 IN_PROCESS = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
 
@@ -57,11 +57,13 @@ class Kind:
     is_optimistic: bool = False
     is_ordered: bool = True
     owners: dict[str, list[str]] | None = None
+    schema: pa.Schema = SCHEMA
+    partitions: int = 2
 
     @property
     def days(self) -> tuple[str, ...]:
         """The partitions' paths."""
-        return DAYS if self.is_partitioned else ("",)
+        return DAYS[: self.partitions] if self.is_partitioned else ("",)
 
     def create(self, path: Path, initial: int) -> pyhudi.Table:
         modes: dict[str, Any] = {"concurrency": "optimistic"} if self.is_optimistic else {}
@@ -69,7 +71,7 @@ class Kind:
         modes |= {"owners": self.owners} if self.owners else {}
         return pyhudi.create_table(
             path,
-            SCHEMA,
+            self.schema,
             name="t",
             record_key="id",
             partition_by="day" if self.is_partitioned else (),
@@ -180,11 +182,11 @@ class ResizedTable:
         self._judge.hudi_call(procedure, self.path, options=options, **arguments)
 
     def held(
-        self, numbers: Iterable[int], owner: str | None = None
+        self, numbers: Iterable[int], owner: str | None = None, **how: Any
     ) -> Callable[[], pyhudi.WriteResult]:
         """Let a writer write its files and wait; return what lets it complete."""
         rows, own = self._given(numbers, owner), self.open()
-        write = HeldWrite(lambda: own.upsert(rows, owner=owner)).run_to(Stop.WRITTEN)
+        write = HeldWrite(lambda: own.upsert(rows, owner=owner, **how)).run_to(Stop.WRITTEN)
 
         def finish() -> pyhudi.WriteResult:
             result = write.finish()
@@ -330,7 +332,7 @@ class OwnTable(ResizedTable):
     """A table that pyhudi creates."""
 
     def __init__(self, judge: JudgeClient, path: Path, kind: Kind, *, initial: int = 1) -> None:
-        super().__init__(judge, path, SCHEMA, kind.days)
+        super().__init__(judge, path, kind.schema, kind.days)
         self.kind = kind
         self.is_joined = kind.owners is not None
         if kind.is_optimistic:
@@ -347,7 +349,12 @@ class OwnTable(ResizedTable):
 
     def _row(self, number: int) -> Row:
         n = 1000 * self._stamp + number
-        row = {"id": f"k{number}", "day": DAYS[number % 2], "ts": self._stamp, "n": n}
+        row = {
+            "id": f"k{number}",
+            "day": DAYS[number % self.kind.partitions],
+            "ts": self._stamp,
+            "n": n,
+        }
         more = set(self.schema.names) - row.keys()
         return {**row, **{name: f"{name}{n}" for name in more}}
 

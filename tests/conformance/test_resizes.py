@@ -160,6 +160,7 @@ def test_all_readers_agree_where_columns_are_added_around_a_resize(
     table.upsert(range(15, 35), schema_mode="add")
     table.execute(table.plan_merge())
     table.agree()
+    table.agree_on_the_past()
 
 
 @pytest.mark.long

@@ -35,6 +35,7 @@ def commands(judge: SparkJudge, locks: Locks) -> dict[str, Callable[..., list[Ro
     return {
         "hello": lambda: hello(judge),
         "read": judge.read,
+        "stream": judge.stream,
         "rs-read": hudi_rs.read,
         "write": judge.write,
         "sql": judge.sql,

@@ -181,6 +181,19 @@ class SparkJudge:
             frame = frame.select(*[f"`{name}`" for name in names])
         return self._collect(frame)
 
+    def stream(self, path: str, checkpoint: str) -> list[Row]:
+        """The rows of one micro-batch, of everything since what the checkpoint has."""
+        rows: list[Row] = []
+        source = self.spark.readStream.format("hudi").load(_location(path))
+        query = (
+            source.writeStream.option("checkpointLocation", checkpoint)
+            .trigger(once=True)
+            .foreachBatch(lambda frame, _: rows.extend(self._collect(frame)))
+            .start()
+        )
+        query.awaitTermination()
+        return stable_order(rows)
+
     def schema(self, path: str) -> str:
         """The columns of a snapshot, without meta columns, as Spark writes them in SQL."""
         fields = (f for f in self._load(path).schema.fields if f.name not in META_COLUMNS)
