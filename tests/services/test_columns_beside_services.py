@@ -18,6 +18,7 @@ import pyhudi
 from many_writers.scene import HeldWrite, Stop
 from pyhudi.commit.proposals import Close, Decided
 from pyhudi.format.files.file_names import BaseFileName, parse_data_file
+from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.read.slice import load_base_schema
 from pyhudi.services.compaction.run import compactions
 from pyhudi.storage.protocol import Storage
@@ -29,6 +30,10 @@ FIRST = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("ts", pa.int64()), ("v", pa.int32())]
 )
 WIDE = 1 << 40
+DAY_MS = 86_400_000
+ARCHIVE = ArchivePolicy(
+    keep_min=2, keep_max=3, delta_commits=0, grace_ms=1_000, aborted_grace_ms=1_000
+)
 
 
 class Evolving(ResizeTable):
@@ -201,5 +206,23 @@ def test_a_writer_that_finishes_a_closed_resize_records_the_columns_of_its_begin
     assert isinstance(outcome, Decided)
     a_column_is_added(table)
     assert requested in table.session("e").log.refresh().completed
+    assert "note" not in table.columns(requested)
+    requires_one_schema(table.storage)
+
+
+def test_the_columns_of_a_services_begin_are_found_in_the_archive() -> None:
+    """Of what was requested before a pending plan one write stays, and it may complete later."""
+    table = Evolving()
+    early = table.begun("other", 9)
+    requested = table.plan_of("resize")
+    table.upsert(("a",), "d", 2, note="n")
+    early.finish()
+    for stamp in range(3, 6):
+        table.upsert(("a",), "d", stamp, note="n")
+    for _ in range(2):
+        table.clock.ms += DAY_MS
+        table.table("archiver").services.archive(ARCHIVE)
+    assert all((i.completed or "") > requested for i, _ in recorded(table.storage))
+    table.execute("resize", requested)
     assert "note" not in table.columns(requested)
     requires_one_schema(table.storage)
