@@ -281,7 +281,7 @@ def _children_in_an_old_schema() -> AbstractContextManager[Any]:
 
     def weak(self: Resizes, requested: str) -> Any:
         plan = load_plan(self, requested)
-        self._schema = lambda: plan.schema
+        self._schema = lambda _: plan.schema
         return plan
 
     return patch.object(Resizes, "_load_plan", weak)

@@ -55,7 +55,7 @@ def two_orders_one_schema(evidence: Evidence) -> Iterator[str]:
             there.pop(write.requested, None)  # archived
         else:
             there[write.requested] = write
-        brought = [each for each in there.values() if not each.is_compaction]
+        brought = [each for each in there.values() if not each.is_service]
         if not brought:
             continue
         newest = max(brought, key=lambda each: each.completed)
